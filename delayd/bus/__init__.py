@@ -1,0 +1,170 @@
+"""The bus: what delayd needs of Kafka, as ports.
+
+`confluent.py` is the data plane, `memory.py` the deterministic twin that tests use. One conformance
+suite (`tests/conformance/test_bus.py`) runs on both.
+
+Invariants that every implementation keeps:
+- a consumer sees only committed records (read_committed), in offset order per partition;
+- a transactional producer that raised is dead: the caller discards it and makes a new one;
+- a call returns or raises within its time-out; a time-out inside a transaction is a failure;
+- no topic is ever created except by `create_topic`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+"""Record headers as Kafka keeps them: order and repeats matter."""
+
+
+class Record(NamedTuple):
+    """One committed record. `append_ms` is the broker's log append time (Unix ms)."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    """Epoch of the leader that appended it, -1 if unknown."""
+    append_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Position(NamedTuple):
+    """Where to read on: the next offset, and the leader epoch of the record before it (or -1)."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Ack(NamedTuple):
+    """What the broker said of one sent record, before the commit."""
+
+    partition: int
+    offset: int
+    append_ms: int
+    """LogAppendTime where the topic has it, else the producer's own timestamp."""
+
+
+class Consumer(Protocol):
+    """Reads partitions of one topic from given positions. Used by one thread at a time."""
+
+    def assign(self, positions: Mapping[int, Position]) -> None:
+        """Read these partitions, from exactly there; replaces any earlier assignment."""
+
+    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+        """Up to `records_max` records, at once if any are there, else after at most `timeout_ms`.
+
+        Raises BufferPositionError if a position is not in the log (below its start, beyond its
+        end, or of another leader epoch), ConsumerError for any other fatal failure. Transient
+        broker trouble is retried inside and shows as empty batches.
+        """
+
+    def position(self, partition: int) -> int:
+        """The next offset to read; passes aborted and control records, up to the LSO."""
+
+    def close(self) -> None:
+        """Give back sockets and threads. Idempotent."""
+
+
+class TransactionalProducer(Protocol):
+    """One transactional id, one open transaction at a time. Used by one thread at a time.
+
+    Any exception is final: the object must be closed and never used again. FencedError says that
+    a successor took the transactional id, ProducerError anything else (outcome unknown if it came
+    from `commit`).
+    """
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Fence every predecessor with this id and abort what it left open."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+        on_ack: Callable[[Ack], None] | None = None,
+    ) -> None:
+        """Queue a record. Without a partition: murmur2 of the key, or any for a null key.
+
+        Blocks for a bounded time when the local queue is full. `on_ack` runs inside a later
+        `send`, `flush` or `commit`, on the caller's thread.
+        """
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until every queued record is acknowledged; raises if a single one failed."""
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit; all records were acknowledged before, or it raises."""
+
+    def close(self) -> None:
+        """Discard without waiting; an open transaction is left for a successor to abort."""
+
+
+class PartitionState(NamedTuple):
+    """Health of a topic's partition."""
+
+    leader: int | None
+    """Broker id, None while there is no leader."""
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the brokers describe it; `config` holds effective values as strings."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionState, ...]
+    config: Mapping[str, str]
+
+
+class Cluster(Protocol):
+    """Administration and metadata. Every call raises KafkaUnreachableError after `timeout_ms`."""
+
+    def broker_count(self, timeout_ms: int) -> int:
+        """How many brokers are registered and alive."""
+
+    def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
+        """State of those topics that exist; the others are absent from the answer."""
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        timeout_ms: int,
+    ) -> bool:
+        """Create a topic and wait until it can be used; False if it existed."""
+
+    def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
+        """First offset that is still in the log, by partition."""
+
+    def end_offsets(self, topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
+        """Last stable offset (`committed=True`) or high watermark, by partition."""
+
+    def close(self) -> None:
+        """Give back sockets and threads. Idempotent."""
+
+
+class Bus(Protocol):
+    """A Kafka cluster, seen through one driver: the factory of everything above."""
+
+    def consumer(self, topic: str) -> Consumer:
+        """A reader of one topic; assign it before polling."""
+
+    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
+        """A producer that has not fenced anyone yet: call `init_transactions` first."""
+
+    def cluster(self) -> Cluster:
+        """Administration of the same cluster."""

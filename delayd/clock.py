@@ -1,0 +1,35 @@
+"""The one door to the clocks of this machine.
+
+Wall time is for due times and for people; monotonic time drives leases, deadlines and waits.
+Nothing else in delayd calls `time` or `datetime.now`. `DELAYD_CLOCK_OFFSET_MS` shifts wall time (never
+monotonic time): the chaos tests use it to give one node a wrong clock.
+"""
+
+import os
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a component gets its time from; the simulator has its own."""
+
+    def wall_ms(self) -> int:
+        """Unix time in ms, as this machine believes it."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that only go forward; comparable within one process only."""
+
+
+class SystemClock:
+    """The real clocks."""
+
+    def __init__(self, offset_ms: int | None = None) -> None:
+        if offset_ms is None:
+            offset_ms = int(os.environ.get("DELAYD_CLOCK_OFFSET_MS", "0"))
+        self._offset_ms = offset_ms
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._offset_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

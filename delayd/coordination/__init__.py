@@ -1,0 +1,69 @@
+"""Coordination: what delayd needs of etcd, as a port.
+
+`etcd.py` is the real one (etcd3gw over HTTP), `memory.py` the deterministic twin. One conformance
+suite (`tests/conformance/test_coordination.py`) runs on both.
+
+etcd only decides who *tries* to be master and mirrors progress for people. It is not a fence: the
+transactional id in Kafka is.
+
+Invariants: every call is blocking and bounded by the time-out given at construction; a failure is
+a CoordinationError and its outcome is unknown; no call is retried blindly, a caller re-reads and
+compares. Every failed endpoint makes the next call use the next one.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Lease(NamedTuple):
+    """A granted lease. `ttl_ms` is what etcd granted, not what was asked (its floor is 2 s)."""
+
+    id: int
+    ttl_ms: int
+
+
+class Leadership(NamedTuple):
+    """The leader key of a shard: its value, and the revision that created it (the guard)."""
+
+    owner: str
+    """JSON: {"node", "nonce", "admin"}."""
+    create_revision: int
+
+
+class Coordination(Protocol):
+    """The keys under `/delayd/<cluster>/`."""
+
+    def grant_lease(self, ttl_s: int) -> Lease:
+        """A new lease; the TTL granted may be longer than asked."""
+
+    def keep_alive(self, lease_id: int) -> int | None:
+        """Renew: the TTL in ms that now runs, or None if the lease is dead."""
+
+    def revoke(self, lease_id: int) -> None:
+        """End a lease and every key under it; a dead lease is no error."""
+
+    def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
+        """Create the leader key if absent, under the lease; returns whoever holds it afterwards.
+
+        The caller won if and only if the returned owner is its own (owners carry a nonce).
+        """
+
+    def leader(self, shard: int) -> Leadership | None:
+        """Who holds the leader key now."""
+
+    def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
+        """Mirror the cursor (JSON) if the leader key is still that creation; False if not."""
+
+    def cursor(self, shard: int) -> str | None:
+        """The mirrored cursor, as last written."""
+
+    def put_member(self, node: str, value: str, lease_id: int) -> None:
+        """Announce a node (JSON) under its lease."""
+
+    def members(self) -> dict[str, str]:
+        """Announced nodes by name."""
+
+    def put_settings(self, settings: str) -> None:
+        """Copy the cluster's settings (JSON); the truth is the frontier record."""
+
+    def close(self) -> None:
+        """Give back connections. Idempotent."""

@@ -1,0 +1,118 @@
+"""Errors of the environment: disk, Kafka, etcd, configuration.
+
+Not here: bugs (they are assertions) and someone else's bad input (it becomes a verdict or a dead
+letter, never an exception that travels).
+
+Invariant: every error says what happened, carries a stable code, and says what to do about it.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process tells its parent. The numbers are part of the command-line contract."""
+
+    FINE = 0
+    PROBLEM = 1
+    USAGE = 2
+    UNREACHABLE = 3
+
+
+class DelaydError(Exception):
+    """An environment failure that a person must read.
+
+    `code` is a stable slug for logs and tests, `remedy` a sentence that says what to do, and
+    `exit_code` is how a process that cannot go on ends.
+    """
+
+    code = "delayd-error"
+    exit_code = ExitCode.PROBLEM
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.remedy})" if self.remedy else self.message
+
+
+class KafkaUnreachableError(DelaydError):
+    """No broker answered within the bound."""
+
+    code = "kafka-unreachable"
+    exit_code = ExitCode.UNREACHABLE
+
+
+class EtcdUnreachableError(DelaydError):
+    """No etcd endpoint answered within the bound."""
+
+    code = "etcd-unreachable"
+    exit_code = ExitCode.UNREACHABLE
+
+
+class TopicMismatchError(DelaydError):
+    """A delayd topic or a broker setting is not what the contract needs; nothing was started."""
+
+    code = "topic-mismatch"
+
+
+class NotInitialisedError(DelaydError):
+    """There is no frontier record: the cluster was never initialised, or its topic was lost."""
+
+    code = "not-initialised"
+
+
+class FrontierError(DelaydError):
+    """The frontier topic contradicts the protocol; delivering would risk loss or doubles."""
+
+    code = "frontier"
+
+
+class BufferPositionError(DelaydError):
+    """The buffer's log does not hold what this node's checkpoint says it must."""
+
+    code = "buffer-position"
+
+
+class ProducerError(DelaydError):
+    """The transactional producer failed; it must be discarded and takeover begun again."""
+
+    code = "producer"
+
+
+class FencedError(ProducerError):
+    """A successor holds the transactional id: this master's time is over."""
+
+    code = "fenced"
+
+
+class ConsumerError(DelaydError):
+    """Reading a topic failed for good."""
+
+    code = "consumer"
+
+
+class CoordinationError(DelaydError):
+    """etcd did not answer, or refused; the outcome of the call is unknown."""
+
+    code = "coordination"
+
+
+class DiskError(DelaydError):
+    """A write, sync or read of the wheel failed; the node must stop and must not go on with it."""
+
+    code = "disk"
+
+
+class CorruptionError(DiskError):
+    """Stored bytes are not what was written: slot, byte range and count are in the message."""
+
+    code = "corruption"
+
+
+class ConfigError(DelaydError):
+    """A setting is missing or makes no sense."""
+
+    code = "config"
+    exit_code = ExitCode.USAGE

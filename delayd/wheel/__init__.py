@@ -1,0 +1,75 @@
+"""The wheel: one node's storage of pending messages. One file per second slot, LevelDB beside it.
+
+The wheel knows frames, slots and answers; it does not know what a body means, who is master, or
+what has been delivered. It stores what ingest decided, gives it back in rank order, and forgets a
+slot when it is told to. `storage.py` holds the wheel itself, `frame.py` the bytes, `layout.py`
+every path, `catalogue.py` LevelDB, `disk.py` the door to the operating system.
+
+Invariants:
+- after any crash the wheel is exactly its last checkpoint;
+- a frame is given back byte for byte as it was stored, or CorruptionError is raised;
+- a slot's file is unlinked only after the checkpoint that forgot it.
+"""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class FrameKind(IntEnum):
+    """What a frame is."""
+
+    MESSAGE = 0
+    """A live message, filed under the slot of its rank's due time."""
+    ANSWER = 1
+    """An answer that carries a payload (a reject), filed under the slot of its append time."""
+
+
+class Frame(NamedTuple):
+    """One stored record. For an answer, `due_ms` is the append time."""
+
+    due_ms: int
+    partition: int
+    offset: int
+    lane: int
+    kind: int
+    append_ms: int
+    body: tuple[Any, ...]
+    """Anything msgpack can carry; bytes stay bytes, str stays str."""
+
+
+class Entry(NamedTuple):
+    """Where a frame is. Entries sort by rank, because rank comes first."""
+
+    due_ms: int
+    partition: int
+    offset: int
+    lane: int
+    kind: int
+    position: int
+    """Byte offset of the frame in its slot's file."""
+    length: int
+    """Bytes of the whole frame."""
+
+
+class SlotInfo(NamedTuple):
+    """A slot's line in the catalogue."""
+
+    count: int
+    bytes: int
+    digest: int
+    """Sum of the frames' CRC32C modulo 2**64: the same on every replica, whatever the order."""
+    highest_offsets: tuple[int, ...]
+    """Highest offset held of each buffer partition, -1 for none."""
+
+
+class Progress(NamedTuple):
+    """What a checkpoint remembers of ingest, besides the frames; written with them atomically."""
+
+    offsets: tuple[int, ...]
+    """O of this node: 1 + the last ingested offset, by buffer partition."""
+    leader_epochs: tuple[int, ...]
+    """Leader epoch of the last ingested record, by buffer partition; -1 for none."""
+    log_ms: tuple[int, ...]
+    """Log time L, by buffer partition."""
+    frontier: bytes
+    """The newest frontier record acted on, as read from its topic; empty for none."""
