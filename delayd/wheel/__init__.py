@@ -14,6 +14,10 @@ Invariants:
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from replication.entry import Entry
+
+__all__ = ["Entry", "Frame", "FrameKind", "Progress", "SlotInfo"]
+
 
 class FrameKind(IntEnum):
     """What a frame is."""
@@ -35,20 +39,6 @@ class Frame(NamedTuple):
     append_ms: int
     body: tuple[Any, ...]
     """Anything msgpack can carry; bytes stay bytes, str stays str."""
-
-
-class Entry(NamedTuple):
-    """Where a frame is. Entries sort by rank, because rank comes first."""
-
-    due_ms: int
-    partition: int
-    offset: int
-    lane: int
-    kind: int
-    position: int
-    """Byte offset of the frame in its slot's file."""
-    length: int
-    """Bytes of the whole frame."""
 
 
 class SlotInfo(NamedTuple):

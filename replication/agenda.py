@@ -1,0 +1,264 @@
+"""The agenda: what a master still has to deliver, and the plan of its next step.
+
+An agenda is made at takeover from the last committed frontier and the wheel, is told of every
+arrival, and plans steps. It holds entries (where a frame is stored), never payloads. When a step
+fails the agenda is thrown away with the producer: the next takeover makes a new one from what was
+committed.
+
+A stored message with rank >= K of its lane waits in its lane, once its slot has been opened. One
+with rank < K and offset >= O is a *late arrival* and waits under its offset, for the step that
+moves O over it. An *answer* waits under its offset too.
+
+Not thread safe: the caller holds one lock around it and the wheel.
+Source: docs/design/frontier.md, "Step".
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from replication.budget import share_fairly
+from replication.entry import Entry
+from replication.frontier import Frontier
+from replication.lane import Lane
+from replication.rank import SLOT_MS, Rank, passed_by, slot_of
+
+LATE_GRACE_MS = 100
+"""How long K waits, after its due time, for a message that O cannot pass yet."""
+
+LANE_OPEN_MAX = 200_000
+"""Entries of one lane above which no further slot is opened for it: memory stays bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """How much one step may take on."""
+
+    records_max: int = 10_000
+    bytes_max: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: what to produce, and the frontier that says so."""
+
+    frontier: Frontier
+    """(K', O') and R as before: own writes of the step itself are added by the driver."""
+    deliveries: tuple[Entry, ...]
+    """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
+    answers: tuple[Entry, ...]
+    """Answers with offsets in [O, O')."""
+    late: int
+    """How many of the deliveries were late arrivals."""
+    now_ms: int
+    taken: dict[int, int]
+    """Entries to take off the front of each lane."""
+    passed_over: tuple[Entry, ...]
+    """Entries that K' passes though O' does not: from now on late arrivals."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Does the step move bounds only?"""
+        return not self.deliveries and not self.answers
+
+
+class Agenda:
+    """What is left to do beyond a frontier."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        late: Iterable[Entry],
+        answers: Iterable[Entry],
+        lane_open_max: int = LANE_OPEN_MAX,
+    ) -> None:
+        self.frontier = frontier
+        """The frontier of the step last begun; committed, unless that step is under way."""
+        self._lane_open_max = lane_open_max
+        self._lanes: list[Lane] = [Lane(slot_of(cursor.due_ms)) for cursor in frontier.cursors]
+        self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        self._answers: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        for entry in late:
+            insort(self._late[entry.partition], (entry.offset, entry))
+        for entry in answers:
+            insort(self._answers[entry.partition], (entry.offset, entry))
+
+    @property
+    def opened_to(self) -> int:
+        """Every lane has been opened below this slot."""
+        return min(lane.opened_to for lane in self._lanes)
+
+    def open(self, slots: Iterable[tuple[int, Sequence[Entry]]], opened_to: int) -> None:
+        """Take in the entries of slots, ascending from `self.opened_to`, sorted by rank.
+
+        After it, all stored messages due before slot `opened_to` are known, except in lanes that
+        are full: those stay closed at the first slot that they could not take.
+        """
+        for slot, entries in slots:
+            by_lane: dict[int, list[Entry]] = {}
+            for entry in entries:
+                by_lane.setdefault(entry.lane, []).append(entry)
+            for number, lane in enumerate(self._lanes):
+                if lane.opened_to > slot or len(lane) >= self._lane_open_max:
+                    continue
+                cursor = self.frontier.cursors[number]
+                lane.extend(e for e in by_lane.get(number, ()) if not e < cursor)
+                lane.opened_to = slot + 1
+        for lane in self._lanes:
+            if len(lane) < self._lane_open_max:
+                lane.opened_to = max(lane.opened_to, opened_to)
+
+    def arrived(self, entry: Entry) -> None:
+        """A message was stored."""
+        cursor = self.frontier.cursors[entry.lane]
+        if entry < cursor:
+            insort(self._late[entry.partition], (entry.offset, entry))
+            return
+        lane = self._lanes[entry.lane]
+        if slot_of(entry.due_ms) < lane.opened_to:
+            lane.add(entry)
+
+    def answer_arrived(self, entry: Entry) -> None:
+        """An answer was stored."""
+        insort(self._answers[entry.partition], (entry.offset, entry))
+
+    def next_due_ms(self) -> int | None:
+        """The earliest due time of anything opened, late or waiting for an answer; None if none.
+
+        An answer is due at once (0).
+        """
+        if any(self._answers):
+            return 0
+        heads = [head.due_ms for lane in self._lanes if (head := lane.head()) is not None]
+        heads += [entry.due_ms for late in self._late for _, entry in late[:1]]
+        return min(heads, default=None)
+
+    def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
+        """The next step at `now_ms`, with everything below `ingested` known to the agenda."""
+        last = self.frontier
+        assert last.reached_by(ingested), "a step needs a wheel that has reached O"
+        offsets, late, answers = self._pass_offsets(now_ms, ingested, limits)
+        cursors = list(last.cursors)
+        deliveries: list[Entry] = []
+        taken: dict[int, int] = {}
+        passed_over: list[Entry] = []
+        caps = [
+            min(passed_by(now_ms), Rank(lane.opened_to * SLOT_MS, 0, 0)) for lane in self._lanes
+        ]
+        due = {
+            number: count
+            for number, lane in enumerate(self._lanes)
+            if len(lane) and (count := lane.count_below(caps[number]))
+        }
+        shares = share_fairly(due, max(1, limits.records_max - len(late)))
+        lane_bytes_max = limits.bytes_max // max(1, len(due))
+        late_by_lane: dict[int, list[Entry]] = {}
+        for entry in late:
+            late_by_lane.setdefault(entry.lane, []).append(entry)
+        for number, lane in enumerate(self._lanes):
+            deliveries += sorted(late_by_lane.get(number, ()))
+            cursor = caps[number]
+            if number in due:
+                cut = self._cut_lane(
+                    lane, due[number], shares[number], lane_bytes_max, offsets, now_ms
+                )
+                deliveries += cut.deliveries
+                passed_over += cut.passed_over
+                taken[number] = cut.taken
+                if cut.taken < due[number]:
+                    stop = lane.peek(cut.taken)
+                    cursor = Rank(stop.due_ms, stop.partition, stop.offset)
+            cursors[number] = max(cursor, last.cursors[number])
+        frontier = replace(last, cursors=tuple(cursors), offsets=tuple(offsets), step=last.step + 1)
+        return Plan(
+            frontier=frontier,
+            deliveries=tuple(deliveries),
+            answers=tuple(answers),
+            late=len(late),
+            now_ms=now_ms,
+            taken=taken,
+            passed_over=tuple(passed_over),
+        )
+
+    def begin(self, plan: Plan) -> None:
+        """The step is under way: what arrives from now on is judged by its frontier."""
+        for number, count in plan.taken.items():
+            self._lanes[number].drop(count)
+        for partition, offset in enumerate(plan.frontier.offsets):
+            for waiting in (self._late[partition], self._answers[partition]):
+                passed = 0
+                while passed < len(waiting) and waiting[passed][0] < offset:
+                    passed += 1
+                del waiting[:passed]
+        for entry in plan.passed_over:
+            insort(self._late[entry.partition], (entry.offset, entry))
+        self.frontier = plan.frontier
+
+    def _pass_offsets(
+        self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
+    ) -> tuple[list[int], list[Entry], list[Entry]]:
+        """O', and the late arrivals and answers below it. Only these ever cut O'."""
+        waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._answers, strict=True))
+        records_max = max(1, limits.records_max // max(1, waiting))
+        bytes_max = limits.bytes_max // max(1, waiting)
+        offsets: list[int] = []
+        late: list[Entry] = []
+        answers: list[Entry] = []
+        for partition, reached in enumerate(ingested):
+            stop, size = reached, 0
+            queue = sorted(
+                [(offset, False, entry) for offset, entry in self._late[partition][:records_max]]
+                + [(offset, True, e) for offset, e in self._answers[partition][:records_max]],
+                key=lambda item: item[0],
+            )
+            beyond = [
+                rest[records_max][0]
+                for rest in (self._late[partition], self._answers[partition])
+                if len(rest) > records_max
+            ]
+            for records, (offset, is_answer, entry) in enumerate(queue):
+                full = records >= records_max or (records and size + entry.length > bytes_max)
+                if full or (not is_answer and entry.due_ms > now_ms):
+                    stop = offset
+                    break
+                (answers if is_answer else late).append(entry)
+                size += entry.length
+            else:
+                stop = min([reached, *beyond])
+            offsets.append(stop)
+        return offsets, late, answers
+
+    def _cut_lane(
+        self,
+        lane: Lane,
+        due: int,
+        share: int,
+        bytes_max: int,
+        offsets: list[int],
+        now_ms: int,
+    ) -> "_Cut":
+        """Walk the due entries of a lane until the budget or a message beyond O' ends it."""
+        deliveries: list[Entry] = []
+        passed_over: list[Entry] = []
+        size = 0
+        for index in range(due):
+            entry = lane.peek(index)
+            if entry.offset >= offsets[entry.partition]:
+                if entry.due_ms + LATE_GRACE_MS > now_ms:
+                    return _Cut(deliveries, passed_over, index)
+                passed_over.append(entry)
+                continue
+            if len(deliveries) >= share or (deliveries and size + entry.length > bytes_max):
+                return _Cut(deliveries, passed_over, index)
+            deliveries.append(entry)
+            size += entry.length
+        return _Cut(deliveries, passed_over, due)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a step takes of one lane: of `taken` entries some are delivered, some passed over."""
+
+    deliveries: list[Entry]
+    passed_over: list[Entry]
+    taken: int

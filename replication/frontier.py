@@ -1,0 +1,86 @@
+"""The frontier: how far a shard has been delivered, as one value that only moves forward.
+
+    Done(K, O) = { m : rank(m) < K[lane(m)] and offset(m) < O[partition(m)] }
+
+is exactly the set of messages that have been delivered, continued, expired or found killed. The
+frontier is committed in the same transaction as the deliveries that it covers, so whoever reads
+the last committed one knows exactly what is left to do.
+
+Invariants: every component of (K, O, R) moves forward only, and the term never decreases.
+Source: docs/design/frontier.md.
+"""
+
+from dataclasses import dataclass
+
+from replication.rank import START, Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Cursor K by lane, offsets O and own writes R by buffer partition, term and step."""
+
+    shard: int
+    cursors: tuple[Rank, ...]
+    """K: exclusive bound of the delivered ranks, by lane."""
+    offsets: tuple[int, ...]
+    """O: 1 + the last buffer offset that a step has taken into account, by partition."""
+    own_writes: tuple[int, ...]
+    """R: the highest offset that the shard's own steps wrote, by partition; -1 for none."""
+    term: int
+    step: int
+
+    def covers(self, lane: int, rank: Rank) -> bool:
+        """Is the message in Done(K, O)?"""
+        return rank < self.cursors[lane] and rank.offset < self.offsets[rank.partition]
+
+    @property
+    def lowest_cursor(self) -> Rank:
+        """The cursor that people see: the minimum over the lanes."""
+        return min(self.cursors)
+
+    @property
+    def highest_cursor(self) -> Rank:
+        """The cursor of the lane that is furthest."""
+        return max(self.cursors)
+
+    def reached_by(self, offsets: tuple[int, ...]) -> bool:
+        """Has whoever ingested up to `offsets` seen all that this frontier took into account?"""
+        return all(own >= needed for own, needed in zip(offsets, self.offsets, strict=True))
+
+    def precedes(self, other: "Frontier") -> bool:
+        """May `other` follow this one? Forward in every component, term not lower, step higher."""
+        return (
+            self.shard == other.shard
+            and self.term <= other.term
+            and self.step < other.step
+            and all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
+            and all(o <= q for o, q in zip(self.offsets, other.offsets, strict=True))
+            and all(r <= s for r, s in zip(self.own_writes, other.own_writes, strict=True))
+        )
+
+
+def first_frontier(shard: int, partitions: int, lanes: int) -> Frontier:
+    """The frontier of a cluster that has just been initialised: nothing is done."""
+    return Frontier(
+        shard=shard,
+        cursors=(START,) * lanes,
+        offsets=(0,) * partitions,
+        own_writes=(-1,) * partitions,
+        term=0,
+        step=0,
+    )
+
+
+def begin_term(last: Frontier) -> Frontier:
+    """What a master's first step writes: the next term, and nothing else moves.
+
+    Source: docs/design/frontier.md, "Term".
+    """
+    return Frontier(
+        shard=last.shard,
+        cursors=last.cursors,
+        offsets=last.offsets,
+        own_writes=last.own_writes,
+        term=last.term + 1,
+        step=last.step + 1,
+    )

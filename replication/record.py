@@ -1,0 +1,128 @@
+"""The frontier record: the frontier as bytes in its topic, with what audits need beside it.
+
+One JSON object in UTF-8, key `shard-<n>`:
+
+    format      1
+    shard, term, step
+    owner       "<node>/<nonce>" of the master that wrote it
+    now_ms      the master's `now` of the step
+    cursor      [due_ms, partition, offset]: the cursor of most lanes
+    lanes       {"<lane>": [due_ms, partition, offset]} of the others
+    offsets     O by partition
+    own_writes  R by partition
+    counts      {"delivered", "late", "killed", "dead", "answers"} of this step
+    digest      sum over the delivered messages of crc32("<partition>/<offset>"): order-free, so
+                that an audit can add it up from the target topics without knowing the order
+    settings    the cluster's fixed settings
+
+A reader refuses a format that it does not know: guessing at a frontier means loss or doubles.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from replication.frontier import Frontier
+from replication.rank import Rank
+from replication.settings import Settings
+
+FORMAT = 1
+
+
+class FrontierFormatError(ValueError):
+    """The bytes are not a frontier record that this version understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """How many messages and answers a step dealt with."""
+
+    delivered: int = 0
+    late: int = 0
+    """Of the delivered: those that had arrived after their cursor had passed."""
+    killed: int = 0
+    dead: int = 0
+    answers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRecord:
+    """A frontier with its provenance."""
+
+    frontier: Frontier
+    owner: str
+    now_ms: int
+    counts: StepCounts
+    digest: int
+    settings: Settings
+
+
+def record_key(shard: int) -> bytes:
+    """Key of a shard's frontier records: compaction keeps the newest of each shard."""
+    return f"shard-{shard}".encode()
+
+
+def encode(record: FrontierRecord) -> bytes:
+    """The record's value."""
+    frontier = record.frontier
+    usual, _ = Counter(frontier.cursors).most_common(1)[0]
+    counts = record.counts
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "shard": frontier.shard,
+        "term": frontier.term,
+        "step": frontier.step,
+        "owner": record.owner,
+        "now_ms": record.now_ms,
+        "cursor": usual,
+        "lanes": {
+            str(lane): cursor for lane, cursor in enumerate(frontier.cursors) if cursor != usual
+        },
+        "offsets": frontier.offsets,
+        "own_writes": frontier.own_writes,
+        "counts": {
+            "delivered": counts.delivered,
+            "late": counts.late,
+            "killed": counts.killed,
+            "dead": counts.dead,
+            "answers": counts.answers,
+        },
+        "digest": record.digest,
+        "settings": record.settings.to_json(),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> FrontierRecord:
+    """The inverse of `encode`; FrontierFormatError for anything that is not exactly that."""
+    try:
+        fields = json.loads(value)
+        if fields["format"] != FORMAT:
+            raise FrontierFormatError(f"unknown frontier format {fields['format']!r}")
+        settings = Settings.from_json(fields["settings"])
+        cursors = [Rank(*fields["cursor"])] * settings.lanes
+        for lane, cursor in fields["lanes"].items():
+            cursors[int(lane)] = Rank(*cursor)
+        frontier = Frontier(
+            shard=fields["shard"],
+            cursors=tuple(cursors),
+            offsets=tuple(fields["offsets"]),
+            own_writes=tuple(fields["own_writes"]),
+            term=fields["term"],
+            step=fields["step"],
+        )
+        if not len(frontier.offsets) == len(frontier.own_writes) == settings.partitions:
+            raise FrontierFormatError("offsets do not match the number of partitions")
+        return FrontierRecord(
+            frontier=frontier,
+            owner=fields["owner"],
+            now_ms=fields["now_ms"],
+            counts=StepCounts(**fields["counts"]),
+            digest=fields["digest"],
+            settings=settings,
+        )
+    except FrontierFormatError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FrontierFormatError(f"not a frontier record: {error!r}") from error
