@@ -1,0 +1,127 @@
+"""Every way in which a request can be refused, and how a refusal is worded.
+
+Invariants:
+- a slug is for ever: people alert on it;
+- a detail is printable ASCII of at most DETAIL_CHARS_MAX, whatever bytes it quotes;
+- a detail is the same on every replica, so it names the rules version, not the package's.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+DETAIL_CHARS_MAX = 500
+QUOTE_CHARS_MAX = 80
+"""What a detail shows of a hostile text; enough to find the sender, too little to flood a log."""
+
+
+class Reason(Enum):
+    """Why a record is in the dead-letter topic: a stable slug, and what to do about it."""
+
+    advice: str
+
+    def __new__(cls, slug: str, advice: str) -> "Reason":
+        member = object.__new__(cls)
+        member._value_ = slug
+        member.advice = advice
+        return member
+
+    @property
+    def slug(self) -> str:
+        """The value of `delayd-reason`."""
+        return str(self._value_)
+
+    MISSING_TOPIC = "missing-topic", "Name the target topic in the header `delayd-topic`."
+    BAD_TOPIC = (
+        "bad-topic",
+        "Use a legal Kafka topic name in `delayd-topic`: 1 to 249 of a-z A-Z 0-9 . _ and -.",
+    )
+    FORBIDDEN_TOPIC = (
+        "forbidden-topic",
+        "Choose another target: delayd's own topics and Kafka's internal ones (`__*`) are refused.",
+    )
+    MISSING_DUE = (
+        "missing-due",
+        "Say when: one of the headers `delayd-due`, `delayd-delay`, `delayd-level`.",
+    )
+    SEVERAL_DUES = (
+        "several-dues",
+        "Keep exactly one of the headers `delayd-due`, `delayd-delay`, `delayd-level`.",
+    )
+    BAD_DUE = (
+        "bad-due",
+        "Write `delayd-due` as Unix milliseconds or as RFC 3339 with Z or an offset.",
+    )
+    BAD_DELAY = (
+        "bad-delay",
+        "Write `delayd-delay` as an integer and a unit: `250ms`, `10s`, `5m`, `2h`, `30d`.",
+    )
+    BAD_LEVEL = (
+        "bad-level",
+        "Use a `delayd-level` from 1 to 18, or `delayd-delay` for any other time.",
+    )
+    TOO_FAR = (
+        "too-far",
+        "Choose an earlier time, or raise the cluster's `max_delay` and the buffer's retention.",
+    )
+    BAD_PARTITION = (
+        "bad-partition",
+        "Write `delayd-partition` as an integer from 0 to 2147483647, or leave it out.",
+    )
+    BAD_OP = "bad-op", "Use one of the operations schedule, cancel, replace, or leave it out."
+    REPEATED_HEADER = "repeated-header", "Send each `delayd-*` header once."
+    NULL_HEADER = "null-header", "Give the `delayd-*` header a value, or leave it out."
+    EMPTY_HEADER = "empty-header", "Give the `delayd-*` header a value, or leave it out."
+    NOT_UTF8 = "not-utf8", "Encode header names, and the values of `delayd-*` headers, as UTF-8."
+    UNKNOWN_HEADER = (
+        "unknown-header",
+        "Correct the name: headers that start with `delayd-` are reserved for requests.",
+    )
+    NOT_SUPPORTED = (
+        "not-supported",
+        "Upgrade the cluster to a version that knows the header, or leave the header out.",
+    )
+    TOO_LARGE = (
+        "too-large",
+        "Send a smaller record, or raise `max.message.bytes` of delayd's topics and its limit.",
+    )
+    UNKNOWN_TOPIC = (
+        "unknown-topic",
+        "Create the target topic (delayd never does), then send the dead letter again.",
+    )
+    DEAD = "dead", "Mend what the last error in the detail names, then send the dead letter again."
+
+
+class Reject(NamedTuple):
+    """The outcome of a record that asks for nothing that may be done."""
+
+    reason: Reason
+    detail: str
+    """What is wrong and what to do: printable ASCII, at most DETAIL_CHARS_MAX, no payload."""
+    truncated: bool = False
+    """Too large to be carried along: its dead letter does without the value."""
+
+
+class RefusedError(Exception):
+    """How the grammar says no. It never leaves this package: `parse` makes a Reject of it."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def quoted(text: str) -> str:
+    """`text` in quotes, cut to QUOTE_CHARS_MAX, with everything but printable ASCII escaped."""
+    shown = ascii(text[:QUOTE_CHARS_MAX])
+    if len(text) <= QUOTE_CHARS_MAX and len(shown) <= QUOTE_CHARS_MAX + 2:
+        return shown
+    return f"{shown[:QUOTE_CHARS_MAX]}... ({len(text)} characters)"
+
+
+def bounded(detail: str) -> str:
+    """`detail` as the invariants above demand it, whoever wrote it."""
+    if not (detail.isascii() and detail.isprintable()):
+        detail = ascii(detail[: DETAIL_CHARS_MAX + 1])[1:-1]
+    if len(detail) > DETAIL_CHARS_MAX:
+        detail = f"{detail[: DETAIL_CHARS_MAX - 3]}..."
+    return detail

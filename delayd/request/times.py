@@ -1,0 +1,119 @@
+"""The grammar of times: `delayd-due`, `delayd-delay`, `delayd-level`.
+
+    due      = digits                                  Unix ms, at most DUE_MS_MAX
+             | date ("T"|"t") time [ "." digits ] zone RFC 3339; below 1 ms rounds up
+    zone     = "Z" | "z" | ("+"|"-") hh ":" mm
+    delay    = digits unit                             unit = "ms" | "s" | "m" | "h" | "d"
+    level    = digits                                  1..18, RocketMQ's table
+    digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
+
+Nothing is clamped or guessed; all functions raise RefusedError and nothing else.
+"""
+
+import re
+from datetime import date
+from typing import Final
+
+from delayd.request.reasons import Reason, RefusedError, quoted
+
+DUE_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999 in UTC, the end of what RFC 3339 can say."""
+
+DIGITS_MAX: Final = 15
+"""Digits of DUE_MS_MAX; also keeps the cost of a hostile number constant."""
+
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+LEVELS: Final = (
+    *("1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m"),
+    *("6m", "7m", "8m", "9m", "10m", "20m", "30m", "1h", "2h"),
+)
+"""RocketMQ's delay levels; the first is level 1."""
+
+_DELAY = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+    r"(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_RFC3339_EXAMPLE = "2026-01-31T23:59:59.250+01:00"
+
+
+def due_ms_of(text: str) -> int:
+    """Unix ms that a `delayd-due` names."""
+    if text.isdigit() and text.isascii():
+        if len(text) <= DIGITS_MAX and (due_ms := int(text)) <= DUE_MS_MAX:
+            return due_ms
+        raise RefusedError(
+            Reason.BAD_DUE,
+            f"delayd-due {quoted(text)} is beyond the year 9999: it is read as Unix milliseconds",
+        )
+    return _rfc3339_ms(text)
+
+
+def delay_ms_of(text: str) -> int:
+    """Milliseconds that a `delayd-delay` names."""
+    match = _DELAY.fullmatch(text)
+    if match is None:
+        raise RefusedError(
+            Reason.BAD_DELAY,
+            f"delayd-delay {quoted(text)} is not an integer of at most {DIGITS_MAX} digits followed"
+            " by ms, s, m, h or d: write it like 250ms, 10s, 5m, 2h or 30d",
+        )
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def level_delay_ms_of(text: str) -> int:
+    """Milliseconds that a `delayd-level` stands for."""
+    if text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX:
+        level = int(text)
+        if 1 <= level <= len(LEVELS):
+            return delay_ms_of(LEVELS[level - 1])
+    raise RefusedError(
+        Reason.BAD_LEVEL,
+        f"delayd-level {quoted(text)} is not one of 1 to {len(LEVELS)} (1 is {LEVELS[0]},"
+        f" {len(LEVELS)} is {LEVELS[-1]}): use delayd-delay for any other time",
+    )
+
+
+def _rfc3339_ms(text: str) -> int:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise _bad_due(
+            text, f"is neither Unix milliseconds nor RFC 3339: write it like {_RFC3339_EXAMPLE}"
+        )
+    year, month, day, hour, minute, second, fraction, utc, sign, zone_hour, zone_minute = (
+        match.groups()
+    )
+    if utc is None and sign is None:
+        raise _bad_due(text, "has no offset: end it with Z or with an offset such as +01:00")
+    if second == "60":
+        raise _bad_due(text, "names a leap second, which Unix time does not have: use :59 or :00")
+    if hour > "23" or minute > "59" or second > "59":
+        raise _bad_due(text, "names a time of day that does not exist: 00:00:00 to 23:59:59")
+    offset_minutes = 0
+    if sign is not None:
+        if zone_hour > "23" or zone_minute > "59":
+            raise _bad_due(text, "has an offset that does not exist: -23:59 to +23:59")
+        offset_minutes = int(zone_hour) * 60 + int(zone_minute)
+        if sign == "-":
+            offset_minutes = -offset_minutes
+    try:
+        days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+    except ValueError as error:
+        raise _bad_due(text, "names a day that is in no calendar") from error
+    minutes = (days * 24 + int(hour)) * 60 + int(minute) - offset_minutes
+    due_ms = (minutes * 60 + int(second)) * 1_000 + _fraction_ms(fraction or "")
+    if not 0 <= due_ms <= DUE_MS_MAX:
+        raise _bad_due(text, "is outside 1970-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z")
+    return due_ms
+
+
+def _fraction_ms(digits: str) -> int:
+    """Milliseconds of a decimal fraction of a second, rounded up: never early."""
+    milliseconds = int(digits[:3].ljust(3, "0"))
+    return milliseconds + 1 if digits[3:].strip("0") else milliseconds
+
+
+def _bad_due(text: str, problem: str) -> RefusedError:
+    return RefusedError(Reason.BAD_DUE, f"delayd-due {quoted(text)} {problem}")
