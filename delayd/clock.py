@@ -1,8 +1,8 @@
 """The one door to the clocks of this machine.
 
 Wall time is for due times and for people; monotonic time drives leases, deadlines and waits.
-Nothing else in delayd calls `time` or `datetime.now`. `DELAYD_CLOCK_OFFSET_MS` shifts wall time (never
-monotonic time): the chaos tests use it to give one node a wrong clock.
+Nothing else in delayd calls `time` or `datetime.now`. `DELAYD_CLOCK_OFFSET_MS` shifts wall time
+(never monotonic time): the chaos tests use it to give one node a wrong clock.
 """
 
 import os

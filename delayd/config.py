@@ -1,0 +1,120 @@
+"""What a node is told: a TOML file, every key also as `DELAYD_<KEY>`; the environment wins.
+
+Only what may differ from node to node is here. What replicas must agree on is fixed by
+`delayd topics create` and read from the frontier record.
+"""
+
+import re
+import socket
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from delayd.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class NodeConfig(BaseSettings):
+    """Settings of one node. Times carry their unit in the name."""
+
+    model_config = SettingsConfigDict(env_prefix="DELAYD_", extra="forbid", frozen=True)
+
+    cluster: str = "delayd"
+    """Name of the cluster: part of etcd's keys and of the transactional id."""
+    node: str = Field(default_factory=socket.gethostname)
+    """This node's name, unique within the cluster."""
+    bootstrap: str
+    """Kafka brokers, `host:port,host:port`."""
+    etcd: Annotated[tuple[str, ...], NoDecode]
+    """etcd endpoints as URLs; in the environment separated by commas."""
+    data_dir: Path
+    """Where the wheel lives; one directory per node."""
+    prefix: str = "delayd-"
+    """Prefix of delayd's own topics."""
+    admin_host: str = "127.0.0.1"
+    admin_port: int = Field(default=7070, ge=0, le=65535)
+    lease_ttl_s: int = Field(default=3, ge=2, le=60)
+    """TTL of the leader key: how soon a dead master is replaced."""
+    connect_timeout_s: float = Field(default=30, gt=0)
+    """How long Kafka and etcd may be unreachable at start before the node gives up (exit 3)."""
+    export_hold_s: float = Field(default=900, ge=0)
+    """How long delivered slots are kept, so that audits can compare nodes at an older cut."""
+    checkpoint_interval_ms: int = Field(default=1000, ge=10)
+    clock_drift_max_ms: int = Field(default=500, ge=1)
+    """How far the broker's clock may be from this node's before it refuses to be master."""
+    idle_step_interval_ms: int = Field(default=5000, ge=10, le=3_600_000)
+    """How often a master with nothing to do writes an empty step."""
+    step_records_max: int = Field(default=10_000, ge=1)
+    step_bytes_max: int = Field(default=16 * 1024 * 1024, ge=1024)
+    disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
+    """Less free space than this and the node stops before the disk is full."""
+    kafka: dict[str, str] = Field(default_factory=dict)
+    """More librdkafka properties, for security and compression."""
+    log_json: bool = False
+    """Log lines as JSON objects."""
+
+    @field_validator("etcd", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("etcd")
+    @classmethod
+    def _urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            if not re.match(r"https?://[^/]+", url):
+                raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:2379")
+        if not value:
+            raise ValueError("at least one endpoint is needed")
+        return value
+
+    @field_validator("cluster", "node")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is not a name (letters, digits, dot, dash, underscore)")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment before what `load` read from the file."""
+        return (env_settings, init_settings)
+
+
+def load(file: Path | None) -> NodeConfig:
+    """Read a node's settings; ConfigError names every key that is wrong and what it should be."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{file} is not TOML: {error}") from error
+    try:
+        return NodeConfig(**values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in issue['loc'])}: {issue['msg'].lower()}"
+            for issue in error.errors()
+        )
+        raise ConfigError(
+            f"configuration: {problems}",
+            remedy=f"correct {file or 'the environment'}; every key is also DELAYD_<KEY>",
+        ) from error

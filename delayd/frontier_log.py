@@ -1,0 +1,104 @@
+"""The frontier topic as a log: the last committed record, and what comes after it.
+
+Read by followers (to know what is done), by a successor (to know where to go on) and by the
+commands. Only committed records are ever seen.
+"""
+
+from typing import NamedTuple
+
+from delayd.bus import Bus, Position
+from delayd.errors import FrontierError, KafkaUnreachableError
+from replication.record import FrontierFormatError, FrontierRecord, decode
+
+WINDOW_OFFSETS = 64
+"""How far before the end the search for the last record begins; it doubles until one is found."""
+
+POLL_RECORDS_MAX = 500
+POLL_MS = 50
+"""One wait for records. Short: behind a commit marker a broker answers only when it ends."""
+
+
+class SeenFrontier(NamedTuple):
+    """A committed frontier record and where it stands in its topic."""
+
+    record: FrontierRecord
+    offset: int
+    append_ms: int
+
+
+class FrontierLog:
+    """Reads one shard's partition of the frontier topic. Used by one thread."""
+
+    def __init__(self, bus: Bus, topic: str, shard: int) -> None:
+        self._cluster = bus.cluster()
+        self._consumer = bus.consumer(topic)
+        self._topic = topic
+        self._shard = shard
+        self.newest: SeenFrontier | None = None
+        """The newest record read so far."""
+
+    def open(self, timeout_ms: int) -> SeenFrontier | None:
+        """Find the last committed record, and go on from there; None if there is none."""
+        start = self._cluster.start_offsets(self._topic, timeout_ms).get(self._shard, 0)
+        end = self.stable_end(timeout_ms)
+        window = WINDOW_OFFSETS
+        while self.newest is None and end > start:
+            first = max(start, end - window)
+            self._consumer.assign({self._shard: Position(first)})
+            self.catch_up(end, timeout_ms)
+            if first == start:
+                break
+            window *= 2
+        if self.newest is None:
+            self._consumer.assign({self._shard: Position(end)})
+        return self.newest
+
+    def poll(self, timeout_ms: int) -> list[SeenFrontier]:
+        """Records that have come since, oldest first."""
+        seen = []
+        for record in self._consumer.poll(POLL_RECORDS_MAX, timeout_ms):
+            try:
+                decoded = decode(record.value or b"")
+            except FrontierFormatError as error:
+                raise FrontierError(
+                    f"{self._topic}/{self._shard} offset {record.offset}: {error}",
+                    remedy="run a version of delayd that knows this format; nothing was delivered",
+                ) from error
+            seen.append(SeenFrontier(decoded, record.offset, record.append_ms))
+        if seen:
+            self.newest = seen[-1]
+        return seen
+
+    def catch_up(self, end: int, timeout_ms: int) -> None:
+        """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound."""
+        waits = max(1, timeout_ms // POLL_MS)
+        while self._consumer.position(self._shard) < end:
+            if not self.poll(POLL_MS):
+                waits -= 1
+                if waits <= 0:
+                    raise KafkaUnreachableError(
+                        f"{self._topic} could not be read up to offset {end} in {timeout_ms} ms",
+                        remedy="check the brokers and their transaction coordinator",
+                    )
+
+    def stable_end(self, timeout_ms: int) -> int:
+        """The last stable offset of the shard's partition."""
+        return self._end(timeout_ms, committed=True)
+
+    def high_watermark(self, timeout_ms: int) -> int:
+        """The high watermark of the shard's partition."""
+        return self._end(timeout_ms, committed=False)
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._consumer.close()
+        self._cluster.close()
+
+    def _end(self, timeout_ms: int, *, committed: bool) -> int:
+        ends = self._cluster.end_offsets(self._topic, timeout_ms, committed=committed)
+        if self._shard not in ends:
+            raise FrontierError(
+                f"{self._topic} has no partition {self._shard}",
+                remedy="run `delayd topics check`",
+            )
+        return ends[self._shard]
