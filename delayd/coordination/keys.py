@@ -1,0 +1,31 @@
+"""The keys that delayd owns in etcd: every name in one place.
+
+    /delayd/<cluster>/shards/<n>/leader     the master of a shard, under its lease
+    /delayd/<cluster>/shards/<n>/cursor     the mirrored cursor, guarded by the leader key
+    /delayd/<cluster>/members/<node>        announced nodes, each under its lease
+    /delayd/<cluster>/settings              a copy of the cluster's settings
+
+Not here: what the values mean (they are JSON that the callers write).
+
+Source: docs/design/election.md, "Keys".
+"""
+
+
+def leader_key(cluster: str, shard: int) -> str:
+    """The leader key of a shard: it exists if and only if somebody's lease holds it."""
+    return f"/delayd/{cluster}/shards/{shard}/leader"
+
+
+def cursor_key(cluster: str, shard: int) -> str:
+    """The mirrored cursor of a shard: for people and followers, never for the protocol."""
+    return f"/delayd/{cluster}/shards/{shard}/cursor"
+
+
+def members_prefix(cluster: str) -> str:
+    """What every member key of the cluster begins with; the node's name follows."""
+    return f"/delayd/{cluster}/members/"
+
+
+def settings_key(cluster: str) -> str:
+    """The copy of the settings; the frontier record is their truth."""
+    return f"/delayd/{cluster}/settings"

