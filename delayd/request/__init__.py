@@ -1,8 +1,9 @@
 """A request: what one record of the buffer asks for. Pure.
 
 `parse` reads a record, `message_body` and `reject_body` make what the wheel stores, `delivered` and
-`dead_letter` make what is produced from it. `times.py` holds the grammar of times, `reasons.py`
-every way to be refused, `parse.py` the headers, `bodies.py` the stored and the produced form.
+`dead_letter` make what is produced from it. `headers.py` holds the headers of a request, `times.py`
+the grammar of times, `reasons.py` every way to be refused, `bodies.py` the stored and the produced
+form.
 
 Not here: ids and marks (ingest decides them), and whether a target exists (a step checks it).
 
@@ -25,7 +26,7 @@ from delayd.request.bodies import (
     reject_body,
     source_of,
 )
-from delayd.request.parse import Op, RequestLimits, Schedule, parse, size_of
+from delayd.request.headers import Op, RequestLimits, Schedule, parse, size_of
 from delayd.request.reasons import Reason, Reject
 
 __all__ = [

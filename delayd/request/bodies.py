@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delayd.bus import Headers, Record
-from delayd.request.parse import Schedule, size_of
+from delayd.request.headers import Schedule, size_of
 from delayd.request.reasons import Reason, Reject, bounded
 
 Body: TypeAlias = Sequence[Any]
