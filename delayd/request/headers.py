@@ -246,8 +246,13 @@ def _unsupported(name: str) -> RefusedError:
             f"the header {name} is one that delayd writes, a request may not carry it: when you"
             " send a delivered record or a dead letter again, drop its delayd-* headers first",
         )
-    nearest = get_close_matches(name[:64], SUPPORTED_HEADERS + PLANNED_HEADERS, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(SUPPORTED_HEADERS)}"
+    known = [known.removeprefix(HEADER_PREFIX) for known in SUPPORTED_HEADERS + PLANNED_HEADERS]
+    nearest = get_close_matches(name.removeprefix(HEADER_PREFIX)[:64].lower(), known, n=1)
+    hint = (
+        f"did you mean {HEADER_PREFIX}{nearest[0]}?"
+        if nearest
+        else f"known are {', '.join(SUPPORTED_HEADERS)}"
+    )
     return RefusedError(
         Reason.UNKNOWN_HEADER,
         f"the header {quoted(name)} is unknown, and names that start with delayd- are reserved:"

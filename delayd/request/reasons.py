@@ -19,7 +19,7 @@ class Reason(Enum):
 
     advice: str
 
-    def __new__(cls, slug: str, advice: str) -> "Reason":
+    def __new__(cls, slug: str, advice: str = "") -> "Reason":
         member = object.__new__(cls)
         member._value_ = slug
         member.advice = advice

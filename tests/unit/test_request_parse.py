@@ -1,0 +1,378 @@
+"""What a buffer record asks for, header by header (docs/design, wire contract)."""
+
+from random import Random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from delayd import __version__
+from delayd.bus import Headers, Record
+from delayd.request import Op, Reason, Reject, RequestLimits, Schedule, parse, size_of
+from delayd.request.headers import PLANNED_HEADERS, SUPPORTED_HEADERS, WRITTEN_HEADERS
+from delayd.request.reasons import DETAIL_CHARS_MAX
+
+APPEND_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+LIMITS = RequestLimits(max_delay_ms=30 * DAY_MS, record_bytes_max=10_000, partitions=4)
+TOPIC = ("delayd-topic", b"orders")
+DELAY = ("delayd-delay", b"10s")
+
+
+def record(
+    *headers: tuple[str, bytes | None], key: bytes | None = b"k", value: bytes | None = b"v"
+) -> Record:
+    return Record(2, 77, 5, APPEND_MS, key, value, list(headers))
+
+
+def accepted(*headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Schedule:
+    outcome = parse(record(*headers, key=key), LIMITS)
+    assert isinstance(outcome, Schedule), outcome
+    return outcome
+
+
+def rejected(*headers: tuple[str, bytes | None], limits: RequestLimits = LIMITS) -> Reject:
+    outcome = parse(record(*headers), limits)
+    assert isinstance(outcome, Reject), outcome
+    return outcome
+
+
+def test_a_schedule_has_target_due_key_value_and_the_users_headers() -> None:
+    trace: tuple[str, bytes | None] = ("trace", b"1")
+    empty: tuple[str, bytes | None] = ("null", None)
+    assert accepted(trace, TOPIC, empty, ("delayd-due", b"1700000010000"), trace) == Schedule(
+        op=Op.SCHEDULE,
+        topic="orders",
+        asked_due_ms=1_700_000_010_000,
+        key=b"k",
+        value=b"v",
+        headers=[trace, empty, trace],
+        partition=None,
+        id=None,
+    )
+
+
+def test_a_null_key_and_a_null_value_stay_null() -> None:
+    outcome = parse(record(TOPIC, DELAY, key=None, value=None), LIMITS)
+    assert isinstance(outcome, Schedule)
+    assert (outcome.key, outcome.value) == (None, None)
+
+
+def test_a_delay_and_a_level_count_from_the_append_time() -> None:
+    assert accepted(TOPIC, DELAY).asked_due_ms == APPEND_MS + 10_000
+    assert accepted(TOPIC, ("delayd-level", b"18")).asked_due_ms == APPEND_MS + 7_200_000
+
+
+@pytest.mark.parametrize("due", [b"0", b"1700000000", b"1969-12-31T23:00:00-01:00"])
+def test_a_due_time_in_the_past_is_accepted_as_asked(due: bytes) -> None:
+    assert accepted(TOPIC, ("delayd-due", due)).asked_due_ms < APPEND_MS
+
+
+def test_the_longest_delay_is_accepted_and_one_ms_more_is_too_far() -> None:
+    longest = LIMITS.max_delay_ms
+    assert accepted(TOPIC, ("delayd-due", b"%d" % (APPEND_MS + longest)))
+    assert accepted(TOPIC, ("delayd-delay", b"30d")).asked_due_ms == APPEND_MS + longest
+    for header in [
+        ("delayd-due", b"%d" % (APPEND_MS + longest + 1)),
+        ("delayd-delay", b"%dms" % (longest + 1)),
+    ]:
+        reject = rejected(TOPIC, header)
+        assert reject.reason is Reason.TOO_FAR
+        assert str(longest) in reject.detail
+
+
+def test_a_level_beyond_the_clusters_longest_delay_is_too_far() -> None:
+    limits = RequestLimits(max_delay_ms=1_000, record_bytes_max=10_000, partitions=1)
+    assert rejected(TOPIC, ("delayd-level", b"2"), limits=limits).reason is Reason.TOO_FAR
+
+
+@pytest.mark.parametrize(
+    "name", [b"a", b"A.b_c-9", b"x" * 249, b"...", b"_x", b"delayed", b"delayd"]
+)
+def test_any_legal_topic_name_is_a_target(name: bytes) -> None:
+    assert accepted(("delayd-topic", name), DELAY).topic == name.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (b".", Reason.BAD_TOPIC),
+        (b"..", Reason.BAD_TOPIC),
+        (b"x" * 250, Reason.BAD_TOPIC),
+        (b"a b", Reason.BAD_TOPIC),
+        (b"a/b", Reason.BAD_TOPIC),
+        (b"orders\n", Reason.BAD_TOPIC),
+        ("bestellungen-ü".encode(), Reason.BAD_TOPIC),
+        (b"delayd-buffer", Reason.FORBIDDEN_TOPIC),
+        (b"delayd-anything", Reason.FORBIDDEN_TOPIC),
+        (b"__consumer_offsets", Reason.FORBIDDEN_TOPIC),
+    ],
+)
+def test_an_illegal_or_forbidden_target_is_a_reject(name: bytes, reason: Reason) -> None:
+    assert rejected(("delayd-topic", name), DELAY).reason is reason
+
+
+def test_the_forbidden_prefix_is_the_clusters() -> None:
+    limits = RequestLimits(DAY_MS, 10_000, 4, prefix="later.")
+    reject = rejected(("delayd-topic", b"later.buffer"), DELAY, limits=limits)
+    assert reject.reason is Reason.FORBIDDEN_TOPIC
+    outcome = parse(record(("delayd-topic", b"delayd-x"), DELAY), limits)
+    assert isinstance(outcome, Schedule)
+
+
+def test_the_key_header_replaces_the_record_key() -> None:
+    assert accepted(TOPIC, DELAY, ("delayd-key", "schlüssel".encode())).key == "schlüssel".encode()
+    assert accepted(TOPIC, DELAY, ("delayd-key", b"k2"), key=None).key == b"k2"
+
+
+@pytest.mark.parametrize(("text", "partition"), [(b"0", 0), (b"7", 7), (b"2147483647", 2**31 - 1)])
+def test_a_target_partition_is_an_int32_from_zero(text: bytes, partition: int) -> None:
+    assert accepted(TOPIC, DELAY, ("delayd-partition", text)).partition == partition
+
+
+@pytest.mark.parametrize("text", [b"-1", b"+1", b"1.0", b"2147483648", b" 1", b"x", b"9" * 5000])
+def test_any_other_partition_is_a_reject(text: bytes) -> None:
+    assert rejected(TOPIC, DELAY, ("delayd-partition", text)).reason is Reason.BAD_PARTITION
+
+
+def test_the_operation_schedule_may_be_named() -> None:
+    assert accepted(TOPIC, DELAY, ("delayd-op", b"schedule")).op is Op.SCHEDULE
+
+
+@pytest.mark.parametrize("name", [b"Schedule", b"delete", b"schedule "])
+def test_an_operation_that_does_not_exist_is_a_reject(name: bytes) -> None:
+    assert rejected(TOPIC, DELAY, ("delayd-op", name)).reason is Reason.BAD_OP
+
+
+@pytest.mark.parametrize("name", [b"cancel", b"replace"])
+def test_operations_of_a_later_version_say_so(name: bytes) -> None:
+    reject = rejected(TOPIC, DELAY, ("delayd-op", name))
+    assert reject.reason is Reason.NOT_SUPPORTED
+    assert name.decode() in reject.detail
+
+
+@pytest.mark.parametrize("name", PLANNED_HEADERS)
+@pytest.mark.parametrize("content", [b"x", b"", None])
+def test_headers_of_a_later_version_say_so(name: str, content: bytes | None) -> None:
+    reject = rejected(TOPIC, DELAY, (name, content))
+    assert reject.reason is Reason.NOT_SUPPORTED
+    assert name in reject.detail
+    assert "rules version 1" in reject.detail
+
+
+def test_a_detail_never_depends_on_the_version_of_the_package() -> None:
+    """Nodes of two releases store the same bytes: replicas agree during a rolling upgrade."""
+    details = [
+        rejected(TOPIC, DELAY, (name, b"x")).detail
+        for name in (*PLANNED_HEADERS, *WRITTEN_HEADERS, "delayd-x")
+    ]
+    assert not [detail for detail in details if __version__ in detail]
+
+
+def test_a_delivered_record_sent_back_is_told_which_headers_to_drop() -> None:
+    reject = rejected(TOPIC, DELAY, ("delayd-fired", b"1700000000000"))
+    assert reject.reason is Reason.UNKNOWN_HEADER
+    assert "delayd-fired" in reject.detail
+    assert "drop its delayd-* headers" in reject.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("delayd-topci", "delayd-topic"),
+        ("delayd-DUE", "delayd-due"),
+        ("delayd-dleay", "delayd-delay"),
+        ("delayd-canceled-id-please-now", "known are"),
+        ("delayd-", "known are"),
+    ],
+)
+def test_an_unknown_header_is_named_with_the_nearest_known_one(name: str, nearest: str) -> None:
+    reject = rejected(TOPIC, DELAY, (name, b"x"))
+    assert reject.reason is Reason.UNKNOWN_HEADER
+    assert repr(name) in reject.detail
+    assert nearest in reject.detail
+
+
+@pytest.mark.parametrize("name", ["delay-due", "Delayd-Due", "delayd", "X-delayd-due", ""])
+def test_a_header_that_only_resembles_the_prefix_is_the_users(name: str) -> None:
+    assert accepted(TOPIC, DELAY, (name, b"x")).headers == [(name, b"x")]
+
+
+def test_a_repeated_request_header_is_a_reject_even_with_equal_values() -> None:
+    assert rejected(TOPIC, DELAY, DELAY).reason is Reason.REPEATED_HEADER
+
+
+@pytest.mark.parametrize("name", SUPPORTED_HEADERS)
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, Reason.NULL_HEADER), (b"", Reason.EMPTY_HEADER), (b"1\xff", Reason.NOT_UTF8)],
+)
+def test_a_request_header_needs_a_value_in_utf8(
+    name: str, content: bytes | None, reason: Reason
+) -> None:
+    reject = rejected((name, content))
+    assert reject.reason is reason
+    assert name in reject.detail
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "delayd-\udcff"])
+def test_a_header_name_that_is_not_utf8_is_a_reject(name: str) -> None:
+    assert rejected(TOPIC, DELAY, (name, b"x")).reason is Reason.NOT_UTF8
+
+
+def test_a_record_without_a_target_or_without_a_time_is_a_reject() -> None:
+    assert rejected().reason is Reason.MISSING_TOPIC
+    assert rejected(DELAY).reason is Reason.MISSING_TOPIC
+    assert rejected(TOPIC).reason is Reason.MISSING_DUE
+
+
+DUES: list[tuple[str, bytes | None]] = [("delayd-due", b"1"), DELAY, ("delayd-level", b"1")]
+
+
+@pytest.mark.parametrize("left_out", [None, *DUES])
+def test_more_than_one_time_is_a_reject_that_names_them(
+    left_out: tuple[str, bytes | None] | None,
+) -> None:
+    given_ = [due for due in DUES if due != left_out]
+    reject = rejected(TOPIC, *given_)
+    assert reject.reason is Reason.SEVERAL_DUES
+    assert all(name in reject.detail for name, _ in given_)
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (("delayd-due", b"soon"), Reason.BAD_DUE),
+        (("delayd-delay", b"10"), Reason.BAD_DELAY),
+        (("delayd-level", b"19"), Reason.BAD_LEVEL),
+    ],
+)
+def test_a_malformed_time_is_a_reject(header: tuple[str, bytes], reason: Reason) -> None:
+    assert rejected(TOPIC, header).reason is reason
+
+
+def test_a_record_of_the_largest_size_is_accepted_and_one_byte_more_is_truncated() -> None:
+    headers: Headers = [TOPIC, DELAY, ("naïve", b"x" * 9), ("null", None)]
+    size = size_of(b"k", b"", headers)
+    fits = parse(record(*headers, value=b"v" * (LIMITS.record_bytes_max - size)), LIMITS)
+    assert isinstance(fits, Schedule)
+    large = parse(record(*headers, value=b"v" * (LIMITS.record_bytes_max - size + 1)), LIMITS)
+    assert isinstance(large, Reject)
+    assert large.reason is Reason.TOO_LARGE
+    assert large.truncated
+    assert str(LIMITS.record_bytes_max + 1) in large.detail
+
+
+def test_size_counts_names_in_utf8_and_an_allowance_for_each_header() -> None:
+    assert size_of(None, None, []) == 128
+    assert size_of(b"12", b"123", [("é", b"4"), ("n", None)]) == 128 + 2 + 3 + 3 + 1 + 2 * 10
+
+
+def test_a_malformed_record_that_is_too_large_is_truncated_too() -> None:
+    reject = rejected(("delayd-x", b"x" * 20_000))
+    assert reject.reason is Reason.TOO_LARGE
+    assert reject.truncated
+
+
+def test_every_reason_has_a_slug_and_advice() -> None:
+    assert len({reason.slug for reason in Reason}) == len(Reason)
+    for reason in Reason:
+        assert reason.slug == reason.name.lower().replace("_", "-")
+        assert reason.advice.endswith(".")
+        assert Reason(reason.slug) is reason
+
+
+# Any input at all.
+
+NAMES = st.sampled_from(
+    [*SUPPORTED_HEADERS, *PLANNED_HEADERS, *WRITTEN_HEADERS, "delayd-", "trace", "ü"]
+) | st.text(st.characters(exclude_categories=()), max_size=12)
+CONTENTS = (
+    st.sampled_from(
+        [b"orders", b"10s", b"1700000010000", b"2023-11-14T22:13:20.5Z", b"3", b"cancel", b"__x"]
+    )
+    | st.none()
+    | st.binary(max_size=40)
+)
+HEADERS = st.lists(st.tuples(NAMES, CONTENTS), max_size=8)
+GOOD_HEADERS = st.tuples(
+    st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=6),
+    st.permutations([TOPIC, DELAY, ("delayd-key", b"dk")]),
+    st.randoms(use_true_random=False),
+)
+BYTES = st.none() | st.binary(max_size=50)
+
+
+@given(HEADERS, BYTES, BYTES, st.integers(0, 2**62), st.integers(150, 400))
+@example([("delayd-due", b"\xff")], None, None, 0, 200)
+@example([("delayd-\udc80", b"1")], None, None, 0, 200)
+def test_any_record_has_exactly_one_outcome_and_the_same_on_every_replica(
+    headers: Headers,
+    key: bytes | None,
+    value: bytes | None,
+    append_ms: int,
+    record_bytes_max: int,
+) -> None:
+    limits = RequestLimits(DAY_MS, record_bytes_max, 4)
+    asked = Record(0, 1, 0, append_ms, key, value, headers)
+    outcome = parse(asked, limits)
+    elsewhere = Record(3, 99, 7, append_ms, key, value, list(headers))
+    assert parse(elsewhere, limits) == outcome
+    size = size_of(key, value, headers)
+    if isinstance(outcome, Reject):
+        assert outcome.detail.isascii()
+        assert outcome.detail.isprintable()
+        assert 0 < len(outcome.detail) <= DETAIL_CHARS_MAX
+        assert outcome.truncated == (size > record_bytes_max)
+    else:
+        assert size <= record_bytes_max
+        assert outcome.asked_due_ms - append_ms <= limits.max_delay_ms
+        assert outcome.value == value
+        assert outcome.headers == [h for h in headers if not h[0].startswith("delayd-")]
+
+
+@given(GOOD_HEADERS, BYTES, BYTES)
+def test_user_headers_arrive_untouched_wherever_the_request_headers_stand(
+    parts: tuple[Headers, Headers, Random], key: bytes | None, value: bytes | None
+) -> None:
+    user, request, random = parts
+    mixed = list(user)
+    for header in request:
+        mixed.insert(random.randint(0, len(mixed)), header)
+    outcome = parse(Record(0, 1, 0, APPEND_MS, key, value, mixed), LIMITS)
+    assert isinstance(outcome, Schedule)
+    assert outcome.headers == user
+    assert outcome.key == b"dk"
+    assert outcome.value == value
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=700))
+def test_a_detail_stays_bounded_and_printable_whatever_it_quotes(text: str) -> None:
+    name = "delayd-x" + text
+    hostile = text.encode("utf-8", "surrogatepass")
+    for headers in (
+        [(name, b"x")],
+        [("delayd-topic", b"/" + hostile)],
+        [TOPIC, ("delayd-due", b"x" + hostile)],
+    ):
+        outcome = parse(record(*headers), RequestLimits(DAY_MS, 10**9, 4))
+        assert isinstance(outcome, Reject)
+        assert len(outcome.detail) <= DETAIL_CHARS_MAX
+        assert outcome.detail.isascii()
+        assert outcome.detail.isprintable()
+
+
+def test_no_detail_shows_a_key_or_a_value() -> None:
+    secret = b"s3cr3t"
+    for headers in (
+        [],
+        [TOPIC],
+        [("delayd-key", secret), ("delayd-key", secret)],
+        [("delayd-key", secret + b"\xff")],
+        [TOPIC, DELAY, ("delayd-proof", secret)],
+        [("user", secret), ("delayd-x", secret)],
+        [("user", secret * 9_000)],
+    ):
+        outcome = parse(record(*headers, key=secret, value=secret), LIMITS)
+        assert isinstance(outcome, Reject)
+        assert "s3cr3t" not in outcome.detail
