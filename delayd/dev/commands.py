@@ -1,0 +1,168 @@
+"""`delayd dev`: the local cluster on the command line. A thin shell around cluster.py.
+
+Stdout carries the answer only (one JSON object with --json); progress goes to stderr.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.interrupts import interrupts_raised
+from delayd.dev.kafka import HEAP_MB
+from delayd.dev.report import Report
+from delayd.dev.startup import ClusterOptions
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A local cluster: real Kafka, real etcd and delayd nodes as processes of this machine.",
+)
+
+
+def default_directory() -> Path:
+    """One cluster per user unless --dir says otherwise: it is found from any folder."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "delayd" / "dev"
+
+
+def _one_or_three(brokers: int) -> int:
+    if brokers not in HEAP_MB:
+        raise typer.BadParameter("1 or 3: two cannot lose one of them and go on")
+    return brokers
+
+
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--dir",
+        default_factory=default_directory,
+        show_default="$XDG_STATE_HOME/delayd/dev, that is ~/.local/state/delayd/dev",
+        help="The cluster's folder: data, logs, configuration.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.command()
+def up(
+    directory: Directory,
+    nodes: Annotated[
+        int, typer.Option(min=0, max=9, help="delayd nodes; 0 starts Kafka and etcd only.")
+    ] = 3,
+    brokers: Annotated[
+        int, typer.Option(help="1, or 3 of which any one may die.", callback=_one_or_three)
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Start a cluster, from nothing, and wait until a master delivers.
+
+    The data of the last cluster in the folder is removed. The first start fetches Kafka (44 MB)
+    into DELAYD_CACHE (default: the virtual environment). Ctrl-C leaves nothing behind.
+
+    Example: delayd dev up --nodes 3 --brokers 3
+    """
+    with interrupts_raised(), _progress_display() as progress:
+        cluster = LocalCluster(
+            directory, ClusterOptions(nodes=nodes, brokers=brokers), progress=progress
+        )
+        report = cluster.up()
+    _show(report, cluster, as_json=as_json)
+
+
+@app.command()
+def status(directory: Directory, as_json: AsJson = False) -> None:
+    """Show who runs, who is dead, and who is master. A dead part's pid is null in JSON."""
+    cluster = LocalCluster(directory)
+    _show(cluster.status(), cluster, as_json=as_json)
+
+
+@app.command()
+def kill(
+    directory: Directory,
+    name: Annotated[str, typer.Argument(help="A node, a broker, etcd, or `master`.")],
+    signal_name: Annotated[
+        str, typer.Option("--signal", help="KILL, TERM, STOP, CONT, or any other signal.")
+    ] = "KILL",
+) -> None:
+    """Send a signal to one part of the cluster; with KILL, wait until it is gone.
+
+    Examples: delayd dev kill master; delayd dev kill broker-2 --signal STOP
+    """
+    signal_number = _signal(signal_name)
+    killed = LocalCluster(directory).kill(name, signal_number)
+    typer.echo(f"sent {signal_number.name} to {killed}")
+
+
+@app.command()
+def restart(
+    directory: Directory,
+    name: Annotated[str, typer.Argument(help="A node, a broker, etcd, or `master`.")],
+) -> None:
+    """Start a dead part again, or end a living one in good order and start it again.
+
+    It keeps its data and its ports. The command returns when the part answers.
+    """
+    with _progress_display() as progress:
+        progress(f"restarting {name}")
+        LocalCluster(directory).restart(name)
+    typer.echo(f"restarted {name}")
+
+
+@app.command()
+def down(directory: Directory) -> None:
+    """End every process of the cluster. Data and logs stay until the next `up`."""
+    was_up = LocalCluster(directory).down()
+    typer.echo("the cluster is down" if was_up else f"no cluster was up in {directory}")
+
+
+def _signal(name: str) -> signal.Signals:
+    try:
+        return signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"]
+    except KeyError:
+        raise typer.BadParameter(f"no signal is called {name}", param_hint="--signal") from None
+
+
+@contextmanager
+def _progress_display() -> Iterator[Callable[[str], None]]:
+    """A spinner on a terminal; elsewhere one line per thing that is begun."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("") as spinner:
+            yield spinner.update
+        return
+    begun: set[str] = set()
+
+    def print_once(doing: str) -> None:
+        what = doing.partition(":")[0]
+        if what not in begun:
+            begun.add(what)
+            typer.echo(what, err=True)
+
+    yield print_once
+
+
+def _show(report: Report, cluster: LocalCluster, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    stopped = cluster.stopped()
+    table = Table("part", "state", "pid", "where")
+    rows = [(part["name"], part["pid"], part["address"]) for part in report["brokers"]]
+    rows.append((report["etcd"]["name"], report["etcd"]["pid"], report["etcd"]["url"]))
+    rows += [(part["name"], part["pid"], part["admin"]) for part in report["nodes"]]
+    for name, pid, where in rows:
+        state = "dead" if pid is None else "frozen" if name in stopped else "running"
+        if name == report["master"]:
+            state = "master"
+        table.add_row(name, state, str(pid or ""), where)
+    console = Console()
+    console.print(table)
+    console.print(f"folder: {report['dir']}", soft_wrap=True)

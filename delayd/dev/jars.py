@@ -1,0 +1,182 @@
+"""Kafka's jars: fetched once from Maven Central with the Ivy that pyspark ships, then kept.
+
+Not here: Java (java.py), what is run with the jars (kafka.py).
+
+Invariants: the folder `kafka-<version>` in the cache is complete or does not exist (it is renamed
+into place); one fetch at a time per cache; nothing is written outside the cache.
+"""
+
+import contextlib
+import fcntl
+import importlib.util
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from delayd.clock import SystemClock
+from delayd.dev.errors import JarsError
+from delayd.dev.java import Java
+
+KAFKA_VERSION = "4.3.1"
+LOG4J_VERSION = "2.25.4"  # the log4j of that Kafka
+JARS_EXPECTED = 46  # 45 of Kafka and the log binding; for the progress display only
+FETCH_TIMEOUT_S = 900.0  # 44 MB took 32 s here; this is a very slow line
+LOCK_POLL_S = 0.2
+
+# Kafka's own list of dependencies has no log binding: without one a broker logs nothing at all.
+_IVY_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="delayd" module="dev-cluster"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_VERSION}"
+                conf="default"/>
+  </dependencies>
+</ivy-module>
+"""
+_INDISPENSABLE = (
+    f"kafka_2.13-{KAFKA_VERSION}.jar",
+    f"kafka-server-{KAFKA_VERSION}.jar",
+    f"log4j-slf4j-impl-{LOG4J_VERSION}.jar",
+)
+
+FetchProgress = Callable[[int], None]
+"""Called with the number of jars that have arrived so far, of JARS_EXPECTED."""
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Where fetched things are kept: DELAYD_CACHE, else the venv, else the user's cache."""
+    if named := environ.get("DELAYD_CACHE"):
+        return Path(named).absolute()
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "cache" / "delayd"
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "delayd"
+
+
+def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: FetchProgress) -> Path:
+    """The folder of Kafka's jars, fetched now if the cache does not have it.
+
+    Raises JarsError if they cannot be fetched; ends Ivy if it is interrupted.
+    """
+    jars = cache / f"kafka-{KAFKA_VERSION}"
+    if jars.is_dir():
+        return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_fetch(cache):
+        if not jars.is_dir():  # another process may have fetched them while this one waited
+            _fetch(java, cache, jars, env=env, progress=progress)
+    return jars
+
+
+def _fetch(
+    java: Java, cache: Path, jars: Path, *, env: Mapping[str, str], progress: FetchProgress
+) -> None:
+    partial = cache / f"{jars.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    module = cache / "ivy.xml"
+    module.write_text(_IVY_MODULE)
+    command = [
+        str(java.path),
+        f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
+        "-XX:-UsePerfData",
+        "-jar",
+        str(_ivy_jar()),
+        *("-cache", str(cache / "ivy" / "cache")),
+        *("-ivy", str(module)),
+        *("-types", "jar", "bundle"),  # without `bundle` five jars are missing
+        *("-retrieve", f"{partial}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    try:
+        _run_ivy(command, env=env, progress=progress)
+        missing = [name for name in _INDISPENSABLE if not (partial / name).is_file()]
+        if missing:
+            raise JarsError(
+                f"the fetch of Kafka {KAFKA_VERSION} ended without {', '.join(missing)}",
+                remedy=f"remove {cache} and try again",
+            )
+        partial.rename(jars)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    # The jars are hard to lose now, and Ivy's own copy would double the cache.
+    shutil.rmtree(cache / "ivy", ignore_errors=True)
+
+
+def _run_ivy(command: list[str], *, env: Mapping[str, str], progress: FetchProgress) -> None:
+    last_lines: deque[str] = deque(maxlen=200)
+    arrived = 0
+    progress(arrived)
+    with subprocess.Popen(
+        command,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as ivy:
+        timer = threading.Timer(FETCH_TIMEOUT_S, ivy.kill)
+        timer.start()
+        try:
+            assert ivy.stdout is not None, "asked for a pipe"
+            for line in ivy.stdout:
+                last_lines.append(line.strip())
+                if "[SUCCESSFUL ]" in line:
+                    arrived += 1
+                    progress(arrived)
+            exit_code = ivy.wait()
+        finally:
+            timer.cancel()
+            ivy.kill()
+    if exit_code != 0:
+        raise JarsError(
+            f"could not fetch Kafka {KAFKA_VERSION} from Maven Central: {_reason(last_lines)}",
+            remedy="check the network; a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...",
+        )
+
+
+def _reason(lines: deque[str]) -> str:
+    """The line of Ivy's output that says most to a person."""
+    telling = ("Exception", "unresolved dependency", "FAILED", "not found", "error")
+    for word in telling:
+        for line in lines:
+            if word in line:
+                return line
+    return lines[-1] if lines else "Ivy said nothing"
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    jars = sorted(jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar"))
+    if not jars:
+        raise JarsError(
+            "pyspark, whose Ivy fetches Kafka, is not installed",
+            remedy="pip install 'delayd[dev-cluster]'",
+        )
+    return jars[-1]
+
+
+@contextlib.contextmanager
+def _only_fetch(cache: Path) -> Iterator[None]:
+    """Holds the cache's lock. The kernel releases it if this process dies."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + int(FETCH_TIMEOUT_S * 1000)
+    with (cache / "fetch.lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock.monotonic_ms() > deadline_ms:
+                    raise JarsError(
+                        f"another process has been fetching into {cache} for too long",
+                        remedy=f"see what holds {cache}/fetch.lock: fuser -v",
+                    ) from None
+                threading.Event().wait(LOCK_POLL_S)
+        yield

@@ -1,0 +1,177 @@
+"""The local Kafka: one KRaft process per broker, each broker and controller in one.
+
+Not here: the jars (jars.py), delayd's own topics (delayd.topics).
+
+Invariants: with three brokers every topic of the cluster, Kafka's own and its controllers' quorum
+go on when any one broker is killed; with one broker nothing is replicated.
+"""
+
+import base64
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.dev.java import Java
+from delayd.dev.parts import Kind, Part
+from delayd.dev.ports import LOOPBACK
+from delayd.errors import DelaydError
+
+INTERNAL_PARTITIONS = 5  # Kafka's default of 50 makes the first transaction slow
+METADATA_TIMEOUT_MS = 2_000  # one try; the caller tries again
+CONNECT_TIMEOUT_S = 0.5
+HEAP_MB = {1: 512, 3: 320}
+
+# A dead broker is noticed after this long (Kafka's default is 9 s); three beats may be missed
+# and more, because a busy laptop starves a process for a second or two.
+SESSION_TIMEOUT_MS = 6_000
+HEARTBEAT_INTERVAL_MS = 1_000
+
+_LOG4J = """<Configuration status="WARN" shutdownHook="disable">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d %p [%t] %c{1}: %m%n"/></Console>
+  </Appenders>
+  <Loggers>
+    <Logger name="org.apache.kafka.common.config" level="warn"/>
+    <Root level="info"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """Where clients and where the other controllers reach one broker."""
+
+    client: int
+    controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """The brokers, and per broker the command that prepares its empty data folder."""
+
+    brokers: tuple[Part, ...]
+    format_commands: tuple[tuple[str, ...], ...]
+
+
+def plan_kafka(
+    directory: Path,
+    *,
+    java: Java,
+    jars: Path,
+    ports: Sequence[BrokerPorts],
+) -> Kafka:
+    """Writes the brokers' configuration into `directory` and says how to start them."""
+    assert len(ports) in HEAP_MB, "one broker, or three that survive the loss of one"
+    log4j = directory / "config" / "log4j2.xml"
+    log4j.write_text(_LOG4J)
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    voters = ",".join(
+        f"{number}@{LOOPBACK}:{port.controller}" for number, port in enumerate(ports, 1)
+    )
+    brokers, format_commands = [], []
+    for number, port in enumerate(ports, 1):
+        name = f"broker-{number}"
+        data = directory / "data" / name
+        scratch = directory / "data" / f"{name}-tmp"
+        data.mkdir(parents=True)
+        scratch.mkdir()
+        properties = directory / "config" / f"{name}.properties"
+        settings = _settings(number, port, voters=voters, data=data, brokers=len(ports))
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        jvm = (
+            str(java.path),
+            *("-cp", f"{jars}/*"),
+            f"-Xmx{HEAP_MB[len(ports)]}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+            f"-XX:ErrorFile={directory}/logs/{name}-crash.log",
+            f"-Djava.io.tmpdir={scratch}",  # native libraries are unpacked there
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        )
+        brokers.append(
+            Part(
+                kind=Kind.BROKER,
+                name=name,
+                command=(*jvm, "kafka.Kafka", str(properties)),
+                env={},
+                address=f"{LOOPBACK}:{port.client}",
+                data=data,
+                log=directory / "logs" / f"{name}.log",
+            )
+        )
+        storage = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+        format_commands.append((*jvm, *storage))
+    return Kafka(tuple(brokers), tuple(format_commands))
+
+
+def is_formatted(broker: Part) -> bool:
+    """Whether the broker's data folder was prepared to the end."""
+    files = ("meta.properties", "bootstrap.checkpoint")
+    return all((broker.data / file).is_file() for file in files)
+
+
+def brokers_seen_by(address: str) -> int:
+    """How many brokers one broker knows in the cluster, itself included; 0 if it is silent."""
+    if not _accepts(address):
+        return 0  # librdkafka would wait out its back-off
+    cluster = ConfluentBus(address, client_id="delayd-dev").cluster()
+    try:
+        return cluster.broker_count(METADATA_TIMEOUT_MS)
+    except DelaydError:
+        return 0
+    finally:
+        cluster.close()
+
+
+def replication_factor_for(brokers: int) -> int:
+    """Three copies where there are three brokers."""
+    return min(3, brokers)
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _settings(
+    number: int, port: BrokerPorts, *, voters: str, data: Path, brokers: int
+) -> dict[str, object]:
+    copies = replication_factor_for(brokers)
+    copies_min = max(1, copies - 1)
+    client = f"PLAINTEXT://{LOOPBACK}:{port.client}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": number,
+        "controller.quorum.voters": voters,
+        "listeners": f"{client},CONTROLLER://{LOOPBACK}:{port.controller}",
+        "advertised.listeners": client,
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+        "auto.create.topics.enable": "false",
+        "unclean.leader.election.enable": "false",
+        "default.replication.factor": copies,
+        "min.insync.replicas": copies_min,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": copies_min,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": copies_min,
+        "share.coordinator.state.topic.num.partitions": INTERNAL_PARTITIONS,
+        "group.initial.rebalance.delay.ms": 0,
+        "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "broker.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        "log.cleaner.dedupe.buffer.size": 16 << 20,  # the default takes a quarter of the heap
+    }

@@ -1,0 +1,105 @@
+"""The local delayd nodes: their configuration file, command line, and what they say of themselves.
+
+Not here: what a node's settings mean (delayd.config), what it answers (delayd.admin).
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from delayd.dev.http import get
+from delayd.dev.parts import Kind, Part
+from delayd.dev.ports import LOOPBACK
+
+CLUSTER_NAME = "dev"
+NODE_VARIABLES = frozenset(
+    f"DELAYD_{key}"
+    for key in (
+        *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
+        *("DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
+    )
+)
+"""What a node's environment must not hold: it would outvote the file that is written here."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a node's admin server said: who leads, as far as it knows its own part in it."""
+
+    ready: bool
+    master: bool
+    delivering: bool
+    term: int
+
+
+def plan_node(
+    directory: Path,
+    number: int,
+    *,
+    port: int,
+    bootstrap: str,
+    etcd_url: str,
+    settings: Mapping[str, object],
+    env: Mapping[str, str],
+) -> Part:
+    """Writes the node's configuration file and says how to start it."""
+    name = f"node-{number}"
+    data = directory / "data" / name
+    file = directory / "config" / f"{name}.toml"
+    document: dict[str, object] = {
+        "cluster": CLUSTER_NAME,
+        "node": name,
+        "bootstrap": bootstrap,
+        "etcd": [etcd_url],
+        "data_dir": str(data),
+        "admin_host": LOOPBACK,
+        "admin_port": port,
+        **settings,
+    }
+    file.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in document.items()))
+    return Part(
+        kind=Kind.NODE,
+        name=name,
+        command=(sys.executable, "-m", "delayd.cli", "node", "--config", str(file)),
+        env=env,
+        address=f"http://{LOOPBACK}:{port}",
+        data=data,
+        log=directory / "logs" / f"{name}.log",
+    )
+
+
+def ask_node(admin_url: str) -> NodeAnswer | None:
+    """What the node says of itself, or None if it says nothing that makes sense in time."""
+    status = get(f"{admin_url}/status")
+    ready = get(f"{admin_url}/readyz")
+    if status is None or ready is None or status.status != 200:
+        return None
+    try:
+        document: object = json.loads(status.body)
+    except ValueError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    term = document.get("term")
+    return NodeAnswer(
+        ready=ready.status == 200,
+        master=document.get("role") == "master",
+        delivering=document.get("delivering") is True,
+        term=term if isinstance(term, int) else 0,
+    )
+
+
+def toml_value(value: object) -> str:
+    """A setting as TOML writes it: strings, numbers, booleans, lists and tables of these."""
+    if isinstance(value, str | bool | int | float):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        pairs = (f"{json.dumps(str(key))} = {toml_value(item)}" for key, item in value.items())
+        return f"{{ {', '.join(pairs)} }}"
+    raise TypeError(f"no TOML for a setting of type {type(value).__name__}: {value!r}")

@@ -1,0 +1,141 @@
+"""A part of the cluster (broker, etcd or node) and the state file that remembers them all.
+
+Not here: how a part is configured (kafka.py, etcd.py, nodes.py) or driven (cluster.py).
+
+Invariants: the file is replaced as a whole; a part's command and ports never change, so a restart
+is the same command again.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from delayd.dev.errors import LocalClusterError
+from delayd.dev.processes import ProcessIdentity, is_alive
+
+FORMAT = 1
+PARTIAL_NAME = "cluster.partial"  # a state file that is being written
+
+
+class Kind(Enum):
+    """What a part is."""
+
+    BROKER = "broker"
+    ETCD = "etcd"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the cluster, running or not.
+
+    `address` is `host:port` for a broker, a URL for etcd (client) and a node (admin). `env` is what
+    its environment has beyond that of whoever starts it.
+    """
+
+    kind: Kind
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    address: str
+    data: Path
+    log: Path
+    process: ProcessIdentity | None = None
+
+    def alive(self) -> bool:
+        """Whether its process runs (a stopped one does)."""
+        return self.process is not None and is_alive(self.process)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What `cluster.json` holds."""
+
+    parts: tuple[Part, ...]
+
+    def of(self, kind: Kind) -> tuple[Part, ...]:
+        """The parts of one kind, in the order of their numbers."""
+        return tuple(part for part in self.parts if part.kind is kind)
+
+    def part(self, name: str) -> Part:
+        """The part of that name. Raises LocalClusterError if there is none."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        known = ", ".join(part.name for part in self.parts)
+        raise LocalClusterError(f"no part is called {name!r}", remedy=f"there are: {known}")
+
+    def with_part(self, changed: Part) -> "State":
+        """The same with the part of that name replaced."""
+        return State(tuple(changed if part.name == changed.name else part for part in self.parts))
+
+
+def save(state: State, path: Path) -> None:
+    """Replaces the state file; a reader sees the old one or the new one."""
+    document = {"format": FORMAT, "parts": [_part_to_json(part) for part in state.parts]}
+    partial = path.with_name(PARTIAL_NAME)
+    partial.write_text(json.dumps(document, indent=1))
+    partial.rename(path)
+
+
+def load(path: Path) -> State | None:
+    """The state, or None if there is no file. Raises LocalClusterError if it cannot be read."""
+    try:
+        document = json.loads(path.read_text())
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']}")
+        return State(tuple(_part_from_json(part) for part in document["parts"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as problem:
+        raise LocalClusterError(
+            f"{path} is damaged: {problem!r}",
+            remedy=f"end the cluster with: delayd dev down --dir {path.parent}",
+        ) from problem
+
+
+def last_words(part: Part) -> str:
+    """The last line of the part's log that is not a stack frame."""
+    try:
+        lines = part.log.read_text(errors="replace").splitlines()
+    except OSError:
+        return "it left no log"
+    telling = [line for line in lines if line.strip() and not line[0].isspace()]
+    return telling[-1] if telling else "its log is empty"
+
+
+def _part_to_json(part: Part) -> dict[str, object]:
+    process = part.process
+    return {
+        "kind": part.kind.value,
+        "name": part.name,
+        "command": part.command,
+        "env": dict(part.env),
+        "address": part.address,
+        "data": os.fspath(part.data),
+        "log": os.fspath(part.log),
+        "process": None if process is None else {"pid": process.pid, "started": process.started},
+    }
+
+
+def _part_from_json(document: dict[str, object]) -> Part:
+    # The values were written by this file; a damaged one fails here and is reported by `load`.
+    command, env, process = document["command"], document["env"], document["process"]
+    if not isinstance(command, list) or not isinstance(env, dict):
+        raise ValueError("a part without command or environment")
+    identity = None
+    if isinstance(process, dict):
+        identity = ProcessIdentity(pid=int(process["pid"]), started=str(process["started"]))
+    return Part(
+        kind=Kind(document["kind"]),
+        name=str(document["name"]),
+        command=tuple(str(word) for word in command),
+        env={str(key): str(value) for key, value in env.items()},
+        address=str(document["address"]),
+        data=Path(str(document["data"])),
+        log=Path(str(document["log"])),
+        process=identity,
+    )

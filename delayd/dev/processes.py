@@ -1,0 +1,169 @@
+"""Processes in the background: started, recognised for certain, signalled, waited for.
+
+Linux only (`/proc` and pidfds). Not here: what the processes are.
+
+Invariants: a signal goes to the process that was meant or to none, even if its pid was reused
+(pid + boot + start time are compared while a pidfd holds the process). A zombie counts as gone.
+"""
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from delayd.clock import SystemClock
+
+CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: the folder it belongs to
+
+# Python and shells ignore some signals, and ignoring is inherited: children start with defaults.
+_DEFAULT_SIGNALS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process for ever: `started` is the boot's id and the start time in clock ticks."""
+
+    pid: int
+    started: str
+
+
+def spawn(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> ProcessIdentity:
+    """Starts `command` in a session of its own, output appended to `log`, no standard input.
+
+    Raises OSError if it cannot be executed.
+    """
+    log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        dict(env),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), log_flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_DEFAULT_SIGNALS,
+    )
+    status = _status_of(pid)
+    assert status is not None, "a child that nobody waited for stays in /proc"
+    return ProcessIdentity(pid, status.started)
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Whether this very process still runs (stopped counts as running, a zombie does not)."""
+    status = _status_of(process.pid)
+    if status is None or status.started != process.started:
+        return False
+    if status.state in "ZX":
+        # Only its parent can bury it, and only a direct child of ours is ours to bury.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+        return False
+    return True
+
+
+def is_stopped(process: ProcessIdentity) -> bool:
+    """Whether this very process is frozen by SIGSTOP."""
+    status = _status_of(process.pid)
+    return status is not None and status.started == process.started and status.state in "Tt"
+
+
+def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
+    """Signals this very process; False if it is gone."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(pidfd, signal_number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(pidfd)
+
+
+def wait_for_an_exit(processes: Iterable[ProcessIdentity], timeout_ms: int) -> None:
+    """Returns when one of `processes` has ended, or after `timeout_ms`."""
+    poll = select.poll()
+    with contextlib.ExitStack() as opened:
+        for process in processes:
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                return
+            opened.callback(os.close, pidfd)
+            if not is_alive(process):
+                return
+            poll.register(pidfd, select.POLLIN)
+        poll.poll(max(0, timeout_ms))
+
+
+def wait_until_gone(
+    processes: Iterable[ProcessIdentity], timeout_ms: int
+) -> tuple[ProcessIdentity, ...]:
+    """Waits until all are gone; what is still alive after `timeout_ms` is returned."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    for process in (waited_for := tuple(processes)):
+        while is_alive(process):
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            wait_for_an_exit([process], left_ms)
+    return tuple(process for process in waited_for if is_alive(process))
+
+
+def processes_of(directory: Path) -> frozenset[ProcessIdentity]:
+    """Every living process that carries this cluster's folder in its environment."""
+    marker = f"{CLUSTER_VARIABLE}={directory}".encode()
+    return frozenset(
+        process for process in _all_processes() if marker in _environment_of(process.pid)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessStatus:
+    state: str
+    started: str
+
+
+def _status_of(pid: int) -> _ProcessStatus | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # proc(5): the command may hold spaces and parentheses; state is field 3, start time field 22.
+    fields = text.rpartition(")")[2].split()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return _ProcessStatus(state=fields[0], started=f"{boot}/{fields[19]}")
+
+
+def _all_processes() -> Iterator[ProcessIdentity]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        status = _status_of(int(entry.name))
+        if status is not None and status.state not in "ZX":
+            yield ProcessIdentity(int(entry.name), status.started)
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
