@@ -1,0 +1,50 @@
+"""Kafka through confluent-kafka (librdkafka): the data plane.
+
+Not here: any knowledge of requests, frontiers or wheels; it moves records.
+
+Invariants, beside those of the ports:
+- settings that carry a promise (isolation, acks, idempotence, offsets, partitioner) cannot be
+  overridden: a ConfigError says which;
+- nothing is printed: librdkafka's own log lines are debug events of the logger
+  `delayd.librdkafka`.
+"""
+
+from collections.abc import Mapping
+
+from delayd.bus.confluent.cluster import ConfluentCluster
+from delayd.bus.confluent.consumer import ConfluentConsumer
+from delayd.bus.confluent.producer import ConfluentProducer
+from delayd.bus.confluent.settings import Settings
+
+__all__ = ["ConfluentBus"]
+
+
+class ConfluentBus:
+    """A Kafka cluster seen through librdkafka.
+
+    `overrides` are librdkafka properties (security, compression.type, linger.ms, ...). A name that
+    starts with `consumer.`, `producer.` or `admin.` reaches only that client. `record_bytes_max`
+    is the largest record, as Kafka counts it before compression, that a producer takes.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        client_id: str = "delayd",
+        record_bytes_max: int | None = None,
+    ) -> None:
+        self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
+
+    def consumer(self, topic: str) -> ConfluentConsumer:
+        """A reader of one topic; see the port."""
+        return ConfluentConsumer(topic, self._settings.consumer())
+
+    def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
+        """A producer that has not fenced anyone yet; see the port."""
+        return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
+
+    def cluster(self) -> ConfluentCluster:
+        """Administration of the same cluster; see the port."""
+        return ConfluentCluster(self._settings.admin())

@@ -1,0 +1,232 @@
+"""Reading partitions with librdkafka: the ingest hot path.
+
+Not here: what a record means; where positions are kept.
+
+Invariants:
+- a record is handed out at most once per assignment, in offset order, and `position()` never
+  passes a record that was not handed out;
+- a failure is remembered: every later poll raises it again, so no record behind it gets out.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from delayd.bus import Headers, Position, Record
+from delayd.bus.confluent.settings import Properties
+from delayd.clock import SystemClock
+from delayd.errors import BufferPositionError, ConsumerError, DelaydError
+
+UNREADABLE_HEADERS: Final[Headers] = [("delayd-unreadable-headers", None)]
+"""Stands for headers whose names are not UTF-8, which confluent-kafka cannot hand out: as an
+unknown `delayd-` header it makes the record a reject, on every node alike."""
+
+EXISTENCE_CHECK_MS: Final = 5_000
+"""How often an idle consumer asks if its partitions still exist; librdkafka never says."""
+
+EXISTENCE_RECHECK_MS: Final = 1_000
+"""How long metadata may deny a partition before it is believed: a new topic takes time to show."""
+
+EXISTENCE_WAIT_MS_MAX: Final = 500
+"""Longest part of a poll's time-out that such a question may take."""
+
+_OUT_OF_LOG: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
+        KafkaError._NO_OFFSET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+_TRANSIENT: Final = frozenset(
+    {
+        KafkaError._PARTITION_EOF,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._WAIT_CACHE,
+        # The coordinator of a group that is never joined: none of a reader's business.
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+_UNKNOWN_TOPIC: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+class ConfluentConsumer:
+    """One topic's partitions, read from given positions; see the port `Consumer`."""
+
+    def __init__(self, topic: str, properties: Properties) -> None:
+        self._topic = topic
+        self._properties = properties
+        self._clock = SystemClock()
+        self._client: Client | None = None
+        self._start_offsets: dict[int, int] = {}
+        self._failure: DelaydError | None = None
+        self._existence_check_ms = 0
+        self._denied_since_ms: int | None = None
+
+    def assign(self, positions: Mapping[int, Position]) -> None:
+        """Read on from `positions`. The leader epochs are checked against the log's history.
+
+        Every assignment gets a client of its own: librdkafka 2.x compares leader epochs only when
+        it meets a partition for the first time, so a re-used one would skip the check.
+        """
+        assert all(p.offset >= 0 for p in positions.values()), f"not positions: {positions}"
+        self.close()
+        self._failure = None
+        self._denied_since_ms = None
+        self._existence_check_ms = self._clock.monotonic_ms()
+        self._start_offsets = {number: p.offset for number, p in positions.items()}
+        self._client = Client(self._properties)
+        self._client.assign(
+            [
+                TopicPartition(self._topic, number, p.offset, leader_epoch=p.leader_epoch)
+                for number, p in positions.items()
+            ]
+        )
+
+    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+        """See the port. A time-out of 0 never looks whether the topic still exists."""
+        assert self._client is not None, "assign before polling"
+        if self._failure is not None:
+            raise self._failure
+        try:
+            # With a time-out librdkafka waits until a whole batch is there; so ask for what is
+            # there, and only then wait, for one.
+            messages = self._client.consume(records_max, 0)
+            if not messages and timeout_ms > 0:
+                timeout_ms -= self._check_existence(timeout_ms)
+                messages = self._client.consume(1, timeout_ms / 1000)
+                if messages and records_max > 1:
+                    messages += self._client.consume(records_max - 1, 0)
+        except KafkaException as error:
+            self._fail(_consumer_error(self._topic, error.args[0]))
+        return self._records(messages) if messages else []
+
+    def position(self, partition: int) -> int:
+        """See the port; from librdkafka, which counts what `poll` handed out or skipped."""
+        assert self._client is not None, "assign before asking for positions"
+        offset = self._client.position([TopicPartition(self._topic, partition)])[0].offset
+        return max(offset, self._start_offsets[partition])
+
+    def close(self) -> None:
+        """See the port."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _records(self, messages: list[Message]) -> list[Record]:
+        faults = [message for message in messages if message.error() is not None]
+        if faults:
+            for message in faults:
+                self._judge(message)
+            messages = [message for message in messages if message.error() is None]
+        records: list[Record] = []
+        while len(records) < len(messages):
+            try:
+                _append_records(records, messages[len(records) :])
+            except (SystemError, UnicodeDecodeError):
+                # The message now holds half-built headers: it must not be asked for them again.
+                records.append(_record_without_headers(messages[len(records)]))
+        return records
+
+    def _judge(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None, "only messages that carry an error come here"
+        code = error.code()
+        if code in _OUT_OF_LOG:
+            self._fail(
+                BufferPositionError(
+                    f"{self._topic}/{message.partition()} cannot be read from offset "
+                    f"{message.offset()}: {error.name()}, {error.str()}",
+                    remedy="the log was trimmed, truncated or replaced behind this position: "
+                    "rebuild this node's state from a peer or an export",
+                )
+            )
+        if code not in _TRANSIENT and not error.retriable():
+            self._fail(_consumer_error(self._topic, error))
+
+    def _check_existence(self, timeout_ms: int) -> int:
+        """Ask, now and then, if the partitions exist; how many ms that took."""
+        assert self._client is not None, "only poll calls this"
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._existence_check_ms:
+            return 0
+        wait_ms = min(timeout_ms, EXISTENCE_WAIT_MS_MAX)
+        self._existence_check_ms = now_ms + EXISTENCE_CHECK_MS
+        try:
+            seen = self._client.list_topics(self._topic, timeout=wait_ms / 1000)
+        except KafkaException:
+            return wait_ms  # no broker answers: that says nothing about the topic
+        topic = seen.topics[self._topic]
+        if topic.error is not None and topic.error.code() not in _UNKNOWN_TOPIC:
+            return self._clock.monotonic_ms() - now_ms
+        missing = sorted(self._start_offsets.keys() - topic.partitions.keys())
+        if not missing:
+            self._denied_since_ms = None
+        elif self._denied_since_ms is None:
+            self._denied_since_ms = now_ms
+            self._existence_check_ms = now_ms + EXISTENCE_RECHECK_MS
+        elif now_ms - self._denied_since_ms >= EXISTENCE_RECHECK_MS:
+            self._fail(
+                ConsumerError(
+                    f"{self._topic} has no partition {', '.join(map(str, missing))}",
+                    remedy="was the topic deleted, or its name changed?",
+                )
+            )
+        return min(timeout_ms, self._clock.monotonic_ms() - now_ms)
+
+    def _fail(self, failure: DelaydError) -> None:
+        self._failure = failure
+        raise failure
+
+
+_new = tuple.__new__
+"""Building the named tuple without its Python-level `__new__` halves the cost of a record."""
+
+
+def _append_records(records: list[Record], messages: list[Message]) -> None:
+    # An exception leaves in `records` whatever came before the message that it is about.
+    append = records.append
+    for m in messages:
+        epoch = m.leader_epoch()
+        append(
+            _new(
+                Record,
+                (
+                    m.partition(),
+                    m.offset(),
+                    -1 if epoch is None else epoch,
+                    m.timestamp()[1],
+                    m.key(),
+                    m.value(),
+                    m.headers() or [],
+                ),
+            )
+        )
+
+
+def _record_without_headers(message: Message) -> Record:
+    partition, offset, epoch = message.partition(), message.offset(), message.leader_epoch()
+    assert partition is not None and offset is not None, "a record has a place in the log"
+    return Record(
+        partition,
+        offset,
+        -1 if epoch is None else epoch,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        list(UNREADABLE_HEADERS),
+    )
+
+
+def _consumer_error(topic: str, error: KafkaError) -> ConsumerError:
+    return ConsumerError(f"reading {topic} failed: {error.name()}, {error.str()}")

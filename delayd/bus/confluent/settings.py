@@ -1,0 +1,159 @@
+"""Every librdkafka property that delayd sets, and why.
+
+Not here: what a user may configure about delayd itself.
+
+Invariant: a property that carries a promise of the ports is in `PROMISED` and cannot be overridden.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from delayd.bus.confluent.log import LibrdkafkaLog
+from delayd.errors import ConfigError
+
+Properties: TypeAlias = dict[str, Any]
+
+RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
+"""Kafka's own default of `max.message.bytes`; librdkafka's default is below it."""
+
+RETRY_BACKOFF_MS: Final = 5
+"""librdkafka's 100 ms makes every second transaction wait 100 ms behind the last one's markers."""
+
+FETCH_WAIT_MS: Final = 20
+"""A read_committed fetch behind a commit marker waits this out: latency against idle requests."""
+
+FETCH_QUEUE_BACKOFF_MS: Final = 10
+"""How soon a full prefetch queue is filled again; librdkafka's 1000 ms stalls a fast reader."""
+
+CONSUMER_QUEUE_KBYTES_MAX: Final = 32 * 1024
+"""Memory that prefetched records may take, per consumer."""
+
+PRODUCER_QUEUE_RECORDS_MAX: Final = 100_000
+PRODUCER_QUEUE_KBYTES_MAX: Final = 128 * 1024
+"""Memory that unacknowledged records may take, per producer; more of them make `send` wait."""
+
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""How long an abandoned transaction can hide records from readers (design, section 4)."""
+
+TOPIC_PROPAGATION_MS: Final = 1_000
+"""How long a record for an unknown topic holds its transaction; librdkafka's default is 30 s."""
+
+RECONNECT_BACKOFF_MS_MAX: Final = 500
+"""How long after its return a broker may be overlooked; librdkafka's default is 10 s."""
+
+PROMISED: Final = frozenset(
+    {
+        "acks",
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "partitioner",
+        "request.required.acks",
+        "transactional.id",
+    }
+)
+
+_ROLES: Final = ("consumer", "producer", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the cluster is, and what the user wants of the three kinds of client."""
+
+    bootstrap: str
+    client_id: str
+    overrides: Mapping[str, str]
+    record_bytes_max: int
+
+    @classmethod
+    def checked(
+        cls,
+        bootstrap: str,
+        client_id: str,
+        overrides: Mapping[str, str],
+        record_bytes_max: int | None,
+    ) -> "Settings":
+        """Settings whose overrides leave the promises alone, else ConfigError."""
+        for name in overrides:
+            if _bare(name) in PROMISED:
+                raise ConfigError(
+                    f"the Kafka property {name} cannot be overridden",
+                    remedy="delayd's guarantees rest on its value: remove it",
+                )
+        return cls(
+            bootstrap, client_id, dict(overrides), record_bytes_max or RECORD_BYTES_MAX_DEFAULT
+        )
+
+    def consumer(self) -> Properties:
+        """Properties of a reader of committed records."""
+        return self._common("consumer") | {
+            # librdkafka wants a group; with assigned partitions and no commits none is joined.
+            "group.id": self.client_id,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            # The end-of-partition event is what moves position() over aborted records.
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "fetch.error.backoff.ms": 50,
+            "fetch.queue.backoff.ms": FETCH_QUEUE_BACKOFF_MS,
+            "queued.min.messages": 1_000_000,  # so that the limit below is the one that counts
+            "queued.max.messages.kbytes": CONSUMER_QUEUE_KBYTES_MAX,
+            **self._of_user("consumer"),
+        }
+
+    def producer(self, transactional_id: str) -> Properties:
+        """Properties of a transactional producer."""
+        return self._common("producer") | {
+            "transactional.id": transactional_id,
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "retry.backoff.ms": RETRY_BACKOFF_MS,
+            "linger.ms": 0,
+            "message.max.bytes": self.record_bytes_max,
+            "queue.buffering.max.messages": PRODUCER_QUEUE_RECORDS_MAX,
+            "queue.buffering.max.kbytes": PRODUCER_QUEUE_KBYTES_MAX,
+            **self._of_user("producer"),
+        }
+
+    def admin(self) -> Properties:
+        """Properties of an administration client."""
+        return self._common("admin") | self._of_user("admin")
+
+    def _common(self, role: str) -> Properties:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": self.client_id,
+            "logger": LibrdkafkaLog(role),
+            "allow.auto.create.topics": False,
+            "topic.metadata.propagation.max.ms": TOPIC_PROPAGATION_MS,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MS_MAX,
+            "socket.keepalive.enable": True,
+            "socket.nagle.disable": True,
+        }
+
+    def _of_user(self, role: str) -> dict[str, str]:
+        return {
+            _bare(name): value
+            for name, value in self.overrides.items()
+            if name.startswith(f"{role}.") or _bare(name) == name
+        }
+
+
+def _bare(name: str) -> str:
+    role, _, rest = name.partition(".")
+    return rest if role in _ROLES else name
