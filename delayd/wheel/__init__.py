@@ -44,7 +44,7 @@ class Frame(NamedTuple):
 class SlotInfo(NamedTuple):
     """A slot's line in the catalogue."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
     bytes: int
     digest: int
     """Sum of the frames' CRC32C modulo 2**64: the same on every replica, whatever the order."""

@@ -1,0 +1,173 @@
+"""The catalogue: what a checkpoint remembers besides the frames. The one door to LevelDB.
+
+    key                                        value (msgpack)
+    "a" partition:u16 offset:u64               due_ms lane position length       a waiting answer
+    "p"                                        offsets leader_epochs log_ms frontier     progress
+    "s" slot:u64                               generation count bytes digest highest_offset*
+
+Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
+only, each one synced batch; every read verifies LevelDB's checksums.
+
+Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgpack
+import plyvel
+
+from delayd.errors import CorruptionError, DiskError
+from delayd.wheel import Entry, FrameKind, Progress, SlotInfo
+
+WRITE_BUFFER_BYTES = 8 * 1024 * 1024
+"""What LevelDB may have to replay at open: 40 MB took 4.5 s."""
+CACHE_BYTES = 8 * 1024 * 1024
+
+REBUILD = (
+    "stop the node and empty its data directory: "
+    "at the next start the wheel is rebuilt from the buffer"
+)
+"""What to do about a wheel that is damaged as a whole."""
+
+_SLOT_KEY = Struct(">cQ")
+_ANSWER_KEY = Struct(">cHQ")
+_PROGRESS_KEY = b"p"
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+
+
+class SlotLine(NamedTuple):
+    """What the catalogue says of one slot."""
+
+    generation: int
+    info: SlotInfo
+
+
+class CatalogueBatch(NamedTuple):
+    """All that one checkpoint changes, captured: nothing in it moves any more."""
+
+    progress: Progress
+    slots: dict[int, SlotLine]
+    dropped_slots: tuple[int, ...]
+    answers: tuple[Entry, ...]
+    answers_from: tuple[int, ...]
+    """By partition: waiting answers below this offset are dropped, before `answers` are added."""
+
+
+class Catalogue:
+    """LevelDB in one folder. Not thread safe, except that `write` may run beside `answers`."""
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        """Open it; `create` makes a new one where there is none.
+
+        Raises DiskError when another process holds it, CorruptionError when it is lost or damaged.
+        """
+        self._path = path
+        with self._translated():
+            self._db = plyvel.DB(
+                path,
+                create_if_missing=create,
+                paranoid_checks=True,
+                write_buffer_size=WRITE_BUFFER_BYTES,
+                lru_cache_size=CACHE_BYTES,
+            )
+
+    def progress(self) -> Progress | None:
+        """What the last checkpoint said of ingest; None before the first one."""
+        with self._translated():
+            value = self._db.get(_PROGRESS_KEY, verify_checksums=True)
+        if value is None:
+            return None
+        offsets, leader_epochs, log_ms, frontier = _unpack(value)
+        return Progress(offsets, leader_epochs, log_ms, frontier)
+
+    def slots(self) -> Iterator[tuple[int, SlotLine]]:
+        """All lines, by slot."""
+        with self._translated():
+            for key, value in self._db.iterator(
+                prefix=b"s", verify_checksums=True, fill_cache=False
+            ):
+                generation, count, size, digest, *highest = _unpack(value)
+                info = SlotInfo(count, size, digest, tuple(highest))
+                yield _SLOT_KEY.unpack(key)[1], SlotLine(generation, info)
+
+    def answers(self, partition: int, from_offset: int) -> Iterator[Entry]:
+        """The waiting answers of a partition from an offset on, by offset."""
+        with self._translated():
+            for key, value in self._db.iterator(
+                start=_ANSWER_KEY.pack(b"a", partition, from_offset),
+                stop=_ANSWER_KEY.pack(b"a", partition, OFFSET_MAX),
+                verify_checksums=True,
+            ):
+                due_ms, lane, position, length = _unpack(value)
+                offset = _ANSWER_KEY.unpack(key)[2]
+                yield Entry(due_ms, partition, offset, lane, FrameKind.ANSWER, position, length)
+
+    def write(self, batch: CatalogueBatch) -> None:
+        """Write a checkpoint, whole or not at all; durable on return."""
+        with self._translated():
+            write = self._db.write_batch(sync=True)
+            for partition, from_offset in enumerate(batch.answers_from):
+                if from_offset == 0:
+                    continue
+                for key in self._db.iterator(
+                    start=_ANSWER_KEY.pack(b"a", partition, 0),
+                    stop=_ANSWER_KEY.pack(b"a", partition, from_offset),
+                    include_value=False,
+                    verify_checksums=True,
+                ):
+                    write.delete(key)
+            for entry in batch.answers:
+                write.put(
+                    _ANSWER_KEY.pack(b"a", entry.partition, entry.offset),
+                    _pack((entry.due_ms, entry.lane, entry.position, entry.length)),
+                )
+            for slot in batch.dropped_slots:
+                write.delete(_SLOT_KEY.pack(b"s", slot))
+            for slot, (generation, info) in batch.slots.items():
+                write.put(_SLOT_KEY.pack(b"s", slot), _pack((generation, *info[:3], *info[3])))
+            write.put(_PROGRESS_KEY, _pack(batch.progress))
+            write.write()
+
+    def is_empty(self) -> bool:
+        """True when no checkpoint was ever written."""
+        with self._translated(), self._db.iterator(verify_checksums=True) as lines:
+            return next(lines, None) is None
+
+    def close(self) -> None:
+        """Close; idempotent."""
+        self._db.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except plyvel.Error as error:
+            raise _translate(self._path, error) from error
+
+
+OFFSET_MAX = (1 << 64) - 1
+
+
+def _unpack(value: bytes) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = msgpack.unpackb(value, use_list=False)
+    return values
+
+
+def _translate(path: str, error: Exception) -> DiskError:
+    # plyvel raises LevelDB's status text; its class alone tells a held lock from a failed device.
+    detail = error.args[0] if error.args else ""
+    text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
+    if isinstance(error, plyvel.IOError) and "/LOCK: " in text:
+        return DiskError(
+            f"the wheel in {path} is in use by another process",
+            remedy="one node per data directory: stop the other one, or set another directory",
+        )
+    if isinstance(error, plyvel.IOError) and "No such file" not in text:
+        return DiskError(
+            f"LevelDB in {path} failed: {text}",
+            remedy="look at the volume (free space, rights, health), then start the node again",
+        )
+    return CorruptionError(f"LevelDB in {path} is lost or damaged: {text}", remedy=REBUILD)

@@ -1,0 +1,232 @@
+"""The one door to the operating system for the wheel's own files.
+
+Not here: LevelDB, which has its own (`catalogue.py`). `Disk` is the port; the simulator and the
+tests put a faulty one behind it. Linux only (`fdatasync`, `syncfs`).
+
+Invariant: every failure is a DiskError that names the path, what was tried and what to do.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from delayd.errors import DiskError
+
+
+class OpenFile(NamedTuple):
+    """An open slot file. The path travels with it so that an error can name it."""
+
+    path: str
+    descriptor: int
+
+
+class FolderItem(NamedTuple):
+    """A name in a folder. `bytes` is the length of a file."""
+
+    name: str
+    is_folder: bool
+    bytes: int
+
+
+class Disk(Protocol):
+    """What the wheel asks of a file system. Every method raises DiskError, and nothing else."""
+
+    def make_folder(self, path: str) -> bool:
+        """Create the folder and its parents; False when it was there."""
+
+    def list_folder(self, path: str) -> list[FolderItem]:
+        """All names in the folder, in no order."""
+
+    def remove_folder(self, path: str) -> bool:
+        """Remove an empty folder; False when it still holds something."""
+
+    def open(self, path: str, *, create: bool) -> OpenFile:
+        """Open for reading and appending. `create` makes a new file and refuses an existing one."""
+
+    def close(self, file: OpenFile) -> None:
+        """Close; the file's unsynced bytes stay with the operating system."""
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        """Write all of `data` at the end."""
+
+    def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
+        """Read; shorter than asked only at the end of the file."""
+
+    def fdatasync(self, file: OpenFile) -> None:
+        """Make the file's bytes and length durable (not its name: see sync_folder)."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in the folder durable."""
+
+    def open_folder(self, path: str) -> OpenFile:
+        """Open a folder, for syncfs."""
+
+    def syncfs(self, folder: OpenFile) -> None:
+        """Make everything on the folder's file system durable: bytes and names.
+
+        The kernel reports a write that was lost in the background to the descriptors that were
+        open when it happened (Linux 5.8 and later), so keep one open from the start.
+        """
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        """Cut a file to a length."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old`, atomically."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that this process may still write to the file system of `path`."""
+
+
+_FULL = (
+    "free space on the volume or give the node a larger one, then start it again: "
+    "it goes on from its last checkpoint"
+)
+_BROKEN = (
+    "the device or its file system fails: do not restart on it; give the node a healthy volume, "
+    "empty, so that the wheel is rebuilt from the buffer"
+)
+_RIGHTS = "let the user that runs delayd read and write the data directory, then start it again"
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EIO: _BROKEN,
+    errno.EROFS: _BROKEN,
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EMFILE: "raise the limit of open files (ulimit -n) to at least 4096",
+    errno.ENFILE: "raise the system's limit of open files (sysctl fs.file-max)",
+}
+_OTHER = "look at the volume of the data directory and the kernel log, then start the node again"
+
+
+def _failed(what: str, path: str, error: OSError) -> DiskError:
+    reason = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0, _OTHER)
+    return DiskError(f"cannot {what} {path}: {reason}", remedy=remedy)
+
+
+class SystemDisk:
+    """The real file system."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._syncfs: Callable[[int], int] = libc.syncfs
+
+    def make_folder(self, path: str) -> bool:
+        try:
+            os.makedirs(path, mode=0o755)  # noqa: PTH103
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise _failed("create the folder", path, error) from error
+        return True
+
+    def list_folder(self, path: str) -> list[FolderItem]:
+        try:
+            with os.scandir(path) as items:
+                return [FolderItem(item.name, item.is_dir(), item.stat().st_size) for item in items]
+        except OSError as error:
+            raise _failed("list the folder", path, error) from error
+
+    def remove_folder(self, path: str) -> bool:
+        try:
+            os.rmdir(path)  # noqa: PTH106
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise _failed("remove the folder", path, error) from error
+        return True
+
+    def open(self, path: str, *, create: bool) -> OpenFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        try:
+            return OpenFile(path, os.open(path, flags, 0o644))
+        except OSError as error:
+            raise _failed("create" if create else "open", path, error) from error
+
+    def close(self, file: OpenFile) -> None:
+        try:
+            os.close(file.descriptor)
+        except OSError as error:
+            raise _failed("close", file.path, error) from error
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        try:
+            written = os.write(file.descriptor, data)
+            while written < len(data):
+                written += os.write(file.descriptor, data[written:])
+        except OSError as error:
+            raise _failed(f"append {len(data)} bytes to", file.path, error) from error
+
+    def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
+        try:
+            data = os.pread(file.descriptor, size_bytes, position)
+            while len(data) < size_bytes:
+                more = os.pread(file.descriptor, size_bytes - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _failed(f"read {size_bytes} bytes at {position} of", file.path, error) from error
+        return data
+
+    def fdatasync(self, file: OpenFile) -> None:
+        try:
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise _failed("sync", file.path, error) from error
+
+    def sync_folder(self, path: str) -> None:
+        folder = self.open_folder(path)
+        try:
+            os.fsync(folder.descriptor)
+        except OSError as error:
+            raise _failed("sync the folder", path, error) from error
+        finally:
+            self.close(folder)
+
+    def open_folder(self, path: str) -> OpenFile:
+        try:
+            return OpenFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise _failed("open the folder", path, error) from error
+
+    def syncfs(self, folder: OpenFile) -> None:
+        if self._syncfs(folder.descriptor) != 0:
+            number = ctypes.get_errno()
+            error = OSError(number, os.strerror(number))
+            raise _failed("sync the file system of", folder.path, error) from error
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        try:
+            os.truncate(path, length_bytes)
+        except OSError as error:
+            raise _failed(f"cut to {length_bytes} bytes", path, error) from error
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.replace(old, new)  # noqa: PTH105
+        except OSError as error:
+            raise _failed("rename to its final name", old, error) from error
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)  # noqa: PTH108
+        except OSError as error:
+            raise _failed("remove", path, error) from error
+
+    def free_bytes(self, path: str) -> int:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise _failed("ask for the free space of", path, error) from error
+        return found.f_bavail * found.f_frsize

@@ -1,0 +1,124 @@
+"""Frames: how one record lies in a slot's file.
+
+    file    := frame*                      nothing before, between or after
+    frame   := length crc version kind flags lane partition offset append_ms due_ms body
+
+    length     u32   bytes of the whole frame, these four included
+    crc        u32   CRC32C of everything after this field
+    version    u8    FRAME_VERSION
+    kind       u8    FrameKind
+    flags      u16   reserved, zero; a reader refuses a bit that it does not know
+    lane       u16
+    partition  u16   buffer partition
+    offset     u64   buffer offset
+    append_ms  u64   append time of the buffer record, Unix ms
+    due_ms     u64   due time of the rank, Unix ms; for an answer its append time
+    body       msgpack array, to the end of the frame; arrays come back as tuples
+
+All integers are little-endian. This file knows bytes, not files, slots or catalogues.
+
+Invariant: decode(encode(f)) == f, and no flipped bit passes: `length` is held by the chain of
+frames and by the CRC at its end, `crc` by itself, everything else by `crc`.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+import msgpack
+from crc32c import crc32c
+
+from delayd.wheel import Entry, Frame, FrameKind
+
+FRAME_VERSION = 1
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+"""Far above any Kafka record; a length beyond it is damage, not a frame."""
+
+PREFIX = Struct("<II")
+"""length, crc"""
+FIELDS = Struct("<BBHHHQQQ")
+"""version, kind, flags, lane, partition, offset, append_ms, due_ms"""
+HEADER = Struct("<IIBBHHHQQQ")
+"""PREFIX and FIELDS together, for reading."""
+HEADER_BYTES = HEADER.size
+PARTITIONS_MAX = 1 << 16
+
+_pack_body: Callable[[tuple[Any, ...]], bytes] = msgpack.Packer(use_bin_type=True).pack
+_pack_prefix = PREFIX.pack
+_pack_fields = FIELDS.pack
+_read_header = HEADER.unpack_from
+_new_tuple = tuple.__new__
+_KINDS = frozenset(int(kind) for kind in FrameKind)
+
+
+class BrokenFrameError(Exception):
+    """Bytes that are no frame, at `position` of the file; the wheel says which slot it was."""
+
+    def __init__(self, position: int, length: int, why: str) -> None:
+        super().__init__(why)
+        self.position = position
+        self.length = length
+        self.why = why
+
+
+def encode(frame: Frame) -> tuple[bytes, int]:
+    """The frame's bytes and their CRC. A value that does not fit its field is the caller's bug."""
+    due_ms, partition, offset, lane, kind, append_ms, body = frame
+    rest = _pack_fields(FRAME_VERSION, kind, 0, lane, partition, offset, append_ms, due_ms)
+    rest += _pack_body(body)
+    crc: int = crc32c(rest)
+    return _pack_prefix(len(rest) + PREFIX.size, crc) + rest, crc
+
+
+def decode(data: bytes, position: int) -> Frame:
+    """The frame that `data` is, from its first byte to its last; it lay at `position`."""
+    if len(data) < HEADER_BYTES:
+        raise BrokenFrameError(position, len(data), "ends inside a header")
+    length, crc, version, kind, flags, lane, partition, offset, append_ms, due_ms = _read_header(
+        data
+    )
+    if length != len(data):
+        raise BrokenFrameError(position, len(data), f"says it is {length} bytes long")
+    if crc32c(data[PREFIX.size :]) != crc:
+        raise BrokenFrameError(position, length, "has a wrong CRC")
+    if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
+        raise BrokenFrameError(position, length, _unknown(version, kind, flags))
+    body = msgpack.unpackb(data[HEADER_BYTES:], use_list=False, raw=False, strict_map_key=False)
+    frame: Frame = _new_tuple(Frame, (due_ms, partition, offset, lane, kind, append_ms, body))
+    return frame
+
+
+def scan(data: bytes, position: int, entries: list[Entry]) -> tuple[int, int]:
+    """Append an Entry for every whole frame of `data`, whose first byte lay at `position`.
+
+    Returns the bytes that the whole frames take, and the sum of their CRCs. What follows them
+    is the beginning of a frame that goes on after `data`. Every CRC is verified: an entry with a
+    flipped due time or lane would be passed over silently, and never be read.
+    """
+    view = memoryview(data)
+    end = len(data)
+    at = 0
+    digest = 0
+    while at + HEADER_BYTES <= end:
+        length, crc, version, kind, flags, lane, partition, offset, _, due_ms = _read_header(
+            data, at
+        )
+        if not HEADER_BYTES < length <= FRAME_BYTES_MAX:
+            raise BrokenFrameError(position + at, HEADER_BYTES, f"says it is {length} bytes long")
+        after = at + length
+        if after > end:
+            break
+        if crc32c(view[at + 8 : after]) != crc:
+            raise BrokenFrameError(position + at, length, "has a wrong CRC")
+        if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
+            raise BrokenFrameError(position + at, length, _unknown(version, kind, flags))
+        entries.append(
+            _new_tuple(Entry, (due_ms, partition, offset, lane, kind, position + at, length))
+        )
+        digest += crc
+        at = after
+    return at, digest
+
+
+def _unknown(version: int, kind: int, flags: int) -> str:
+    return f"is of an unknown form (version {version}, kind {kind}, flags {flags})"

@@ -1,0 +1,141 @@
+"""The byte grammar of frames, and the names of files."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.wheel import Entry, Frame
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, encode, scan
+from delayd.wheel.layout import Layout, hour_of, parse_hour, parse_slot_file
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.binary()
+    | texts
+)
+bodies = st.lists(
+    st.recursive(scalars, lambda inner: st.lists(inner).map(tuple), max_leaves=8), max_size=6
+).map(tuple)
+u64 = st.integers(0, 2**64 - 1)
+u16 = st.integers(0, 2**16 - 1)
+frames = st.builds(Frame, u64, u16, u64, u16, st.sampled_from([0, 1]), u64, bodies)
+
+
+def a_frame(*body: Any, due_ms: int = 5_000, offset: int = 7) -> Frame:
+    return Frame(due_ms, 1, offset, 3, 0, 4_000, body)
+
+
+@given(frames)
+def test_a_frame_comes_back_as_it_was_encoded(frame: Frame) -> None:
+    data, _ = encode(frame)
+    assert decode(data, 0) == frame
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        (),
+        (None, b"", "", ()),
+        (b"x" * 1_000_000,),
+        ("Straße 日本 🕰", ("\x00", b"\xff\xfe")),
+        ("str", b"str"),
+        ((("h", None), ("h", b"1"), ("h", b"1")),),
+    ],
+)
+def test_a_body_keeps_none_empty_values_large_values_and_types(body: tuple[Any, ...]) -> None:
+    data, _ = encode(a_frame(*body))
+    assert decode(data, 0).body == body
+    assert [type(value) for value in decode(data, 0).body] == [type(value) for value in body]
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_no_flipped_bit_passes_decode_or_scan(bit: int) -> None:
+    data, _ = encode(a_frame("topic", b"key", b"value"))
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << bit
+        with pytest.raises(BrokenFrameError):
+            decode(bytes(flipped), 0)
+        entries: list[Entry] = []
+        try:
+            used, _ = scan(bytes(flipped), 0, entries)
+        except BrokenFrameError:
+            continue
+        assert (used, entries) == (0, []), "only a longer length may be left to the caller"
+
+
+@given(st.lists(frames, max_size=5), st.integers(0, 2000))
+def test_a_scan_finds_every_whole_frame_and_stops_at_the_first_that_is_cut(
+    given_frames: list[Frame], cut: int
+) -> None:
+    encoded = [encode(frame)[0] for frame in given_frames]
+    whole: list[Entry] = []
+    at = 0
+    data = b"".join(encoded)[:cut]
+    for frame, part in zip(given_frames, encoded, strict=True):
+        if at + len(part) > len(data):
+            break
+        whole.append(Entry(*frame[:5], position=100 + at, length=len(part)))
+        at += len(part)
+    found: list[Entry] = []
+    used, digest = scan(data, 100, found)
+    assert (found, used) == (whole, at)
+    assert digest == sum(encode(frame)[1] for frame in given_frames[: len(whole)])
+
+
+@pytest.mark.parametrize("byte", [8, 9, 10, 11])
+def test_an_unknown_version_kind_or_flag_is_refused_though_its_crc_is_right(byte: int) -> None:
+    from crc32c import crc32c
+
+    data = bytearray(encode(a_frame(b"value"))[0])
+    data[byte] ^= 0x40
+    data[4:8] = int(crc32c(bytes(data[8:]))).to_bytes(4, "little")
+    with pytest.raises(BrokenFrameError, match="unknown form"):
+        decode(bytes(data), 0)
+    with pytest.raises(BrokenFrameError, match="unknown form"):
+        scan(bytes(data), 0, [])
+
+
+def test_a_length_that_no_frame_can_have_is_refused() -> None:
+    for length in (0, HEADER_BYTES, 2**32 - 1):
+        data = length.to_bytes(4, "little") + bytes(HEADER_BYTES)
+        with pytest.raises(BrokenFrameError, match=f"says it is {length} bytes"):
+            scan(data, 0, [])
+
+
+def test_the_header_is_as_the_grammar_says() -> None:
+    frame = Frame(due_ms=8, partition=5, offset=6, lane=4, kind=1, append_ms=7, body=())
+    data, crc = encode(frame)
+    assert data == (
+        (41).to_bytes(4, "little")
+        + crc.to_bytes(4, "little")
+        + bytes([1, 1, 0, 0, 4, 0, 5, 0])
+        + b"".join(number.to_bytes(8, "little") for number in (6, 7, 8))
+        + b"\x90"
+    )
+
+
+@given(st.integers(0, 2**54), st.integers(0, 2**20))
+def test_a_slots_path_is_parsed_back(slot: int, generation: int) -> None:
+    _, _, hour_name, name = Layout("/d").slot_file(slot, generation).rsplit("/", 3)
+    hour = parse_hour(hour_name)
+    assert hour is not None
+    assert hour == hour_of(slot)
+    assert parse_slot_file(name, hour) == (slot, generation)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x", "7", "7.", ".0", "07.0", "7.00", "7.0.0", "-7.0", "²7.0"]
+)
+def test_a_name_that_is_not_ours_is_not_parsed(name: str) -> None:
+    assert parse_slot_file(name, 0) is None
+
+
+def test_a_file_in_another_hours_folder_is_not_ours() -> None:
+    assert parse_slot_file("3600.0", 0) is None

@@ -1,0 +1,301 @@
+"""The wheel in one life: what goes in comes out, in rank order."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wheel_disks import FailingDisk, remaining_files
+
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, descriptors, reader, storage
+from delayd.wheel.storage import Wheel
+
+PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Iterator[Wheel]:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    yield wheel
+    wheel.close()
+
+
+def message(
+    due_ms: int, offset: int, body: tuple[Any, ...] = (b"v",), *, partition: int = 0
+) -> Frame:
+    return Frame(due_ms, partition, offset, offset % 64, FrameKind.MESSAGE, 1_000, body)
+
+
+def answer(append_ms: int, partition: int, offset: int) -> Frame:
+    return Frame(append_ms, partition, offset, 0, FrameKind.ANSWER, append_ms, (b"reject",))
+
+
+def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
+    pending = wheel.begin_checkpoint(progress)
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+
+
+def test_frames_are_read_back_in_the_order_asked_for(wheel: Wheel) -> None:
+    bodies: list[tuple[Any, ...]] = [(), (None, b"", ""), (b"x" * 1_000_000,), ("日本 🕰",)]
+    frames = [message(5_000 + n, n, body) for n, body in enumerate(bodies)]
+    entries = wheel.append(frames)
+    assert wheel.read(entries) == frames
+    assert wheel.read(entries[::-1]) == frames[::-1]
+    checkpoint(wheel)
+    assert wheel.read([*entries, *entries]) == [*frames, *frames]
+
+
+def test_entries_are_in_rank_order_whatever_the_order_of_arrival(wheel: Wheel) -> None:
+    arrived = [
+        message(5_900, 1),
+        message(5_100, 9, partition=1),
+        message(5_100, 2, partition=1),
+        message(5_100, 3),
+    ]
+    for frame in arrived:
+        wheel.append([frame])
+        entries = wheel.entries(5)
+        assert entries == sorted(entries)
+    checkpoint(wheel)
+    wheel.append([message(5_000, 4)])
+    ranks = [(entry.due_ms, entry.partition, entry.offset) for entry in wheel.entries(5)]
+    assert ranks == [(5_000, 0, 4), (5_100, 0, 3), (5_100, 1, 2), (5_100, 1, 9), (5_900, 0, 1)]
+
+
+def test_append_returns_the_entries_that_the_slot_then_lists(wheel: Wheel) -> None:
+    entries = wheel.append([message(5_000 + 250 * n, n) for n in range(20)])
+    listed = [entry for slot in wheel.slots() for entry in wheel.entries(slot)]
+    assert listed == entries
+
+
+def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
+    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 1_000)
+    frames = [message(5_000 + 400 * n, n, (b"x" * 100,)) for n in range(30)]
+    entries = wheel.append(frames)
+    assert wheel.stats().tail_bytes <= 1_000
+    assert remaining_files(tmp_path), "nothing was written out"
+    assert wheel.read(entries) == frames
+    assert sum(len(wheel.entries(slot)) for slot in wheel.slots()) == 30
+
+
+def test_a_scan_in_small_pieces_finds_the_same_entries(
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = wheel.append([message(5_000 + n, n, (b"x" * (n * 37 % 500),)) for n in range(60)])
+    checkpoint(wheel)
+    entries += wheel.append([message(5_500 + n, 60 + n, (b"y" * 300,)) for n in range(9)])
+    monkeypatch.setattr(reader, "SCAN_BYTES", 128)
+    assert wheel.entries(5) == sorted(entries)
+
+
+def test_scattered_frames_are_read_without_reading_what_lies_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    entries = wheel.append([message(5_000, n, (b"x" * 1_000,)) for n in range(100)])
+    checkpoint(wheel)
+    disk.calls.clear()
+    wheel.read(entries)
+    assert disk.calls.count("pread") == 1
+    disk.calls.clear()
+    wheel.read([entries[0], entries[50], entries[99]])
+    assert disk.calls.count("pread") == 3
+    monkeypatch.setattr(reader, "READ_RUN_BYTES_MAX", 10_000)
+    disk.calls.clear()
+    wheel.read(entries)
+    assert disk.calls.count("pread") >= 10, "memory of one read is not bounded"
+    wheel.close()
+
+
+def test_slots_are_listed_ascending_and_by_range(wheel: Wheel) -> None:
+    wheel.append([message(slot * 1_000, slot) for slot in (9, 3, 7, 5)])
+    assert wheel.slots() == [3, 5, 7, 9]
+    assert wheel.slots(5, 7) == [5, 7]
+    assert wheel.slots(4) == [5, 7, 9]
+    assert wheel.slots(last=3) == [3]
+    assert wheel.slots(10) == []
+    assert wheel.next_slot(0) == 3
+    assert wheel.next_slot(5) == 5
+    assert wheel.next_slot(8) == 9
+    assert wheel.next_slot(10) is None
+
+
+def test_a_slots_info_counts_its_frames_and_knows_its_highest_offsets(wheel: Wheel) -> None:
+    entries = wheel.append([message(5_000, 8), message(5_001, 3), message(5_002, 4, partition=1)])
+    info = wheel.info(5)
+    assert info is not None
+    assert info.count == 3
+    assert info.bytes == sum(entry.length for entry in entries)
+    assert info.highest_offsets == (8, 4)
+    assert wheel.info(6) is None
+
+
+def test_the_digest_is_the_same_whatever_the_order_of_arrival(tmp_path: Path) -> None:
+    frames = [message(5_000 + n, n, (b"x" * n,)) for n in range(50)]
+    infos: list[SlotInfo | None] = []
+    for name, order in (("a", frames), ("b", frames[::-1])):
+        wheel = Wheel.open(tmp_path / name, partitions=2)
+        wheel.append(order)
+        infos.append(wheel.info(5))
+        wheel.close()
+    assert infos[0] == infos[1]
+
+
+def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
+    wheel.append([answer(5_000, 1, 4), answer(9_000, 0, 6), message(5_000, 7)])
+    checkpoint(wheel)
+    wheel.append([answer(9_500, 0, 8)])
+    pending = wheel.begin_checkpoint(PROGRESS)
+    wheel.append([answer(9_600, 0, 9)])
+
+    def found(*from_offsets: int) -> list[tuple[int, int]]:
+        return [(entry.partition, entry.offset) for entry in wheel.answers(from_offsets)]
+
+    settling: list[Callable[[], object]] = [
+        pending.sync,
+        lambda: wheel.finish_checkpoint(pending),
+        wheel.stats,
+    ]
+    for settle in settling:
+        assert found(0, 0) == [(0, 6), (0, 8), (0, 9), (1, 4)]
+        assert found(7, 5) == [(0, 8), (0, 9)]
+        assert found(9, 4) == [(0, 9), (1, 4)]
+        settle()
+    bodies = [frame.body for frame in wheel.read(wheel.answers((0, 0)))]
+    assert bodies == [(b"reject",)] * 4
+
+
+def test_forgotten_answers_are_gone_at_once_and_later_ones_stay(wheel: Wheel) -> None:
+    wheel.append([answer(5_000, 0, 1), answer(5_000, 1, 1)])
+    checkpoint(wheel)
+    wheel.append([answer(5_000, 0, 2)])
+    wheel.forget_answers((3, 0))
+    assert [entry[1:3] for entry in wheel.answers((0, 0))] == [(1, 1)]
+    wheel.append([answer(5_000, 0, 0)])
+    for _ in range(2):
+        assert [entry[1:3] for entry in wheel.answers((0, 0))] == [(0, 0), (1, 1)]
+        checkpoint(wheel)
+
+
+def test_a_forgotten_slot_is_gone_at_once_and_its_file_after_the_checkpoint(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    wheel.append([message(5_000, 1), message(6_000, 2), message(3_600_000, 3)])
+    checkpoint(wheel)
+    wheel.forget([5, 3600, 77])
+    assert wheel.slots() == [6]
+    assert wheel.entries(5) == []
+    assert wheel.info(5) is None
+    pending = wheel.begin_checkpoint(PROGRESS)
+    pending.sync()
+    assert remaining_files(tmp_path) == {"0/5.0", "0/6.0", "1/3600.0"}
+    wheel.finish_checkpoint(pending)
+    assert remaining_files(tmp_path) == {"0/6.0"}
+    assert not (tmp_path / "slots" / "1").exists(), "an empty hour folder stayed"
+
+
+def test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    wheel.append([message(5_000, 1)])
+    pending = wheel.begin_checkpoint(PROGRESS)
+    wheel.forget([5])
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+    assert remaining_files(tmp_path) == {"0/5.0"}
+    checkpoint(wheel)
+    assert remaining_files(tmp_path) == set()
+
+
+def test_a_slot_that_is_forgotten_and_filled_again_holds_only_the_new_frames(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    wheel.append([message(5_000, 1)])
+    checkpoint(wheel)
+    for round_ in range(3):
+        wheel.forget([5])
+        frame = message(5_000, 2 + round_)
+        assert wheel.read(wheel.append([frame])) == [frame]
+        pending = wheel.begin_checkpoint(PROGRESS)
+        assert len(remaining_files(tmp_path)) == 2, "the forgotten file was touched too early"
+        pending.sync()
+        wheel.finish_checkpoint(pending)
+        assert wheel.read(wheel.entries(5)) == [frame]
+        assert len(remaining_files(tmp_path)) == 1
+
+
+def test_only_so_many_files_are_unlinked_per_checkpoint(
+    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "UNLINKS_MAX", 4)
+    wheel.append([message(1_000 * n, n) for n in range(10)])
+    checkpoint(wheel)
+    wheel.forget(range(10))
+    for left in (6, 2, 0, 0):
+        checkpoint(wheel)
+        assert len(remaining_files(tmp_path)) == left
+        assert wheel.stats().files_to_unlink == left
+
+
+def test_open_files_are_bounded(wheel: Wheel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "OPEN_FILES_MAX", 8)
+    frames = [message(1_000 * n, n) for n in range(100)]
+    entries: list[Entry] = []
+    for part in (frames[:40], frames[40:60], frames[60:]):
+        entries += wheel.append(part)
+        checkpoint(wheel)
+        assert wheel.stats().open_files <= 8
+    assert wheel.read(entries) == frames
+    assert wheel.stats().open_files <= 8
+
+
+def test_stats_follow_appends_checkpoints_and_forgets(wheel: Wheel) -> None:
+    entries = wheel.append([message(5_000, 1), message(6_000, 2), message(6_001, 3)])
+    size = sum(entry.length for entry in entries)
+    stats = wheel.stats()
+    assert (stats.slots, stats.frames, stats.bytes, stats.tail_bytes) == (2, 3, size, size)
+    checkpoint(wheel)
+    assert wheel.stats().tail_bytes == 0
+    assert wheel.stats().open_files == 2
+    wheel.forget([6])
+    stats = wheel.stats()
+    assert (stats.slots, stats.frames, stats.bytes) == (1, 1, entries[0].length)
+    assert wheel.free_bytes() > 0
+
+
+def test_progress_is_that_of_the_last_finished_checkpoint(wheel: Wheel) -> None:
+    assert wheel.progress is None
+    pending = wheel.begin_checkpoint(PROGRESS)
+    pending.sync()
+    assert wheel.progress is None
+    wheel.finish_checkpoint(pending)
+    assert wheel.progress == PROGRESS
+
+
+def test_a_second_checkpoint_cannot_begin_while_one_is_pending(wheel: Wheel) -> None:
+    wheel.begin_checkpoint(PROGRESS)
+    with pytest.raises(AssertionError, match="one checkpoint at a time"):
+        wheel.begin_checkpoint(PROGRESS)
+
+
+def test_a_checkpoint_that_is_not_synced_cannot_be_finished(wheel: Wheel) -> None:
+    pending = wheel.begin_checkpoint(PROGRESS)
+    with pytest.raises(AssertionError, match="not synced"):
+        wheel.finish_checkpoint(pending)
+
+
+def test_close_is_idempotent_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(1_000 * n, n) for n in range(5)])
+    wheel.begin_checkpoint(PROGRESS)
+    wheel.append([message(1_000 * n, n) for n in range(5)])
+    wheel.close()
+    wheel.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    with pytest.raises(AssertionError, match="closed"):
+        wheel.slots()

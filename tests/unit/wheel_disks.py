@@ -1,0 +1,213 @@
+"""Disks that fail, for the tests of the wheel: each wraps the real one."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from delayd.errors import DiskError
+from delayd.wheel.disk import FolderItem, OpenFile, SystemDisk
+
+
+class CountingDisk(SystemDisk):
+    """Tells `before` the name and path of every call, before it happens."""
+
+    def __init__(self, before: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._before = before
+
+    def make_folder(self, path: str) -> bool:
+        self._before("make_folder", path)
+        return super().make_folder(path)
+
+    def list_folder(self, path: str) -> list[FolderItem]:
+        self._before("list_folder", path)
+        return super().list_folder(path)
+
+    def remove_folder(self, path: str) -> bool:
+        self._before("remove_folder", path)
+        return super().remove_folder(path)
+
+    def open(self, path: str, *, create: bool) -> OpenFile:
+        self._before("create" if create else "open", path)
+        return super().open(path, create=create)
+
+    def close(self, file: OpenFile) -> None:
+        self._before("close", file.path)
+        super().close(file)
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        self._before("append", file.path)
+        super().append(file, data)
+
+    def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
+        self._before("pread", file.path)
+        return super().pread(file, size_bytes, position)
+
+    def fdatasync(self, file: OpenFile) -> None:
+        self._before("fdatasync", file.path)
+        super().fdatasync(file)
+
+    def sync_folder(self, path: str) -> None:
+        self._before("sync_folder", path)
+        super().sync_folder(path)
+
+    def syncfs(self, folder: OpenFile) -> None:
+        self._before("syncfs", folder.path)
+        super().syncfs(folder)
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        self._before("truncate", path)
+        super().truncate(path, length_bytes)
+
+    def rename(self, old: str, new: str) -> None:
+        self._before("rename", old)
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._before("unlink", path)
+        super().unlink(path)
+
+
+class FailingDisk(CountingDisk):
+    """Refuses the calls named in `failing`, with that error number."""
+
+    def __init__(self) -> None:
+        self.failing: dict[str, int] = {}
+        self.calls: list[str] = []
+        super().__init__(self._judge)
+
+    def _judge(self, call: str, path: str) -> None:
+        self.calls.append(call)
+        if call in self.failing:
+            number = self.failing[call]
+            raise DiskError(f"{call} {path}: {os.strerror(number)}") from OSError(number, call)
+
+
+class FullDisk(SystemDisk):
+    """The real disk on a device that is always full: appends go to /dev/full."""
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        full = os.open("/dev/full", os.O_WRONLY)
+        try:
+            super().append(OpenFile(file.path, full), data)
+        finally:
+            os.close(full)
+
+
+class PowerlessDisk(CountingDisk):
+    """Forgets, at `lose_power`, whatever was not synced: bytes, names, and removals of names."""
+
+    def __init__(self, graveyard: Path) -> None:
+        super().__init__(lambda call, path: None)
+        self._graveyard = graveyard
+        self._synced_bytes: dict[str, int] = {}
+        self._new_files: set[str] = set()
+        self._new_folders: set[str] = set()
+        self._removed_files: dict[str, Path] = {}
+        self._burials = 0
+
+    def make_folder(self, path: str) -> bool:
+        made = super().make_folder(path)
+        if made:
+            self._new_folders.add(path)
+        return made
+
+    def open(self, path: str, *, create: bool) -> OpenFile:
+        file = super().open(path, create=create)
+        if create:
+            self._synced_bytes[path] = 0
+            self._new_files.add(path)
+            self._removed_files.pop(path, None)
+        return file
+
+    def fdatasync(self, file: OpenFile) -> None:
+        super().fdatasync(file)
+        self._synced_bytes[file.path] = os.fstat(file.descriptor).st_size
+
+    def sync_folder(self, path: str) -> None:
+        super().sync_folder(path)
+        self._new_files = {name for name in self._new_files if not _is_in(name, path)}
+        self._new_folders = {name for name in self._new_folders if not _is_in(name, path)}
+        for name in [name for name in self._removed_files if _is_in(name, path)]:
+            del self._removed_files[name]
+
+    def syncfs(self, folder: OpenFile) -> None:
+        super().syncfs(folder)
+        self._new_files.clear()
+        self._new_folders.clear()
+        self._removed_files.clear()
+        for path in self._synced_bytes:
+            self._synced_bytes[path] = Path(path).stat().st_size
+
+    def truncate(self, path: str, length_bytes: int) -> None:
+        super().truncate(path, length_bytes)
+        self._synced_bytes[path] = min(self._synced_bytes.get(path, 0), length_bytes)
+
+    def unlink(self, path: str) -> None:
+        if path in self._new_files:
+            super().unlink(path)
+            self._new_files.discard(path)
+        else:
+            self._burials += 1
+            grave = self._graveyard / str(self._burials)
+            Path(path).rename(grave)
+            self._removed_files[path] = grave
+        self._synced_bytes.pop(path, None)
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self._synced_bytes.pop(old, None)
+        self._new_files.discard(old)
+
+    def lose_power(self, random: Random) -> None:
+        """What was not synced is kept, cut, zeroed or lost, as `random` says."""
+        for path, synced in self._synced_bytes.items():
+            size = Path(path).stat().st_size
+            if path in self._new_files and random.random() < 0.5:
+                Path(path).unlink()
+                continue
+            kept = random.randint(synced, size)
+            zeroed = random.randint(synced, kept)
+            with Path(path).open("r+b") as file:
+                file.truncate(kept)
+                file.seek(zeroed)
+                file.write(bytes(kept - zeroed))
+        for path, grave in self._removed_files.items():
+            if random.random() < 0.5 and not Path(path).exists():
+                Path(path).parent.mkdir(exist_ok=True)
+                grave.rename(path)
+        for folder in self._new_folders:
+            if random.random() < 0.5:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._synced_bytes.clear()
+        self._new_files.clear()
+        self._new_folders.clear()
+        self._removed_files.clear()
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.rpartition("/")[0] == folder
+
+
+NO_SPACE = errno.ENOSPC
+IO_ERROR = errno.EIO
+
+
+def remaining_files(directory: Path) -> set[str]:
+    """The slot files that are there, as HOUR/SLOT.GENERATION."""
+    slots = directory / "slots"
+    return {str(path.relative_to(slots)) for path in slots.rglob("*") if path.is_file()}
+
+
+def contents(wheel: Any) -> dict[str, Any]:
+    """All that a wheel holds, in a form that can be compared."""
+    slots = {}
+    for slot in wheel.slots():
+        entries = wheel.entries(slot)
+        slots[slot] = (wheel.info(slot), wheel.read(entries))
+    answers = wheel.answers([0] * 2)
+    return {"slots": slots, "answers": wheel.read(answers), "progress": wheel.progress}
