@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
-from delayd.request.reasons import Reason, RefusedError, Reject, bounded, quoted
+from delayd.request.reasons import Reason, RefusedError, Reject, quoted
 from delayd.request.times import delay_ms_of, due_ms_of, level_delay_ms_of
 from replication.settings import RULES_VERSION
 
@@ -163,7 +163,7 @@ def parse(record: Record, limits: RequestLimits) -> Schedule | Reject:
             _partition(fields),
         )
     except RefusedError as refusal:
-        return Reject(refusal.reason, bounded(refusal.detail))
+        return Reject(refusal.reason, refusal.detail)
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:

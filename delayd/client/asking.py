@@ -1,0 +1,142 @@
+"""From the arguments of a Python call to a buffer record. Pure.
+
+The record is read back by the parser of delayd itself, so the client refuses exactly what delayd
+would reject, except for what only the cluster knows: its longest delay and its largest record.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
+
+from delayd.bus import Headers, Record
+from delayd.client.errors import RequestRefusedError
+from delayd.request import Reject, RequestLimits, parse
+from delayd.request.headers import HEADER_PREFIX
+
+Moment: TypeAlias = datetime | int | str
+"""A due time: an aware datetime, Unix ms, or text as `delayd-due` takes it (RFC 3339)."""
+
+Span: TypeAlias = timedelta | int | str
+"""A delay: a timedelta, ms, or text as `delayd-delay` takes it (`10s`)."""
+
+Content: TypeAlias = bytes | str | None
+UserHeaders: TypeAlias = Mapping[str, Content] | Sequence[tuple[str, Content]]
+
+UNLIMITED: Final = 2**62
+BUFFER_SUFFIX: Final = "buffer"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+class Ask(NamedTuple):
+    """A record for the buffer that delayd accepts as far as a client can know."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    asked_ms: int
+    """Unix ms, or ms after the append time if `relative`."""
+    relative: bool
+
+    def due_ms(self, append_ms: int) -> int:
+        """The due time as asked of the record that was appended at `append_ms`."""
+        return append_ms + self.asked_ms if self.relative else self.asked_ms
+
+
+def ask(
+    buffer: str,
+    topic: str,
+    value: Content,
+    *,
+    key: Content = None,
+    in_: Span | None = None,
+    at: Moment | None = None,
+    headers: UserHeaders | None = None,
+    partition: int | None = None,
+) -> Ask:
+    """The record that asks for this; RequestRefusedError says what is wrong with it."""
+    pairs = _user_headers(headers)
+    pairs.append(("delayd-topic", _bytes("topic", topic)))
+    pairs.append(_when(in_, at))
+    if partition is not None:
+        pairs.append(("delayd-partition", str(partition).encode()))
+    record = Record(0, 0, -1, 0, _bytes("key", key), _bytes("value", value), pairs)
+    request = parse(record, _limits(buffer))
+    if isinstance(request, Reject):
+        raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
+    return Ask(record.key, record.value, pairs, request.asked_due_ms, relative=at is None)
+
+
+def _limits(buffer: str) -> RequestLimits:
+    """Only the prefix of delayd's topics can be known, from the name of the buffer."""
+    prefix = buffer.removesuffix(BUFFER_SUFFIX)
+    if prefix and prefix != buffer:
+        return RequestLimits(UNLIMITED, UNLIMITED, partitions=1, prefix=prefix)
+    return RequestLimits(UNLIMITED, UNLIMITED, partitions=1)
+
+
+def _bytes(what: str, content: Content) -> bytes | None:
+    if isinstance(content, str):
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise RequestRefusedError(f"the {what} cannot be encoded as UTF-8") from error
+    if content is not None and not isinstance(content, bytes):
+        raise RequestRefusedError(f"the {what} is {type(content).__name__}, not bytes or str")
+    return content
+
+
+def _user_headers(headers: UserHeaders | None) -> Headers:
+    pairs: Headers = []
+    for name, content in headers.items() if isinstance(headers, Mapping) else headers or ():
+        if name.startswith(HEADER_PREFIX):
+            raise RequestRefusedError(
+                f"the header {name[:80]!a} is delayd's: its prefix is reserved",
+                remedy="use the arguments of schedule; of a delivered record drop delayd's headers",
+            )
+        pairs.append((name, _bytes("header value", content)))
+    return pairs
+
+
+def _when(in_: Span | None, at: Moment | None) -> tuple[str, bytes | None]:
+    """The header that says when."""
+    if at is None and in_ is not None:
+        return ("delayd-delay", _delay(in_))
+    if at is not None and in_ is None:
+        return ("delayd-due", _due(at))
+    raise RequestRefusedError("give exactly one of in_ and at", remedy="in_ is a delay, at a time")
+
+
+def _delay(in_: Span) -> bytes | None:
+    if isinstance(in_, str):
+        return _bytes("delay", in_)
+    # Below 1 ms rounds up, so that nothing is early.
+    delay_ms = -(-in_ // _MS) if isinstance(in_, timedelta) else _ms("delay", in_)
+    if delay_ms < 0:
+        raise RequestRefusedError(
+            f"the delay {in_!r} is negative", remedy="a time in the past is given with at"
+        )
+    return b"%dms" % delay_ms
+
+
+def _due(at: Moment) -> bytes | None:
+    if isinstance(at, str):
+        return _bytes("due time", at)
+    if not isinstance(at, datetime):
+        return b"%d" % _ms("due time", at)
+    if at.utcoffset() is None:
+        raise RequestRefusedError(
+            f"the datetime {at.isoformat()} has no time zone, so it names no moment",
+            remedy="give it one, for instance datetime.now(UTC)",
+        )
+    return b"%d" % -((_EPOCH - at) // _MS)
+
+
+def _ms(what: str, number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise RequestRefusedError(
+            f"the {what} is a {type(number).__name__}",
+            remedy="give a whole number of ms, text, or a timedelta (in_) or datetime (at)",
+        )
+    return number
