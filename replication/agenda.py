@@ -84,12 +84,15 @@ class Agenda:
             insort(self._answers[entry.partition], (entry.offset, entry))
 
     @property
-    def opened_to(self) -> int:
-        """Every lane has been opened below this slot."""
-        return min(lane.opened_to for lane in self._lanes)
+    def wants_from(self) -> int | None:
+        """The first slot that a lane with room has not opened; None if every lane is full."""
+        return min(
+            (lane.opened_to for lane in self._lanes if len(lane) < self._lane_open_max),
+            default=None,
+        )
 
     def open(self, slots: Iterable[tuple[int, Sequence[Entry]]], opened_to: int) -> None:
-        """Take in the entries of slots, ascending from `self.opened_to`, sorted by rank.
+        """Take in the messages of slots, ascending from `wants_from`, sorted by rank.
 
         After it, all stored messages due before slot `opened_to` are known, except in lanes that
         are full: those stay closed at the first slot that they could not take.

@@ -10,7 +10,7 @@ Invariants: every component of (K, O, R) moves forward only, and the term never 
 Source: docs/design/frontier.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replication.rank import START, Rank
 
@@ -71,16 +71,14 @@ def first_frontier(shard: int, partitions: int, lanes: int) -> Frontier:
     )
 
 
+def stand_still(last: Frontier) -> Frontier:
+    """What a step writes that only renews the broker's bound: nothing moves but its number."""
+    return replace(last, step=last.step + 1)
+
+
 def begin_term(last: Frontier) -> Frontier:
     """What a master's first step writes: the next term, and nothing else moves.
 
     Source: docs/design/frontier.md, "Term".
     """
-    return Frontier(
-        shard=last.shard,
-        cursors=last.cursors,
-        offsets=last.offsets,
-        own_writes=last.own_writes,
-        term=last.term + 1,
-        step=last.step + 1,
-    )
+    return replace(last, term=last.term + 1, step=last.step + 1)

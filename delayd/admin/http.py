@@ -1,0 +1,89 @@
+"""The routes of the admin port.
+
+GET /livez    200 while the node's loops turn, else 503; never depends on Kafka or etcd
+GET /readyz   200 once the node has caught up and can take over, else 503 with the reason
+GET /leader   200 on the master, 503 on a follower; the body names the master either way
+GET /status   everything, as one JSON object
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from delayd import __version__
+
+
+class NodeView(Protocol):
+    """What the routes need to know of a node; every call is cheap and takes no lock for long."""
+
+    def stalled(self) -> str | None:
+        """Which loop has stood still for too long, or None."""
+
+    def unready(self) -> str | None:
+        """Why the node could not take over now, or None."""
+
+    def leader(self) -> dict[str, Any]:
+        """`{"master": name or None, "self": bool}`."""
+
+    def status(self) -> dict[str, Any]:
+        """The whole picture."""
+
+
+def build_app(node: NodeView) -> FastAPI:
+    """The application for one node."""
+    app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
+
+    @app.get("/livez")
+    async def livez() -> JSONResponse:
+        """Do the node's loops turn? Not: are Kafka and etcd there."""
+        return _answer(node.stalled())
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        """Has the node caught up with the frontier, and is its disk fit?"""
+        return _answer(node.unready())
+
+    @app.get("/leader")
+    async def leader() -> JSONResponse:
+        """Is this node the master?"""
+        body = node.leader()
+        return JSONResponse(body, status_code=200 if body["self"] else 503)
+
+    @app.get("/status")
+    async def status() -> dict[str, Any]:
+        """Role, term, cursor, positions, counts."""
+        return node.status()
+
+    return app
+
+
+def _answer(problem: str | None) -> JSONResponse:
+    if problem is None:
+        return JSONResponse({"ok": True})
+    return JSONResponse({"ok": False, "problem": problem}, status_code=503)
+
+
+class AdminServer(uvicorn.Server):
+    """Uvicorn in the node's own event loop: signals belong to the node."""
+
+    def __init__(self, node: NodeView, host: str, port: int) -> None:
+        super().__init__(
+            uvicorn.Config(
+                build_app(node),
+                host=host,
+                port=port,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave SIGTERM and SIGINT to the node."""
+        yield

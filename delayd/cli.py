@@ -1,0 +1,269 @@
+"""The `delayd` command. A thin shell: every command is a call into the package.
+
+Exit codes: 0 fine, 1 found a problem, 2 usage, 3 cannot reach Kafka or etcd. With --json, stdout
+carries one JSON object and nothing else.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from delayd import __version__
+from delayd.client import Client
+from delayd.config import load
+from delayd.dev.commands import app as dev_app
+from delayd.errors import DelaydError, ExitCode
+from delayd.logs import set_up_logs
+from delayd.node import cluster_status, open_bus, run_node
+from delayd.topics import (
+    MAX_DELAY_MS_DEFAULT,
+    check_topics,
+    create_topics,
+    load_settings,
+    topic_names,
+)
+from replication.settings import DAY_MS
+
+CONNECT_TIMEOUT_MS = 15_000
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Delayed messages for Kafka: exactly once, never early, through the death of any node.",
+)
+topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
+app.add_typer(topics_app, name="topics")
+app.add_typer(dev_app, name="dev")
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap", "-b", envvar="DELAYD_BOOTSTRAP", help="Kafka brokers, host:port,host:port."
+    ),
+]
+Etcd = Annotated[
+    str | None,
+    typer.Option(
+        "--etcd", envvar="DELAYD_ETCD", help="etcd endpoints as URLs, separated by commas."
+    ),
+]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", envvar="DELAYD_CLUSTER", help="Name of the delayd cluster.")
+]
+Prefix = Annotated[
+    str, typer.Option("--prefix", envvar="DELAYD_PREFIX", help="Prefix of delayd's topics.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Delayed messages for Kafka: exactly once, never early, through the death of any node."""
+    if version:
+        typer.echo(f"delayd {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def node(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="TOML file; every key is also DELAYD_<KEY>."),
+    ] = None,
+) -> None:
+    """Run a node until SIGTERM.
+
+    Example: delayd node --config /etc/delayd/node.toml
+    """
+    settings = load(config)
+    set_up_logs(as_json=settings.log_json)
+    raise typer.Exit(asyncio.run(run_node(settings)))
+
+
+@app.command()
+def send(
+    value: Annotated[str, typer.Argument(help="The message's value.")],
+    bootstrap: Bootstrap,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Target topic.")],
+    in_: Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h, 30d.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Record key.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Target partition.")] = None,
+    prefix: Prefix = "delayd-",
+    as_json: AsJson = False,
+) -> None:
+    """Schedule one message.
+
+    Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
+    """
+    with Client(bootstrap, buffer=topic_names(prefix).buffer) as client:
+        scheduled = client.schedule(
+            topic,
+            value.encode(),
+            in_=in_,
+            at=at,
+            key=None if key is None else key.encode(),
+            partition=partition,
+        )
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "source": scheduled.source,
+                    "append_ms": scheduled.append_ms,
+                    "due_ms": scheduled.due_ms,
+                }
+            )
+        )
+    else:
+        typer.echo(f"scheduled as {scheduled.source}, due at {scheduled.due_ms}")
+
+
+@app.command()
+def status(
+    bootstrap: Bootstrap,
+    etcd: Etcd = None,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    as_json: AsJson = False,
+) -> None:
+    """Show the cluster: frontier, cursor, master and nodes. Exit 1 if nothing delivers.
+
+    Example: delayd status --bootstrap 127.0.0.1:9092 --etcd http://127.0.0.1:2379
+    """
+    report = cluster_status(
+        bootstrap,
+        tuple(part for part in (etcd or "").split(",") if part),
+        cluster,
+        prefix,
+        CONNECT_TIMEOUT_MS,
+    )
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        _show_status(report)
+    raise typer.Exit(ExitCode.FINE if report["healthy"] else ExitCode.PROBLEM)
+
+
+@topics_app.command("create")
+def topics_create(
+    bootstrap: Bootstrap,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    partitions: Annotated[
+        int, typer.Option(min=1, max=1024, help="Partitions of the buffer: fixed for ever.")
+    ] = 4,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
+    ] = None,
+    max_delay_days: Annotated[
+        int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
+    ] = MAX_DELAY_MS_DEFAULT // DAY_MS,
+    adopt_buffer: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-buffer", help="Accept a buffer that already holds records: deliver them all."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make delayd's topics and initialise the cluster; harmless if that was done before.
+
+    Example: delayd topics create --bootstrap 127.0.0.1:9092 --partitions 12
+    """
+    settings = create_topics(
+        open_bus(bootstrap),
+        cluster=cluster,
+        prefix=prefix,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        max_delay_ms=max_delay_days * DAY_MS,
+        adopt_buffer=adopt_buffer,
+        timeout_ms=CONNECT_TIMEOUT_MS,
+    )
+    if as_json:
+        typer.echo(json.dumps(settings.to_json()))
+        return
+    typer.echo(
+        f"cluster {settings.cluster} is initialised: "
+        + ", ".join(topic.name for topic in settings.topics)
+    )
+
+
+@topics_app.command("check")
+def topics_check(
+    bootstrap: Bootstrap,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    as_json: AsJson = False,
+) -> None:
+    """Check topics and broker settings against the contract. Exit 1 if something is wrong.
+
+    Example: delayd topics check --bootstrap 127.0.0.1:9092
+    """
+    bus = open_bus(bootstrap)
+    problems: list[str] = []
+    try:
+        seen = load_settings(bus, cluster, prefix, CONNECT_TIMEOUT_MS)
+        with contextlib.closing(bus.cluster()) as kafka:
+            problems = check_topics(kafka, seen.record.settings, CONNECT_TIMEOUT_MS)
+    except DelaydError as error:
+        if error.exit_code is not ExitCode.PROBLEM:
+            raise
+        problems = [str(error)]
+    if as_json:
+        typer.echo(json.dumps({"ok": not problems, "problems": problems}))
+    else:
+        typer.echo("\n".join(problems) or "all topics are as they should be")
+    raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
+
+
+def _show_status(report: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("", "", show_header=False)
+    for name in ("cluster", "master", "term", "step", "cursor", "cursor_age_ms", "lag"):
+        table.add_row(name, str(report[name]))
+    console.print(table)
+    nodes = Table("node", "role", "ready", "ingested", "delivered", "admin")
+    for entry in report["nodes"]:
+        nodes.add_row(
+            entry["node"],
+            entry.get("role", "unreachable"),
+            str(entry.get("ready", "")),
+            str(entry.get("ingested_count", "")),
+            str(entry.get("delivered_count", "")),
+            entry["admin"],
+        )
+    console.print(nodes)
+    for problem in report["problems"]:
+        console.print(f"[red]{problem}[/red]")
+
+
+def main() -> None:
+    """The entry point: turns an environment failure into one line and its exit code."""
+    try:
+        app()
+    except DelaydError as error:
+        print(f"delayd: {error} [{error.code}]", file=sys.stderr)
+        sys.stdout.flush()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.PROBLEM)
+
+
+if __name__ == "__main__":
+    main()

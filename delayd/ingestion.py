@@ -1,0 +1,105 @@
+"""The ingest thread: reads the whole buffer into this node's replica, and checkpoints it.
+
+Every node does this for all partitions, master or not.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from delayd.bus import Bus, Consumer
+from delayd.clock import Clock
+from delayd.replica import Rejected, Replica
+
+log = structlog.get_logger()
+
+BATCH_RECORDS_MAX = 2_000
+POLL_MS = 50
+REJECT_LINES_PER_S = 20
+"""Rejects logged one by one within a second; the rest are counted in one line."""
+
+
+class Ingestion:
+    """The ingest thread's state. `stop` may be called from another thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        replica: Replica,
+        clock: Clock,
+        checkpoint_interval_ms: int,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._replica = replica
+        self._clock = clock
+        self._checkpoint_interval_ms = checkpoint_interval_ms
+        self._on_failure = on_failure
+        self._consumer: Consumer = bus.consumer(replica.settings.buffer.name)
+        self._stopping = threading.Event()
+        self._rejects = RejectLog(clock)
+        self.progressed_ms = clock.monotonic_ms()
+        """Monotonic time of the last sign of life."""
+        self.checkpointed_ms = clock.monotonic_ms()
+        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+
+    def start(self) -> None:
+        """Read on from the replica's positions."""
+        self._consumer.assign(self._replica.positions)
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread after a last checkpoint."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.progressed_ms = self._clock.monotonic_ms()
+                records = self._consumer.poll(BATCH_RECORDS_MAX, POLL_MS)
+                if records:
+                    self._rejects.note(self._replica.take(records))
+                if self._clock.monotonic_ms() - self.checkpointed_ms >= (
+                    self._checkpoint_interval_ms
+                ):
+                    self._checkpoint()
+            self._checkpoint()
+        except BaseException as error:
+            self._on_failure(error)
+        finally:
+            self._consumer.close()
+
+    def _checkpoint(self) -> None:
+        self._replica.checkpoint()
+        self.checkpointed_ms = self._clock.monotonic_ms()
+
+
+class RejectLog:
+    """Writes a line for each reject, up to a rate, and one line for those above it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._suppressed = 0
+
+    def note(self, rejected: list[Rejected]) -> None:
+        """Log what was rejected."""
+        second = self._clock.monotonic_ms() // 1000
+        if second != self._second:
+            if self._suppressed:
+                log.warning("requests_rejected", suppressed=self._suppressed)
+            self._second, self._lines, self._suppressed = second, 0, 0
+        for partition, offset, reject in rejected:
+            if self._lines >= REJECT_LINES_PER_S:
+                self._suppressed += 1
+                continue
+            self._lines += 1
+            log.warning(
+                "request_rejected",
+                source=f"{partition}/{offset}",
+                reason=reject.reason.slug,
+                detail=reject.detail,
+            )

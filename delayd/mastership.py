@@ -1,0 +1,342 @@
+"""A mastership: takeover, and then step after step, under one grant of leadership.
+
+The order of a takeover is the protocol's (docs/design/frontier.md, "Takeover"):
+
+1. `init_transactions()`: every predecessor is fenced, what it left open is aborted;
+2. read the last committed frontier; its partition's last stable offset must equal its high
+   watermark, because nobody else can have a transaction open there;
+3. wait until the own wheel has reached O;
+4. the first step writes the next term and moves nothing; its delivery report gives B.
+
+Any producer error or time-out ends the mastership. What became of its last transaction is not
+guessed: the next one reads it from the frontier.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from zlib import crc32
+
+import structlog
+
+from delayd.bus import Ack, Bus, TransactionalProducer
+from delayd.clock import Clock
+from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
+from delayd.frontier_log import FrontierLog, SeenFrontier
+from delayd.replica import Replica
+from delayd.request import Reason, dead_body, dead_letter, delivered, size_of, source_of
+from delayd.targets import Targets
+from delayd.topics import transactional_id
+from delayd.wheel import Frame
+from replication.agenda import Plan, StepLimits
+from replication.frontier import Frontier, begin_term, stand_still
+from replication.now import BrokerBound, bounded_now_ms, drift_ms
+from replication.record import FrontierRecord, StepCounts, encode, record_key
+
+log = structlog.get_logger()
+
+INIT_TIMEOUT_MS = 10_000
+FLUSH_TIMEOUT_MS = 5_000
+COMMIT_TIMEOUT_MS = 5_000
+READ_TIMEOUT_MS = 5_000
+STABLE_TIMEOUT_MS = 5_000
+"""How long the frontier's last stable offset may stay behind its high watermark."""
+
+WAIT_MAX_MS = 250
+"""Longest wait without a sign of life."""
+
+STEP_TARGET_MS = 200
+"""A step that takes longer makes the next ones smaller; one that takes less than half, larger."""
+
+STEP_RECORDS_MIN = 100
+
+WATCH_INTERVAL_MS = 1_000
+"""How often a master looks for a later term, which also keeps its reader near the end."""
+
+
+class ClockDriftError(DelaydError):
+    """The broker's clock and this node's are too far apart to deliver by."""
+
+    code = "clock-drift"
+
+
+class HigherTermError(DelaydError):
+    """Another master has begun a later term."""
+
+    code = "higher-term"
+
+
+class Grant:
+    """Leadership as the delivery thread sees it; the control loop extends or withdraws it."""
+
+    def __init__(self, owner: str, deadline_ms: int) -> None:
+        self.owner = owner
+        self.deadline_ms = deadline_ms
+        """Monotonic time past which the master stops by itself."""
+        self.withdrawn = False
+
+    def is_valid(self, monotonic_ms: int) -> bool:
+        """May the master begin another step?"""
+        return not self.withdrawn and self.is_live(monotonic_ms)
+
+    def is_live(self, monotonic_ms: int) -> bool:
+        """May the master finish the step that it is in?"""
+        return monotonic_ms < self.deadline_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a master steps. Times in ms."""
+
+    records_max: int
+    bytes_max: int
+    idle_interval_ms: int
+    clock_drift_max_ms: int
+
+
+class Mastership:
+    """One attempt at being master. Made, run and closed by the delivery thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        replica: Replica,
+        frontier_log: FrontierLog,
+        targets: Targets,
+        clock: Clock,
+        grant: Grant,
+        pace: Pace,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._replica = replica
+        self._settings = replica.settings
+        self._log = frontier_log
+        self._targets = targets
+        self._clock = clock
+        self._grant = grant
+        self._pace = pace
+        self._records_max = pace.records_max
+        self._on_progress = on_progress
+        self._producer: TransactionalProducer = bus.transactional_producer(
+            transactional_id(replica.settings.cluster, 0)
+        )
+        self._bound = BrokerBound(0, 0)
+        self._last_step_ms = 0
+        self._watched_ms = 0
+        self._ack: Ack | None = None
+        self._ack_monotonic_ms = 0
+        self.term = 0
+        self.delivered_count = 0
+        self.is_delivering = False
+
+    def run(self) -> None:
+        """Take over, then deliver until the grant ends; raises what ended it otherwise."""
+        if self._take_over():
+            while self._is_valid():
+                self._on_progress()
+                self._watch_terms()
+                self._step()
+
+    def close(self) -> None:
+        """Discard the producer and the agenda."""
+        self.is_delivering = False
+        self._producer.close()
+        self._replica.close_agenda()
+
+    def _is_valid(self) -> bool:
+        return self._grant.is_valid(self._clock.monotonic_ms())
+
+    def _take_over(self) -> bool:
+        """Steps 1 to 4; False if the grant ended on the way."""
+        started_ms = self._clock.monotonic_ms()
+        if not self._is_valid():
+            return False
+        self._producer.init_transactions(INIT_TIMEOUT_MS)
+        self._on_progress()
+        seen = self._last_frontier()
+        while not self._replica.wait_ingested(seen.record.frontier, WAIT_MAX_MS):
+            self._on_progress()
+            if not self._is_valid():
+                return False
+        self._replica.open_agenda(seen.record.frontier)
+        self._write_term(seen)
+        self.is_delivering = True
+        log.info(
+            "mastership_begun",
+            term=self.term,
+            takeover_ms=self._clock.monotonic_ms() - started_ms,
+            cursor_ms=seen.record.frontier.lowest_cursor.due_ms,
+        )
+        return True
+
+    def _last_frontier(self) -> SeenFrontier:
+        """The last committed frontier, now that nobody else can write one."""
+        deadline_ms = self._clock.monotonic_ms() + STABLE_TIMEOUT_MS
+        while True:
+            stable = self._log.stable_end(READ_TIMEOUT_MS)
+            written = self._log.high_watermark(READ_TIMEOUT_MS)
+            if stable == written:
+                break
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise FrontierError(
+                    f"{self._settings.frontier.name}: the last stable offset {stable} stays behind "
+                    f"the high watermark {written}, though no transaction can be open there: a "
+                    "commit marker was lost",
+                    remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
+                    "double messages",
+                )
+            self._on_progress()
+        self._log.catch_up(stable, READ_TIMEOUT_MS)
+        seen = self._log.newest
+        if seen is None:
+            raise NotInitialisedError(
+                f"{self._settings.frontier.name} holds no frontier record",
+                remedy="run `delayd topics create` if the cluster is new; otherwise see "
+                "docs/operations.md",
+            )
+        self._replica.observe(seen)
+        return seen
+
+    def _write_term(self, seen: SeenFrontier) -> None:
+        """The first step: the next term, and nothing else."""
+        frontier = begin_term(seen.record.frontier)
+        self.term = frontier.term
+        self._write_bare(frontier, seen.record.now_ms)
+
+    def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
+        """A step that delivers nothing and moves no bound."""
+        plan = Plan(
+            frontier=frontier,
+            deliveries=(),
+            answers=(),
+            late=0,
+            now_ms=now_ms,
+            taken={},
+            passed_over=(),
+        )
+        with self._replica.changed:
+            self._replica.begin(plan)
+        self._carry_out(plan, [], [])
+
+    def _step(self) -> None:
+        """Wait until something is due, then deliver it."""
+        monotonic_ms = self._clock.monotonic_ms()
+        now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ms, self._bound)
+        if self._bound.is_stale(monotonic_ms):
+            self._write_bare(stand_still(self._replica.planned_frontier), now_ms)
+            return
+        idle_ms = monotonic_ms - self._last_step_ms
+        limits = StepLimits(self._records_max, self._pace.bytes_max)
+        with self._replica.changed:
+            plan = self._replica.plan(now_ms, limits)
+            if plan.is_empty and idle_ms < self._pace.idle_interval_ms:
+                due_ms = self._replica.next_due_ms(now_ms)
+                wait_ms = min(
+                    WAIT_MAX_MS,
+                    self._pace.idle_interval_ms - idle_ms,
+                    WAIT_MAX_MS if due_ms is None else max(1, due_ms - now_ms),
+                )
+                self._replica.changed.wait(wait_ms / 1000)
+                return
+            messages, answers = self._replica.begin(plan)
+        self._targets.look_up(frame.body[0] for frame in messages)
+        self._carry_out(plan, messages, answers)
+        self._adapt(self._clock.monotonic_ms() - monotonic_ms, len(messages))
+
+    def _watch_terms(self) -> None:
+        """Read the frontier topic as it grows; HigherTermError if another master writes there."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms - self._watched_ms < WATCH_INTERVAL_MS:
+            return
+        self._watched_ms = monotonic_ms
+        for seen in self._log.poll(0):
+            if seen.record.frontier.term > self.term:
+                raise HigherTermError(
+                    f"{seen.record.owner} has begun term {seen.record.frontier.term}, this "
+                    f"master's is {self.term}"
+                )
+
+    def _carry_out(self, plan: Plan, messages: list[Frame], answers: list[Frame]) -> None:
+        """One transaction: deliveries, dead letters, the frontier; then it is committed."""
+        producer = self._producer
+        producer.begin()
+        delivered_count, digest = 0, 0
+        for frame in messages:
+            source = source_of(frame.partition, frame.offset)
+            if self._deliver(frame, source, plan.now_ms):
+                digest += crc32(source.encode())
+                delivered_count += 1
+        for frame in answers:
+            self._dead_letter(frame.body, source_of(frame.partition, frame.offset))
+        record = FrontierRecord(
+            frontier=plan.frontier,
+            owner=self._grant.owner,
+            now_ms=plan.now_ms,
+            counts=StepCounts(
+                delivered=delivered_count,
+                late=plan.late,
+                dead=len(messages) - delivered_count,
+                answers=len(answers),
+            ),
+            digest=digest,
+            settings=self._settings,
+        )
+        self._ack = None
+        sent_wall_ms = self._clock.wall_ms()
+        producer.send(
+            self._settings.frontier.name,
+            key=record_key(plan.frontier.shard),
+            value=encode(record),
+            headers=[],
+            partition=plan.frontier.shard,
+            on_ack=self._on_frontier_ack,
+        )
+        producer.flush(FLUSH_TIMEOUT_MS)
+        ack = self._ack
+        if ack is None:
+            raise ProducerError("the frontier record was flushed without a delivery report")
+        self._check_clock(ack, sent_wall_ms)
+        if not self._grant.is_live(self._clock.monotonic_ms()):
+            raise ProducerError("the lease ran out before the commit")
+        producer.commit(COMMIT_TIMEOUT_MS)
+        self._bound = BrokerBound(ack.append_ms, self._ack_monotonic_ms)
+        self._last_step_ms = self._clock.monotonic_ms()
+        self.delivered_count += delivered_count
+        self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
+
+    def _deliver(self, frame: Frame, source: str, fired_ms: int) -> bool:
+        """Produce a message to its target, or its dead letter if the target would refuse it."""
+        topic, partition, key, value, headers = delivered(
+            frame.body, fired_ms=fired_ms, source=source
+        )
+        problem = self._targets.problem(
+            topic, partition, key is not None, size_of(key, value, headers)
+        )
+        if problem is not None:
+            self._dead_letter(dead_body(frame.body, Reason.DEAD, problem), source)
+            return False
+        self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
+        return True
+
+    def _dead_letter(self, body: object, source: str) -> None:
+        key, value, headers = dead_letter(body, source=source)  # type: ignore[arg-type]
+        self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
+
+    def _on_frontier_ack(self, ack: Ack) -> None:
+        self._ack = ack
+        self._ack_monotonic_ms = self._clock.monotonic_ms()
+
+    def _check_clock(self, ack: Ack, sent_wall_ms: int) -> None:
+        drift = drift_ms(ack.append_ms, sent_wall_ms, self._clock.wall_ms())
+        if abs(drift) > self._pace.clock_drift_max_ms:
+            raise ClockDriftError(
+                f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "
+                f"= {self._pace.clock_drift_max_ms}",
+                remedy="synchronise the clocks of this node and the brokers (NTP)",
+            )
+
+    def _adapt(self, took_ms: int, records: int) -> None:
+        """Keep full steps near the time that they may take."""
+        if took_ms > STEP_TARGET_MS:
+            self._records_max = max(STEP_RECORDS_MIN, self._records_max // 2)
+        elif took_ms * 2 < STEP_TARGET_MS and records * 2 > self._records_max:
+            self._records_max = min(self._pace.records_max, self._records_max * 2)

@@ -1,0 +1,334 @@
+"""A replica: what this node knows. The wheel, how far it has ingested, and the frontiers it saw.
+
+The ingest thread puts records in, the delivery thread plans steps and reads payloads, both under
+one lock (`changed`, a condition that is notified when something may have become due). While the
+node is master there is also an agenda; it is made from the wheel at takeover and dropped after.
+
+Invariants: records go in once, in offset order; what is ingested is what the wheel will hold after
+the next checkpoint; nothing is forgotten that a frontier younger than `export_hold` may ask for.
+Source: docs/design/frontier.md, docs/design/storage.md.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delayd.bus import Position, Record
+from delayd.errors import DiskError, FrontierError
+from delayd.frontier_log import SeenFrontier
+from delayd.request import Reject, RequestLimits, Schedule, message_body, parse, reject_body
+from delayd.wheel import Entry, Frame, FrameKind, Progress
+from delayd.wheel.storage import Wheel, WheelStats
+from replication.agenda import Agenda, Plan, StepLimits
+from replication.frontier import Frontier
+from replication.ingest import Asked, Decision, LogState, Op, ingest
+from replication.rank import lane_of, slot_of
+from replication.record import decode, encode
+from replication.settings import Settings
+
+OPEN_AHEAD_MS = 200
+"""How long before its first due time a slot is opened."""
+
+OPEN_ENTRIES_MAX = 200_000
+"""Entries taken in by one round of opening slots, so that the lock is held for a bounded time."""
+
+HISTORY_SAMPLES = 16
+"""Frontiers remembered within `export_hold`."""
+
+REJECT = Asked(Op.REJECT, 0)
+
+
+class Rejected(NamedTuple):
+    """A record that will be dead-lettered: for the log."""
+
+    partition: int
+    offset: int
+    reject: Reject
+
+
+class Replica:
+    """One node's state between its threads."""
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        settings: Settings,
+        *,
+        prefix: str,
+        export_hold_ms: int,
+        disk_free_min_bytes: int,
+    ) -> None:
+        self.changed = threading.Condition()
+        self.settings = settings
+        self._wheel = wheel
+        self._limits = RequestLimits(
+            max_delay_ms=settings.max_delay_ms,
+            record_bytes_max=settings.record_bytes_max,
+            partitions=settings.partitions,
+            prefix=prefix,
+        )
+        self._export_hold_ms = export_hold_ms
+        self._disk_free_min_bytes = disk_free_min_bytes
+        self._history: deque[SeenFrontier] = deque()
+        self._agenda: Agenda | None = None
+        self._covered: Frontier | None = None
+        self._resumed_frontier: bytes = b""
+        self.ingested_count = 0
+        progress = wheel.progress
+        if progress is None:
+            self._states = [LogState(0, 0)] * settings.partitions
+            self._epochs = [-1] * settings.partitions
+        else:
+            self._states = [
+                LogState(offset, log_ms)
+                for offset, log_ms in zip(progress.offsets, progress.log_ms, strict=True)
+            ]
+            self._epochs = list(progress.leader_epochs)
+            self._resumed_frontier = progress.frontier
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Where ingest goes on, by partition."""
+        return {
+            partition: Position(state.next_offset, self._epochs[partition])
+            for partition, state in enumerate(self._states)
+        }
+
+    @property
+    def ingested(self) -> tuple[int, ...]:
+        """1 + the last ingested offset, by partition."""
+        return tuple(state.next_offset for state in self._states)
+
+    @property
+    def log_ms(self) -> tuple[int, ...]:
+        """Log time L, by partition."""
+        return tuple(state.log_ms for state in self._states)
+
+    @property
+    def newest(self) -> SeenFrontier | None:
+        """The newest committed frontier that this node has read."""
+        return self._history[-1] if self._history else None
+
+    def take(self, records: Sequence[Record]) -> list[Rejected]:
+        """Ingest records; returns those that are answered with a dead letter."""
+        parsed = [(record, parse(record, self._limits)) for record in records]
+        rejected = []
+        with self.changed:
+            frames = []
+            for record, request in parsed:
+                if isinstance(request, Reject):
+                    rejected.append(Rejected(record.partition, record.offset, request))
+                frame = self._decide(record, request)
+                if frame is not None:
+                    frames.append(frame)
+            entries = self._wheel.append(frames)
+            self.ingested_count += len(parsed)
+            if self._agenda is not None:
+                for entry in entries:
+                    if entry.kind == FrameKind.ANSWER:
+                        self._agenda.answer_arrived(entry)
+                    else:
+                        self._agenda.arrived(entry)
+            self.changed.notify_all()
+        return rejected
+
+    def observe(self, seen: SeenFrontier) -> None:
+        """A committed frontier was read (or written). FrontierError if it contradicts an older."""
+        with self.changed:
+            newest = self.newest
+            if newest is not None:
+                if seen.offset <= newest.offset:
+                    return
+                if not newest.record.frontier.precedes(seen.record.frontier):
+                    raise FrontierError(
+                        f"frontier record at offset {seen.offset} steps back behind the one at "
+                        f"{newest.offset}",
+                        remedy="two clusters share the topic, or it was tampered with; "
+                        "nothing more is delivered by this node",
+                    )
+            elif self._resumed_frontier:
+                known = decode(self._resumed_frontier).frontier
+                if seen.record.frontier.step < known.step:
+                    raise FrontierError(
+                        f"the frontier topic ends at step {seen.record.frontier.step}, this node "
+                        f"has already acted on step {known.step}",
+                        remedy="the topic lost records: see docs/operations.md",
+                    )
+            self._remember(seen)
+            self.changed.notify_all()
+
+    def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
+        """Has (or within the time) this node ingested all that a frontier took into account?"""
+        with self.changed:
+            return self.changed.wait_for(
+                lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
+            )
+
+    def open_agenda(self, frontier: Frontier) -> None:
+        """Become able to plan steps beyond a committed frontier that has been reached."""
+        with self.changed:
+            late = []
+            for slot in self._wheel.slots(0, slot_of(frontier.highest_cursor.due_ms)):
+                info = self._wheel.info(slot)
+                if info is None or all(
+                    highest < offset
+                    for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+                ):
+                    continue
+                late += [
+                    entry
+                    for entry in self._messages(slot)
+                    if entry.offset >= frontier.offsets[entry.partition]
+                    and entry < frontier.cursors[entry.lane]
+                ]
+            self._agenda = Agenda(frontier, late, self._wheel.answers(frontier.offsets))
+
+    @property
+    def planned_frontier(self) -> Frontier:
+        """The frontier of the step last begun."""
+        assert self._agenda is not None, "only a master plans"
+        return self._agenda.frontier
+
+    def close_agenda(self) -> None:
+        """Stop planning."""
+        with self.changed:
+            self._agenda = None
+
+    def plan(self, now_ms: int, limits: StepLimits) -> Plan:
+        """The next step at `now_ms`; nothing changes until it is begun. Lock held by the caller."""
+        assert self._agenda is not None, "only a master plans"
+        self._open_due(self._agenda, now_ms)
+        return self._agenda.plan(now_ms, self.ingested, limits)
+
+    def begin(self, plan: Plan) -> tuple[list[Frame], list[Frame]]:
+        """Put the step under way: its messages and answers, read back. Lock held by the caller."""
+        assert self._agenda is not None, "only a master delivers"
+        self._agenda.begin(plan)
+        return self._wheel.read(plan.deliveries), self._wheel.read(plan.answers)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When something may be due next. Lock held by the caller."""
+        assert self._agenda is not None, "only a master waits for a due time"
+        known = self._agenda.next_due_ms()
+        slot = self._wheel.next_slot(self._agenda.wants_from or 0)
+        unopened = None if slot is None else max(slot * 1000 - OPEN_AHEAD_MS, now_ms)
+        return min((due for due in (known, unopened) if due is not None), default=None)
+
+    def checkpoint(self) -> None:
+        """Make durable what has been ingested; appends may go on meanwhile."""
+        free = self._wheel.free_bytes()
+        if free < self._disk_free_min_bytes:
+            raise DiskError(
+                f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
+                f"= {self._disk_free_min_bytes}",
+                remedy="make room or give the node a larger disk, then start it again; "
+                "nothing is lost",
+            )
+        with self.changed:
+            self._forget_covered()
+            newest = self.newest
+            pending = self._wheel.begin_checkpoint(
+                Progress(
+                    offsets=self.ingested,
+                    leader_epochs=tuple(self._epochs),
+                    log_ms=self.log_ms,
+                    frontier=encode(newest.record) if newest else self._resumed_frontier,
+                )
+            )
+        pending.sync()
+        with self.changed:
+            self._wheel.finish_checkpoint(pending)
+
+    def close(self) -> None:
+        """Close the wheel; what was not checkpointed is read again from the buffer."""
+        with self.changed:
+            self._wheel.close()
+
+    def stats(self) -> WheelStats:
+        """Counts of the wheel; delivered messages within `export_hold` are among them."""
+        return self._wheel.stats()
+
+    def _decide(self, record: Record, request: Schedule | Reject) -> Frame | None:
+        """Apply the ingest rules to one record: the frame to store, if any."""
+        partition = record.partition
+        if isinstance(request, Reject):
+            lane = 0
+            asked = REJECT
+        else:
+            assert request.topic is not None, "a schedule names its target"
+            lane = lane_of(request.topic, self.settings.lanes)
+            asked = Asked(Op.SCHEDULE, request.asked_due_ms)
+        decision: Decision = ingest(
+            self._states[partition], partition, record.offset, record.append_ms, asked
+        )
+        self._states[partition] = decision.state
+        self._epochs[partition] = record.leader_epoch
+        covered = self._covered
+        if isinstance(request, Reject):
+            if covered is not None and record.offset < covered.offsets[partition]:
+                return None
+            kind, body = FrameKind.ANSWER, reject_body(record, request)
+        else:
+            if covered is not None and covered.covers(lane, decision.rank):
+                return None
+            kind, body = FrameKind.MESSAGE, message_body(request)
+        return Frame(
+            decision.rank.due_ms, partition, record.offset, lane, kind, record.append_ms, body
+        )
+
+    def _messages(self, slot: int) -> list[Entry]:
+        return [e for e in self._wheel.entries(slot) if e.kind == FrameKind.MESSAGE]
+
+    def _open_due(self, agenda: Agenda, now_ms: int) -> None:
+        """Open what is due soon, up to a bound; the rest is opened by the next plan."""
+        first = agenda.wants_from
+        last = slot_of(now_ms + OPEN_AHEAD_MS)
+        if first is None or first > last:
+            return
+        opened: list[tuple[int, list[Entry]]] = []
+        count = 0
+        for slot in self._wheel.slots(first, last):
+            if count >= OPEN_ENTRIES_MAX:
+                agenda.open(opened, slot)
+                return
+            messages = self._messages(slot)
+            opened.append((slot, messages))
+            count += len(messages)
+        agenda.open(opened, last + 1)
+
+    def _remember(self, seen: SeenFrontier) -> None:
+        """Keep the newest frontier, and enough older ones to find one that is `export_hold` old."""
+        history = self._history
+        spacing_ms = self._export_hold_ms // HISTORY_SAMPLES
+        if len(history) >= 2 and history[-1].append_ms - history[-2].append_ms < spacing_ms:
+            history.pop()
+        history.append(seen)
+
+    def _forget_covered(self) -> None:
+        """Drop slots and answers that a frontier at least `export_hold` old covers."""
+        history = self._history
+        if not history:
+            return
+        old_enough_ms = history[-1].append_ms - self._export_hold_ms
+        while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
+            history.popleft()
+        cut = history[0].record.frontier
+        passed_own_writes = all(
+            own > written for own, written in zip(self.ingested, cut.own_writes, strict=True)
+        )
+        if history[0].append_ms > old_enough_ms:
+            return
+        self._covered = cut
+        if not cut.reached_by(self.ingested) or not passed_own_writes:
+            return
+        done = []
+        for slot in self._wheel.slots(0, slot_of(cut.lowest_cursor.due_ms) - 1):
+            info = self._wheel.info(slot)
+            if info is not None and all(
+                highest < offset
+                for highest, offset in zip(info.highest_offsets, cut.offsets, strict=True)
+            ):
+                done.append(slot)
+        self._wheel.forget(done)
+        self._wheel.forget_answers(cut.offsets)
