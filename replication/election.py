@@ -1,0 +1,407 @@
+"""The election of a shard's master: what one node does about the leader key in etcd.
+
+Pure: no clock, no I/O, no randomness. Facts go in (`Event`), orders come out (`Effect`), to be
+carried out in the order they stand in; the words are in `election_facts.py`. All time is the
+monotonic time that facts carry. Not here: the fence. etcd only decides who tries to be master;
+Kafka's transactional id decides who delivers.
+
+Invariants:
+- StartDelivery is ordered only under a lease of this node that the leader key carries, and never
+  at or past its deadline.
+- Deadline = time at which the last successful keepalive (or the grant) was *ordered*, which is not
+  after it was sent, + the TTL granted - 20 %. No answer, however late, moves it further than that.
+- At or past the deadline no keepalive is ordered, and delivery is stopped whatever etcd says.
+- RevokeLease of a lease that delivery ran under comes after the DeliveryStopped of that delivery.
+- At most one call to etcd is in flight (RevokeLease, which nobody waits for, not counted). Each is
+  answered by exactly one event, within the caller's time-out. An answer that was not asked for
+  changes nothing.
+- Between StartDelivery and the next one, DeliveryStopped is reported exactly once: after
+  StopDelivery, or unasked if delivery ended by itself (a StopDelivery that crosses it reports
+  nothing more).
+
+        absent           key is ours              fault, deadline, shutdown
+    FOLLOWER --> CAMPAIGNING --> MASTER --------------------------------> RESIGNING
+       ^              | not ours   | delivery ended by itself                 | delivery stopped
+       +--------------+------------+------------------------------------------+--> STOPPED
+                                                                        (shutdown)
+
+Source: docs/design/election.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from replication.election_facts import (
+    ANSWERS,
+    Call,
+    Campaign,
+    CampaignAnswered,
+    CampaignFailed,
+    DeliveryProgressed,
+    DeliveryStopped,
+    Effects,
+    Event,
+    ExtendDeadline,
+    FaultFound,
+    GrantLease,
+    KeepAlive,
+    KeepAliveFailed,
+    LagChanged,
+    Leader,
+    LeaderRead,
+    LeaseFoundDead,
+    LeaseGranted,
+    LeaseGrantFailed,
+    LeaseKept,
+    PollLeader,
+    ResignReason,
+    RevokeLease,
+    ShutdownRequested,
+    StartDelivery,
+    StopDelivery,
+)
+
+DEADLINE_PERCENT = 80
+"""The part of the TTL that a master uses: the rest covers clocks that run at different rates."""
+
+KEEP_ALIVES_PER_TTL = 3
+"""One may fail, and its repetition be slow, before the deadline comes."""
+
+
+class State(Enum):
+    """What the node is in this election."""
+
+    FOLLOWER = "follower"
+    CAMPAIGNING = "campaigning"
+    MASTER = "master"
+    RESIGNING = "resigning"
+    STOPPED = "stopped"
+
+
+COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
+    {
+        # Long enough that another node sees the key absent first.
+        ResignReason.LEASE_LOST: 2,
+        ResignReason.LEASE_EXPIRED: 2,
+        ResignReason.HIGHER_TERM: 2,
+        # What failed may well fail again here; a lone node still tries after 3 s.
+        ResignReason.DELIVERY_STALLED: 20,
+        ResignReason.DELIVERY_FAILED: 20,
+        # These last until a person or a time server has done something: 9 s, 30 s.
+        ResignReason.CLOCK_DRIFT: 60,
+        ResignReason.DISK_FAILED: 200,
+        ResignReason.SHUTDOWN: 0,
+    }
+)
+"""How many poll intervals a node does not campaign after each reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionTimes:
+    """The settings of an election."""
+
+    lease_ttl_s: int = 3
+    """What is asked of etcd; what it grants counts."""
+    poll_ms: int = 150
+    """How often a follower reads the leader key: part of every failover's duration."""
+    stall_ms: int = 10_000
+    """A delivery loop without a sign of life for this long is taken for stuck."""
+    behind_polls: int = 10
+    """How many poll intervals a node that is far behind lets others campaign first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldLease:
+    id: int
+    deadline_ms: int
+
+
+class Election:
+    """One node's part in the election of one shard. `nonce` is unique to this life of the node."""
+
+    def __init__(self, nonce: str, times: ElectionTimes | None = None) -> None:
+        self._nonce = nonce
+        self._times = times or ElectionTimes()
+        self._state = State.FOLLOWER
+        self._now_ms = 0
+        self._leader: Leader | None = None
+        self._lease: _HeldLease | None = None
+        self._call: Call | None = None
+        self._ordered_ms = 0
+        self._next_poll_ms = 0
+        self._next_keep_alive_ms = 0
+        self._absent_since_ms: int | None = None
+        self._not_before_ms = 0
+        self._progressed_ms = 0
+        self._behind = False
+        self._resigned_for: ResignReason | None = None
+
+    @property
+    def state(self) -> State:
+        """Where the node stands."""
+        return self._state
+
+    @property
+    def leader(self) -> Leader | None:
+        """Who held the key when this node last learnt of it: for people."""
+        return self._leader
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When (monotonic ms) the next Ticked can have an effect; None: not before another fact."""
+        times: list[int] = []
+        if self._state in (State.FOLLOWER, State.CAMPAIGNING) and self._call is None:
+            times.append(self._next_poll_ms)
+        if self._state in (State.CAMPAIGNING, State.MASTER) and self._lease is not None:
+            times.append(self._lease.deadline_ms)
+        if self._state is State.MASTER:
+            times.append(self._progressed_ms + self._times.stall_ms)
+            if self._call is None:
+                times.append(self._next_keep_alive_ms)
+        return min(times, default=None)
+
+    def handle(self, event: Event) -> Effects:
+        """Take one fact; the orders that follow from it, to be carried out in this order."""
+        self._now_ms = max(self._now_ms, event.now_ms)
+        effects = self._check_deadline()
+        ordered = ANSWERS.get(type(event))
+        if ordered is None or isinstance(self._call, ordered):
+            if ordered is not None:
+                self._call = None
+            transition = _TRANSITIONS[self._state].get(type(event))
+            if transition is not None:
+                effects += transition(self, event)
+        return effects + self._do_what_is_due()
+
+    def _check_deadline(self) -> Effects:
+        if self._lease is None or self._now_ms < self._lease.deadline_ms:
+            return ()
+        if self._state is State.MASTER:
+            return self._resign(ResignReason.LEASE_EXPIRED)
+        if self._state is State.CAMPAIGNING:
+            return self._give_up()
+        return ()
+
+    def _do_what_is_due(self) -> Effects:
+        if self._state is State.MASTER:
+            # A dead master must not keep its lease: no sign of life, no keepalive.
+            if self._now_ms - self._progressed_ms >= self._times.stall_ms:
+                return self._resign(ResignReason.DELIVERY_STALLED)
+            if self._call is None and self._now_ms >= self._next_keep_alive_ms:
+                assert self._lease is not None, "a master has a lease"
+                return self._order(KeepAlive(self._lease.id))
+        if (
+            self._state in (State.FOLLOWER, State.CAMPAIGNING)
+            and self._call is None
+            and self._now_ms >= self._next_poll_ms
+        ):
+            self._next_poll_ms = self._now_ms + self._times.poll_ms
+            return self._order(PollLeader())
+        return ()
+
+    def _order(self, call: Call) -> Effects:
+        assert self._call is None, f"{call} while {self._call} is in flight"
+        self._call = call
+        self._ordered_ms = self._now_ms
+        return (call,)
+
+    # FOLLOWER
+
+    def _follow_or_ask_for_a_lease(self, event: LeaderRead) -> Effects:
+        self._leader = event.leader
+        if event.leader is not None:
+            # Even with our own nonce: it is under a lease that we know no more, and runs out.
+            self._absent_since_ms = None
+            return ()
+        if self._absent_since_ms is None:
+            self._absent_since_ms = self._now_ms
+        wait_ms = self._times.behind_polls * self._times.poll_ms if self._behind else 0
+        if self._now_ms < max(self._not_before_ms, self._absent_since_ms + wait_ms):
+            return ()
+        self._state = State.CAMPAIGNING
+        return self._order(GrantLease(self._times.lease_ttl_s))
+
+    def _give_back(self, event: LeaseGranted) -> Effects:
+        return (RevokeLease(event.lease_id),)
+
+    # CAMPAIGNING
+
+    def _campaign_under(self, event: LeaseGranted) -> Effects:
+        self._hold(event.lease_id, event.ttl_ms)
+        return self._check_deadline() or self._order(Campaign(event.lease_id))
+
+    def _judge_answer(self, event: CampaignAnswered) -> Effects:
+        return self._win_or_lose(event.leader)
+
+    def _read_again(self, _: CampaignFailed) -> Effects:
+        # Not sent again blindly: the key says whether the campaign was carried out.
+        self._next_poll_ms = self._soonest_repetition_ms()
+        return ()
+
+    def _judge_reading(self, event: LeaderRead) -> Effects:
+        if event.leader is not None:
+            return self._win_or_lose(event.leader)
+        # Not carried out, or not yet: to create the same key under the same lease is harmless.
+        assert self._lease is not None, "nothing is read before the lease is granted"
+        return self._order(Campaign(self._lease.id))
+
+    def _win_or_lose(self, leader: Leader) -> Effects:
+        assert self._lease is not None, "a campaign has a lease"
+        assert self._now_ms < self._lease.deadline_ms, "deadlines are checked before each fact"
+        self._leader = leader
+        if (leader.nonce, leader.lease_id) != (self._nonce, self._lease.id):
+            return self._give_up()
+        self._state = State.MASTER
+        self._progressed_ms = self._now_ms
+        return (StartDelivery(leader, self._lease.deadline_ms),)
+
+    def _give_up(self) -> Effects:
+        # The lease goes even if the campaign may still be under way: under a dead lease it is
+        # refused, and a key that it made goes with the lease.
+        self._state = State.FOLLOWER
+        self._absent_since_ms = None
+        self._next_poll_ms = self._now_ms + self._times.poll_ms
+        return self._let_go()
+
+    def _give_up_without_lease(self, _: LeaseGrantFailed) -> Effects:
+        return self._give_up()
+
+    def _give_up_for(self, event: FaultFound) -> Effects:
+        self._cool_down(event.reason)
+        return self._give_up()
+
+    # MASTER
+
+    def _extend(self, event: LeaseKept) -> Effects:
+        assert self._lease is not None, "a master has a lease"
+        lease = self._hold(self._lease.id, event.ttl_ms)
+        return self._check_deadline() or (ExtendDeadline(lease.deadline_ms),)
+
+    def _keep_alive_again(self, _: KeepAliveFailed) -> Effects:
+        # A keepalive may be repeated blindly: it creates nothing.
+        self._next_keep_alive_ms = self._soonest_repetition_ms()
+        return ()
+
+    def _note_progress(self, event: DeliveryProgressed) -> Effects:
+        self._progressed_ms = max(self._progressed_ms, event.now_ms)
+        return ()
+
+    def _resign_without_lease(self, _: LeaseFoundDead) -> Effects:
+        return self._resign(ResignReason.LEASE_LOST)
+
+    def _resign_for(self, event: FaultFound) -> Effects:
+        return self._resign(event.reason)
+
+    def _resign_to_stop(self, _: ShutdownRequested) -> Effects:
+        return self._resign(ResignReason.SHUTDOWN)
+
+    def _resign(self, reason: ResignReason) -> Effects:
+        assert self._state is State.MASTER, f"a {self._state.value} has nothing to resign from"
+        self._state = State.RESIGNING
+        self._resigned_for = reason
+        return (StopDelivery(reason),)
+
+    def _follow_after_unasked_end(self, _: DeliveryStopped) -> Effects:
+        self._resigned_for = ResignReason.DELIVERY_FAILED
+        return self._rest()
+
+    # RESIGNING
+
+    def _follow_or_stop(self, _: DeliveryStopped) -> Effects:
+        return self._rest()
+
+    def _note_fault(self, event: FaultFound) -> Effects:
+        self._cool_down(event.reason)
+        return ()
+
+    def _note_shutdown(self, _: ShutdownRequested) -> Effects:
+        self._resigned_for = ResignReason.SHUTDOWN
+        return ()
+
+    # Several states
+
+    def _stop(self, _: ShutdownRequested) -> Effects:
+        self._state = State.STOPPED
+        return self._let_go()
+
+    def _note_lag(self, event: LagChanged) -> Effects:
+        self._behind = event.behind
+        return ()
+
+    def _rest(self) -> Effects:
+        assert self._resigned_for is not None, "delivery ended for a reason"
+        self._cool_down(self._resigned_for)
+        stopping = self._resigned_for is ResignReason.SHUTDOWN
+        self._state = State.STOPPED if stopping else State.FOLLOWER
+        self._resigned_for = None
+        self._absent_since_ms = None
+        self._next_poll_ms = self._now_ms + self._times.poll_ms
+        return self._let_go()
+
+    def _cool_down(self, reason: ResignReason) -> None:
+        until_ms = self._now_ms + COOL_DOWN_POLLS[reason] * self._times.poll_ms
+        self._not_before_ms = max(self._not_before_ms, until_ms)
+
+    def _hold(self, lease_id: int, ttl_ms: int) -> _HeldLease:
+        # From the order on, not from the answer: the TTL may have run since then.
+        self._lease = _HeldLease(lease_id, self._ordered_ms + ttl_ms * DEADLINE_PERCENT // 100)
+        self._next_keep_alive_ms = self._ordered_ms + ttl_ms // KEEP_ALIVES_PER_TTL
+        return self._lease
+
+    def _let_go(self) -> Effects:
+        if self._lease is None:
+            return ()
+        lease_id, self._lease = self._lease.id, None
+        return (RevokeLease(lease_id),)
+
+    def _soonest_repetition_ms(self) -> int:
+        # At once after a time-out; not in a tight loop while connections are refused.
+        return max(self._now_ms, self._ordered_ms + self._times.poll_ms)
+
+
+Transition = Callable[[Election, Any], Effects]
+
+_TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
+    {
+        State.FOLLOWER: {
+            LeaderRead: Election._follow_or_ask_for_a_lease,
+            LeaseGranted: Election._give_back,
+            FaultFound: Election._note_fault,
+            LagChanged: Election._note_lag,
+            ShutdownRequested: Election._stop,
+        },
+        State.CAMPAIGNING: {
+            LeaseGranted: Election._campaign_under,
+            LeaseGrantFailed: Election._give_up_without_lease,
+            CampaignAnswered: Election._judge_answer,
+            CampaignFailed: Election._read_again,
+            LeaderRead: Election._judge_reading,
+            FaultFound: Election._give_up_for,
+            LagChanged: Election._note_lag,
+            ShutdownRequested: Election._stop,
+        },
+        State.MASTER: {
+            LeaseKept: Election._extend,
+            LeaseFoundDead: Election._resign_without_lease,
+            KeepAliveFailed: Election._keep_alive_again,
+            DeliveryProgressed: Election._note_progress,
+            DeliveryStopped: Election._follow_after_unasked_end,
+            FaultFound: Election._resign_for,
+            LagChanged: Election._note_lag,
+            ShutdownRequested: Election._resign_to_stop,
+        },
+        State.RESIGNING: {
+            DeliveryStopped: Election._follow_or_stop,
+            FaultFound: Election._note_fault,
+            LagChanged: Election._note_lag,
+            ShutdownRequested: Election._note_shutdown,
+        },
+        State.STOPPED: {
+            LeaseGranted: Election._give_back,
+        },
+    }
+)
+"""All transitions. A fact that a state does not list changes nothing in it but the time."""

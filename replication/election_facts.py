@@ -1,0 +1,260 @@
+"""What an election is told and what it orders: its whole vocabulary, frozen.
+
+Facts (`Event`) are in the past tense and carry `now_ms`, the monotonic time when they were learnt.
+Orders (`Effect`) are imperatives. Not here: which order follows from which fact (`election.py`).
+
+Source: docs/design/election.md, "Facts and orders".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+
+class ResignReason(Enum):
+    """Why a master stopped; the slug stands in logs and in the metrics."""
+
+    LEASE_LOST = "lease-lost"
+    """etcd says that the lease is dead, or that the leader key is no longer this leadership's."""
+    LEASE_EXPIRED = "lease-expired"
+    """The own deadline passed before a keepalive succeeded."""
+    HIGHER_TERM = "higher-term"
+    CLOCK_DRIFT = "clock-drift"
+    DELIVERY_STALLED = "delivery-stalled"
+    DELIVERY_FAILED = "delivery-failed"
+    DISK_FAILED = "disk-failed"
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """What the leader key says. The nonce tells two lives of one node apart; the lease tells two
+    campaigns of one life apart; the create-revision is what guards the mirrored cursor."""
+
+    nonce: str
+    lease_id: int
+    create_revision: int
+
+
+# Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed; useful at `Election.wake_ms`."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRead:
+    """Answers PollLeader, from a linearizable read: who holds the key, or None if it is absent."""
+
+    now_ms: int
+    leader: Leader | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderReadFailed:
+    """Answers PollLeader: nothing is known."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGranted:
+    """Answers GrantLease, with the TTL that was granted."""
+
+    now_ms: int
+    lease_id: int
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGrantFailed:
+    """Answers GrantLease: if there is a lease all the same, nothing hangs on it and it runs out."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignAnswered:
+    """Answers Campaign: who holds the key now."""
+
+    now_ms: int
+    leader: Leader
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignFailed:
+    """Answers Campaign: the key may or may not be ours."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseKept:
+    """Answers KeepAlive, with the TTL that runs now."""
+
+    now_ms: int
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFoundDead:
+    """Answers KeepAlive: etcd knows the lease no more."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAliveFailed:
+    """Answers KeepAlive: nothing is known."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryProgressed:
+    """The delivery loop (takeover included) went round: its heartbeat."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStopped:
+    """Delivery is at rest and will not write any more, asked or by itself."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFound:
+    """Something other than the lease says that this node must not be master now."""
+
+    now_ms: int
+    reason: ResignReason
+
+
+@dataclass(frozen=True, slots=True)
+class LagChanged:
+    """The node fell far behind the buffer, or caught up."""
+
+    now_ms: int
+    behind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequested:
+    """The process is to end."""
+
+    now_ms: int
+
+
+Event = (
+    Ticked
+    | LeaderRead
+    | LeaderReadFailed
+    | LeaseGranted
+    | LeaseGrantFailed
+    | CampaignAnswered
+    | CampaignFailed
+    | LeaseKept
+    | LeaseFoundDead
+    | KeepAliveFailed
+    | DeliveryProgressed
+    | DeliveryStopped
+    | FaultFound
+    | LagChanged
+    | ShutdownRequested
+)
+
+
+# Orders
+
+
+@dataclass(frozen=True, slots=True)
+class PollLeader:
+    """Read the leader key; answer LeaderRead or LeaderReadFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLease:
+    """Ask for a lease; answer LeaseGranted or LeaseGrantFailed."""
+
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Create the leader key if absent, with this node's nonce and this lease in its value; answer
+    CampaignAnswered or CampaignFailed."""
+
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Renew the lease; answer LeaseKept, LeaseFoundDead or KeepAliveFailed."""
+
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartDelivery:
+    """Take over and deliver, never at or past the deadline (monotonic ms)."""
+
+    leader: Leader
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendDeadline:
+    """Deliver up to this deadline (monotonic ms) instead of the last one."""
+
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopDelivery:
+    """Finish or abort the step and deliver no more; report DeliveryStopped."""
+
+    reason: ResignReason
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeLease:
+    """End the lease, once; its answer is not waited for: unrevoked it runs out."""
+
+    lease_id: int
+
+
+Effect = (
+    PollLeader
+    | GrantLease
+    | Campaign
+    | KeepAlive
+    | StartDelivery
+    | ExtendDeadline
+    | StopDelivery
+    | RevokeLease
+)
+Effects = tuple[Effect, ...]
+Call = PollLeader | GrantLease | Campaign | KeepAlive
+"""A call to etcd that exactly one event answers."""
+
+ANSWERS: Mapping[type[Event], type[Call]] = MappingProxyType(
+    {
+        LeaderRead: PollLeader,
+        LeaderReadFailed: PollLeader,
+        LeaseGranted: GrantLease,
+        LeaseGrantFailed: GrantLease,
+        CampaignAnswered: Campaign,
+        CampaignFailed: Campaign,
+        LeaseKept: KeepAlive,
+        LeaseFoundDead: KeepAlive,
+        KeepAliveFailed: KeepAlive,
+    }
+)
+"""Which call each answer belongs to; events that answer no call are not in it."""
