@@ -36,6 +36,7 @@ from delayd.client.errors import (
 from delayd.errors import ConfigError, KafkaUnreachableError, NotInitialisedError
 
 __all__ = [
+    "REPORT_GRACE_MS",
     "Client",
     "NotScheduledError",
     "OutcomeUnknownError",

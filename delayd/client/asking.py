@@ -95,6 +95,10 @@ def _user_headers(headers: UserHeaders | None) -> Headers:
                 f"the header {name[:80]!a} is delayd's: its prefix is reserved",
                 remedy="use the arguments of schedule; of a delivered record drop delayd's headers",
             )
+        if "\0" in name:
+            raise RequestRefusedError(
+                f"the header name {name[:80]!a} contains NUL, where librdkafka would cut it"
+            )
         pairs.append((name, _bytes("header value", content)))
     return pairs
 

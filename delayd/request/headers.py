@@ -54,6 +54,9 @@ WRITTEN_HEADERS: Final = (
 )
 """On what delayd delivers or dead-letters; on a request they are a record sent back as it was."""
 
+UNREADABLE_HEADERS: Final = "delayd-unreadable-headers"
+"""What a driver hands out in place of headers whose names are not UTF-8."""
+
 RECORD_ALLOWANCE_BYTES: Final = 128
 """Kafka's record batch header (61) and the longest record fields (36), rounded up."""
 
@@ -245,6 +248,12 @@ def _unsupported(name: str) -> RefusedError:
             Reason.UNKNOWN_HEADER,
             f"the header {name} is one that delayd writes, a request may not carry it: when you"
             " send a delivered record or a dead letter again, drop its delayd-* headers first",
+        )
+    if name == UNREADABLE_HEADERS:
+        return RefusedError(
+            Reason.NOT_UTF8,
+            "a header name of the record is not UTF-8, so none of its headers can be read: encode"
+            " header names as UTF-8",
         )
     known = [known.removeprefix(HEADER_PREFIX) for known in SUPPORTED_HEADERS + PLANNED_HEADERS]
     nearest = get_close_matches(name.removeprefix(HEADER_PREFIX)[:64].lower(), known, n=1)

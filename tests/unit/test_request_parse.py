@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from delayd import __version__
 from delayd.bus import Headers, Record
+from delayd.bus.confluent.consumer import UNREADABLE_HEADERS
 from delayd.request import Op, Reason, Reject, RequestLimits, Schedule, parse, size_of
 from delayd.request.headers import PLANNED_HEADERS, SUPPORTED_HEADERS, WRITTEN_HEADERS
 from delayd.request.reasons import DETAIL_CHARS_MAX
@@ -218,6 +219,12 @@ def test_a_request_header_needs_a_value_in_utf8(
 @pytest.mark.parametrize("name", ["a\ud800", "delayd-\udcff"])
 def test_a_header_name_that_is_not_utf8_is_a_reject(name: str) -> None:
     assert rejected(TOPIC, DELAY, (name, b"x")).reason is Reason.NOT_UTF8
+
+
+def test_a_record_whose_headers_the_driver_cannot_read_is_a_reject_that_says_so() -> None:
+    reject = rejected(*UNREADABLE_HEADERS)
+    assert reject.reason is Reason.NOT_UTF8
+    assert "none of its headers can be read" in reject.detail
 
 
 def test_a_record_without_a_target_or_without_a_time_is_a_reject() -> None:
