@@ -32,11 +32,9 @@ class WaitingAnswers:
 
     def waiting(self, from_offsets: Sequence[int]) -> list[Entry]:
         """All answers with offset >= from_offsets[partition], by (partition, offset)."""
-        found: dict[tuple[int, int], Entry] = {}
-        for partition, from_offset in enumerate(from_offsets):
-            hidden = max(self._fresh_from[partition], self._pending_from[partition])
-            for entry in self._catalogue.answers(partition, max(from_offset, hidden)):
-                found[partition, entry.offset] = entry
+        hidden = map(max, from_offsets, self._pending_from, self._fresh_from)
+        stored = self._catalogue.answers(tuple(hidden))
+        found = {(entry.partition, entry.offset): entry for entry in stored}
         for entry in (*self._pending, *self._fresh):
             if entry.offset >= from_offsets[entry.partition]:
                 found[entry.partition, entry.offset] = entry

@@ -1,17 +1,19 @@
 """The catalogue: what a checkpoint remembers besides the frames. The one door to LevelDB.
 
-    key                                        value (msgpack)
-    "a" partition:u16 offset:u64               due_ms lane position length       a waiting answer
-    "p"                                        offsets leader_epochs log_ms frontier     progress
-    "s" slot:u64                               generation count bytes digest highest_offset*
+    key                              value (msgpack)
+    "s" slot:u64                     generation count bytes digest highest_offset*    a slot
+    "w" partition:u16 offset:u64     due_ms lane position length              a waiting answer
+    "z"                              offsets leader_epochs log_ms frontier            progress
 
 Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
-only, each one synced batch; every read verifies LevelDB's checksums.
+only, each one synced batch; every read verifies LevelDB's checksums. Progress is in every
+checkpoint and comes last on purpose: plyvel's iterator ends without an error when the last block
+it would need is damaged, so a scan that does not end at "z" was cut short.
 
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 from typing import Any, NamedTuple
@@ -34,7 +36,9 @@ REBUILD = (
 
 _SLOT_KEY = Struct(">cQ")
 _ANSWER_KEY = Struct(">cHQ")
-_PROGRESS_KEY = b"p"
+_SLOT = b"s"
+_ANSWER = b"w"
+_PROGRESS = b"z"
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
@@ -77,64 +81,69 @@ class Catalogue:
     def progress(self) -> Progress | None:
         """What the last checkpoint said of ingest; None before the first one."""
         with self._translated():
-            value = self._db.get(_PROGRESS_KEY, verify_checksums=True)
+            value = self._db.get(_PROGRESS, verify_checksums=True)
         if value is None:
             return None
         offsets, leader_epochs, log_ms, frontier = _unpack(value)
         return Progress(offsets, leader_epochs, log_ms, frontier)
 
-    def slots(self) -> Iterator[tuple[int, SlotLine]]:
-        """All lines, by slot."""
-        with self._translated():
-            for key, value in self._db.iterator(
-                prefix=b"s", verify_checksums=True, fill_cache=False
-            ):
-                generation, count, size, digest, *highest = _unpack(value)
-                info = SlotInfo(count, size, digest, tuple(highest))
-                yield _SLOT_KEY.unpack(key)[1], SlotLine(generation, info)
+    def slots(self) -> dict[int, SlotLine]:
+        """All lines. Reads and so verifies the whole database."""
+        lines: dict[int, SlotLine] = {}
+        for key, value in self._scan(_SLOT):
+            generation, count, size, digest, *highest = _unpack(value)
+            info = SlotInfo(count, size, digest, tuple(highest))
+            lines[_SLOT_KEY.unpack(key)[1]] = SlotLine(generation, info)
+        return lines
 
-    def answers(self, partition: int, from_offset: int) -> Iterator[Entry]:
-        """The waiting answers of a partition from an offset on, by offset."""
-        with self._translated():
-            for key, value in self._db.iterator(
-                start=_ANSWER_KEY.pack(b"a", partition, from_offset),
-                stop=_ANSWER_KEY.pack(b"a", partition, OFFSET_MAX),
-                verify_checksums=True,
-            ):
+    def answers(self, from_offsets: Sequence[int]) -> list[Entry]:
+        """The waiting answers with offset >= from_offsets[partition], by (partition, offset)."""
+        entries: list[Entry] = []
+        for key, value in self._scan(_ANSWER):
+            _, partition, offset = _ANSWER_KEY.unpack(key)
+            if offset >= from_offsets[partition]:
                 due_ms, lane, position, length = _unpack(value)
-                offset = _ANSWER_KEY.unpack(key)[2]
-                yield Entry(due_ms, partition, offset, lane, FrameKind.ANSWER, position, length)
+                kind = FrameKind.ANSWER
+                entries.append(Entry(due_ms, partition, offset, lane, kind, position, length))
+        return entries
+
+    def _scan(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        # All lines that begin with `first`; always on to the end, see the top of this file.
+        if self.progress() is None:
+            return
+        key = b""
+        with (
+            self._translated(),
+            self._db.iterator(start=first, verify_checksums=True, fill_cache=False) as lines,
+        ):
+            for key, value in lines:
+                if key[:1] == first:
+                    yield key, value
+        if key != _PROGRESS:
+            raise CorruptionError(
+                f"LevelDB in {self._path} is lost or damaged: it ends at {key!r}", remedy=REBUILD
+            )
 
     def write(self, batch: CatalogueBatch) -> None:
         """Write a checkpoint, whole or not at all; durable on return."""
         with self._translated():
             write = self._db.write_batch(sync=True)
-            for partition, from_offset in enumerate(batch.answers_from):
-                if from_offset == 0:
-                    continue
-                for key in self._db.iterator(
-                    start=_ANSWER_KEY.pack(b"a", partition, 0),
-                    stop=_ANSWER_KEY.pack(b"a", partition, from_offset),
-                    include_value=False,
-                    verify_checksums=True,
-                ):
-                    write.delete(key)
+            if any(batch.answers_from):
+                for key, _ in self._scan(_ANSWER):
+                    _, partition, offset = _ANSWER_KEY.unpack(key)
+                    if offset < batch.answers_from[partition]:
+                        write.delete(key)
             for entry in batch.answers:
                 write.put(
-                    _ANSWER_KEY.pack(b"a", entry.partition, entry.offset),
+                    _ANSWER_KEY.pack(_ANSWER, entry.partition, entry.offset),
                     _pack((entry.due_ms, entry.lane, entry.position, entry.length)),
                 )
             for slot in batch.dropped_slots:
-                write.delete(_SLOT_KEY.pack(b"s", slot))
+                write.delete(_SLOT_KEY.pack(_SLOT, slot))
             for slot, (generation, info) in batch.slots.items():
-                write.put(_SLOT_KEY.pack(b"s", slot), _pack((generation, *info[:3], *info[3])))
-            write.put(_PROGRESS_KEY, _pack(batch.progress))
+                write.put(_SLOT_KEY.pack(_SLOT, slot), _pack((generation, *info[:3], *info[3])))
+            write.put(_PROGRESS, _pack(batch.progress))
             write.write()
-
-    def is_empty(self) -> bool:
-        """True when no checkpoint was ever written."""
-        with self._translated(), self._db.iterator(verify_checksums=True) as lines:
-            return next(lines, None) is None
 
     def close(self) -> None:
         """Close; idempotent."""
@@ -146,9 +155,6 @@ class Catalogue:
             yield
         except plyvel.Error as error:
             raise _translate(self._path, error) from error
-
-
-OFFSET_MAX = (1 << 64) - 1
 
 
 def _unpack(value: bytes) -> tuple[Any, ...]:

@@ -70,7 +70,9 @@ class Reader:
         wanted.sort()
         for run in _runs(wanted):
             start = run[0].position
-            data = self._bytes_at(slot, start, run[-1].position + run[-1].entry.length)
+            end = run[-1].position + run[-1].entry.length
+            assert end <= slot.written + len(slot.tail), f"{run[-1].entry} is of a forgotten slot"
+            data = self._bytes_at(slot, start, end)
             for position, place, entry in run:
                 at = position - start
                 try:

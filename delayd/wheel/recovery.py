@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass
 
 from delayd.errors import CorruptionError, DiskError
+from delayd.wheel import Progress
 from delayd.wheel.catalogue import REBUILD, Catalogue, SlotLine
 from delayd.wheel.disk import Disk
-from delayd.wheel.layout import FORMAT_VERSION, Layout, parse_hour, parse_slot_file
+from delayd.wheel.layout import FORMAT_VERSION, Layout, hour_of, parse_hour, parse_slot_file
 
 _FORMAT_BYTES_MAX = 4096
 
@@ -16,6 +17,7 @@ class Recovered:
     """What recovery hands to the wheel."""
 
     catalogue: Catalogue
+    progress: Progress | None
     lines: dict[int, SlotLine]
     hours: dict[int, int]
     """Files per hour folder; folders that hold none of ours were removed."""
@@ -27,10 +29,10 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     1. Read format.json. Another format or partition count: stop, touch nothing.
     2. Open LevelDB, which also locks the directory. Without format.json the directory is new, or
        its creation was cut short: then there may be no slot and no catalogue line in it.
-    3. Read every slot's line.
-    4. Compare with the files. Not in the catalogue: remove it. Longer than its line: cut it.
-       Shorter or missing: CorruptionError. Names that are not ours are left alone.
-    5. Remove hour folders that are empty.
+    3. Read all of LevelDB.
+    4. Compare with the files. One that is shorter than its line, or missing: stop, touch nothing.
+    5. Cut files to the length of their line, remove those without a line, and hour folders that
+       then are empty. Names that are not ours are left alone.
     6. Write format.json, if there was none.
 
     Nothing is created in place of what is missing. A crash during recovery is harmless: each step
@@ -39,18 +41,21 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     is_new = not _check_format(layout, disk, partitions)
     catalogue = Catalogue(layout.catalogue, create=is_new)
     try:
-        if is_new and not (catalogue.is_empty() and _holds_no_slot(layout, disk)):
+        progress = catalogue.progress()
+        if is_new and (progress is not None or disk.list_folder(layout.slots)):
             raise CorruptionError(
                 f"{layout.root} holds a wheel without its {layout.format}", remedy=REBUILD
             )
-        lines = dict(catalogue.slots())
-        hours = _match_files(layout, disk, lines)
+        lines = catalogue.slots()
+        files = _find_files(layout, disk)
+        _require_all(layout, lines, files)
+        hours = _restore(layout, disk, lines, files)
         if is_new:
             _write_format(layout, disk, partitions)
     except BaseException:
         catalogue.close()
         raise
-    return Recovered(catalogue, lines, hours)
+    return Recovered(catalogue, progress, lines, hours)
 
 
 def _check_format(layout: Layout, disk: Disk, partitions: int) -> bool:
@@ -96,48 +101,54 @@ def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:
     disk.sync_folder(layout.root)
 
 
-def _holds_no_slot(layout: Layout, disk: Disk) -> bool:
-    return not disk.list_folder(layout.slots)
-
-
-def _match_files(layout: Layout, disk: Disk, lines: dict[int, SlotLine]) -> dict[int, int]:
-    hours: dict[int, int] = {}
-    seen: set[int] = set()
+def _find_files(layout: Layout, disk: Disk) -> dict[int, dict[tuple[int, int], int]]:
+    """By hour folder, by (slot, generation): the length of each file that is ours."""
+    hours: dict[int, dict[tuple[int, int], int]] = {}
     for folder in disk.list_folder(layout.slots):
         hour = parse_hour(folder.name)
         if hour is None or not folder.is_folder:
             continue
-        path = layout.hour_folder(hour)
-        for item in disk.list_folder(path):
+        hours[hour] = {}
+        for item in disk.list_folder(layout.hour_folder(hour)):
             parsed = parse_slot_file(item.name, hour)
-            if parsed is None or item.is_folder:
-                continue
-            slot, generation = parsed
+            if parsed is not None and not item.is_folder:
+                hours[hour][parsed] = item.bytes
+    return hours
+
+
+def _require_all(
+    layout: Layout,
+    lines: dict[int, SlotLine],
+    files: dict[int, dict[tuple[int, int], int]],
+) -> None:
+    for slot, line in sorted(lines.items()):
+        found_bytes = files.get(hour_of(slot), {}).get((slot, line.generation))
+        if found_bytes is not None and found_bytes >= line.info.bytes:
+            continue
+        state = "is missing" if found_bytes is None else f"ends at byte {found_bytes}"
+        raise CorruptionError(
+            f"slot {slot}: {layout.slot_file(slot, line.generation)} {state}; bytes "
+            f"{found_bytes or 0} to {line.info.bytes} are lost, of {line.info.count} frames in all",
+            remedy=REBUILD,
+        )
+
+
+def _restore(
+    layout: Layout,
+    disk: Disk,
+    lines: dict[int, SlotLine],
+    files: dict[int, dict[tuple[int, int], int]],
+) -> dict[int, int]:
+    hours: dict[int, int] = {}
+    for hour, found in files.items():
+        for (slot, generation), length in found.items():
             line = lines.get(slot)
             if line is None or line.generation != generation:
                 disk.unlink(layout.slot_file(slot, generation))
                 continue
-            _match_length(layout, disk, slot, line, item.bytes)
-            seen.add(slot)
+            if length > line.info.bytes:
+                disk.truncate(layout.slot_file(slot, generation), line.info.bytes)
             hours[hour] = hours.get(hour, 0) + 1
         if hour not in hours:
-            disk.remove_folder(path)
-    for slot in sorted(lines.keys() - seen):
-        _match_length(layout, disk, slot, lines[slot], None)
+            disk.remove_folder(layout.hour_folder(hour))
     return hours
-
-
-def _match_length(
-    layout: Layout, disk: Disk, slot: int, line: SlotLine, found_bytes: int | None
-) -> None:
-    path = layout.slot_file(slot, line.generation)
-    expected = line.info.bytes
-    if found_bytes is None or found_bytes < expected:
-        state = "is missing" if found_bytes is None else f"ends at byte {found_bytes}"
-        raise CorruptionError(
-            f"slot {slot}: {path} {state}; bytes {found_bytes or 0} to {expected} are lost, "
-            f"of {line.info.count} frames in all",
-            remedy=REBUILD,
-        )
-    if found_bytes > expected:
-        disk.truncate(path, expected)

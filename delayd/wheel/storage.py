@@ -62,7 +62,7 @@ class Wheel:
         self._disk = disk
         self._partitions = partitions
         self._catalogue = recovered.catalogue
-        self._progress = recovered.catalogue.progress()
+        self._progress = recovered.progress
         self._descriptors = Descriptors(disk)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)

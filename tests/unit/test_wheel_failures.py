@@ -1,0 +1,212 @@
+"""A disk that fails stops the wheel for good. Source: docs/design, the wheel, checkpoint."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, contents
+
+from delayd.errors import CorruptionError, DiskError
+from delayd.wheel import Frame, FrameKind, Progress, checkpoint, storage
+from delayd.wheel.disk import OpenFile, SystemDisk
+from delayd.wheel.storage import Wheel
+
+PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"")
+
+
+def messages(count: int, first: int = 0) -> list[Frame]:
+    return [
+        Frame(1_000 * (first + n), 0, first + n, 5, FrameKind.MESSAGE, 1, (b"x" * 100,))
+        for n in range(count)
+    ]
+
+
+def save(wheel: Wheel) -> None:
+    pending = wheel.begin_checkpoint(PROGRESS)
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+
+
+def is_poisoned(wheel: Wheel) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: wheel.append(messages(1)),
+        wheel.slots,
+        lambda: wheel.next_slot(0),
+        lambda: wheel.info(0),
+        lambda: wheel.entries(0),
+        lambda: wheel.read([]),
+        lambda: wheel.answers((0, 0)),
+        lambda: wheel.forget([]),
+        lambda: wheel.forget_answers((0, 0)),
+        lambda: wheel.begin_checkpoint(PROGRESS),
+        wheel.free_bytes,
+    ]
+    for call in calls:
+        with pytest.raises(DiskError, match="stopped after an earlier failure"):
+            call()
+
+
+@pytest.mark.parametrize("call", ["append", "create", "make_folder"])
+def test_a_failed_write_at_begin_stops_the_wheel(tmp_path: Path, call: str) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    wheel.append(messages(3))
+    disk.failing = {call: NO_SPACE}
+    with pytest.raises(DiskError, match="No space left"):
+        wheel.begin_checkpoint(PROGRESS)
+    disk.failing = {}
+    is_poisoned(wheel)
+    wheel.close()
+
+
+def test_a_full_disk_while_tails_are_written_out_stops_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 1_000)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel._disk = FullDisk()
+    with pytest.raises(DiskError, match=r"cannot append .*No space left.*free space on the volume"):
+        wheel.append(messages(50))
+    is_poisoned(wheel)
+    wheel.close()
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "sync_folder"])
+def test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was(
+    tmp_path: Path, call: str
+) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    wheel.append(messages(3))
+    save(wheel)
+    before = contents(wheel)
+    wheel.append(messages(3, first=3))
+    disk.failing = {call: IO_ERROR}
+    pending = wheel.begin_checkpoint(PROGRESS._replace(frontier=b"new"))
+    with pytest.raises(DiskError, match="Input/output error"):
+        pending.sync()
+    disk.failing = {}
+    is_poisoned(wheel)
+    with pytest.raises(DiskError, match="stopped after an earlier failure"):
+        wheel.finish_checkpoint(pending)
+    wheel.close()
+    again = Wheel.open(tmp_path, partitions=2)
+    assert contents(again) == before
+    again.close()
+
+
+def test_many_dirty_files_take_one_syncfs_and_its_failure_stops_the_wheel(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    many = checkpoint.FILES_SYNCED_ONE_BY_ONE_MAX + 1
+    wheel.append(messages(many))
+    disk.calls.clear()
+    save(wheel)
+    assert [call for call in disk.calls if "sync" in call] == ["syncfs"]
+    wheel.append(messages(many))
+    pending = wheel.begin_checkpoint(PROGRESS)
+    disk.failing = {"syncfs": IO_ERROR}
+    with pytest.raises(DiskError, match="Input/output error"):
+        pending.sync()
+    is_poisoned(wheel)
+    wheel.close()
+
+
+def test_few_dirty_files_are_synced_one_by_one_and_then_their_names(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    wheel.append(messages(2))
+    disk.calls.clear()
+    save(wheel)
+    syncs = [call for call in disk.calls if "sync" in call]
+    assert syncs == ["fdatasync", "fdatasync", "sync_folder", "sync_folder"]
+    wheel.append(messages(2))
+    disk.calls.clear()
+    save(wheel)
+    assert [call for call in disk.calls if "sync" in call] == ["fdatasync", "fdatasync"]
+    wheel.close()
+
+
+def test_a_failed_leveldb_write_stops_the_wheel(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append(messages(1))
+    pending = wheel.begin_checkpoint(PROGRESS)
+    wheel._catalogue.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        pending.sync()
+    is_poisoned(wheel)
+    wheel.close()
+
+
+def test_a_failed_unlink_stops_the_wheel(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+    wheel.append(messages(1))
+    save(wheel)
+    wheel.forget([0])
+    disk.failing = {"unlink": IO_ERROR}
+    with pytest.raises(DiskError, match="Input/output error"):
+        save(wheel)
+    is_poisoned(wheel)
+    wheel.close()
+
+
+def test_a_frame_that_cannot_be_encoded_stops_the_wheel(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    with pytest.raises(TypeError):
+        wheel.append([*messages(1), messages(1)[0]._replace(body=(object(),))])
+    is_poisoned(wheel)
+    wheel.close()
+
+
+def test_damage_that_a_reader_finds_does_not_stop_the_wheel(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append(messages(2))
+    save(wheel)
+    path = tmp_path / "slots" / "0" / "0.0"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(CorruptionError):
+        wheel.entries(0)
+    assert wheel.read(wheel.entries(1)) == messages(2)[1:]
+    wheel.close()
+
+
+def test_every_call_of_the_real_disk_turns_an_os_error_into_a_disk_error_with_a_remedy(
+    tmp_path: Path,
+) -> None:
+    disk = SystemDisk()
+    nowhere = str(tmp_path / "no" / "where")
+    closed = OpenFile(nowhere, 999_999)
+    (tmp_path / "file").write_bytes(b"")
+    calls: list[Callable[[], object]] = [
+        lambda: disk.make_folder(str(tmp_path / "file" / "x")),
+        lambda: disk.list_folder(nowhere),
+        lambda: disk.remove_folder(nowhere),
+        lambda: disk.open(nowhere, create=False),
+        lambda: disk.open(nowhere, create=True),
+        lambda: disk.open_folder(nowhere),
+        lambda: disk.close(closed),
+        lambda: disk.append(closed, b"x"),
+        lambda: disk.pread(closed, 1, 0),
+        lambda: disk.fdatasync(closed),
+        lambda: disk.sync_folder(nowhere),
+        lambda: disk.syncfs(closed),
+        lambda: disk.truncate(nowhere, 0),
+        lambda: disk.rename(nowhere, nowhere),
+        lambda: disk.unlink(nowhere),
+        lambda: disk.free_bytes(nowhere),
+    ]
+    for call in calls:
+        with pytest.raises(DiskError) as found:
+            call()
+        assert str(tmp_path) in found.value.message
+        assert found.value.remedy
+        assert isinstance(found.value.__cause__, OSError)
+
+
+def test_an_existing_file_is_never_created_over(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    path = str(tmp_path / "file")
+    disk.close(disk.open(path, create=True))
+    with pytest.raises(DiskError, match="File exists"):
+        disk.open(path, create=True)

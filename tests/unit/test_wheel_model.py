@@ -1,0 +1,214 @@
+"""A wheel against a dictionary, through any mix of calls, crashes and losses of power."""
+
+import copy
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from wheel_disks import PowerlessDisk, remaining_files
+
+from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, checkpoint, descriptors, reader
+from delayd.wheel import storage as storage_module
+from delayd.wheel.checkpoint import PendingCheckpoint
+from delayd.wheel.frame import encode
+from delayd.wheel.storage import Wheel
+
+PARTITIONS = 2
+SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200]
+LIMITS: list[tuple[Any, str, int]] = [
+    (storage_module, "TAIL_BYTES_MAX", 2_000),
+    (storage_module, "UNLINKS_MAX", 2),
+    (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
+    (descriptors, "OPEN_FILES_MAX", 3),
+    (reader, "SCAN_BYTES", 64),
+    (reader, "READ_RUN_BYTES_MAX", 256),
+    (reader, "READ_GAP_BYTES_MAX", 16),
+]
+"""Small limits, so that few frames reach them."""
+
+
+@dataclass
+class Model:
+    """What a wheel holds."""
+
+    progress: Progress | None = None
+    slots: dict[int, list[Frame]] = field(default_factory=dict)
+    answers: set[tuple[int, int]] = field(default_factory=set)
+
+
+frames_of_a_batch = st.lists(
+    st.tuples(
+        st.sampled_from(SLOTS),
+        st.integers(0, 999),
+        st.integers(0, PARTITIONS - 1),
+        st.sampled_from([FrameKind.MESSAGE, FrameKind.MESSAGE, FrameKind.ANSWER]),
+        st.sampled_from([0, 1, 30, 500]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+class WheelMachine(RuleBasedStateMachine):
+    """Every rule happens to both; the invariants compare them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        for module, name, value in LIMITS:
+            self.patch.setattr(module, name, value)
+        self.root = Path(tempfile.mkdtemp(prefix="wheel-model-"))
+        (self.root / "graves").mkdir()
+        self.disk = PowerlessDisk(self.root / "graves")
+        self.live = Model()
+        self.durable = Model()
+        self.pending: PendingCheckpoint | None = None
+        self.captured = Model()
+        self.checkpoints = 0
+        self.next_offset = 0
+        self.open()
+
+    def open(self) -> None:
+        self.wheel = Wheel.open(self.root / "wheel", partitions=PARTITIONS, disk=self.disk)
+
+    def teardown(self) -> None:
+        self.wheel.close()
+        self.patch.undo()
+        shutil.rmtree(self.root)
+
+    @rule(batch=frames_of_a_batch)
+    def append(self, batch: list[tuple[int, int, int, FrameKind, int]]) -> None:
+        frames = []
+        for slot, ms, partition, kind, size in batch:
+            offset = self.next_offset
+            self.next_offset += 1
+            due_ms = 1_000 * slot + ms
+            frames.append(Frame(due_ms, partition, offset, offset % 64, kind, 1, (b"v" * size,)))
+            self.live.slots.setdefault(slot, []).append(frames[-1])
+            if kind is FrameKind.ANSWER:
+                self.live.answers.add((partition, offset))
+        entries = self.wheel.append(frames)
+        assert self.wheel.read(entries) == frames
+
+    @rule(slots=st.lists(st.sampled_from(SLOTS), max_size=4))
+    def forget(self, slots: list[int]) -> None:
+        gone = [f for slot in slots for f in self.live.slots.get(slot, [])]
+        # An answer is forgotten before its slot: that is the caller's part of the contract.
+        answers = [f for f in gone if f.kind == FrameKind.ANSWER]
+        below = [0] * PARTITIONS
+        for frame in answers:
+            below[frame.partition] = max(below[frame.partition], frame.offset + 1)
+        self.forget_answers_below(below)
+        self.wheel.forget(slots)
+        for slot in slots:
+            self.live.slots.pop(slot, None)
+
+    @rule(back=st.tuples(st.integers(0, 20), st.integers(0, 20)))
+    def forget_answers(self, back: tuple[int, int]) -> None:
+        self.forget_answers_below([max(0, self.next_offset - n) for n in back])
+
+    def forget_answers_below(self, below: list[int]) -> None:
+        self.wheel.forget_answers(below)
+        self.live.answers = {a for a in self.live.answers if a[1] >= below[a[0]]}
+
+    @precondition(lambda self: self.pending is None)
+    @rule()
+    def begin(self) -> None:
+        self.checkpoints += 1
+        frontier = b"frontier %d" % self.checkpoints
+        n = self.checkpoints
+        self.live.progress = Progress((n, n), (-1, 0), (n, n), frontier)
+        self.captured = copy.deepcopy(self.live)
+        self.pending = self.wheel.begin_checkpoint(self.live.progress)
+
+    @precondition(lambda self: self.pending is not None and not self.pending.is_durable)
+    @rule()
+    def sync(self) -> None:
+        assert self.pending is not None
+        self.pending.sync()
+        self.durable = self.captured
+
+    @precondition(lambda self: self.pending is not None and self.pending.is_durable)
+    @rule()
+    def finish(self) -> None:
+        assert self.pending is not None
+        self.wheel.finish_checkpoint(self.pending)
+        self.pending = None
+        assert self.wheel.progress == self.durable.progress
+
+    @rule()
+    def crash(self) -> None:
+        self.wheel.close()
+        self.start_again()
+
+    @rule(seed=st.integers(0, 2**32))
+    def lose_power(self, seed: int) -> None:
+        self.wheel.close()
+        self.disk.lose_power(Random(seed))
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.pending = None
+        self.live = copy.deepcopy(self.durable)
+        self.open()
+        assert self.wheel.progress == self.durable.progress
+        files = {path.partition("/")[2].partition(".")[0] for path in self.files()}
+        assert files == {str(slot) for slot in self.live.slots}
+        assert len(self.files()) == len(self.live.slots)
+
+    def files(self) -> set[str]:
+        return remaining_files(self.root / "wheel")
+
+    @invariant()
+    def holds_the_same_frames_in_rank_order(self) -> None:
+        assert self.wheel.slots() == sorted(self.live.slots)
+        for slot, frames in self.live.slots.items():
+            by_rank = sorted(frames, key=lambda frame: frame[:3])
+            assert self.wheel.read(self.wheel.entries(slot)) == by_rank
+            assert self.wheel.info(slot) == info_of(frames)
+        assert self.wheel.next_slot(3) == min((s for s in self.live.slots if s >= 3), default=None)
+
+    @invariant()
+    def holds_the_same_answers(self) -> None:
+        for first in (0, self.next_offset // 2):
+            expected = sorted(answer for answer in self.live.answers if answer[1] >= first)
+            entries = self.wheel.answers([first] * PARTITIONS)
+            assert [(entry.partition, entry.offset) for entry in entries] == expected
+            assert [frame.offset for frame in self.wheel.read(entries)] == [a[1] for a in expected]
+
+    @invariant()
+    def counts_what_it_holds(self) -> None:
+        stats = self.wheel.stats()
+        frames = [frame for frames in self.live.slots.values() for frame in frames]
+        assert stats.slots == len(self.live.slots)
+        assert stats.frames == len(frames)
+        assert stats.bytes == sum(len(encode(frame)[0]) for frame in frames)
+        assert 0 <= stats.tail_bytes <= 2_000
+        assert stats.open_files <= 3
+
+
+def info_of(frames: list[Frame]) -> SlotInfo:
+    encoded = [encode(frame) for frame in frames]
+    highest = [
+        max((f.offset for f in frames if f.partition == partition), default=-1)
+        for partition in range(PARTITIONS)
+    ]
+    return SlotInfo(
+        len(frames),
+        sum(len(data) for data, _ in encoded),
+        sum(crc for _, crc in encoded) % 2**64,
+        tuple(highest),
+    )
+
+
+TestWheelAgainstADictionary = WheelMachine.TestCase
+TestWheelAgainstADictionary.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
+)
