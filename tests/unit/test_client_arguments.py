@@ -80,6 +80,10 @@ def test_a_delay_that_delayd_would_reject_is_refused(in_: Any) -> None:
     assert refused(in_=in_)
 
 
+def test_a_negative_delay_is_told_what_to_use_instead() -> None:
+    assert "a time in the past is given with at" in refused(in_=timedelta(seconds=-1))
+
+
 @pytest.mark.parametrize("at", [-1, 1.5, False, "2023-11-14T22:13:20", 10**16, "\ud800"])
 def test_a_due_time_that_delayd_would_reject_is_refused(at: Any) -> None:
     assert refused(at=at)
