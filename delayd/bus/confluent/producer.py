@@ -157,6 +157,8 @@ class ConfluentProducer:
         if error.code() == KafkaError._FATAL:
             error = self._fatal_cause() or error
         first = self._failures.first
+        if error.code() == KafkaError._INCONSISTENT and first is not None:
+            error = first  # commit only says that records were lost; the report says why
         fenced = error.code() in _FENCED or (first is not None and first.code() in _FENCED)
         kind = FencedError if fenced else ProducerError
         told = f"{self._transactional_id}: {doing}: {error.name()}, {error.str()}"

@@ -1,0 +1,79 @@
+"""The administration twin.
+
+Not here: waiting; what a broker refuses is a TopicMismatchError, as with the real one.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from delayd.bus import TopicState
+from delayd.bus.memory.kafka import MemoryKafka, Refused
+from delayd.bus.memory.link import Link
+from delayd.bus.memory.log import PartitionLog
+from delayd.errors import KafkaUnreachableError, TopicMismatchError
+
+
+class MemoryCluster:
+    """Administration of the brokers in memory; see the port `Cluster`."""
+
+    def __init__(self, kafka: MemoryKafka, link: Link) -> None:
+        self._kafka = kafka
+        self._link = link
+
+    def broker_count(self, timeout_ms: int) -> int:
+        """See the port."""
+        self._reach(timeout_ms)
+        return self._kafka.brokers
+
+    def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
+        """See the port."""
+        self._reach(timeout_ms)
+        with self._kafka.changed:
+            known = self._kafka.topics
+            return {name: known[name].state() for name in topics if name in known}
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        timeout_ms: int,
+    ) -> bool:
+        """See the port."""
+        self._reach(timeout_ms)
+        try:
+            self._kafka.create_topic(name, partitions, config, replication_factor)
+        except Refused as refusal:
+            if str(refusal) == "TOPIC_ALREADY_EXISTS":
+                return False
+            raise TopicMismatchError(f"creating {name} was refused: {refusal}") from refusal
+        return True
+
+    def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        with self._kafka.changed:
+            return {p.number: p.start_offset for p in self._partitions(topic, timeout_ms)}
+
+    def end_offsets(self, topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        with self._kafka.changed:
+            return {
+                p.number: p.stable_offset if committed else p.end_offset
+                for p in self._partitions(topic, timeout_ms)
+            }
+
+    def close(self) -> None:
+        """See the port."""
+
+    def _partitions(self, topic: str, timeout_ms: int) -> list[PartitionLog]:
+        self._reach(timeout_ms)
+        if topic not in self._kafka.topics:
+            raise TopicMismatchError(
+                f"the topic {topic} does not exist", remedy="create it, or correct its name"
+            )
+        return self._kafka.topics[topic].partitions
+
+    def _reach(self, timeout_ms: int) -> None:
+        if not self._link.up:
+            raise KafkaUnreachableError(f"Kafka had no answer within {timeout_ms} ms")

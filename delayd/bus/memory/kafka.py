@@ -1,0 +1,242 @@
+"""The brokers that every `MemoryBus` shares: topics, transactions, and faults to order.
+
+Not here: clients (their state dies with a node; this one does not).
+
+Invariants:
+- deterministic: ids are counted, keyless records go round the partitions, time is the clock's;
+- one lock guards everything; `changed` wakes readers when it is built for real threads;
+- fencing, markers and visibility follow Kafka's rules (`log.py`, `transactions.py`).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Condition
+from typing import Final
+
+from delayd.bus import Ack, Headers, PartitionState, TopicState
+from delayd.bus.memory.log import PartitionLog
+from delayd.bus.memory.transactions import CommitFault, Coordinator
+from delayd.bus.murmur2 import partition_of
+from delayd.clock import Clock
+
+CONFIG_DEFAULTS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+"""Kafka's own defaults of the topic settings that delayd looks at."""
+
+RECORD_OVERHEAD_BYTES: Final = 70
+"""About what Kafka adds to a lone record: the batch header, lengths and times."""
+
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""As in confluent/settings.py; `MemoryKafka.expire_transactions` applies it."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer of the broker, not an error of this program
+    """The broker's answer to a record or request, by Kafka's error name."""
+
+
+@dataclass(slots=True)
+class MemoryTopic:
+    """A topic as the brokers keep it."""
+
+    name: str
+    topic_id: str
+    replication_factor: int
+    config: dict[str, str]
+    partitions: list[PartitionLog]
+    refusal: str | None = None
+    keyless_count: int = 0
+
+    def state(self) -> TopicState:
+        """What `describe` answers."""
+        return TopicState(
+            name=self.name,
+            topic_id=self.topic_id,
+            partitions=tuple(
+                PartitionState(p.leader, self.replication_factor, p.in_sync)
+                for p in self.partitions
+            ),
+            config={**CONFIG_DEFAULTS, **self.config},
+        )
+
+    def setting(self, name: str) -> str:
+        """The effective value of a topic setting."""
+        return self.config.get(name, CONFIG_DEFAULTS[name])
+
+    def place(self, key: bytes | None, partition: int | None) -> PartitionLog:
+        """The partition of a record, as Java's default partitioner has it."""
+        if partition is None:
+            if key is None:
+                partition = self.keyless_count % len(self.partitions)
+                self.keyless_count += 1
+            else:
+                partition = partition_of(key, len(self.partitions))
+        if not 0 <= partition < len(self.partitions):
+            raise Refused("_UNKNOWN_PARTITION")
+        return self.partitions[partition]
+
+    def check(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """Raise what a broker answers to a record that this topic does not take."""
+        if self.refusal is not None:
+            raise Refused(self.refusal)
+        size_bytes = record_bytes(key, value, headers)
+        if size_bytes > int(self.setting("max.message.bytes")):
+            raise Refused("MSG_SIZE_TOO_LARGE")
+        if key is None and "compact" in self.setting("cleanup.policy"):
+            raise Refused("INVALID_RECORD")
+
+
+@dataclass(slots=True)
+class MemoryKafka:
+    """Brokers in memory. `clock` is the brokers' own; `real_time` lets polls really wait."""
+
+    clock: Clock
+    brokers: int = 1
+    real_time: bool = False
+    topics: dict[str, MemoryTopic] = field(default_factory=dict)
+    coordinator: Coordinator = field(init=False)
+    changed: Condition = field(default_factory=Condition)
+    """The one lock (re-entrant), and the bell that tells of new records."""
+    topics_made_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator(self.log)
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """The partition's log, for tests that look at it or bend it (`elect`, `truncate`, ...)."""
+        return self.topics[topic].partitions[partition]
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> MemoryTopic:
+        """Make a topic; raises Refused as a broker would."""
+        with self.changed:
+            if name in self.topics:
+                raise Refused("TOPIC_ALREADY_EXISTS")
+            if not 1 <= replication_factor <= self.brokers:
+                raise Refused("INVALID_REPLICATION_FACTOR")
+            self.topics_made_count += 1
+            logs = [
+                PartitionLog(n, leader=1 + n % self.brokers, in_sync=replication_factor)
+                for n in range(partitions)
+            ]
+            topic = MemoryTopic(
+                name, f"id-{self.topics_made_count}", replication_factor, dict(config or {}), logs
+            )
+            self.topics[name] = topic
+            return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and its records."""
+        with self.changed:
+            del self.topics[name]
+
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+    ) -> Ack:
+        """Write a record outside of any transaction; raises Refused as a broker would."""
+        return self.write(topic, partition, key, value, headers or [], self.clock.wall_ms(), None)
+
+    def write(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        created_ms: int,
+        producer: tuple[str, int] | None,
+    ) -> Ack:
+        """Write a record, for `producer` = (transactional id, epoch) inside its transaction."""
+        with self.changed:
+            found = self.topics.get(topic)
+            if found is None:
+                raise Refused("UNKNOWN_TOPIC_OR_PART")
+            log = found.place(key, partition)
+            if log.leader is None:
+                raise Refused("_MSG_TIMED_OUT")
+            found.check(key, value, headers)
+            if log.in_sync < int(found.setting("min.insync.replicas")):
+                raise Refused("NOT_ENOUGH_REPLICAS")
+            producer_id = None
+            if producer is not None:
+                if not self.coordinator.is_current(*producer):
+                    raise Refused("_FENCED")
+                now_ms = self.clock.monotonic_ms()
+                producer_id = self.coordinator.join(producer[0], topic, log.number, now_ms)
+            by_broker = found.setting("message.timestamp.type") == "LogAppendTime"
+            append_ms = self.clock.wall_ms() if by_broker else created_ms
+            record = log.append(append_ms, key, value, headers, producer_id)
+            self.changed.notify_all()
+            return Ack(record.partition, record.offset, record.append_ms)
+
+    def fail_next_commit(self, transactional_id: str, *, applied: bool) -> None:
+        """Let the answer to the id's next commit never arrive; was it applied?"""
+        fault = CommitFault.APPLIED if applied else CommitFault.NOT_APPLIED
+        with self.changed:
+            self.coordinator.commit_faults.setdefault(transactional_id, deque()).append(fault)
+
+    def fail_next_flush(self, transactional_id: str) -> None:
+        """Let the id's next flush time out; what was sent is in the log, in doubt."""
+        with self.changed:
+            faults = self.coordinator.flush_faults
+            faults[transactional_id] = faults.get(transactional_id, 0) + 1
+
+    def refuse(self, topic: str, error: str | None) -> None:
+        """Let every record for the topic fail with this error name; None ends it."""
+        with self.changed:
+            self.topics[topic].refusal = error
+
+    def lose_next_marker(self, topic: str, partition: int) -> None:
+        """Lose the next commit or abort marker there: its records stay undecided (KAFKA-20734)."""
+        with self.changed:
+            lost = self.coordinator.lost_markers
+            lost[topic, partition] = lost.get((topic, partition), 0) + 1
+
+    def hold_markers(self) -> None:
+        """From now on acknowledged commits stay invisible until `release_markers`.
+
+        A real broker does that for some milliseconds. The same id's next record or successor
+        writes them too, as the real coordinator makes those wait for it.
+        """
+        with self.changed:
+            self.coordinator.hold_markers = True
+
+    def release_markers(self) -> None:
+        """Write the markers that were held back."""
+        with self.changed:
+            self.coordinator.hold_markers = False
+            self.coordinator.write_pending()
+            self.changed.notify_all()
+
+    def expire_transactions(self) -> list[str]:
+        """Abort what has been open for too long, and fence its producers; their ids."""
+        with self.changed:
+            before_ms = self.clock.monotonic_ms() - TRANSACTION_TIMEOUT_MS
+            expired = self.coordinator.expire(before_ms)
+            self.changed.notify_all()
+            return expired
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """About what Kafka counts for a lone, uncompressed record."""
+    own = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
+    return own + sum(len(name) + len(content or b"") + 2 for name, content in headers)

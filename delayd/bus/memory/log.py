@@ -1,0 +1,129 @@
+"""One partition's log, with the rules by which a broker hides and shows its records.
+
+Not here: topics, producers, faults; locking (the broker's one lock guards every log).
+
+Invariants:
+- offsets are dense over records and markers together: readers, who see no markers, see gaps;
+- `stable_offset` is the first offset of the oldest open transaction, else `end_offset`;
+- a marker decides everything its producer has written here since its last marker, so that a lost
+  marker is made up for, rightly or wrongly, by the next one (KAFKA-20734).
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from delayd.bus import Headers, Position, Record
+
+
+class OpenTransaction:
+    """What one producer has written to one partition since its last marker there."""
+
+    __slots__ = ("aborted", "first_offset")
+
+    def __init__(self, first_offset: int) -> None:
+        self.first_offset = first_offset
+        self.aborted = False
+
+
+class Entry(NamedTuple):
+    """One offset of the log: a record, or a marker (`record` is None)."""
+
+    record: Record | None
+    transaction: OpenTransaction | None
+
+
+class Leadership(NamedTuple):
+    """A leader epoch and the first offset that was written in it."""
+
+    epoch: int
+    first_offset: int
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """The entries from `start_offset` on, and who has a transaction open among them."""
+
+    number: int
+    start_offset: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    open: dict[int, OpenTransaction] = field(default_factory=dict)
+    """By producer id."""
+    leaderships: list[Leadership] = field(default_factory=lambda: [Leadership(0, 0)])
+    leader: int | None = 1
+    in_sync: int = 1
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark: one past the last entry."""
+        return self.start_offset + len(self.entries)
+
+    @property
+    def stable_offset(self) -> int:
+        """Up to where read_committed readers may read."""
+        return min((t.first_offset for t in self.open.values()), default=self.end_offset)
+
+    def append(
+        self,
+        append_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        producer_id: int | None = None,
+    ) -> Record:
+        """Write a record, as part of that producer's transaction if one is named."""
+        offset = self.end_offset
+        transaction = None
+        if producer_id is not None:
+            transaction = self.open.setdefault(producer_id, OpenTransaction(offset))
+        epoch = self.leaderships[-1].epoch
+        record = Record(self.number, offset, epoch, append_ms, key, value, list(headers))
+        self.entries.append(Entry(record, transaction))
+        return record
+
+    def write_marker(self, producer_id: int, *, commit: bool) -> None:
+        """Commit or abort what the producer has written here; takes one offset."""
+        transaction = self.open.pop(producer_id, None)
+        if transaction is not None:
+            transaction.aborted = not commit
+        self.entries.append(Entry(None, None))
+
+    def read(self, offset: int, records_max: int) -> tuple[list[Record], int]:
+        """Committed records from `offset` on, and the offset to read on from."""
+        found: list[Record] = []
+        stable_offset = self.stable_offset
+        while offset < stable_offset and len(found) < records_max:
+            entry = self.entries[offset - self.start_offset]
+            offset += 1
+            record, transaction = entry
+            if record is not None and (transaction is None or not transaction.aborted):
+                found.append(record._replace(headers=list(record.headers)))
+        return found, offset
+
+    def holds(self, position: Position) -> bool:
+        """If a reader may begin there: inside the log, and of the same history."""
+        if not self.start_offset <= position.offset <= self.end_offset:
+            return False
+        if position.leader_epoch < 0:
+            return True
+        if position.leader_epoch > self.leaderships[-1].epoch:
+            return False
+        later = [le.first_offset for le in self.leaderships if le.epoch > position.leader_epoch]
+        return position.offset <= (later[0] if later else self.end_offset)
+
+    def elect(self) -> None:
+        """A new leader with the same log."""
+        self.leaderships.append(Leadership(self.leaderships[-1].epoch + 1, self.end_offset))
+
+    def truncate(self, offset: int) -> None:
+        """An unclean election: a leader that lacks everything from `offset` on."""
+        assert self.start_offset <= offset <= self.end_offset, "truncate inside the log"
+        del self.entries[offset - self.start_offset :]
+        self.open = {p: t for p, t in self.open.items() if t.first_offset < offset}
+        self.leaderships = [le for le in self.leaderships if le.first_offset <= offset]
+        self.leaderships.append(Leadership(self.leaderships[-1].epoch + 1, offset))
+
+    def delete_before(self, offset: int) -> None:
+        """What retention or `delete_records` does."""
+        assert self.start_offset <= offset <= self.end_offset, "delete inside the log"
+        del self.entries[: offset - self.start_offset]
+        self.start_offset = offset

@@ -1,0 +1,132 @@
+"""The producer twin.
+
+Not here: batching; a record is in the log as soon as it is sent, which a real one may be.
+
+Invariants: as of the port. Like librdkafka it learns of lost records and of being fenced only in
+`flush` and `commit`, begins without asking a broker, and commits an empty transaction alone.
+"""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from delayd.bus import Ack, Headers
+from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
+from delayd.bus.memory.link import Link
+from delayd.clock import Clock
+from delayd.errors import FencedError, ProducerError
+
+
+class MemoryProducer:
+    """One transactional id; see the port `TransactionalProducer`."""
+
+    def __init__(
+        self,
+        kafka: MemoryKafka,
+        link: Link,
+        clock: Clock,
+        transactional_id: str,
+        record_bytes_max: int,
+    ) -> None:
+        self._kafka = kafka
+        self._coordinator = kafka.coordinator
+        self._link = link
+        self._clock = clock
+        self._id = transactional_id
+        self._record_bytes_max = record_bytes_max
+        self._epoch: int | None = None
+        self._began = False
+        self._sent_count = 0
+        self._dead = False
+        self._refusal: str | None = None
+        self._acks: list[tuple[Callable[[Ack], None], Ack]] = []
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """See the port."""
+        assert not self._dead, "a producer that raised is dead"
+        if not self._link.up:
+            self._fail("init_transactions", "_TIMED_OUT")
+        with self._kafka.changed:
+            self._epoch = self._coordinator.init(self._id)
+            self._kafka.changed.notify_all()
+
+    def begin(self) -> None:
+        """See the port; asks no broker, so that a fenced producer may pass it."""
+        assert not self._dead, "a producer that raised is dead"
+        assert self._epoch is not None, "init_transactions comes first"
+        assert not self._began, "one open transaction at a time"
+        self._began = True
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+        on_ack: Callable[[Ack], None] | None = None,
+    ) -> None:
+        """See the port."""
+        epoch = self._open_epoch()
+        self._sent_count += 1
+        if record_bytes(key, value, headers) > self._record_bytes_max:
+            self._fail("send", "MSG_SIZE_TOO_LARGE")
+        if self._refusal is not None:
+            return  # the transaction is lost already; flush or commit will say so
+        if not self._link.up:
+            self._refusal = "_MSG_TIMED_OUT"
+            return
+        created_ms = self._clock.wall_ms()
+        try:
+            ack = self._kafka.write(
+                topic, partition, key, value, headers, created_ms, (self._id, epoch)
+            )
+        except Refused as refusal:
+            self._refusal = str(refusal)
+            return
+        if on_ack is not None:
+            self._acks.append((on_ack, ack))
+
+    def flush(self, timeout_ms: int) -> None:
+        """See the port."""
+        assert not self._dead, "a producer that raised is dead"
+        with self._kafka.changed:
+            if self._coordinator.take_flush_fault(self._id):
+                self._fail("flush", "_TIMED_OUT")
+        if self._refusal is not None:
+            self._fail("flush", self._refusal)
+        acks, self._acks = self._acks, []
+        for on_ack, ack in acks:
+            on_ack(ack)
+
+    def commit(self, timeout_ms: int) -> None:
+        """See the port."""
+        epoch = self._open_epoch()
+        self.flush(timeout_ms)
+        if self._sent_count:
+            with self._kafka.changed:
+                if not self._link.up:
+                    self._fail("commit", "_TIMED_OUT")
+                if not self._coordinator.is_current(self._id, epoch):
+                    self._fail("commit", "_FENCED")
+                fault = self._coordinator.commit(self._id)
+                self._kafka.changed.notify_all()
+            if fault is not None:
+                self._fail("commit", "_TIMED_OUT")
+        self._began = False
+        self._sent_count = 0
+
+    def close(self) -> None:
+        """See the port."""
+        self._dead = True
+        self._acks.clear()
+
+    def _open_epoch(self) -> int:
+        assert not self._dead, "a producer that raised is dead"
+        assert self._began and self._epoch is not None, "begin comes first"
+        return self._epoch
+
+    def _fail(self, doing: str, error: str) -> NoReturn:
+        self._dead = True
+        kind = FencedError if error == "_FENCED" else ProducerError
+        raise kind(f"{self._id}: {doing}: {error}")
