@@ -107,12 +107,13 @@ class LocalCluster:
                 start_everything(
                     self.directory, self._options, save=self._save, progress=self._progress
                 )
+                report = self.status()
             except BaseException:
                 with interrupts_ignored():
                     end_processes(self._processes)
                     self._state_file.unlink(missing_ok=True)
                 raise
-        return self.status()
+        return report
 
     def status(self) -> Report:
         """The cluster now; dead parts have no pid."""
@@ -159,13 +160,13 @@ class LocalCluster:
             part = state.part(name)
             if part.alive():
                 raise LocalClusterError(f"{name} is already running")
-            changed = start_part(
-                replace(part, env={**part.env, **(env or {})}), directory=self.directory
-            )
-            state = state.with_part(changed)
-            self._save(state)
+            part = replace(part, env={**part.env, **(env or {})})
+            with interrupts_ignored():  # a process that started is in the state file
+                part = start_part(part, directory=self.directory)
+                state = state.with_part(part)
+                self._save(state)
         if wait:
-            wait_until_answering(changed, state)
+            wait_until_answering(part, state)
 
     def restart(
         self, name: str, *, env: Mapping[str, str] | None = None, wait: bool = True

@@ -4,7 +4,7 @@ import http.client
 import urllib.parse
 from dataclasses import dataclass
 
-GET_TIMEOUT_S = 1.0  # a frozen process must not hold up the question who is alive
+GET_TIMEOUT_S = 2.0  # a frozen process must not hold up the question who is alive
 BODY_BYTES_MAX = 1 << 20
 
 

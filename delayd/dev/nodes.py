@@ -73,9 +73,9 @@ def plan_node(
 def ask_node(admin_url: str) -> NodeAnswer | None:
     """What the node says of itself, or None if it says nothing that makes sense in time."""
     status = get(f"{admin_url}/status")
-    ready = get(f"{admin_url}/readyz")
-    if status is None or ready is None or status.status != 200:
+    if status is None or status.status != 200:
         return None
+    ready = get(f"{admin_url}/readyz")
     try:
         document: object = json.loads(status.body)
     except ValueError:
@@ -84,7 +84,7 @@ def ask_node(admin_url: str) -> NodeAnswer | None:
         return None
     term = document.get("term")
     return NodeAnswer(
-        ready=ready.status == 200,
+        ready=ready is not None and ready.status == 200,
         master=document.get("role") == "master",
         delivering=document.get("delivering") is True,
         term=term if isinstance(term, int) else 0,

@@ -97,10 +97,10 @@ def load(path: Path) -> State | None:
         ) from problem
 
 
-def last_words(part: Part) -> str:
-    """The last line of the part's log that is not a stack frame."""
+def last_words(log: Path) -> str:
+    """The last line of a log that is not a stack frame."""
     try:
-        lines = part.log.read_text(errors="replace").splitlines()
+        lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return "it left no log"
     telling = [line for line in lines if line.strip() and not line[0].isspace()]

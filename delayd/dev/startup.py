@@ -192,7 +192,8 @@ def _format(kafka: Kafka, directory: Path) -> None:
     for broker in kafka.brokers:
         if not is_formatted(broker):
             raise LocalClusterError(
-                f"the data folder of {broker.name} could not be prepared", remedy=f"see {log}"
+                f"the data folder of {broker.name} could not be prepared: {last_words(log)}",
+                remedy=f"see {log}",
             )
 
 
@@ -214,7 +215,7 @@ def _wait(
         for part in watched:
             if not part.alive():
                 raise LocalClusterError(
-                    f"{part.name} ended while starting: {last_words(part)}",
+                    f"{part.name} ended while starting: {last_words(part.log)}",
                     remedy=f"see {part.log}",
                 )
         if clock.monotonic_ms() > deadline_ms:

@@ -1,0 +1,28 @@
+"""What all tests share: one real Kafka and one real etcd per session, started when first asked for.
+
+Missing real parts fail the test that needs them; they do not skip it.
+"""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.startup import ClusterOptions
+
+
+@pytest.fixture(scope="session")
+def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Kafka with one broker and etcd, no nodes, no topics: `.bootstrap` and `.etcd_url`.
+
+    It is shared: a test uses topics, groups and cluster names of its own, and kills nothing.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it is torn down
+    try:
+        with LocalCluster(
+            tmp_path_factory.mktemp("kafka-and-etcd"), ClusterOptions(nodes=0)
+        ) as cluster:
+            yield cluster
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,287 @@
+"""The local cluster with real processes: what it promises of starting, killing and leaving nothing.
+
+Source: docs/reference (the local cluster's contract), section 8 of the design.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from etcd3gw.client import Etcd3Client
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.clock import SystemClock
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.errors import LocalClusterError
+from delayd.dev.parts import load
+from delayd.dev.processes import processes_of, wait_for_an_exit
+from delayd.dev.startup import ClusterOptions
+
+pytestmark = pytest.mark.real
+
+TIMEOUT_S = 60
+COMMAND = [sys.executable, "-m", "delayd.cli", "dev"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One broker and etcd. Each test leaves it up, with all parts alive."""
+    with LocalCluster(tmp_path_factory.mktemp("dev"), ClusterOptions(nodes=0)) as up:
+        yield up
+
+
+def test_status_has_exactly_the_promised_shape(cluster: LocalCluster) -> None:
+    answer = _delayd("status", "--json", "--dir", str(cluster.directory))
+
+    report = json.loads(answer.stdout)
+    assert list(report) == ["bootstrap", "brokers", "etcd", "dir", "nodes", "master"]
+    assert [list(broker) for broker in report["brokers"]] == [["name", "pid", "address"]]
+    assert list(report["etcd"]) == ["name", "pid", "url"]
+    assert report["bootstrap"] == report["brokers"][0]["address"]
+    assert report["dir"] == str(cluster.directory)
+    assert report["nodes"] == []
+    assert report["master"] is None
+
+
+def test_a_second_up_is_refused_and_says_how_to_end_the_first(cluster: LocalCluster) -> None:
+    before = cluster.status()
+
+    answer = _delayd("up", "--nodes", "0", "--dir", str(cluster.directory))
+
+    assert answer.returncode == 1
+    assert f"delayd dev down --dir {cluster.directory}" in answer.stderr
+    assert cluster.status() == before
+
+
+def test_a_killed_broker_is_shown_dead_and_comes_back_with_its_data(cluster: LocalCluster) -> None:
+    address = cluster.status()["brokers"][0]["address"]
+    _create_topic(cluster, "kept", replication_factor=1)
+    _produce(cluster, "kept", b"before the kill")
+
+    assert cluster.kill("broker-1") == "broker-1"
+    assert cluster.status()["brokers"][0]["pid"] is None
+    with pytest.raises(LocalClusterError, match=r"not running.*delayd dev restart broker-1"):
+        cluster.kill("broker-1")
+    cluster.restart("broker-1")
+
+    assert cluster.status()["brokers"][0]["address"] == address
+    assert _first_value(cluster, "kept") == b"before the kill"
+
+
+def test_a_killed_etcd_comes_back_with_its_data(cluster: LocalCluster) -> None:
+    _etcd(cluster).put("key", "value")
+
+    cluster.kill("etcd")
+    cluster.restart("etcd")
+
+    assert _etcd(cluster).get("key") == [b"value"]
+
+
+def test_a_frozen_part_is_alive_and_goes_on_when_woken(cluster: LocalCluster) -> None:
+    pid = cluster.status()["etcd"]["pid"]
+    cluster.kill("etcd", signal.SIGSTOP)
+    try:
+        _until(lambda: cluster.stopped() == {"etcd"}, "etcd is frozen")
+        assert cluster.status()["etcd"]["pid"] == pid
+    finally:
+        cluster.kill("etcd", signal.SIGCONT)
+
+    _until(lambda: cluster.stopped() == frozenset(), "etcd runs again")
+    _etcd(cluster).status()
+
+
+def test_a_name_that_no_part_has_is_refused_with_the_names_there_are(cluster: LocalCluster) -> None:
+    answer = _delayd("kill", "broker-7", "--dir", str(cluster.directory))
+
+    assert answer.returncode == 1
+    assert "broker-1, etcd" in answer.stderr
+
+
+def test_up_prints_one_json_object_and_nothing_else_on_stdout(tmp_path: Path) -> None:
+    try:
+        up = _delayd("up", "--nodes", "0", "--json", "--dir", str(tmp_path))
+        status = _delayd("status", "--json", "--dir", str(tmp_path))
+    finally:
+        down = _delayd("down", "--dir", str(tmp_path))
+
+    assert (up.returncode, status.returncode, down.returncode) == (0, 0, 0)
+    assert json.loads(up.stdout) == json.loads(status.stdout)
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_down_ends_dead_frozen_and_forgotten_parts_alike(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, ClusterOptions(nodes=0))
+    cluster.up()
+    cluster.kill("broker-1", signal.SIGSTOP)
+    cluster.kill("etcd")
+    state_file = tmp_path / "cluster.json"
+    state_file.write_text(state_file.read_text()[:200])  # as if its writer had died half-way
+
+    assert cluster.down() is True
+
+    assert processes_of(tmp_path) == frozenset()
+    with pytest.raises(LocalClusterError, match="no cluster is up"):
+        cluster.status()
+
+
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("begun", ["etcd", "broker-1"])
+def test_an_interrupted_up_leaves_nothing_running(
+    tmp_path: Path, interrupt: signal.Signals, begun: str
+) -> None:
+    up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
+    with up:
+        _until(lambda: _has_started(tmp_path, begun), f"{begun} was started")
+        up.send_signal(interrupt)
+        up.communicate(timeout=TIMEOUT_S)
+
+    assert up.returncode == 128 + interrupt
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_an_interrupted_fetch_leaves_neither_java_nor_half_a_cache(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    up = _delayd_in_background(
+        "up", "--nodes", "0", "--dir", str(tmp_path / "dev"), DELAYD_CACHE=str(cache)
+    )
+    with up:
+        _until(lambda: bool(processes_of(tmp_path / "dev")), "Ivy was started")
+        up.send_signal(signal.SIGTERM)
+        up.communicate(timeout=TIMEOUT_S)
+
+    assert up.returncode == 128 + signal.SIGTERM
+    assert processes_of(tmp_path / "dev") == frozenset()
+    assert list(cache.glob("kafka-*")) == []
+
+
+def test_down_ends_what_a_killed_up_left(tmp_path: Path) -> None:
+    up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
+    with up:
+        _until(lambda: _has_started(tmp_path, "broker-1"), "broker-1 was started")
+        up.kill()
+
+    assert processes_of(tmp_path) != frozenset()
+    assert LocalCluster(tmp_path).down() is True
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_an_up_whose_node_ends_fails_with_its_last_words_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    options = ClusterOptions(nodes=1, node_settings={"no_such_setting": 1})
+
+    with pytest.raises(LocalClusterError, match=r"node-1 ended while starting: .*no_such_setting"):
+        LocalCluster(tmp_path, options).up()
+
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as cluster:
+        _create_topic(cluster, "replicated", replication_factor=3)
+        _produce(cluster, "replicated", b"with three")
+
+        cluster.kill("broker-2")
+        _produce(cluster, "replicated", b"with two")
+        _produce_in_transaction(cluster, "replicated", b"in a transaction")
+        cluster.restart("broker-2")
+
+        assert _first_value(cluster, "replicated") == b"with three"
+        assert all(broker["pid"] for broker in cluster.status()["brokers"])
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_the_session_wide_kafka_and_etcd_answer(kafka_and_etcd: LocalCluster) -> None:
+    _create_topic(kafka_and_etcd, "dev-cluster-fixture", replication_factor=1)
+    _etcd(kafka_and_etcd).status()
+
+
+def _delayd(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def _delayd_in_background(*arguments: str, **env: str) -> subprocess.Popen[bytes]:
+    command: Sequence[str] = [*COMMAND, *arguments]
+    return subprocess.Popen(
+        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def _has_started(directory: Path, name: str) -> bool:
+    state = load(directory / "cluster.json")
+    return state is not None and state.part(name).alive()
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + TIMEOUT_S * 1000
+    while not condition():
+        assert clock.monotonic_ms() < deadline_ms, f"within {TIMEOUT_S} s: {what}"
+        wait_for_an_exit([], timeout_ms=10)
+
+
+def _create_topic(cluster: LocalCluster, topic: str, *, replication_factor: int) -> None:
+    kafka = ConfluentBus(cluster.bootstrap).cluster()
+    try:
+        kafka.create_topic(
+            topic,
+            partitions=1,
+            replication_factor=replication_factor,
+            config={},
+            timeout_ms=TIMEOUT_S * 1000,
+        )
+    finally:
+        kafka.close()
+
+
+def _produce(cluster: LocalCluster, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    _send(producer, topic, value)
+
+
+def _produce_in_transaction(cluster: LocalCluster, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "dev-test"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    _send(producer, topic, value)
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def _send(producer: Producer, topic: str, value: bytes) -> None:
+    failures: list[object] = []
+    producer.produce(topic, value, on_delivery=lambda error, _message: failures.append(error))
+    assert producer.flush(TIMEOUT_S) == 0, "the record was acknowledged in time"
+    assert failures == [None]
+
+
+def _first_value(cluster: LocalCluster, topic: str) -> bytes:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "dev-test",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None, f"a record of {topic} arrived in time"
+        assert message.error() is None
+        value = message.value()
+        assert isinstance(value, bytes)
+        return value
+    finally:
+        consumer.close()
+
+
+def _etcd(cluster: LocalCluster) -> Etcd3Client:
+    host, _, port = cluster.etcd_url.removeprefix("http://").partition(":")
+    return Etcd3Client(host=host, port=int(port), api_path="/v3/", timeout=5)
