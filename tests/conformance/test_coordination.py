@@ -483,6 +483,7 @@ def test_a_closed_port_raises_and_the_next_call_uses_the_next(etcd_url: str) -> 
 def test_a_refused_lease_does_not_rotate_away_from_an_endpoint_that_is_well(etcd_url: str) -> None:
     client = EtcdCoordination([etcd_url, f"http://127.0.0.1:{free_port()}"], "rotate")
     client.revoke(987_654_321)
+    assert client.endpoint == etcd_url
     with pytest.raises(CoordinationError):
         client.campaign(0, "mine", 987_654_321)
     assert client.endpoint == etcd_url

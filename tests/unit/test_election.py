@@ -216,7 +216,7 @@ def test_a_lost_campaign_that_was_not_carried_out_is_repeated_under_the_same_lea
     assert told(election, LeaderRead(1_001, None)) == (Campaign(7),)
 
 
-@pytest.mark.parametrize("found", [OTHERS, Leader("me", 6, 98)])
+@pytest.mark.parametrize("found", [OTHERS, Leader("me", 6, 98), Leader("other", 7, 98)])
 def test_a_lost_answer_and_any_other_key_is_a_defeat(found: Leader) -> None:
     """docs/design/election.md, "Campaign": nonce and lease must both be ours."""
     election = campaigning()
