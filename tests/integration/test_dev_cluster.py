@@ -197,6 +197,32 @@ def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == frozenset()
 
 
+def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, ClusterOptions(nodes=2)) as cluster:
+        first = cluster.status()["master"]
+        assert first in {"node-1", "node-2"}
+
+        assert cluster.kill("master") == first
+        _until(lambda: cluster.status()["master"] not in {None, first}, "another node delivers")
+        cluster.restart(first, env={"DELAYD_CLOCK_OFFSET_MS": "7"})
+
+        report = cluster.status()
+        assert report["master"] != first
+        [pid] = [node["pid"] for node in report["nodes"] if node["name"] == first]
+        assert b"DELAYD_CLOCK_OFFSET_MS=7\0" in Path(f"/proc/{pid}/environ").read_bytes()
+    assert processes_of(tmp_path) == frozenset()
+
+
+def test_variables_for_the_command_line_do_not_reach_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYD_BOOTSTRAP", "192.0.2.1:9092")
+    monkeypatch.setenv("DELAYD_CLUSTER", "production")
+
+    with LocalCluster(tmp_path, ClusterOptions(nodes=1)) as cluster:
+        assert cluster.status()["master"] == "node-1"
+
+
 def test_the_session_wide_kafka_and_etcd_answer(kafka_and_etcd: LocalCluster) -> None:
     _create_topic(kafka_and_etcd, "dev-cluster-fixture", replication_factor=1)
     _etcd(kafka_and_etcd).status()
