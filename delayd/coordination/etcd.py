@@ -226,6 +226,7 @@ class EtcdCoordination:
         except (
             Etcd3Exception,
             requests.RequestException,
+            AttributeError,
             KeyError,
             IndexError,
             TypeError,

@@ -21,6 +21,7 @@ from delayd.clock import SystemClock
 from delayd.coordination import Coordination, Leadership
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
+from delayd.dev.cluster import LocalCluster
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError, ExitCode
 
 TTL_S = 2
@@ -180,10 +181,10 @@ def silent_endpoint() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.fixture(scope="module")
-def etcd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with etcd_process(tmp_path_factory.mktemp("etcd")) as (url, _):
-        yield url
+@pytest.fixture
+def etcd_url(kafka_and_etcd: LocalCluster) -> str:
+    """The session's etcd: shared, so nothing here may freeze or kill it."""
+    return kafka_and_etcd.etcd_url
 
 
 @pytest.fixture(params=["memory", pytest.param("etcd", marks=pytest.mark.real)])
@@ -515,12 +516,14 @@ def test_an_unreachable_etcd_is_said_within_the_bound_with_every_endpoint_named(
     assert closed_url in str(raised.value)
 
 
-def test_an_answer_that_is_not_etcds_is_a_coordination_error() -> None:
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b"<html>", b'{"ID": [], "TTL": 1}'])
+def test_an_answer_that_is_not_etcds_is_a_coordination_error(body: bytes) -> None:
     def answer_once(listener: socket.socket) -> None:
         caller, _ = listener.accept()
         with caller:
             caller.recv(65_536)
-            caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            caller.sendall(head.encode() + body)
 
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -528,7 +531,7 @@ def test_an_answer_that_is_not_etcds_is_a_coordination_error() -> None:
     ):
         served = threads.submit(answer_once, listener)
         client = EtcdCoordination([f"http://127.0.0.1:{listener.getsockname()[1]}"], "strange")
-        elapsed_ms(lambda: client.grant_lease(TTL_S))
+        elapsed_ms(lambda: client.grant_lease(TTL_S) if body != b"[]" else client.leader(0))
         served.result(timeout=10)
         client.close()
 
