@@ -1,0 +1,98 @@
+"""One suite for every bus: administration and metadata."""
+
+from uuid import uuid4
+
+import pytest
+import test_bus_desk
+from test_bus_desk import TIMEOUT_MS, Desk
+
+from delayd.bus import Position
+from delayd.clock import SystemClock
+from delayd.errors import KafkaUnreachableError, ProducerError, TopicMismatchError
+
+site = test_bus_desk.site
+desk = test_bus_desk.desk
+
+
+def test_topics_are_created_once(desk: Desk) -> None:
+    name = f"t-{uuid4().hex}"
+
+    def create() -> bool:
+        return desk.cluster.create_topic(
+            name,
+            partitions=3,
+            replication_factor=1,
+            config={"retention.ms": "12345"},
+            timeout_ms=TIMEOUT_MS,
+        )
+
+    assert create()
+    [state] = desk.cluster.describe([name], TIMEOUT_MS).values()
+    assert state.name == name and state.topic_id
+    assert [(p.leader is not None, p.replicas, p.in_sync) for p in state.partitions] == [
+        (True, 1, 1)
+    ] * 3
+    assert state.config["retention.ms"] == "12345"
+    assert state.config["message.timestamp.type"] == "CreateTime", "defaults are told too"
+    assert not create()
+
+
+def test_describe_leaves_out_what_does_not_exist_and_creates_nothing(desk: Desk) -> None:
+    topic, absent = desk.topic(), f"absent-{uuid4().hex}"
+    for _ in range(2):
+        assert desk.cluster.describe([topic, absent], TIMEOUT_MS).keys() == {topic}
+    assert desk.cluster.describe([], TIMEOUT_MS) == {}
+
+
+def test_every_topic_has_an_id_of_its_own(desk: Desk) -> None:
+    states = desk.cluster.describe([desk.topic(), desk.topic()], TIMEOUT_MS)
+    assert len({state.topic_id for state in states.values()}) == 2
+
+
+def test_a_topic_that_kafka_will_not_make_is_refused(desk: Desk) -> None:
+    with pytest.raises(TopicMismatchError, match="INVALID_REPLICATION_FACTOR"):
+        desk.cluster.create_topic(
+            f"t-{uuid4().hex}",
+            partitions=1,
+            replication_factor=5,
+            config={},
+            timeout_ms=TIMEOUT_MS,
+        )
+
+
+def test_offsets_of_a_new_topic_are_zero(desk: Desk) -> None:
+    topic = desk.topic(partitions=2)
+    assert desk.cluster.start_offsets(topic, TIMEOUT_MS) == {0: 0, 1: 0}
+    for committed in (True, False):
+        assert desk.cluster.end_offsets(topic, TIMEOUT_MS, committed=committed) == {0: 0, 1: 0}
+
+
+def test_offsets_of_an_absent_topic_are_an_error(desk: Desk) -> None:
+    with pytest.raises(TopicMismatchError, match="does not exist"):
+        desk.cluster.end_offsets(f"absent-{uuid4().hex}", TIMEOUT_MS, committed=True)
+
+
+def test_brokers_are_counted(desk: Desk) -> None:
+    assert desk.cluster.broker_count(TIMEOUT_MS) == 1
+
+
+def test_unreachable_brokers_are_an_error_of_administration_and_producer_only(desk: Desk) -> None:
+    bus = desk.site.unreachable_bus()
+    cluster, producer, consumer = (
+        bus.cluster(),
+        bus.transactional_producer(desk.id),
+        bus.consumer("any"),
+    )
+    consumer.assign({0: Position(0)})
+    clock = SystemClock()
+    before_ms = clock.monotonic_ms()
+    with pytest.raises(KafkaUnreachableError):
+        cluster.broker_count(300)
+    with pytest.raises(KafkaUnreachableError):
+        cluster.describe(["any"], 300)
+    with pytest.raises(ProducerError):
+        producer.init_transactions(300)
+    assert consumer.poll(10, 300) == []
+    assert clock.monotonic_ms() - before_ms < 3_000, "four calls of 300 ms"
+    for client in (cluster, producer, consumer):
+        client.close()

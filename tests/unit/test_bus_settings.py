@@ -1,0 +1,50 @@
+"""What a user may and may not say to librdkafka."""
+
+import pytest
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.bus.confluent.settings import PROMISED, Settings
+from delayd.errors import ConfigError
+
+
+def settings(**overrides: str) -> Settings:
+    named = {name.replace("__", "."): value for name, value in overrides.items()}
+    return Settings.checked("kafka:9092", "delayd", named, None)
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+@pytest.mark.parametrize("role", ["", "consumer.", "producer.", "admin."])
+def test_what_carries_a_promise_cannot_be_overridden(role: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be overridden"):
+        ConfluentBus("kafka:9092", overrides={f"{role}{name}": "x"})
+
+
+def test_a_plain_name_reaches_every_client() -> None:
+    got = settings(security__protocol="SSL")
+    for properties in (got.consumer(), got.producer("id"), got.admin()):
+        assert properties["security.protocol"] == "SSL"
+
+
+def test_a_role_s_name_reaches_that_client_only() -> None:
+    got = settings(producer__linger__ms="2", consumer__fetch__wait__max__ms="50")
+    assert got.producer("id")["linger.ms"] == "2"
+    assert got.consumer()["fetch.wait.max.ms"] == "50"
+    assert "linger.ms" not in got.consumer() | got.admin()
+    assert "fetch.wait.max.ms" not in got.producer("id") | got.admin()
+    assert not [name for name in got.admin() if name.startswith(("producer.", "consumer."))]
+
+
+def test_the_promises_are_kept_by_default() -> None:
+    consumer, producer = settings().consumer(), settings().producer("an-id")
+    assert consumer["isolation.level"] == "read_committed"
+    assert consumer["auto.offset.reset"] == "error"
+    assert consumer["enable.auto.commit"] is False
+    assert producer["transactional.id"] == "an-id"
+    assert producer["acks"] == "all"
+    assert producer["partitioner"] == "murmur2_random"
+
+
+def test_the_record_limit_is_the_producer_s_message_limit() -> None:
+    got = Settings.checked("kafka:9092", "delayd", {}, 123_456)
+    assert got.producer("id")["message.max.bytes"] == 123_456
+    assert settings().producer("id")["message.max.bytes"] == 1_048_588
