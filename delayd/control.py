@@ -33,6 +33,7 @@ from replication.election_facts import (
     GrantLease,
     KeepAlive,
     KeepAliveFailed,
+    LagChanged,
     Leader,
     LeaderRead,
     LeaderReadFailed,
@@ -110,6 +111,7 @@ class Control:
         self._tasks: set[asyncio.Task[None]] = set()
         self._mirrored_ms = 0
         self._mirroring = False
+        self._behind = False
         self.master_name: str | None = None
         """The node that held the leader key when it was last read."""
 
@@ -129,6 +131,7 @@ class Control:
         member = asyncio.create_task(self._announce())
         try:
             while self._election.state is not State.STOPPED:
+                self._note_lag()
                 if self._grant is not None:
                     self.handle(DeliveryProgressed(self._delivery.progressed_ms))
                 self.handle(Ticked(self._clock.monotonic_ms()))
@@ -161,6 +164,14 @@ class Control:
         """Tell the election a fact, and carry out what it orders."""
         for effect in self._election.handle(event):
             self._carry_out(effect)
+
+    def _note_lag(self) -> None:
+        """A node whose wheel has not reached the frontier lets others campaign first."""
+        newest = self._replica.newest
+        behind = newest is None or not newest.record.frontier.reached_by(self._replica.ingested)
+        if behind is not self._behind:
+            self._behind = behind
+            self.handle(LagChanged(self._clock.monotonic_ms(), behind))
 
     def _sleep_s(self) -> float:
         wake_ms = self._election.wake_ms
@@ -195,7 +206,8 @@ class Control:
         answer, failure = self._calls(call)
         try:
             event = await asyncio.to_thread(answer)
-        except CoordinationError as error:
+        except Exception as error:
+            # Whatever went wrong, the election must hear that the call has ended.
             log.warning("etcd_call_failed", call=type(call).__name__, error=str(error))
             event = failure(self._clock.monotonic_ms()) if failure else None
         if event is not None:
@@ -282,7 +294,7 @@ class Control:
         try:
             held = await asyncio.to_thread(self._coordination.put_cursor, SHARD, leadership, cursor)
             if not held and leadership is self._leadership:
-                log.warning("cursor_not_mirrored", reason="the leader key has changed hands")
+                self.fault(ResignReason.LEASE_LOST)
         except CoordinationError as error:
             log.warning("cursor_not_mirrored", reason=str(error))
         finally:

@@ -43,7 +43,7 @@ STALL_LIMIT_MS = 30_000
 
 TOPICS_CHECK_INTERVAL_S = 30
 THREAD_STOP_S = 20
-ETCD_TIMEOUT_MS = 1_500
+ETCD_TIMEOUT_MS = 1_000
 
 
 def open_bus(bootstrap: str, kafka: dict[str, str] | None = None) -> Bus:
@@ -112,7 +112,6 @@ class Node:
             self._replica = Replica(
                 wheel,
                 self._settings,
-                prefix=config.prefix,
                 export_hold_ms=int(config.export_hold_s * 1000),
                 disk_free_min_bytes=config.disk_free_min_bytes,
             )

@@ -55,7 +55,6 @@ class Replica:
         wheel: Wheel,
         settings: Settings,
         *,
-        prefix: str,
         export_hold_ms: int,
         disk_free_min_bytes: int,
     ) -> None:
@@ -66,7 +65,7 @@ class Replica:
             max_delay_ms=settings.max_delay_ms,
             record_bytes_max=settings.record_bytes_max,
             partitions=settings.partitions,
-            prefix=prefix,
+            prefix=settings.prefix,
         )
         self._export_hold_ms = export_hold_ms
         self._disk_free_min_bytes = disk_free_min_bytes

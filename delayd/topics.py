@@ -87,7 +87,7 @@ def create_topics(
             )
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
-            fresh = _settings(kafka, names, cluster, partitions, max_delay_ms, timeout_ms)
+            fresh = _settings(kafka, names, cluster, prefix, partitions, max_delay_ms, timeout_ms)
             settings = _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
         else:
             settings = seen.record.settings
@@ -266,6 +266,7 @@ def _settings(
     kafka: Cluster,
     names: TopicNames,
     cluster: str,
+    prefix: str,
     partitions: int,
     max_delay_ms: int,
     timeout_ms: int,
@@ -287,6 +288,7 @@ def _settings(
         record_bytes_max=largest - RECORD_MARGIN_BYTES,
         id_memory_ms=ID_MEMORY_MS,
         rules_version=RULES_VERSION,
+        prefix=prefix,
         buffer=Topic(names.buffer, states[names.buffer].topic_id),
         frontier=Topic(names.frontier, states[names.frontier].topic_id),
         receipts=Topic(names.receipts, states[names.receipts].topic_id),

@@ -40,6 +40,8 @@ class Settings:
     id_memory_ms: int
     """How long an id is remembered after its message was due."""
     rules_version: int
+    prefix: str
+    """Prefix of delayd's own topics, which nobody may target."""
     buffer: Topic
     frontier: Topic
     receipts: Topic
