@@ -1,0 +1,105 @@
+"""A local cluster's folder: its state file, its lock, and what runs that belongs to it.
+
+Not here: what is done with the parts (cluster.py), what the state file holds (parts.py).
+
+Invariants: nothing is removed in a folder that holds anything but a cluster; at most one process
+changes a cluster at a time.
+"""
+
+import contextlib
+import fcntl
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from delayd.clock import SystemClock
+from delayd.dev.errors import LocalClusterError
+from delayd.dev.parts import PARTIAL_NAME, State, load, save
+from delayd.dev.processes import ProcessIdentity, processes_of
+
+CONTENTS = ("config", "data", "logs")
+LOCK_POLL_S = 0.05
+
+_STATE_FILE = "cluster.json"
+_LOCK_FILE = "cluster.lock"
+
+
+class ClusterFolder:
+    """The folder `path`, absolute. All methods raise LocalClusterError with what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._state_file = self.path / _STATE_FILE
+
+    def prepare(self) -> None:
+        """Makes the folder. Refuses one that holds other things: `up` will remove data in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        ours = {*CONTENTS, _STATE_FILE, _LOCK_FILE, PARTIAL_NAME}
+        foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        if foreign:
+            raise LocalClusterError(
+                f"{self.path} holds other things ({foreign[0]})",
+                remedy="give an empty or a new folder with --dir",
+            )
+
+    def clear(self) -> None:
+        """Removes what the last cluster left. The caller holds the lock and nothing runs."""
+        self.forget()
+        for name in CONTENTS:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+
+    def state(self) -> State:
+        """The state of the cluster that is up."""
+        state = load(self._state_file)
+        if state is None:
+            raise LocalClusterError(f"no cluster is up in {self.path}", remedy=self.command("up"))
+        return state
+
+    def state_if_readable(self) -> State | None:
+        """The state, or None if there is none or its file is damaged."""
+        try:
+            return load(self._state_file)
+        except LocalClusterError:
+            return None
+
+    def has_state(self) -> bool:
+        """Whether there is a state file, damaged or not."""
+        return self._state_file.exists()
+
+    def save(self, state: State) -> None:
+        """Replaces the state file."""
+        save(state, self._state_file)
+
+    def forget(self) -> None:
+        """Removes the state file: no cluster is up here any more."""
+        self._state_file.unlink(missing_ok=True)
+
+    def processes(self) -> frozenset[ProcessIdentity]:
+        """What runs of this cluster: what the state file knows, and what only /proc knows."""
+        state = self.state_if_readable()
+        known = (part.process for part in state.parts if part.alive()) if state else ()
+        return frozenset(process for process in known if process) | processes_of(self.path)
+
+    @contextlib.contextmanager
+    def lock(self, *, timeout_s: float) -> Iterator[None]:
+        """Nobody else changes the cluster inside. The kernel releases it if this process dies."""
+        clock = SystemClock()
+        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
+        with (self.path / _LOCK_FILE).open("w") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if clock.monotonic_ms() >= deadline_ms:
+                        raise LocalClusterError(
+                            f"another command is at work on the cluster in {self.path}",
+                            remedy=f"let it end, then {self.command('down')}",
+                        ) from None
+                    threading.Event().wait(LOCK_POLL_S)
+            yield
+
+    def command(self, words: str) -> str:
+        """The `delayd dev` command that a person should type for this folder."""
+        return f"delayd dev {words} --dir {self.path}"

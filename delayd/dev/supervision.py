@@ -1,0 +1,116 @@
+"""One part at a time: started, waited for until it does its work, ended.
+
+Not here: processes as the kernel sees them (processes.py), a whole cluster's start (startup.py).
+
+Invariant: every wait has a deadline, and ends at once, with the log's last line, when the awaited
+process dies.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from delayd.clock import SystemClock
+from delayd.dev.errors import LocalClusterError
+from delayd.dev.etcd import etcd_is_healthy
+from delayd.dev.kafka import brokers_seen_by
+from delayd.dev.nodes import NODE_VARIABLES, ask_node
+from delayd.dev.parts import Kind, Part, State, last_words
+from delayd.dev.processes import (
+    CLUSTER_VARIABLE,
+    ProcessIdentity,
+    is_stopped,
+    send,
+    spawn,
+    wait_for_an_exit,
+    wait_until_gone,
+)
+
+POLL_MS = 50
+ANSWER_TIMEOUT_S = 90.0  # Kafka needs 2 s on an idle machine; a loaded laptop is slow
+GENTLE_TIMEOUT_MS = 5_000  # a node's step is at most 200 ms; then it resigns
+KILL_TIMEOUT_MS = 10_000
+KILL_ROUNDS_MAX = 3  # a process may start another one while the list is made
+
+
+def start_part(part: Part, *, directory: Path) -> Part:
+    """Starts the part's process and returns at once. Raises LocalClusterError if it cannot."""
+    try:
+        process = spawn(part.command, env=environment_for(part.env, directory), log=part.log)
+    except OSError as problem:
+        raise LocalClusterError(f"cannot start {part.name}: {problem}") from problem
+    return replace(part, process=process)
+
+
+def wait_until_answering(part: Part, state: State) -> None:
+    """Waits until a started part does its work: a broker when it knows itself and all other
+    running brokers to be in the cluster. Raises LocalClusterError if it ends or stays silent."""
+    brokers = sum(broker.alive() for broker in state.of(Kind.BROKER))
+
+    def answers() -> bool:
+        if part.kind is Kind.BROKER:
+            return brokers_seen_by(part.address) >= brokers
+        if part.kind is Kind.ETCD:
+            return etcd_is_healthy(part.address)
+        answer = ask_node(part.address)
+        return answer is not None and answer.ready
+
+    wait_for(
+        answers, watched=[part], timeout_s=ANSWER_TIMEOUT_S, what=f"{part.name} did not answer"
+    )
+
+
+def end_processes(
+    find: Callable[[], Collection[ProcessIdentity]], *, gently: Iterable[Part] = ()
+) -> None:
+    """Ends whatever `find` finds, until it finds nothing. Parts in `gently` may first end in
+    good order. Raises LocalClusterError if something survives SIGKILL."""
+    asked = [part.process for part in gently if part.process and not is_stopped(part.process)]
+    wait_until_gone(
+        [process for process in asked if send(process, signal.SIGTERM)], GENTLE_TIMEOUT_MS
+    )
+    for _ in range(KILL_ROUNDS_MAX):
+        found = find()
+        if not found:
+            return
+        for process in found:
+            send(process, signal.SIGKILL)
+        wait_until_gone(found, KILL_TIMEOUT_MS)
+    if found := find():
+        pids = ", ".join(str(process.pid) for process in found)
+        raise LocalClusterError(f"these processes survived SIGKILL: {pids}", remedy="see dmesg")
+
+
+def wait_for(
+    condition: Callable[[], bool], *, watched: Collection[Part], timeout_s: float, what: str
+) -> None:
+    """Waits for the condition. Raises LocalClusterError if a watched part ends or time is up."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
+    while not condition():
+        for part in watched:
+            if not part.alive():
+                raise LocalClusterError(
+                    f"{part.name} ended while starting: {last_words(part.log)}",
+                    remedy=f"see {part.log}",
+                )
+        if clock.monotonic_ms() > deadline_ms:
+            logs = " and ".join(str(part.log) for part in watched)
+            raise LocalClusterError(f"{what} within {timeout_s:.0f} s", remedy=f"see {logs}")
+        wait_for_an_exit([part.process for part in watched if part.process], POLL_MS)
+
+
+def environment_for(variables: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """What a process of this cluster gets: what the starter has, and the cluster's mark.
+
+    Without what would outvote this cluster's own settings: etcd takes ETCD_* for settings, a node
+    DELAYD_BOOTSTRAP and the like, which a person may have exported for the command line.
+    """
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("ETCD_") and key not in NODE_VARIABLES
+    }
+    return {**inherited, **variables, CLUSTER_VARIABLE: str(directory)}
