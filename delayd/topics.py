@@ -4,10 +4,12 @@
 Source: docs/reference/topics.md.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delayd.bus import Bus, Cluster, TopicState
+from delayd.clock import SystemClock
 from delayd.errors import DelaydError, FrontierError, NotInitialisedError, TopicMismatchError
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from replication.frontier import first_frontier
@@ -21,6 +23,9 @@ RECORD_MARGIN_BYTES = 64 * 1024
 RECEIPTS_RETENTION_MS = 7 * DAY_MS
 DEAD_RETENTION_MS = 30 * DAY_MS
 COMPACTION_LAG_MS = DAY_MS
+SETTLE_MS = 5_000
+"""How long brokers may take to agree on topics that were just made."""
+SETTLE_POLL_MS = 50
 SHARDS = 1
 TIMEOUT_MS = 30_000
 CREATE_COMMAND = "delayd topics create"
@@ -92,7 +97,7 @@ def create_topics(
         else:
             settings = seen.record.settings
         _refuse_other_cluster(settings, cluster)
-        problems = check_topics(kafka, settings, timeout_ms)
+        problems = topic_problems(_visible(kafka, names, timeout_ms), settings)
     finally:
         kafka.close()
     if problems:
@@ -151,8 +156,13 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
 
 
 def check_topics(kafka: Cluster, settings: Settings, timeout_ms: int) -> list[str]:
-    """What is wrong with the topics, each with the command that mends it; empty if nothing is."""
+    """What is wrong with the topics now; see `topic_problems`."""
     states = kafka.describe([topic.name for topic in settings.topics], timeout_ms)
+    return topic_problems(states, settings)
+
+
+def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list[str]:
+    """What is wrong with the topics, each with the command that mends it; empty if nothing is."""
     problems = []
     for topic in settings.topics:
         state = states.get(topic.name)
@@ -272,7 +282,7 @@ def _settings(
     timeout_ms: int,
 ) -> Settings:
     """The settings of a new cluster, from the topics as they were made."""
-    states = kafka.describe(names.all(), timeout_ms)
+    states = _visible(kafka, names, timeout_ms)
     missing = [name for name in names.all() if name not in states]
     if missing:
         raise TopicMismatchError(
@@ -343,6 +353,18 @@ def _write_first_frontier(
         return settings
     finally:
         producer.close()
+
+
+def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
+    """delayd's topics once all are there, or what is there after a while: not every broker hears
+    of a new topic at the same moment."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline_ms = clock.monotonic_ms() + SETTLE_MS
+    while True:
+        states = kafka.describe(names.all(), timeout_ms)
+        if len(states) == len(names.all()) or clock.monotonic_ms() > deadline_ms:
+            return states
+        pause.wait(SETTLE_POLL_MS / 1000)
 
 
 def _refuse_other_cluster(settings: Settings, cluster: str) -> None:
