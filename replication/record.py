@@ -101,28 +101,52 @@ def decode(value: bytes) -> FrontierRecord:
         if fields["format"] != FORMAT:
             raise FrontierFormatError(f"unknown frontier format {fields['format']!r}")
         settings = Settings.from_json(fields["settings"])
-        cursors = [Rank(*fields["cursor"])] * settings.lanes
+        cursors = [_rank(fields["cursor"])] * settings.lanes
         for lane, cursor in fields["lanes"].items():
-            cursors[int(lane)] = Rank(*cursor)
+            cursors[int(lane)] = _rank(cursor)
         frontier = Frontier(
-            shard=fields["shard"],
+            shard=_whole(fields["shard"]),
             cursors=tuple(cursors),
-            offsets=tuple(fields["offsets"]),
-            own_writes=tuple(fields["own_writes"]),
-            term=fields["term"],
-            step=fields["step"],
+            offsets=tuple(map(_whole, fields["offsets"])),
+            own_writes=tuple(map(_whole, fields["own_writes"])),
+            term=_whole(fields["term"]),
+            step=_whole(fields["step"]),
         )
         if not len(frontier.offsets) == len(frontier.own_writes) == settings.partitions:
             raise FrontierFormatError("offsets do not match the number of partitions")
-        return FrontierRecord(
+        record = FrontierRecord(
             frontier=frontier,
-            owner=fields["owner"],
-            now_ms=fields["now_ms"],
-            counts=StepCounts(**fields["counts"]),
-            digest=fields["digest"],
+            owner=str(fields["owner"]),
+            now_ms=_whole(fields["now_ms"]),
+            counts=StepCounts(**{name: _whole(n) for name, n in fields["counts"].items()}),
+            digest=_whole(fields["digest"]),
             settings=settings,
         )
+        # Whatever else was let through above (a lane "-1", a field too many) shows here.
+        if json.loads(encode(record)) != fields:
+            raise FrontierFormatError("not what this version would have written")
+        return record
     except FrontierFormatError:
         raise
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _rank(parts: list[object]) -> Rank:
+    due_ms, partition, offset = map(_whole, parts)
+    return Rank(due_ms, partition, offset)

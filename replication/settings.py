@@ -58,11 +58,16 @@ class Settings:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Settings":
-        """The inverse of `to_json`; unknown or missing fields are a ValueError."""
+        """The inverse of `to_json`; unknown, missing or mistyped fields are a ValueError."""
         values = dict(fields)
         try:
             for role in ("buffer", "frontier", "receipts", "dead"):
                 values[role] = Topic(**values[role])
-            return cls(**values)
+            made = cls(**values)
         except (KeyError, TypeError) as error:
             raise ValueError(f"settings do not have the expected fields: {error}") from error
+        for part in (made, *made.topics):
+            for name, kind in part.__annotations__.items():
+                if type(getattr(part, name)) is not kind:
+                    raise ValueError(f"settings: {name} is not of type {kind.__name__}")
+        return made

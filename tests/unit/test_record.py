@@ -1,0 +1,189 @@
+"""The frontier record: the bytes of a frontier, and what is refused as one."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replication.frontier import Frontier
+from replication.rank import Rank
+from replication.record import (
+    FrontierFormatError,
+    FrontierRecord,
+    StepCounts,
+    decode,
+    encode,
+    record_key,
+)
+from replication.settings import DAY_MS, Settings, Topic
+
+LANES, PARTITIONS = 4, 3
+
+SETTINGS = Settings(
+    cluster="ключ",
+    partitions=PARTITIONS,
+    lanes=LANES,
+    max_delay_ms=40 * DAY_MS,
+    record_bytes_max=983_052,
+    id_memory_ms=3_600_000,
+    rules_version=1,
+    prefix="delayd-",
+    buffer=Topic("delayd-buffer", "id-1"),
+    frontier=Topic("delayd-frontier", "id-2"),
+    receipts=Topic("delayd-receipts", "id-3"),
+    dead=Topic("delayd-dead", "id-4"),
+)
+
+numbers = st.integers(0, 2**63)
+ranks = st.one_of(st.just(Rank(7, 0, 0)), st.builds(Rank, numbers, st.integers(0, 9), numbers))
+
+
+def tuples(of: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(of, min_size=count, max_size=count).map(tuple)
+
+
+records = st.builds(
+    FrontierRecord,
+    frontier=st.builds(
+        Frontier,
+        shard=st.integers(0, 9),
+        cursors=tuples(ranks, LANES),
+        offsets=tuples(numbers, PARTITIONS),
+        own_writes=tuples(st.integers(-1, 2**63), PARTITIONS),
+        term=numbers,
+        step=numbers,
+    ),
+    owner=st.text(max_size=20),
+    now_ms=numbers,
+    counts=st.builds(StepCounts, numbers, numbers, numbers, numbers, numbers),
+    digest=numbers,
+    settings=st.just(SETTINGS),
+)
+
+FIRST = FrontierRecord(
+    frontier=Frontier(0, (Rank(7, 0, 0),) * LANES, (1, 2, 3), (-1, -1, -1), 4, 5),
+    owner="node-1/abc",
+    now_ms=6,
+    counts=StepCounts(delivered=1),
+    digest=99,
+    settings=SETTINGS,
+)
+
+
+@given(records)
+def test_a_record_is_read_as_it_was_written(record: FrontierRecord) -> None:
+    """docs/design/frontier.md, Step: the new frontier record, with the step's number and counts."""
+    assert decode(encode(record)) == record
+
+
+def test_a_record_names_the_usual_cursor_once_and_the_others_by_lane() -> None:
+    """docs/design/frontier.md, Full steps: one default cursor and the exceptions."""
+    behind = replace(
+        FIRST.frontier, cursors=(Rank(7, 0, 0), Rank(6, 1, 8), Rank(7, 0, 0), Rank(7, 0, 0))
+    )
+    fields = json.loads(encode(replace(FIRST, frontier=behind)))
+    assert fields["cursor"] == [7, 0, 0]
+    assert fields["lanes"] == {"1": [6, 1, 8]}
+
+
+def test_compaction_keeps_the_newest_record_of_each_shard() -> None:
+    """docs/design/frontier.md, Step: one partition per shard, compacted."""
+    assert (record_key(0), record_key(12)) == (b"shard-0", b"shard-12")
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(encode(FIRST)), **fields}).encode()
+
+
+def test_an_unknown_format_is_refused_by_its_name() -> None:
+    """docs/design/frontier.md, Takeover: guessing at a frontier means loss or doubles."""
+    with pytest.raises(FrontierFormatError, match="unknown frontier format 2"):
+        decode(changed(format=2))
+
+
+@pytest.mark.parametrize("name", sorted(json.loads(encode(FIRST))))
+def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
+    """docs/design/frontier.md, Takeover: nothing is guessed."""
+    fields = json.loads(encode(FIRST))
+    del fields[name]
+    with pytest.raises(FrontierFormatError):
+        decode(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"format": None},
+        {"format": "1"},
+        {"term": "4"},
+        {"term": None},
+        {"step": 5.0},
+        {"step": True},
+        {"shard": [0]},
+        {"owner": 7},
+        {"now_ms": None},
+        {"digest": "99"},
+        {"cursor": [7, 0]},
+        {"cursor": "700"},
+        {"cursor": [7, 0, None]},
+        {"lanes": {"4": [7, 0, 0]}},
+        {"lanes": {"-1": [8, 0, 0]}},
+        {"lanes": {"x": [8, 0, 0]}},
+        {"lanes": [[0, [8, 0, 0]]]},
+        {"offsets": [1, 2]},
+        {"offsets": [1, 2, 3, 4]},
+        {"offsets": "123"},
+        {"offsets": [1, 2, None]},
+        {"own_writes": [-1, -1]},
+        {"own_writes": {"0": 1, "1": 1, "2": 1}},
+        {"counts": {}},
+        {"counts": {"delivered": 1, "other": 2}},
+        {"counts": None},
+        {"settings": None},
+        {"settings": {}},
+        {"settings": {**SETTINGS.to_json(), "more": 1}},
+        {"settings": {**SETTINGS.to_json(), "lanes": "4"}},
+        {"settings": {**SETTINGS.to_json(), "max_delay_ms": None}},
+        {"settings": {**SETTINGS.to_json(), "lanes": 10**18}},
+        {"settings": {**SETTINGS.to_json(), "buffer": {"name": "b", "topic_id": 7}}},
+        {"settings": {**SETTINGS.to_json(), "partitions": 2}},
+        {"settings": {**SETTINGS.to_json(), "buffer": "delayd-buffer"}},
+        {"later": 1},
+    ],
+)
+def test_a_record_that_is_not_exactly_one_is_refused(fields: dict[str, Any]) -> None:
+    """docs/design/frontier.md, Takeover: nothing is guessed, not even what looks close."""
+    with pytest.raises(FrontierFormatError):
+        decode(changed(**fields))
+
+
+@given(st.binary(max_size=60))
+def test_any_other_bytes_are_refused(value: bytes) -> None:
+    """docs/design/frontier.md, Takeover."""
+    with pytest.raises(FrontierFormatError):
+        decode(value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(sorted(json.loads(encode(FIRST)))), inner, max_size=4)
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_other_json_is_refused(value: Any) -> None:
+    """docs/design/frontier.md, Takeover."""
+    with pytest.raises(FrontierFormatError):
+        decode(json.dumps(value).encode())
+
+
+def test_bytes_that_nest_without_end_are_refused() -> None:
+    """docs/design/frontier.md, Takeover."""
+    with pytest.raises(FrontierFormatError):
+        decode(b"[" * 200_000)
