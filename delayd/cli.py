@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd import __version__
+from delayd.bench.commands import bench
 from delayd.client import Client
 from delayd.config import load
 from delayd.dev.commands import app as dev_app
@@ -43,6 +44,7 @@ app = typer.Typer(
 topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 app.add_typer(topics_app, name="topics")
 app.add_typer(dev_app, name="dev")
+app.command("bench")(bench)
 
 Bootstrap = Annotated[
     str,
@@ -70,6 +72,7 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Delayed messages for Kafka: exactly once, never early, through the death of any node."""
+    set_up_logs(as_json=False)
     if version:
         typer.echo(f"delayd {__version__}")
         raise typer.Exit

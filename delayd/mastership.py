@@ -115,7 +115,8 @@ class Mastership:
         self._grant = grant
         self._pace = pace
         self._records_max = pace.records_max
-        self._on_progress = on_progress
+        self.on_progress = on_progress
+        """Called at every turn of the loop."""
         self._producer: TransactionalProducer = bus.transactional_producer(
             transactional_id(replica.settings.cluster, 0)
         )
@@ -132,7 +133,7 @@ class Mastership:
         """Take over, then deliver until the grant ends; raises what ended it otherwise."""
         if self._take_over():
             while self._is_valid():
-                self._on_progress()
+                self.on_progress()
                 self._watch_terms()
                 self._step()
 
@@ -151,10 +152,10 @@ class Mastership:
         if not self._is_valid():
             return False
         self._producer.init_transactions(INIT_TIMEOUT_MS)
-        self._on_progress()
+        self.on_progress()
         seen = self._last_frontier()
         while not self._replica.wait_ingested(seen.record.frontier, WAIT_MAX_MS):
-            self._on_progress()
+            self.on_progress()
             if not self._is_valid():
                 return False
         self._replica.open_agenda(seen.record.frontier)
@@ -184,7 +185,7 @@ class Mastership:
                     remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
                     "double messages",
                 )
-            self._on_progress()
+            self.on_progress()
         self._log.catch_up(stable, READ_TIMEOUT_MS)
         seen = self._log.newest
         if seen is None:

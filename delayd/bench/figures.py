@@ -1,0 +1,52 @@
+"""What a benchmark reports."""
+
+import os
+import platform
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured quantity: a value per run, and what it is compared with, run by run."""
+
+    name: str
+    unit: str
+    runs: tuple[float, ...]
+    against: str = ""
+    against_runs: tuple[float, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return median(self.runs)
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of the ratios of paired runs; None where there is nothing to compare."""
+        if not self.against_runs:
+            return None
+        return median(own / other for own, other in zip(self.runs, self.against_runs, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Rounded to what the measurement can bear."""
+        fields: dict[str, Any] = {
+            "value": round(self.value, 1),
+            "unit": self.unit,
+            "runs": [round(run, 1) for run in self.runs],
+        }
+        if self.ratio is not None:
+            fields["ratio"] = round(self.ratio, 3)
+            fields["against"] = self.against
+        return fields
+
+
+def machine() -> dict[str, Any]:
+    """The machine, as far as it matters for reading the figures."""
+    return {
+        "cpus": os.cpu_count(),
+        "arch": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
