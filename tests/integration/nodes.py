@@ -1,0 +1,154 @@
+"""Real nodes as processes, for tests: started from a file, watched over HTTP, killed for real."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from delayd.clock import SystemClock
+from delayd.dev.nodes import toml_value
+
+CLOCK = SystemClock()
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Wait until a condition holds; AssertionError that says what did not happen."""
+    deadline_ms = CLOCK.monotonic_ms() + int(timeout_s * 1000)
+    while not condition():
+        if CLOCK.monotonic_ms() > deadline_ms:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        threading.Event().wait(0.02)
+
+
+def delayd(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run the `delayd` command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "delayd.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class NodeProcess:
+    """One `delayd node` process, with its configuration file, data and log in a folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        cluster: str,
+        bootstrap: str,
+        etcd: str,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.name = name
+        self.port = free_port()
+        self.data = folder / name / "data"
+        self.log_file = folder / name / "log"
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._config = folder / name / "node.toml"
+        document: dict[str, object] = {
+            "cluster": cluster,
+            "node": name,
+            "bootstrap": bootstrap,
+            "etcd": [etcd],
+            "data_dir": str(self.data),
+            "admin_port": self.port,
+            "prefix": f"{cluster}-",
+            **(settings or {}),
+        }
+        self._config.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in document.items()))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, env: Mapping[str, str] | None = None, prelude: str = "") -> "NodeProcess":
+        """Start the process; `prelude` is shell (such as `ulimit`) that runs before it."""
+        command = f'{prelude}exec "$0" -m delayd.cli node --config "$1"'
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["bash", "-c", command, sys.executable, str(self._config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+            )
+        return self
+
+    @property
+    def log(self) -> str:
+        """What the node has printed so far."""
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def status(self) -> dict[str, Any]:
+        """`GET /status`; empty while the node does not answer."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/status", timeout=1
+            ) as answer:
+                fields: dict[str, Any] = json.load(answer)
+                return fields
+        except (OSError, urllib.error.URLError, ValueError):
+            return {}
+
+    def is_master(self) -> bool:
+        """Does it deliver now, as it says?"""
+        return bool(self.status().get("delivering"))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        assert self.process is not None, "the node was never started"
+        self.process.send_signal(number)
+
+    def wait_exit(self, timeout_s: float = 30) -> int:
+        """The exit code; AssertionError with the log if it does not end."""
+        assert self.process is not None, "the node was never started"
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end:\n{self.log[-3000:]}") from None
+
+    def kill(self) -> None:
+        """SIGKILL, also of a frozen process, and wait until it is gone."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+@contextmanager
+def node_group(nodes: list[NodeProcess]) -> Iterator[list[NodeProcess]]:
+    """Nodes that are killed when the test ends, however it ends."""
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def master_of(nodes: list[NodeProcess], timeout_s: float = 30) -> NodeProcess:
+    """The node that delivers, as soon as there is one."""
+    found: list[NodeProcess] = []
+
+    def look() -> bool:
+        found[:] = [node for node in nodes if node.is_master()]
+        return bool(found)
+
+    wait_for(look, timeout_s, "a node becomes master")
+    return found[0]
