@@ -208,6 +208,10 @@ class Agenda:
         late: list[Entry] = []
         answers: list[Entry] = []
         for partition, reached in enumerate(ingested):
+            for rest in (self._late[partition], self._answers[partition]):
+                assert not rest or rest[-1][0] < reached, (
+                    f"partition {partition}: offset {rest[-1][0]} is beyond what was ingested"
+                )
             stop, size = reached, 0
             queue = sorted(
                 [(offset, False, entry) for offset, entry in self._late[partition][:records_max]]
@@ -226,9 +230,7 @@ class Agenda:
                     break
                 (answers if is_answer else late).append(entry)
                 size += entry.length
-            else:
-                stop = min([reached, *beyond])
-            offsets.append(stop)
+            offsets.append(min([stop, *beyond]))
         return offsets, late, answers
 
     def _cut_lane(

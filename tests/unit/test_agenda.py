@@ -1,0 +1,259 @@
+"""The agenda, rule by rule; `test_agenda_model.py` is the same against sets, with any schedule."""
+
+import pytest
+
+from replication.agenda import LATE_GRACE_MS, Agenda, Plan, StepLimits
+from replication.entry import Entry
+from replication.frontier import Frontier, first_frontier
+from replication.rank import Rank
+
+LANES, PARTITIONS = 4, 2
+NOW_MS = 10_000
+PLENTY = StepLimits(records_max=1_000, bytes_max=1_000_000)
+
+
+def message(
+    offset: int, due_ms: int, *, partition: int = 0, lane: int = 0, length: int = 10
+) -> Entry:
+    return Entry(due_ms, partition, offset, lane, 0, 0, length)
+
+
+def answer(offset: int, *, partition: int = 0, length: int = 10) -> Entry:
+    return Entry(0, partition, offset, 0, 1, 0, length)
+
+
+def agenda_of(*entries: Entry, frontier: Frontier | None = None) -> Agenda:
+    """An agenda as at a takeover, with every slot opened that may be due."""
+    frontier = frontier or first_frontier(0, PARTITIONS, LANES)
+    done_or_late = [e for e in entries if e.kind == 0 and e < frontier.cursors[e.lane]]
+    late = [e for e in done_or_late if e.offset >= frontier.offsets[e.partition]]
+    agenda = Agenda(frontier, late, [e for e in entries if e.kind == 1])
+    by_slot: dict[int, list[Entry]] = {}
+    for entry in sorted(e for e in entries if e.kind == 0):
+        by_slot.setdefault(entry.due_ms // 1000, []).append(entry)
+    first = agenda.wants_from or 0
+    agenda.open([(s, es) for s, es in sorted(by_slot.items()) if s >= first], 1_000)
+    return agenda
+
+
+def step(
+    agenda: Agenda,
+    now_ms: int = NOW_MS,
+    ingested: tuple[int, ...] = (100, 100),
+    limits: StepLimits = PLENTY,
+) -> Plan:
+    plan = agenda.plan(now_ms, ingested, limits)
+    agenda.begin(plan)
+    return plan
+
+
+def test_what_is_due_is_delivered_in_rank_order_and_the_rest_stays() -> None:
+    """docs/design/frontier.md, Step: in rank order within a lane, and K' at most now + 1 ms."""
+    first, second, tie = message(9, 5_000), message(1, 9_000), message(2, 9_000)
+    due_now, later = message(3, NOW_MS), message(4, NOW_MS + 1)
+    agenda = agenda_of(later, due_now, tie, second, first)
+    plan = step(agenda)
+    assert plan.deliveries == (first, second, tie, due_now)
+    assert plan.frontier.cursors[0] == Rank(NOW_MS + 1, 0, 0)
+    assert step(agenda, NOW_MS + 1).deliveries == (later,)
+
+
+def test_lanes_with_nothing_due_stand_just_beyond_now() -> None:
+    """docs/design/frontier.md, Full steps: lanes with nothing due stand at (now + 1, 0, 0)."""
+    plan = step(agenda_of())
+    assert set(plan.frontier.cursors) == {Rank(NOW_MS + 1, 0, 0)}
+    assert plan.frontier.offsets == (100, 100)
+    assert plan.is_empty
+
+
+def test_a_clock_that_steps_back_moves_no_cursor_back() -> None:
+    """docs/design/frontier.md, Step: each component forward only."""
+    agenda = agenda_of(message(1, NOW_MS - 1))
+    before = step(agenda).frontier
+    after = step(agenda, NOW_MS - 5_000)
+    assert after.is_empty and after.frontier.cursors == before.cursors
+    assert before.precedes(after.frontier)
+
+
+def test_a_full_lane_is_cut_at_its_next_message_and_others_go_on() -> None:
+    """docs/design/frontier.md, Full steps: cut per lane at K', lanes sharing the budget fairly."""
+    hot = [message(n, 5_000, lane=1) for n in range(20)]
+    quiet = message(50, 6_000, lane=2)
+    agenda = agenda_of(*hot, quiet)
+    plan = step(agenda, limits=StepLimits(records_max=5, bytes_max=1_000_000))
+    assert plan.deliveries == (*hot[:4], quiet)
+    assert plan.frontier.cursors[1] == Rank(5_000, 0, 4)
+    assert plan.frontier.cursors[2] == Rank(NOW_MS + 1, 0, 0)
+    assert plan.frontier.offsets == (100, 100), "a full lane cuts K', never O'"
+    assert step(agenda).deliveries == tuple(hot[4:])
+
+
+def test_a_step_full_of_bytes_is_cut_but_always_takes_one() -> None:
+    """docs/design/frontier.md, Full steps: records, bytes; nobody stands still."""
+    large = [message(n, 5_000, length=700) for n in range(3)]
+    agenda = agenda_of(*large)
+    limits = StepLimits(records_max=100, bytes_max=1_000)
+    assert [len(step(agenda, limits=limits).deliveries) for _ in range(3)] == [1, 1, 1]
+    agenda = agenda_of(message(0, 5_000, length=5_000))
+    assert len(step(agenda, limits=limits).deliveries) == 1
+
+
+def test_a_late_arrival_is_delivered_by_the_step_that_moves_o_over_it() -> None:
+    """docs/design/frontier.md, Step: a late arrival has rank < K when O moves over it."""
+    agenda = agenda_of()
+    step(agenda, ingested=(5, 5))
+    late = message(5, NOW_MS - 3_000)
+    agenda.arrived(late)
+    assert agenda.next_due_ms() == NOW_MS - 3_000
+    plan = step(agenda, ingested=(6, 5))
+    assert (plan.deliveries, plan.late, plan.frontier.offsets) == ((late,), 1, (6, 5))
+    assert plan.frontier.cursors[0] == Rank(NOW_MS + 1, 0, 0), "it moves no cursor"
+
+
+def test_late_arrivals_come_before_the_rest_of_their_lane() -> None:
+    """docs/design/frontier.md, Step: in rank order within a lane."""
+    agenda = agenda_of()
+    step(agenda, ingested=(0, 0))
+    arrived = [message(3, NOW_MS + 2), message(1, 4_000), message(2, 3_000)]
+    for entry in arrived:
+        agenda.arrived(entry)
+    assert step(agenda, NOW_MS + 2).deliveries == tuple(sorted(arrived))
+
+
+def test_a_late_arrival_that_is_not_yet_due_holds_o_below_it() -> None:
+    """docs/design/frontier.md, Step: one not yet due on this master holds O' below it."""
+    agenda = agenda_of()
+    step(agenda, NOW_MS, ingested=(5, 5))
+    agenda.arrived(message(7, NOW_MS))
+    agenda.arrived(message(8, 3_000))
+    plan = step(agenda, NOW_MS - 1, ingested=(9, 9))
+    assert (plan.deliveries, plan.frontier.offsets) == ((), (7, 9))
+    plan = step(agenda, NOW_MS, ingested=(9, 9))
+    assert [e.offset for e in plan.deliveries] == [8, 7]
+    assert plan.frontier.offsets == (9, 9)
+
+
+def test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it() -> None:
+    """docs/design/frontier.md, Step: K' stops before a stored message with offset >= O' and
+    rank >= K until 100 ms after its due, then passes it (it becomes late)."""
+    agenda = agenda_of()
+    step(agenda, NOW_MS, ingested=(0, 0))
+    # A late burst that fills steps of one record, and a message behind it in another lane.
+    burst = [message(offset, 2_000) for offset in range(4)]
+    behind = message(9, NOW_MS + 10, lane=3)
+    for entry in [*burst, behind]:
+        agenda.arrived(entry)
+    one = StepLimits(records_max=1, bytes_max=1_000)
+
+    waits = step(agenda, NOW_MS + 10 + LATE_GRACE_MS - 1, ingested=(10, 0), limits=one)
+    assert waits.deliveries == (burst[0],)
+    assert waits.frontier.cursors[3] == Rank(NOW_MS + 10, 0, 9)
+    assert waits.frontier.cursors[2] == Rank(NOW_MS + 10 + LATE_GRACE_MS, 0, 0)
+
+    passes = step(agenda, NOW_MS + 10 + LATE_GRACE_MS, ingested=(10, 0), limits=one)
+    assert (passes.deliveries, passes.passed_over) == ((burst[1],), (behind,))
+    assert passes.frontier.cursors[3] == Rank(NOW_MS + 11 + LATE_GRACE_MS, 0, 0)
+
+    last = [step(agenda, NOW_MS + 200, (10, 0), one).deliveries for _ in range(3)]
+    assert last == [(burst[2],), (burst[3],), (behind,)]
+
+
+def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
+    """docs/design/frontier.md, Step: all answers with offsets in [O, O')."""
+    first, second, third = answer(2), answer(4), answer(7)
+    agenda = agenda_of(first)
+    agenda.answer_arrived(second)
+    assert agenda.next_due_ms() == 0
+    assert step(agenda, ingested=(5, 0)).answers == (first, second)
+    assert step(agenda, ingested=(7, 0)).answers == ()
+    agenda.answer_arrived(third)
+    assert step(agenda, ingested=(8, 0)).answers == (third,)
+    assert agenda.next_due_ms() is None
+
+
+def test_too_many_answers_and_late_arrivals_cut_o() -> None:
+    """docs/design/frontier.md, Full steps: only late arrivals and answers cut O'."""
+    agenda = agenda_of(*[answer(n) for n in range(6)], answer(3, partition=1))
+    plan = step(agenda, limits=StepLimits(records_max=4, bytes_max=1_000))
+    assert [(e.partition, e.offset) for e in plan.answers] == [(0, 0), (0, 1), (1, 3)]
+    assert plan.frontier.offsets == (2, 100)
+    plan = step(agenda, limits=StepLimits(records_max=100, bytes_max=25))
+    assert [e.offset for e in plan.answers] == [2, 3]
+    assert plan.frontier.offsets == (4, 100)
+
+
+def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out() -> None:
+    """docs/design/frontier.md, Full steps. O' once skipped what the budget had left out of one
+    queue when it was the other queue that ended the step: messages were lost."""
+    agenda = agenda_of()
+    step(agenda, ingested=(0, 0))
+    for offset in (0, 1):
+        agenda.arrived(message(offset, 2_000))
+    agenda.answer_arrived(answer(5))
+    one = StepLimits(records_max=1, bytes_max=1_000)
+    plans = [step(agenda, ingested=(6, 0), limits=one) for _ in range(3)]
+    assert [plan.frontier.offsets[0] for plan in plans] == [1, 5, 6]
+    assert [[e.offset for e in (*p.deliveries, *p.answers)] for p in plans] == [[0], [1], [5]]
+
+
+def test_a_plan_that_is_not_begun_changes_nothing() -> None:
+    """docs/design/frontier.md, Step: a step is decided first and carried out afterwards."""
+    agenda = agenda_of(message(1, 5_000), answer(2))
+    first = agenda.plan(NOW_MS, (100, 100), PLENTY)
+    assert agenda.plan(NOW_MS, (100, 100), PLENTY) == first
+    agenda.begin(first)
+    assert agenda.plan(NOW_MS, (100, 100), PLENTY).is_empty
+
+
+def test_a_successor_goes_on_where_the_last_frontier_ends() -> None:
+    """docs/design/frontier.md, Takeover: from the last committed frontier and the own wheel."""
+    stored = [message(n, 5_000 + n) for n in range(6)]
+    old = agenda_of(*stored)
+    done = step(old, limits=StepLimits(records_max=2, bytes_max=1_000))
+    late = message(200, 1_000)
+    successor = agenda_of(*stored, late, frontier=done.frontier)
+    assert step(successor, ingested=(201, 100)).deliveries == (late, *stored[2:])
+
+
+def test_a_step_of_a_node_that_is_behind_is_a_bug() -> None:
+    """docs/design/frontier.md, Takeover: let the own wheel reach O."""
+    agenda = agenda_of()
+    step(agenda, ingested=(5, 5))
+    with pytest.raises(AssertionError, match="reached O"):
+        agenda.plan(NOW_MS, (4, 9), PLENTY)
+
+
+@pytest.mark.parametrize("entry", [message(5, 1_000), answer(5)])
+def test_a_late_arrival_or_answer_beyond_what_was_ingested_is_a_bug(entry: Entry) -> None:
+    """docs/design/frontier.md, Step: the snapshot O' is of what is ingested."""
+    agenda = agenda_of()
+    step(agenda, ingested=(0, 0))
+    agenda.answer_arrived(entry) if entry.kind else agenda.arrived(entry)
+    with pytest.raises(AssertionError, match="beyond what was ingested"):
+        agenda.plan(NOW_MS, (5, 5), PLENTY)
+
+
+def test_k_never_enters_a_slot_that_has_not_been_opened() -> None:
+    """docs/design/frontier.md, Step: Done is exact over all stored messages, opened or not."""
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], [])
+    assert agenda.wants_from == 0
+    agenda.open([(5, [message(1, 5_500)])], 6)
+    plan = step(agenda)
+    assert plan.deliveries == (message(1, 5_500),)
+    assert set(plan.frontier.cursors) == {Rank(6_000, 0, 0)}
+    assert agenda.wants_from == 6
+
+
+def test_a_lane_that_is_full_waits_alone() -> None:
+    """docs/design/frontier.md, Full steps: a hot lane delays only itself; memory is bounded."""
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], [], lane_open_max=2)
+    hot = [message(n, 1_000 + n, lane=1) for n in range(3)]
+    next_hot, quiet = message(7, 2_000, lane=1), message(8, 2_500, lane=2)
+    agenda.open([(1, hot), (2, [next_hot, quiet])], 11)
+    assert agenda.wants_from == 11
+    plan = step(agenda)
+    assert plan.deliveries == (*hot, quiet)
+    assert plan.frontier.cursors[1] == Rank(2_000, 0, 0)
+    assert agenda.wants_from == 2, "there is room again"
+    agenda.open([(2, [next_hot, quiet])], 11)
+    assert step(agenda).deliveries == (next_hot,), "and nothing is taken in twice"

@@ -1,0 +1,219 @@
+"""The agenda against sets: whatever is stored, opened, stepped and taken over, Done is exact."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from replication.agenda import LATE_GRACE_MS, Agenda, Plan, StepLimits
+from replication.entry import Entry
+from replication.frontier import Frontier, begin_term, first_frontier
+from replication.rank import Rank
+
+PARTITIONS, LANES = 3, 4
+START_MS = 50_000
+STEPS_TO_THE_END_MAX = 600
+
+budgets = st.builds(
+    StepLimits, records_max=st.integers(1, 12), bytes_max=st.sampled_from([1, 40, 100, 10_000])
+)
+dues = st.one_of(
+    st.integers(-4_000, 4_000),
+    st.integers(-LATE_GRACE_MS, LATE_GRACE_MS),
+    st.sampled_from([0, 1, 1_000]),
+)
+
+
+@dataclass
+class Model:
+    """What is stored and what happened, in sets; Done is computed over all of it each time."""
+
+    messages: set[Entry] = field(default_factory=set)
+    answers: set[Entry] = field(default_factory=set)
+    ingested: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    delivered: set[Entry] = field(default_factory=set)
+    answered: set[Entry] = field(default_factory=set)
+
+    def done(self, frontier: Frontier) -> set[Entry]:
+        return {
+            m
+            for m in self.messages
+            if (m.due_ms, m.partition, m.offset) < frontier.cursors[m.lane]
+            and m.offset < frontier.offsets[m.partition]
+        }
+
+    def passed_answers(self, frontier: Frontier) -> set[Entry]:
+        return {a for a in self.answers if a.offset < frontier.offsets[a.partition]}
+
+    @property
+    def is_finished(self) -> bool:
+        return self.delivered == self.messages and self.answered == self.answers
+
+
+class AgendaMachine(RuleBasedStateMachine):
+    """A master, its stored messages and its clock; every rule happens to both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.now_ms = START_MS
+        self.frontier = first_frontier(0, PARTITIONS, LANES)
+        self.lane_open_max = 3
+        self.take_over()
+
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        lane=st.integers(0, LANES - 1),
+        due=dues,
+        gap=st.integers(0, 2),
+        length=st.sampled_from([10, 10, 90]),
+        count=st.integers(1, 6),
+    )
+    def store_messages(
+        self, partition: int, lane: int, due: int, gap: int, length: int, count: int
+    ) -> None:
+        for _ in range(count):
+            offset = self.model.ingested[partition] + gap
+            self.model.ingested[partition] = offset + 1
+            entry = Entry(self.now_ms + due, partition, offset, lane, 0, offset, length)
+            self.model.messages.add(entry)
+            self.agenda.arrived(entry)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 4))
+    def store_answers(self, partition: int, count: int) -> None:
+        for _ in range(count):
+            offset = self.model.ingested[partition]
+            self.model.ingested[partition] = offset + 1
+            entry = Entry(self.now_ms, partition, offset, 0, 1, offset, 10)
+            self.model.answers.add(entry)
+            self.agenda.answer_arrived(entry)
+
+    @rule(slots_max=st.integers(1, 4), ahead_ms=st.sampled_from([0, 200, 5_000]))
+    def open_slots(self, slots_max: int, ahead_ms: int) -> None:
+        """As a replica does it: a bounded number of slots, or all that is due soon."""
+        first, last = self.agenda.wants_from, (self.now_ms + ahead_ms) // 1000
+        if first is None or first > last:
+            return
+        by_slot: dict[int, list[Entry]] = {}
+        for entry in sorted(self.model.messages):
+            if first <= entry.due_ms // 1000 <= last:
+                by_slot.setdefault(entry.due_ms // 1000, []).append(entry)
+        slots = sorted(by_slot.items())
+        opened_to = slots[slots_max][0] if len(slots) > slots_max else last + 1
+        self.agenda.open(slots[:slots_max], opened_to)
+
+    @rule(by_ms=st.one_of(st.integers(-300, 1_500), st.sampled_from([-3_000, 99, 100, 101])))
+    def move_clock(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+
+    @rule(limits=budgets, open_first=st.booleans())
+    def step(self, limits: StepLimits, open_first: bool) -> None:
+        if open_first:
+            self.open_slots(slots_max=1_000, ahead_ms=200)
+        ingested = tuple(self.model.ingested)
+        plan = self.agenda.plan(self.now_ms, ingested, limits)
+        assert self.agenda.plan(self.now_ms, ingested, limits) == plan
+        next_due_ms = self.agenda.next_due_ms()
+        if not plan.is_empty:
+            assert next_due_ms is not None and next_due_ms <= self.now_ms
+        self.check(plan, limits)
+        self.model.delivered |= set(plan.deliveries)
+        self.model.answered |= set(plan.answers)
+        self.frontier = plan.frontier
+        self.agenda.begin(plan)
+        assert self.agenda.frontier == self.frontier
+
+    def check(self, plan: Plan, limits: StepLimits) -> None:
+        self.check_done(plan)
+        self.check_bounds(plan)
+        self.check_waiting(plan)
+        self.check_order(plan)
+        taken = [*plan.deliveries, *plan.answers]
+        places = LANES + PARTITIONS
+        assert len(taken) <= 2 * limits.records_max + places
+        if all(e.length <= limits.bytes_max for e in taken):
+            assert sum(e.length for e in taken) <= 2 * limits.bytes_max + places * 90
+
+    def check_done(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Step: exactly Done(K', O') - Done(K, O), each message once."""
+        newly_done = self.model.done(plan.frontier) - self.model.done(self.frontier)
+        assert set(plan.deliveries) == newly_done
+        assert len(plan.deliveries) == len(newly_done)
+        assert not newly_done & self.model.delivered
+        newly_passed = self.model.passed_answers(plan.frontier) - self.model.answered
+        assert set(plan.answers) == newly_passed
+        assert len(plan.answers) == len(newly_passed)
+
+    def check_bounds(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Step: forward only, K' within now, O' within what is ingested;
+        and Now: nothing before its due time."""
+        assert self.frontier.precedes(plan.frontier)
+        assert plan.frontier.reached_by(tuple(self.model.ingested))
+        for before, after in zip(self.frontier.cursors, plan.frontier.cursors, strict=True):
+            assert after == before or after <= Rank(self.now_ms + 1, 0, 0)
+        assert all(entry.due_ms <= self.now_ms for entry in plan.deliveries)
+
+    def check_waiting(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Step: late arrivals hold O', what O' cannot pass holds K'."""
+        for m in self.model.messages - self.model.done(self.frontier):
+            rank, after = Rank(m.due_ms, m.partition, m.offset), plan.frontier
+            if rank < self.frontier.cursors[m.lane]:
+                if m.due_ms > self.now_ms:
+                    assert after.offsets[m.partition] <= m.offset
+            elif m.offset >= after.offsets[m.partition]:
+                if rank < after.cursors[m.lane]:
+                    assert m.due_ms + LATE_GRACE_MS <= self.now_ms
+                elif rank == after.cursors[m.lane] and rank != self.frontier.cursors[m.lane]:
+                    assert m.due_ms + LATE_GRACE_MS > self.now_ms
+
+    def check_order(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Order and Step: rank order within a lane."""
+        for lane in range(LANES):
+            of_lane = [entry for entry in plan.deliveries if entry.lane == lane]
+            assert of_lane == sorted(of_lane)
+        late = [e for e in plan.deliveries if e < self.frontier.cursors[e.lane]]
+        assert plan.late == len(late)
+
+    @rule()
+    def take_over(self) -> None:
+        """docs/design/frontier.md, Takeover: a new agenda from the frontier and what is stored."""
+        self.agenda = Agenda(
+            self.frontier,
+            [
+                m
+                for m in self.model.messages
+                if m < self.frontier.cursors[m.lane]
+                and m.offset >= self.frontier.offsets[m.partition]
+            ],
+            [a for a in self.model.answers if a.offset >= self.frontier.offsets[a.partition]],
+            self.lane_open_max,
+        )
+
+    @rule()
+    def begin_term(self) -> None:
+        """docs/design/frontier.md, Term: the first step moves nothing but the term."""
+        self.take_over()
+        frontier = begin_term(self.frontier)
+        self.agenda.begin(Plan(frontier, (), (), 0, self.now_ms, {}, ()))
+        self.frontier = frontier
+
+    @invariant()
+    def nothing_is_done_that_was_not_delivered(self) -> None:
+        assert self.model.done(self.frontier) == self.model.delivered
+        assert self.model.passed_answers(self.frontier) == self.model.answered
+
+    def teardown(self) -> None:
+        """docs/design/frontier.md, Full steps: enough steps deliver everything."""
+        self.now_ms = max([self.now_ms, *(m.due_ms for m in self.model.messages)]) + 1_000
+        for _ in range(STEPS_TO_THE_END_MAX):
+            if self.model.is_finished:
+                break
+            self.step(StepLimits(records_max=3, bytes_max=100), open_first=True)
+        assert self.model.is_finished, "something is never delivered"
+
+
+TestAgendaAgainstSets = AgendaMachine.TestCase
+TestAgendaAgainstSets.settings = settings(
+    max_examples=80, stateful_step_count=40, deadline=None, print_blob=True
+)
