@@ -65,8 +65,11 @@ class ConfluentProducer:
         Metadata is asked for first: librdkafka looks for the transaction coordinator over the
         connections that it has, and waits 0.5 s before it looks again if there is none yet.
         """
-        self._call("connect", partial(self._alive().list_topics, timeout=timeout_ms / 1000))
-        self._call("init_transactions", self._alive().init_transactions, timeout_ms / 1000)
+        client = self._alive()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self._call("connect", partial(client.list_topics, timeout=timeout_ms / 1000))
+        left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
+        self._call("init_transactions", client.init_transactions, left_ms / 1000)
 
     def begin(self) -> None:
         """See the port; asks no broker, so that a fenced producer may pass it."""

@@ -101,7 +101,8 @@ class Settings:
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # The end-of-partition event is what moves position() over aborted records.
+            # Markers move position() over the aborted records before them; the end event moves it
+            # over a tail without either, such as what compaction emptied, and ends the wait.
             "enable.partition.eof": True,
             "check.crcs": True,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
