@@ -1,0 +1,94 @@
+"""A delayd cluster of a test's own on the session's Kafka and etcd: topics, targets, nodes."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodes import NodeProcess
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.client import Client
+from delayd.dev.batch import Batch
+from delayd.dev.cluster import LocalCluster
+from delayd.topics import create_topics
+
+_numbers = itertools.count()
+
+FAST: Mapping[str, object] = {"lease_ttl_s": 2, "idle_step_interval_ms": 1000, "export_hold_s": 5}
+"""Settings for tests: etcd's shortest lease, and slots that are dropped within the test."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestCluster:
+    """Names and addresses; nothing runs yet."""
+
+    __test__ = False
+    name: str
+    bootstrap: str
+    etcd: str
+    folder: Path
+
+    @property
+    def buffer(self) -> str:
+        """The buffer topic."""
+        return f"{self.name}-buffer"
+
+    @property
+    def dead(self) -> str:
+        """The dead-letter topic."""
+        return f"{self.name}-dead"
+
+    def target(self, name: str, partitions: int = 4) -> str:
+        """A target topic of this test, made now."""
+        topic = f"target.{self.name}.{name}"
+        with contextlib.closing(ConfluentBus(self.bootstrap).cluster()) as kafka:
+            kafka.create_topic(
+                topic, partitions=partitions, replication_factor=1, config={}, timeout_ms=20_000
+            )
+        return topic
+
+    def node(self, number: int, **settings: object) -> NodeProcess:
+        """A node of the cluster, not started yet."""
+        return NodeProcess(
+            self.folder,
+            f"n{number}",
+            cluster=self.name,
+            bootstrap=self.bootstrap,
+            etcd=self.etcd,
+            settings={**FAST, **settings},
+        )
+
+    def client(self) -> Client:
+        """A client of this cluster."""
+        return Client(self.bootstrap, buffer=self.buffer)
+
+
+def make_cluster(kafka_and_etcd: LocalCluster, folder: Path, partitions: int = 3) -> TestCluster:
+    """Initialise a cluster under a name of its own."""
+    name = f"t{os.getpid()}x{next(_numbers)}"
+    create_topics(
+        ConfluentBus(kafka_and_etcd.bootstrap),
+        cluster=name,
+        prefix=f"{name}-",
+        partitions=partitions,
+    )
+    return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
+
+
+def schedule(client: Client, batch: Batch) -> None:
+    """Schedule a whole batch and wait until the broker has acknowledged it."""
+    futures = [
+        client.schedule_async(
+            batch.topic(number),
+            batch.value(number),
+            key=batch.key(number),
+            at=batch.due_ms(number),
+            headers=batch.headers(number),
+        )
+        for number in range(batch.count)
+    ]
+    for future in futures:
+        future.result(60)

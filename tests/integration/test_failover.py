@@ -1,0 +1,199 @@
+"""Nodes die, freeze, hand over and come back under load; the independent witness counts.
+
+The witness (delayd/dev/witness.py) is kafka-python in a process of its own: lost, doubled, early,
+altered and unknown must all be 0. Source: docs/design/frontier.md, "Takeover" and "Fence".
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+from clusters import TestCluster, make_cluster, schedule
+from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+
+from delayd.dev.batch import Batch
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.ledger import Kill
+from delayd.dev.verdict import Verdict
+from delayd.dev.witness import Witness
+
+pytestmark = pytest.mark.real
+
+DRAIN_MS = 60_000
+
+
+@pytest.fixture
+def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
+    """A delayd cluster without nodes."""
+    return make_cluster(kafka_and_etcd, tmp_path)
+
+
+def batch_on(topics: tuple[str, ...], count: int, spread_ms: int, lead_ms: int = 3_000) -> Batch:
+    """A batch that begins to be due soon."""
+    return Batch(f"r{CLOCK.wall_ms()}", topics, count, CLOCK.wall_ms() + lead_ms, spread_ms)
+
+
+def wait_due(batch: Batch, share: float) -> None:
+    """Wait until a share of the batch has become due."""
+    at_ms = batch.first_due_ms + int(batch.spread_ms * share)
+    wait_for(lambda: CLOCK.wall_ms() >= at_ms, 120, "time passes")
+
+
+def finish(witness: Witness, batch: Batch) -> Verdict:
+    """Wait until everything came or is long overdue, and judge."""
+    overdue_ms = max(0, batch.first_due_ms + batch.spread_ms - CLOCK.wall_ms())
+    witness.wait_until(batch.count, overdue_ms + DRAIN_MS)
+    verdict = witness.stop()
+    assert verdict.ok, verdict
+    return verdict
+
+
+def kill(node: NodeProcess, witness: Witness) -> None:
+    """SIGKILL the master, and tell the witness."""
+    at_ms = CLOCK.wall_ms()
+    node.kill()
+    witness.note_kill(Kill(at_ms, CLOCK.wall_ms()))
+
+
+def test_a_master_killed_twice_under_load_loses_and_doubles_nothing(cluster: TestCluster) -> None:
+    nodes = [cluster.node(number) for number in range(3)]
+    targets = (cluster.target("a"), cluster.target("b"), cluster.target("c", partitions=1))
+    with node_group(nodes), cluster.client() as client:
+        for node in nodes:
+            node.start()
+        master_of(nodes)
+        batch = batch_on(targets, 20_000, 20_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            for share in (0.2, 0.6):
+                wait_due(batch, share)
+                killed = master_of(nodes)
+                kill(killed, witness)
+                successor = master_of([node for node in nodes if node is not killed])
+                assert successor is not killed
+                killed.start()
+            verdict = finish(witness, batch)
+        assert [failover.counts for failover in verdict.failovers] == [True, True]
+        ends = [0] * 3
+        for node in nodes:
+            wait_for(lambda n=node: bool(n.status().get("ready")), 30, f"{node.name} is ready")  # type: ignore[misc]
+            ends = [max(a, b) for a, b in zip(ends, node.status()["ingested"], strict=True)]
+        for node in nodes:
+            assert node.status()["ingested"] == ends, "every node has the whole buffer"
+
+
+def test_a_master_frozen_past_its_lease_doubles_nothing_when_it_wakes(
+    cluster: TestCluster,
+) -> None:
+    nodes = [cluster.node(number) for number in range(2)]
+    targets = (cluster.target("a"), cluster.target("b"))
+    with node_group(nodes), cluster.client() as client:
+        for node in nodes:
+            node.start()
+        master_of(nodes)
+        batch = batch_on(targets, 20_000, 20_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            wait_due(batch, 0.2)
+            frozen = master_of(nodes)
+            frozen.signal(signal.SIGSTOP)
+            [other] = [node for node in nodes if node is not frozen]
+            assert master_of([other]) is other
+            term = other.status()["frontier"]["term"]
+            frozen.signal(signal.SIGCONT)
+            wait_for(lambda: frozen.status().get("role") == "follower", 20, "the woken one follows")
+            finish(witness, batch)
+        assert other.is_master() and other.status()["frontier"]["term"] == term
+        frontier = frozen.status()["frontier"]
+        assert frontier["term"] == term, "the woken one has read the successor's frontier"
+
+
+def test_sigterm_hands_over_within_the_lease_and_exits_0(cluster: TestCluster) -> None:
+    nodes = [cluster.node(number, lease_ttl_s=60) for number in range(2)]
+    target = cluster.target("a")
+    with node_group(nodes), cluster.client() as client:
+        for node in nodes:
+            node.start()
+        master_of(nodes)
+        batch = batch_on((target,), 5_000, 10_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            wait_due(batch, 0.3)
+            leaving = master_of(nodes)
+            leaving.signal(signal.SIGTERM)
+            assert leaving.wait_exit() == 0, leaving.log
+            # Long before a lease of 60 s could run out: it was given back.
+            master_of([node for node in nodes if node is not leaving], timeout_s=20)
+            finish(witness, batch)
+
+
+def test_what_became_due_while_every_node_was_dead_is_delivered_once(
+    cluster: TestCluster,
+) -> None:
+    nodes = [cluster.node(number) for number in range(2)]
+    target = cluster.target("a")
+    with node_group(nodes), cluster.client() as client:
+        for node in nodes:
+            node.start()
+        master_of(nodes)
+        batch = batch_on((target,), 5_000, 8_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            wait_due(batch, 0.3)
+            for node in nodes:
+                node.kill()
+            wait_due(batch, 1.0)
+            assert witness.snapshot().counts.delivered < batch.count
+            for node in nodes:
+                node.start()
+            finish(witness, batch)
+
+
+def test_a_node_that_lost_its_disk_rebuilds_and_can_take_over(cluster: TestCluster) -> None:
+    first, second = cluster.node(0), cluster.node(1)
+    target = cluster.target("a")
+    with node_group([first, second]), cluster.client() as client:
+        first.start()
+        master_of([first])
+        batch = batch_on((target,), 4_000, 12_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            wait_due(batch, 0.2)
+            second.start()
+            wait_for(lambda: bool(second.status().get("ready")), 30, "the empty node caught up")
+            wait_due(batch, 0.5)
+            kill(first, witness)
+            assert master_of([second]) is second
+            finish(witness, batch)
+
+
+def test_a_node_whose_clock_is_ahead_delivers_nothing_early(cluster: TestCluster) -> None:
+    """Source: docs/design/frontier.md, "Now"."""
+    ahead, right = cluster.node(0), cluster.node(1)
+    target = cluster.target("a")
+    with node_group([ahead, right]), cluster.client() as client:
+        ahead.start(env={"DELAYD_CLOCK_OFFSET_MS": "10000"})
+        batch = batch_on((target,), 2_000, 8_000, lead_ms=6_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            wait_for(lambda: "clock-drift" in ahead.log, 30, "the wrong clock is noticed")
+            right.start()
+            assert master_of([right]) is right
+            finish(witness, batch)
+        assert ahead.status()["delivered_count"] == 0
+
+
+def test_a_node_whose_clock_is_a_little_ahead_is_held_back_by_the_brokers_clock(
+    cluster: TestCluster,
+) -> None:
+    """Within `clock_drift_max_ms` a node may be master; the broker's bound keeps it from being
+    early. Source: docs/design/frontier.md, "Now"."""
+    node = cluster.node(0)
+    target = cluster.target("a")
+    with node_group([node]), cluster.client() as client:
+        node.start(env={"DELAYD_CLOCK_OFFSET_MS": "400"})
+        master_of([node])
+        batch = batch_on((target,), 2_000, 4_000)
+        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
+            schedule(client, batch)
+            finish(witness, batch)
