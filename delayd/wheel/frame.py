@@ -44,6 +44,7 @@ HEADER_BYTES = HEADER.size
 PARTITIONS_MAX = 1 << 16
 
 _pack_body: Callable[[tuple[Any, ...]], bytes] = msgpack.Packer(use_bin_type=True).pack
+_unpack_body = msgpack.unpackb
 _pack_prefix = PREFIX.pack
 _pack_fields = FIELDS.pack
 _read_header = HEADER.unpack_from
@@ -70,20 +71,24 @@ def encode(frame: Frame) -> tuple[bytes, int]:
     return _pack_prefix(len(rest) + PREFIX.size, crc) + rest, crc
 
 
-def decode(data: bytes, position: int) -> Frame:
-    """The frame that `data` is, from its first byte to its last; it lay at `position`."""
-    if len(data) < HEADER_BYTES:
-        raise BrokenFrameError(position, len(data), "ends inside a header")
-    length, crc, version, kind, flags, lane, partition, offset, append_ms, due_ms = _read_header(
-        data
+def decode(data: bytes, at: int, length: int, position: int) -> Frame:
+    """The frame that `data[at : at + length]` is, whole; in its file it lay at `position`.
+
+    Takes a stretch of the file rather than a slice of it: that saves a copy of every frame.
+    """
+    end = at + length
+    if length < HEADER_BYTES or end > len(data):
+        raise BrokenFrameError(position, length, "is cut off")
+    found, crc, version, kind, flags, lane, partition, offset, append_ms, due_ms = _read_header(
+        data, at
     )
-    if length != len(data):
-        raise BrokenFrameError(position, len(data), f"says it is {length} bytes long")
-    if crc32c(data[PREFIX.size :]) != crc:
+    if found != length:
+        raise BrokenFrameError(position, length, f"says it is {found} bytes long")
+    if crc32c(data[at + 8 : end]) != crc:
         raise BrokenFrameError(position, length, "has a wrong CRC")
     if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
         raise BrokenFrameError(position, length, _unknown(version, kind, flags))
-    body = msgpack.unpackb(data[HEADER_BYTES:], use_list=False, raw=False, strict_map_key=False)
+    body = _unpack_body(data[at + HEADER_BYTES : end], use_list=False, strict_map_key=False)
     frame: Frame = _new_tuple(Frame, (due_ms, partition, offset, lane, kind, append_ms, body))
     return frame
 

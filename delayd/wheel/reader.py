@@ -4,7 +4,6 @@ Frames that are still in the slot's tail are read from there, so reading never w
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from delayd.errors import CorruptionError
 from delayd.wheel import Entry, Frame
@@ -20,15 +19,8 @@ SCAN_BYTES = 4 * 1024 * 1024
 READ_RUN_BYTES_MAX = 1024 * 1024
 """The longest stretch of a file that is read at once for several frames."""
 READ_GAP_BYTES_MAX = 16 * 1024
-"""Frames nearer than this are read in one go: copying the gap costs less than another call."""
-
-
-class WantedFrame(NamedTuple):
-    """An entry to read, and where its frame goes in the result. Sorts by position in the file."""
-
-    position: int
-    place: int
-    entry: Entry
+"""Frames nearer than this are read in one go: copying the gap costs less than another call
+(10,000 of 200,000 frames by rank: 136 k/s, 104 k/s with 4 KiB)."""
 
 
 class Reader:
@@ -65,23 +57,27 @@ class Reader:
         entries.sort()
         return entries
 
-    def read(self, slot: Slot, wanted: list[WantedFrame], frames: list[Frame]) -> None:
-        """Put the wanted frames of the slot into `frames`, each at its place."""
-        wanted.sort()
-        for run in _runs(wanted):
-            start = run[0].position
-            end = run[-1].position + run[-1].entry.length
-            assert end <= slot.written + len(slot.tail), f"{run[-1].entry} is of a forgotten slot"
+    def read(
+        self, slot: Slot, entries: Sequence[Entry], places: list[int], frames: list[Frame]
+    ) -> None:
+        """Read `entries[place]`, all of this slot, into `frames[place]` for every place."""
+        places.sort(key=lambda place: entries[place].position)
+        for run in _runs(entries, places):
+            last = entries[run[-1]]
+            start = entries[run[0]].position
+            end = last.position + last.length
+            assert end <= slot.written + len(slot.tail), f"{last} is of a forgotten slot"
             data = self._bytes_at(slot, start, end)
-            for position, place, entry in run:
-                at = position - start
-                try:
-                    frame = decode(data[at : at + entry.length], position)
+            try:
+                for place in run:
+                    entry = entries[place]
+                    position = entry.position
+                    frame = decode(data, position - start, entry.length, position)
                     if frame[:5] != entry[:5]:
                         raise BrokenFrameError(position, entry.length, "is another frame")
-                except BrokenFrameError as error:
-                    raise _corruption(slot, error, 1) from error
-                frames[place] = frame
+                    frames[place] = frame
+            except BrokenFrameError as error:
+                raise _corruption(slot, error, 1) from error
 
     def _bytes_at(self, slot: Slot, start: int, end: int) -> bytes:
         written = slot.written
@@ -96,21 +92,19 @@ class Reader:
         return data if end <= written else data + slot.tail[: end - written]
 
 
-def _runs(wanted: Sequence[WantedFrame]) -> Iterator[list[WantedFrame]]:
-    run: list[WantedFrame] = []
-    start = end = 0
-    for item in wanted:
-        position = item.position
-        after = position + item.entry.length
-        if run and (position - end > READ_GAP_BYTES_MAX or after - start > READ_RUN_BYTES_MAX):
-            yield run
-            run = []
-        if not run:
-            start = position
-        run.append(item)
+def _runs(entries: Sequence[Entry], places: list[int]) -> Iterator[list[int]]:
+    """Places by position, cut where one read for both neighbours would be a waste."""
+    first = start = end = 0
+    for index, place in enumerate(places):
+        position = entries[place].position
+        after = position + entries[place].length
+        if position - end > READ_GAP_BYTES_MAX or after - start > READ_RUN_BYTES_MAX:
+            if index > first:
+                yield places[first:index]
+            first, start = index, position
         end = after
-    if run:
-        yield run
+    if places:
+        yield places[first:]
 
 
 def _corruption(slot: Slot, error: BrokenFrameError, count: int) -> CorruptionError:

@@ -19,11 +19,11 @@ from delayd.wheel import Entry, Frame, Progress, SlotInfo
 from delayd.wheel.answers import WaitingAnswers
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
-from delayd.wheel.descriptors import Descriptors
+from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.frame import PARTITIONS_MAX, encode
 from delayd.wheel.layout import Layout, hour_of
-from delayd.wheel.reader import Reader, WantedFrame
+from delayd.wheel.reader import Reader
 from delayd.wheel.recovery import Recovered, recover
 from delayd.wheel.slot import Slot
 from replication.rank import SLOT_MS
@@ -56,14 +56,21 @@ class Wheel:
     and the process must end. What a reader finds damaged raises CorruptionError and is not final.
     """
 
-    def __init__(self, layout: Layout, disk: Disk, partitions: int, recovered: Recovered) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        disk: Disk,
+        partitions: int,
+        recovered: Recovered,
+        open_files_max: int,
+    ) -> None:
         """Private: see `open`."""
         self._layout = layout
         self._disk = disk
         self._partitions = partitions
         self._catalogue = recovered.catalogue
         self._progress = recovered.progress
-        self._descriptors = Descriptors(disk)
+        self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
         self._slots = {n: Slot.from_line(n, line) for n, line in recovered.lines.items()}
@@ -91,16 +98,24 @@ class Wheel:
         self._is_closed = False
 
     @classmethod
-    def open(cls, directory: Path, *, partitions: int, disk: Disk | None = None) -> "Wheel":
+    def open(
+        cls,
+        directory: Path,
+        *,
+        partitions: int,
+        disk: Disk | None = None,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> "Wheel":
         """Open, after recovery to exactly the last checkpoint (see `recover` for its steps).
 
         Raises DiskError: in use by another process, another format or partition count, I/O.
         Raises CorruptionError: a catalogued file or LevelDB itself is lost or damaged.
         """
         assert 0 < partitions <= PARTITIONS_MAX, f"{partitions} partitions"
+        assert open_files_max > 0, f"{open_files_max} open files"
         disk = SystemDisk() if disk is None else disk
         layout = Layout(str(directory.absolute()))
-        return cls(layout, disk, partitions, recover(layout, disk, partitions))
+        return cls(layout, disk, partitions, recover(layout, disk, partitions), open_files_max)
 
     @property
     def progress(self) -> Progress | None:
@@ -218,15 +233,14 @@ class Wheel:
         and byte range. An entry that is not in the wheel (any more) is a bug of the caller.
         """
         self._require_usable()
-        by_slot: dict[int, list[WantedFrame]] = {}
-        for index, entry in enumerate(entries):
-            wanted = WantedFrame(entry.position, index, entry)
-            by_slot.setdefault(entry.due_ms // SLOT_MS, []).append(wanted)
-        frames: list[Frame] = [NO_FRAME] * len(entries)
-        for number, wanted_frames in by_slot.items():
+        places_by_slot: dict[int, list[int]] = {}
+        for place, entry in enumerate(entries):
+            places_by_slot.setdefault(entry.due_ms // SLOT_MS, []).append(place)
+        frames = [NO_FRAME] * len(entries)
+        for number, places in places_by_slot.items():
             slot = self._slots.get(number)
             assert slot is not None, f"slot {number} is not in the wheel"
-            self._reader.read(slot, wanted_frames, frames)
+            self._reader.read(slot, entries, places, frames)
         return frames
 
     def answers(self, from_offsets: Sequence[int]) -> list[Entry]:

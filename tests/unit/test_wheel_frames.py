@@ -34,7 +34,7 @@ def a_frame(*body: Any, due_ms: int = 5_000, offset: int = 7) -> Frame:
 @given(frames)
 def test_a_frame_comes_back_as_it_was_encoded(frame: Frame) -> None:
     data, _ = encode(frame)
-    assert decode(data, 0) == frame
+    assert decode(data, 0, len(data), 0) == frame
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,10 @@ def test_a_frame_comes_back_as_it_was_encoded(frame: Frame) -> None:
 )
 def test_a_body_keeps_none_empty_values_large_values_and_types(body: tuple[Any, ...]) -> None:
     data, _ = encode(a_frame(*body))
-    assert decode(data, 0).body == body
-    assert [type(value) for value in decode(data, 0).body] == [type(value) for value in body]
+    assert decode(data, 0, len(data), 0).body == body
+    assert [type(value) for value in decode(data, 0, len(data), 0).body] == [
+        type(value) for value in body
+    ]
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -61,7 +63,7 @@ def test_no_flipped_bit_passes_decode_or_scan(bit: int) -> None:
         flipped = bytearray(data)
         flipped[position] ^= 1 << bit
         with pytest.raises(BrokenFrameError):
-            decode(bytes(flipped), 0)
+            decode(bytes(flipped), 0, len(flipped), 0)
         entries: list[Entry] = []
         try:
             used, _ = scan(bytes(flipped), 0, entries)
@@ -97,7 +99,7 @@ def test_an_unknown_version_kind_or_flag_is_refused_though_its_crc_is_right(byte
     data[byte] ^= 0x40
     data[4:8] = int(crc32c(bytes(data[8:]))).to_bytes(4, "little")
     with pytest.raises(BrokenFrameError, match="unknown form"):
-        decode(bytes(data), 0)
+        decode(bytes(data), 0, len(data), 0)
     with pytest.raises(BrokenFrameError, match="unknown form"):
         scan(bytes(data), 0, [])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from wheel_disks import PowerlessDisk, remaining_files
 
-from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, checkpoint, descriptors, reader
+from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, checkpoint, reader
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
@@ -26,7 +26,6 @@ LIMITS: list[tuple[Any, str, int]] = [
     (storage_module, "TAIL_BYTES_MAX", 2_000),
     (storage_module, "UNLINKS_MAX", 2),
     (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
-    (descriptors, "OPEN_FILES_MAX", 3),
     (reader, "SCAN_BYTES", 64),
     (reader, "READ_RUN_BYTES_MAX", 256),
     (reader, "READ_GAP_BYTES_MAX", 16),
@@ -76,7 +75,9 @@ class WheelMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.wheel = Wheel.open(self.root / "wheel", partitions=PARTITIONS, disk=self.disk)
+        self.wheel = Wheel.open(
+            self.root / "wheel", partitions=PARTITIONS, disk=self.disk, open_files_max=3
+        )
 
     def teardown(self) -> None:
         self.wheel.close()
@@ -142,6 +143,13 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel.finish_checkpoint(self.pending)
         self.pending = None
         assert self.wheel.progress == self.durable.progress
+
+    @precondition(lambda self: self.pending is None)
+    @rule()
+    def checkpoint(self) -> None:
+        self.begin()
+        self.sync()
+        self.finish()
 
     @rule()
     def crash(self) -> None:

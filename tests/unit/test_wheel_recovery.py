@@ -4,13 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wheel_disks import contents, remaining_files
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress
+from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.storage import Wheel
 
 PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
@@ -290,6 +294,47 @@ def test_damage_at_which_plyvels_iterator_ends_without_an_error_is_found(
     with pytest.raises(CorruptionError, match="lost or damaged"):
         Wheel.open(tmp_path, partitions=2)
     assert len(remaining_files(tmp_path)) == 500
+
+
+class ObservedDatabase:
+    """LevelDB as the catalogue opened it; its scans lose their last `lost` lines."""
+
+    def __init__(self, database: Any, lost: int = 0) -> None:
+        self._database = database
+        self._lost = lost
+        self.batches: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @contextmanager
+    def iterator(self, **options: Any) -> Iterator[Iterator[Any]]:
+        with self._database.iterator(**options) as lines:
+            found = list(lines)
+            yield iter(found[: len(found) - self._lost])
+
+    def write_batch(self, **options: Any) -> Any:
+        self.batches.append(options)
+        return self._database.write_batch(**options)
+
+
+def test_a_scan_that_does_not_end_at_progress_was_cut_short(tmp_path: Path) -> None:
+    filled(tmp_path)
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    assert list(catalogue.slots()) == [5]
+    catalogue._db = ObservedDatabase(catalogue._db, lost=1)
+    with pytest.raises(CorruptionError, match="it ends at b's"):
+        catalogue.slots()
+    catalogue.close()
+
+
+def test_every_batch_is_synced(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    observed = ObservedDatabase(wheel._catalogue._db)
+    wheel._catalogue._db = observed
+    checkpoint(wheel)
+    assert observed.batches == [{"sync": True}]
+    wheel.close()
 
 
 def test_a_second_process_is_told_that_the_directory_is_in_use(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """The wheel in one life: what goes in comes out, in rank order."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
-from wheel_disks import FailingDisk, remaining_files
+from wheel_disks import CountingDisk, FailingDisk, remaining_files
 
-from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, descriptors, reader, storage
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, reader, storage
+from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.storage import Wheel
 
 PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
@@ -241,8 +244,8 @@ def test_only_so_many_files_are_unlinked_per_checkpoint(
         assert wheel.stats().files_to_unlink == left
 
 
-def test_open_files_are_bounded(wheel: Wheel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "OPEN_FILES_MAX", 8)
+def test_open_files_are_bounded(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2, open_files_max=8)
     frames = [message(1_000 * n, n) for n in range(100)]
     entries: list[Entry] = []
     for part in (frames[:40], frames[40:60], frames[60:]):
@@ -251,6 +254,38 @@ def test_open_files_are_bounded(wheel: Wheel, monkeypatch: pytest.MonkeyPatch) -
         assert wheel.stats().open_files <= 8
     assert wheel.read(entries) == frames
     assert wheel.stats().open_files <= 8
+    wheel.close()
+
+
+def test_appends_reads_and_forgets_go_on_while_a_checkpoint_is_synced(tmp_path: Path) -> None:
+    syncing, go_on = Event(), Event()
+
+    def hold(call: str, _: str) -> None:
+        if call == "fdatasync" and pending is not None:
+            syncing.set()
+            assert go_on.wait(30)
+
+    pending: PendingCheckpoint | None = None
+    wheel = Wheel.open(tmp_path, partitions=2, disk=CountingDisk(hold), open_files_max=1)
+    old = [message(1_000 * n, n) for n in range(4)]
+    entries = wheel.append(old)
+    pending = wheel.begin_checkpoint(PROGRESS)
+    with ThreadPoolExecutor(1) as other:
+        synced = other.submit(pending.sync)
+        assert syncing.wait(30)
+        new = [message(1_000 * n + 1, 10 + n) for n in range(4)]
+        entries += wheel.append(new)
+        assert wheel.read(entries) == old + new
+        assert wheel.entries(2) == [entries[2], entries[6]]
+        wheel.forget([0])
+        go_on.set()
+        synced.result()
+    wheel.finish_checkpoint(pending)
+    assert wheel.slots() == [1, 2, 3]
+    wheel.close()
+    again = Wheel.open(tmp_path, partitions=2)
+    assert again.read([e for slot in again.slots() for e in again.entries(slot)]) == old
+    again.close()
 
 
 def test_stats_follow_appends_checkpoints_and_forgets(wheel: Wheel) -> None:
