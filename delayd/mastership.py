@@ -131,11 +131,18 @@ class Mastership:
 
     def run(self) -> None:
         """Take over, then deliver until the grant ends; raises what ended it otherwise."""
-        if self._take_over():
-            while self._is_valid():
-                self.on_progress()
-                self._watch_terms()
-                self._step()
+        if self.take_over():
+            while self.advance():
+                pass
+
+    def advance(self) -> bool:
+        """One step, or one wait for something to do; False if the grant has ended."""
+        if not self._is_valid():
+            return False
+        self.on_progress()
+        self._watch_terms()
+        self._step()
+        return True
 
     def close(self) -> None:
         """Discard the producer and the agenda."""
@@ -146,8 +153,8 @@ class Mastership:
     def _is_valid(self) -> bool:
         return self._grant.is_valid(self._clock.monotonic_ms())
 
-    def _take_over(self) -> bool:
-        """Steps 1 to 4; False if the grant ended on the way."""
+    def take_over(self) -> bool:
+        """Steps 1 to 4 at the top of this file; False if the grant ended on the way."""
         started_ms = self._clock.monotonic_ms()
         if not self._is_valid():
             return False
