@@ -1,0 +1,216 @@
+"""What a witness writes down, and the verdict that follows from it. Pure.
+
+It knows the batch (batch.py) and what was received; nothing of how delayd works but the wire
+contract (docs/design, "The wire contract"): `delayd-due` and `delayd-fired`.
+
+Failover. A record belongs to a successor if its `delayd-fired` is later than the killed master's
+process was gone: the dead plan no steps, and nobody fires ahead of the clock of this one host. So
+the gap needs neither the frontier nor a guess about silence. It holds on one host with one clock,
+which is what a local cluster is. A kill counts only if a message was due within the second after
+it; otherwise nothing could be late because of it.
+
+Invariants: memory is 18 bytes a message, whatever is received; the verdict does not depend on the
+order in which receipts and kills were written down.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from delayd.dev.batch import Batch
+from delayd.dev.verdict import Counts, Failover, Lateness, Stall, Verdict
+
+KILL_WINDOW_MS: Final = 1_000
+"""How soon after a kill a message must be due for the kill to count."""
+
+CAUGHT_UP_MS: Final = 100
+"""A successor that delivers this soon after the due time has caught up."""
+
+STALLS_SHOWN: Final = 3
+EXAMPLES_MAX: Final = 10
+
+_COPIES_MAX: Final = 255
+_OURS: Final = "delayd-"
+_ALTERED: Final = 1
+_EARLY: Final = 2
+
+
+class Receipt(NamedTuple):
+    """A record as a consumer of the target got it, and when (Unix ms by this host's clock)."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    received_ms: int
+
+
+class Kill(NamedTuple):
+    """A master that was killed: just before the signal, and when it was surely gone. Unix ms."""
+
+    at_ms: int
+    gone_ms: int
+
+
+class Ledger:
+    """Receipts as they come. Used by one thread."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._received_ms = array("q", bytes(8 * batch.count))
+        self._fired_ms = array("q", bytes(8 * batch.count))
+        self._copies = bytearray(batch.count)
+        self._faults = bytearray(batch.count)
+        self._kills: list[Kill] = []
+        self._delivered = self._doubled = self._early = self._altered = self._unknown = 0
+
+    def write_down(self, receipt: Receipt) -> int | None:
+        """One more record; returns its lateness in ms, None if it is a copy or not of the batch."""
+        number = self._batch.number_of(receipt.key, receipt.value)
+        if number is None:
+            self._unknown += 1
+            return None
+        due_ms = self._batch.due_ms(number)
+        fired_ms = _number(receipt.headers, "delayd-fired")
+        if fired_ms is None or not self._is_as_sent(receipt, number, due_ms):
+            self._altered += self._note_fault(number, _ALTERED)
+        if receipt.received_ms < due_ms or (fired_ms is not None and fired_ms < due_ms):
+            self._early += self._note_fault(number, _EARLY)
+        copies = self._copies[number] = min(self._copies[number] + 1, _COPIES_MAX)
+        if copies > 1:
+            self._doubled += copies == 2
+            return None
+        self._delivered += 1
+        self._received_ms[number] = receipt.received_ms
+        self._fired_ms[number] = fired_ms or 0
+        return receipt.received_ms - due_ms
+
+    def note_kill(self, kill: Kill) -> None:
+        """A master was killed."""
+        self._kills.append(kill)
+
+    def counts(self) -> Counts:
+        """So far."""
+        return Counts(self._delivered, self._doubled, self._early, self._altered, self._unknown)
+
+    def failovers(self) -> tuple[Failover, ...]:
+        """So far; goes through all messages once for each kill."""
+        return tuple(self._failover(kill) for kill in self._kills)
+
+    def verdict(self, *, complete: bool) -> Verdict:
+        """What all this proves, given that nothing more is to come."""
+        failovers = self.failovers()
+        delivered = [number for number, copies in enumerate(self._copies) if copies]
+        return Verdict(
+            planned=self._batch.count,
+            lost=self._batch.count - self._delivered,
+            counts=self.counts(),
+            complete=complete,
+            lateness_ms=self._lateness(delivered),
+            steady_lateness_ms=self._lateness(
+                number for number in delivered if not self._is_affected(number, failovers)
+            ),
+            failovers=failovers,
+            stalls=_stalls(self._received_ms[number] for number in delivered),
+            examples=tuple(self._examples()),
+        )
+
+    def _is_as_sent(self, receipt: Receipt, number: int, due_ms: int) -> bool:
+        batch = self._batch
+        headers = [pair for pair in receipt.headers if not pair[0].startswith(_OURS)]
+        return (
+            receipt.value == batch.value(number)
+            and receipt.key == batch.key(number)
+            and receipt.topic == batch.topic(number)
+            and headers == batch.headers(number)
+            and _number(receipt.headers, "delayd-due") == due_ms
+        )
+
+    def _note_fault(self, number: int, fault: int) -> int:
+        is_new = not self._faults[number] & fault
+        self._faults[number] |= fault
+        return int(is_new)
+
+    def _failover(self, kill: Kill) -> Failover:
+        batch = self._batch
+        first_ms = caught_up_ms = None
+        counts = False
+        for number in range(batch.count):
+            due_ms = batch.due_ms(number)
+            counts = counts or 0 <= due_ms - kill.at_ms <= KILL_WINDOW_MS
+            if self._fired_ms[number] <= kill.gone_ms:
+                continue
+            received_ms = self._received_ms[number]
+            first_ms = received_ms if first_ms is None else min(first_ms, received_ms)
+            if received_ms - due_ms <= CAUGHT_UP_MS:
+                caught_up_ms = (
+                    received_ms if caught_up_ms is None else min(caught_up_ms, received_ms)
+                )
+        return Failover(
+            killed_ms=kill.at_ms,
+            counts=counts,
+            gap_ms=None if first_ms is None else first_ms - kill.at_ms,
+            caught_up_ms=None if caught_up_ms is None else caught_up_ms - kill.at_ms,
+        )
+
+    def _is_affected(self, number: int, failovers: Iterable[Failover]) -> bool:
+        received_ms, due_ms = self._received_ms[number], self._batch.due_ms(number)
+        return any(
+            received_ms >= failover.killed_ms
+            and (
+                failover.caught_up_ms is None
+                or due_ms <= failover.killed_ms + failover.caught_up_ms
+            )
+            for failover in failovers
+        )
+
+    def _lateness(self, numbers: Iterable[int]) -> Lateness | None:
+        batch = self._batch
+        values = sorted(self._received_ms[number] - batch.due_ms(number) for number in numbers)
+        if not values:
+            return None
+        return Lateness(nearest_rank(values, 50), nearest_rank(values, 99), values[-1])
+
+    def _examples(self) -> Iterator[str]:
+        left = EXAMPLES_MAX
+        for number, copies in enumerate(self._copies):
+            wrong = [] if copies else ["lost"]
+            wrong += [f"delivered {copies} times"] if copies > 1 else []
+            wrong += ["altered"] if self._faults[number] & _ALTERED else []
+            wrong += ["early"] if self._faults[number] & _EARLY else []
+            if wrong:
+                yield f"{self._batch.key(number).decode()}: {', '.join(wrong)}"
+                left -= 1
+            if left == 0:
+                return
+
+
+def judge(batch: Batch, receipts: Iterable[Receipt], kills: Iterable[Kill] = ()) -> Verdict:
+    """The verdict over a complete list of receipts."""
+    ledger = Ledger(batch)
+    for receipt in receipts:
+        ledger.write_down(receipt)
+    for kill in kills:
+        ledger.note_kill(kill)
+    return ledger.verdict(complete=True)
+
+
+def nearest_rank(values: Sequence[int], percent: int) -> int:
+    """The percentile of sorted values: the smallest that `percent` % of them do not exceed."""
+    return values[max(0, -(-len(values) * percent // 100) - 1)]
+
+
+def _stalls(received_ms: Iterable[int]) -> tuple[Stall, ...]:
+    times = sorted(received_ms)
+    gaps = (Stall(before, after - before) for before, after in pairwise(times))
+    longest = sorted(gaps, key=lambda stall: stall.for_ms, reverse=True)[:STALLS_SHOWN]
+    return tuple(stall for stall in longest if stall.for_ms)
+
+
+def _number(headers: Iterable[tuple[str, bytes | None]], name: str) -> int | None:
+    """The number in the one header of that name; None if it is missing, repeated or no number."""
+    found = [content for header, content in headers if header == name]
+    if len(found) != 1 or not (found[0] or b"").isdigit():
+        return None
+    return int(found[0] or b"")

@@ -1,0 +1,109 @@
+"""How the demo looks: from a scene to what rich draws, and to plain lines. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from delayd.dev.verdict import Lateness, Progress, Verdict
+
+BAR_WIDTH: Final = 50
+EVENTS_SHOWN: Final = 12
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """A node as it appears: role `master`, `follower` or `down`."""
+
+    name: str
+    role: str
+    ready: bool
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that is on show at one moment. `rates` are deliveries in each second so far."""
+
+    planned: int
+    scheduled: int
+    progress: Progress
+    nodes: tuple[NodeLook, ...] = ()
+    rates: tuple[int, ...] = ()
+    events: tuple[str, ...] = field(default=())
+
+
+def draw(scene: Scene) -> RenderableType:
+    """The scene for a terminal."""
+    counts = scene.progress.counts
+    bars = Table.grid(padding=(0, 1))
+    for label, count in (("scheduled", scene.scheduled), ("delivered", counts.delivered)):
+        bar = ProgressBar(total=scene.planned, completed=count, width=BAR_WIDTH)
+        bars.add_row(label, bar, f"{count:>9,} of {scene.planned:,}")
+    recent = scene.progress.recent_p50_ms
+    bars.add_row(
+        "each second",
+        Text(sparkline(scene.rates[-BAR_WIDTH:]), style="cyan"),
+        f"{scene.rates[-1] if scene.rates else 0:>9,} /s"
+        + ("" if recent is None else f", {recent} ms late"),
+    )
+    witness = Text("witness  ")
+    for name, count in (
+        ("doubled", counts.doubled),
+        ("early", counts.early),
+        ("altered", counts.altered),
+        ("unknown", counts.unknown),
+    ):
+        witness.append(f"{name} {count}   ", style="bold red" if count else "green")
+    nodes = Table("node", "role", "ready", "term")
+    for node in scene.nodes:
+        style = {"master": "bold green", "down": "bold red"}.get(node.role, "")
+        nodes.add_row(node.name, node.role, "yes" if node.ready else "no", str(node.term or ""))
+        nodes.rows[-1].style = style
+    return Group(bars, witness, nodes, *scene.events[-EVENTS_SHOWN:])
+
+
+def line(scene: Scene) -> str:
+    """The scene where there is no terminal."""
+    counts = scene.progress.counts
+    rate = scene.rates[-1] if scene.rates else 0
+    return (
+        f"delivered {counts.delivered} of {scene.planned}, {rate}/s, doubled {counts.doubled}, "
+        f"early {counts.early}, altered {counts.altered}, unknown {counts.unknown}"
+    )
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """One block per value, scaled to the largest; only 0 is blank."""
+    largest = max(values, default=0) or 1
+    return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // largest)] for value in values)
+
+
+def summary(
+    verdict: Verdict, story: Sequence[tuple[str, str]], problems: Sequence[str]
+) -> RenderableType:
+    """The last word: what the witness counted, and the story's own figures."""
+    counts = verdict.counts
+    table = Table(show_header=False, title=f"verdict: {'failed' if problems else 'ok'}")
+    rows = (
+        ("orders", f"{verdict.planned:,}"),
+        ("delivered", f"{counts.delivered:,}"),
+        ("lost / doubled / early", f"{verdict.lost} / {counts.doubled} / {counts.early}"),
+        ("altered / unknown", f"{counts.altered} / {counts.unknown}"),
+        ("lateness p50 / p99 / max", lateness(verdict.lateness_ms)),
+        ("  without the failover", lateness(verdict.steady_lateness_ms)),
+        *story,
+    )
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def lateness(figures: Lateness | None) -> str:
+    """`2 / 9 / 31 ms`."""
+    return "-" if figures is None else f"{figures.p50} / {figures.p99} / {figures.max} ms"

@@ -1,0 +1,111 @@
+"""What a witness says: so far (Progress) and at last (Verdict). Plain values that survive JSON.
+
+Not here: how they are found (ledger.py).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Receipt minus due, over messages (first copies). Nearest rank, ms."""
+
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What one kill did. Both times are from the kill; None: nothing yet (a kill that does not
+    count has a gap too if anything was delivered after it, but says nothing about the takeover)."""
+
+    killed_ms: int
+    counts: bool
+    gap_ms: int | None
+    """To the first record that a successor delivered."""
+    caught_up_ms: int | None
+    """To the first such record that came at most `ledger.CAUGHT_UP_MS` after its due time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A time without any receipt, between the first and the last."""
+
+    from_ms: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Messages by what became of them, so far; a message may be in several. `unknown` counts
+    records that are not of the batch."""
+
+    delivered: int = 0
+    doubled: int = 0
+    early: int = 0
+    altered: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The witness's last word. `complete`: everything that was visible at the end was read."""
+
+    planned: int
+    lost: int
+    counts: Counts
+    complete: bool
+    lateness_ms: Lateness | None
+    steady_lateness_ms: Lateness | None
+    """Without what was due before a successor had caught up and received after the kill."""
+    failovers: tuple[Failover, ...]
+    stalls: tuple[Stall, ...]
+    examples: tuple[str, ...]
+    """Some of the messages that are wrong, each with how."""
+
+    @property
+    def ok(self) -> bool:
+        """Each message exactly once, as it was sent, not early; nothing else."""
+        counts = self.counts
+        wrong = (self.lost, counts.doubled, counts.early, counts.altered, counts.unknown)
+        return self.complete and not any(wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the witness has seen so far."""
+
+    counts: Counts = field(default_factory=Counts)
+    recent_p50_ms: int | None = None
+    """Median lateness of the last quarter second; None if nothing came."""
+    failovers: tuple[Failover, ...] = ()
+
+
+def verdict_from_json(said: dict[str, Any]) -> Verdict:
+    """The inverse of `asdict`."""
+    return Verdict(
+        **{
+            **said,
+            "counts": Counts(**said["counts"]),
+            "lateness_ms": _lateness_from_json(said["lateness_ms"]),
+            "steady_lateness_ms": _lateness_from_json(said["steady_lateness_ms"]),
+            "failovers": tuple(Failover(**failover) for failover in said["failovers"]),
+            "stalls": tuple(Stall(**stall) for stall in said["stalls"]),
+            "examples": tuple(said["examples"]),
+        }
+    )
+
+
+def _lateness_from_json(said: dict[str, int] | None) -> Lateness | None:
+    return None if said is None else Lateness(**said)
+
+
+def progress_from_json(said: dict[str, Any]) -> Progress:
+    """The inverse of `asdict`."""
+    return Progress(
+        counts=Counts(**said["counts"]),
+        recent_p50_ms=said["recent_p50_ms"],
+        failovers=tuple(Failover(**failover) for failover in said["failovers"]),
+    )

@@ -1,0 +1,155 @@
+"""The witness's child process: consumes the targets of a batch and writes a ledger (ledger.py).
+
+It speaks JSON lines. In: its order {bootstrap, batch}, then {"kill": [at_ms, gone_ms]} and
+{"stop": true}. Out: {"ready"}, then {"progress"} four times a second and at last {"verdict"}.
+
+Invariants: a receipt's time is taken when the poll that brought it returns; only committed records
+are seen; the process ends when its input does.
+"""
+
+import json
+import queue
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from delayd.clock import SystemClock
+from delayd.dev.batch import Batch
+from delayd.dev.ledger import Kill, Ledger, Receipt, nearest_rank
+from delayd.dev.verdict import Failover, Progress
+
+READ_TO_END_MS: Final = 15_000
+"""How long the child reads on after it was told to stop. Longer than Kafka lets a dead master's
+transaction hide what is behind it (10 s)."""
+
+POLL_MS: Final = 20
+POLL_RECORDS_MAX: Final = 500
+"""So few that stamping them all with one time is off by a few ms at most."""
+
+PROGRESS_INTERVAL_MS: Final = 250
+
+_CONSUMER: Final[dict[str, Any]] = {
+    "group_id": None,
+    "isolation_level": "read_committed",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "allow_auto_create_topics": False,
+    "fetch_max_wait_ms": POLL_MS,
+    "max_poll_records": POLL_RECORDS_MAX,
+    # A broker that was killed is tried again soon, and an answer that is lost is not waited for.
+    "request_timeout_ms": 10_000,
+    "reconnect_backoff_max_ms": 500,
+    "metadata_max_age_ms": 5_000,
+}
+
+
+class _Watch:
+    """What the child does, from its order to its verdict."""
+
+    def __init__(self, bootstrap: str, batch: Batch) -> None:
+        self._clock = SystemClock(offset_ms=0)
+        self._ledger = Ledger(batch)
+        self._recent_ms: list[int] = []
+        self._consumer, self._partitions = _open_consumer(bootstrap, batch.topics)
+        self._failovers: tuple[Failover, ...] = ()
+        self._kills = 0
+
+    def run(self, inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> None:
+        """Watch until told to stop, or until nobody is there to tell."""
+        _say({"ready": True})
+        told_ms = self._clock.monotonic_ms()
+        while True:
+            self._poll()
+            for order in _waiting(inbox):
+                if order is None:
+                    return
+                if "stop" in order:
+                    _say({"verdict": asdict(self._ledger.verdict(complete=self._read_to_end()))})
+                    return
+                self._ledger.note_kill(Kill(*order["kill"]))
+                self._kills += 1
+            if self._clock.monotonic_ms() - told_ms >= PROGRESS_INTERVAL_MS:
+                told_ms = self._clock.monotonic_ms()
+                _say({"progress": asdict(self._progress())})
+
+    def _poll(self) -> None:
+        polled = self._consumer.poll(timeout_ms=POLL_MS)
+        received_ms = self._clock.wall_ms()
+        for records in polled.values():
+            for record in records:
+                lateness_ms = self._ledger.write_down(
+                    Receipt(record.topic, record.key, record.value, record.headers, received_ms)
+                )
+                if lateness_ms is not None:
+                    self._recent_ms.append(lateness_ms)
+
+    def _progress(self) -> Progress:
+        recent = sorted(self._recent_ms)
+        self._recent_ms.clear()
+        if self._kills > sum(failover.gap_ms is not None for failover in self._failovers):
+            self._failovers = self._ledger.failovers()
+        return Progress(
+            counts=self._ledger.counts(),
+            recent_p50_ms=nearest_rank(recent, 50) if recent else None,
+            failovers=self._failovers,
+        )
+
+    def _read_to_end(self) -> bool:
+        """Read all that is committed by now; False if that does not succeed in time."""
+        ends = self._consumer.end_offsets(self._partitions)  # read_committed: the stable ends
+        deadline_ms = self._clock.monotonic_ms() + READ_TO_END_MS
+        while any(self._consumer.position(each) < end for each, end in ends.items()):
+            if self._clock.monotonic_ms() > deadline_ms:
+                return False
+            self._poll()
+        return True
+
+
+def _open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[Any]]:
+    """A consumer of all partitions of the topics, from their beginnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
+        from kafka import KafkaConsumer, TopicPartition
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), **_CONSUMER)
+    partitions = []
+    for topic in topics:
+        numbers = consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise SystemExit(f"there is no topic {topic}: create it first")
+        partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
+    consumer.assign(partitions)
+    return consumer, partitions
+
+
+def _waiting(inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> Iterator[dict[str, Any] | None]:
+    while True:
+        try:
+            yield inbox.get_nowait()
+        except queue.Empty:
+            return
+
+
+def _say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def _listen(inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> None:
+    for line in sys.stdin:
+        inbox.put(json.loads(line))
+    inbox.put(None)
+
+
+def main() -> None:
+    """The child."""
+    order = json.loads(sys.stdin.readline())
+    batch = Batch(**{**order["batch"], "topics": tuple(order["batch"]["topics"])})
+    inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(inbox,), name="listen", daemon=True).start()
+    _Watch(order["bootstrap"], batch).run(inbox)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The witness: watches the targets of a batch with another Kafka client, in a process of its own.
+
+It shares no code with delayd's data plane (kafka-python here, librdkafka there) and no interpreter
+with whoever schedules, so neither a fault of delayd nor the parent's load is in its figures. What
+it concludes, and how it tells a successor's records, is in ledger.py.
+
+    with Witness(bootstrap, batch, log=directory / "witness.log") as witness:
+        ...schedule the batch...
+        witness.wait_until(batch.count, timeout_ms=60_000)
+        verdict = witness.stop()
+
+Invariants: the child (watch.py) ends when its parent does, and not by the terminal's Ctrl-C.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from delayd.dev.batch import Batch
+from delayd.dev.ledger import Kill
+from delayd.dev.parts import last_words
+from delayd.dev.verdict import Progress, Verdict, progress_from_json, verdict_from_json
+from delayd.errors import DelaydError
+
+READY_TIMEOUT_MS: Final = 30_000  # an interpreter, kafka-python and a few questions: about 1 s
+STOP_TIMEOUT_MS: Final = 30_000
+
+
+class WitnessError(DelaydError):
+    """The witness could not watch, or did not finish: nothing is proven."""
+
+    code = "witness"
+
+
+class Witness:
+    """The witness's process, as its parent holds it. `log` gets what it has to complain about."""
+
+    def __init__(self, bootstrap: str, batch: Batch, *, log: Path) -> None:
+        self._order = json.dumps({"bootstrap": bootstrap, "batch": asdict(batch)})
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._progress = Progress()
+        self._is_ready = False
+        self._has_ended = False
+        self._verdict: Verdict | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begins to watch; the topics must exist. Raises WitnessError if it cannot."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "delayd.dev.watch"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None, "its output was asked for"
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout,), name="witness", daemon=True
+        )
+        self._reader.start()
+        try:
+            self._tell(self._order)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_ready or self._has_ended, READY_TIMEOUT_MS / 1000
+                )
+                if not self._is_ready:
+                    raise self._failure("it did not begin to watch")
+        except BaseException:
+            self.close()
+            raise
+
+    def note_kill(self, kill: Kill) -> None:
+        """Tell it that a master was killed, so that it measures the failover."""
+        self._tell(json.dumps({"kill": kill}))
+
+    def snapshot(self) -> Progress:
+        """What it has seen, at most a quarter of a second old. WitnessError if it is gone."""
+        with self._changed:
+            if self._has_ended and self._verdict is None:
+                raise self._failure("it ended")
+            return self._progress
+
+    def wait_until(self, count: int, timeout_ms: int) -> bool:
+        """Wait until that many messages were delivered; False if they were not in time."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._progress.counts.delivered >= count or self._has_ended,
+                timeout_ms / 1000,
+            )
+        return self.snapshot().counts.delivered >= count
+
+    def stop(self) -> Verdict:
+        """Let it read to the end of what is visible now, and end; WitnessError without a verdict.
+
+        What is still in delayd is lost by this verdict: ask when all is delivered, or overdue.
+        """
+        self._tell(json.dumps({"stop": True}))
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended, STOP_TIMEOUT_MS / 1000)
+            if self._verdict is None:
+                raise self._failure("it gave no verdict")
+            return self._verdict
+
+    def close(self) -> None:
+        """End the process, whatever it does. Idempotent."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                # What the dead did not read need not be written.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._process = None
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None, "the witness was started"
+        assert self._process.stdin is not None, "its input was asked for"
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._failure("it ended") from error
+
+    def _read(self, output: IO[str]) -> None:
+        try:
+            for line in output:
+                said = json.loads(line)
+                with self._changed:
+                    if "progress" in said:
+                        self._progress = progress_from_json(said["progress"])
+                    elif "verdict" in said:
+                        self._verdict = verdict_from_json(said["verdict"])
+                    else:
+                        self._is_ready = True
+                    self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._has_ended = True
+                self._changed.notify_all()
+
+    def _failure(self, what: str) -> WitnessError:
+        return WitnessError(f"the witness: {what}: {last_words(self._log)}", remedy=f"{self._log}")

@@ -1,0 +1,88 @@
+"""The demo from end to end, as a person runs it: real parts, a killed master, a verdict."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delayd.dev.processes import processes_of
+
+pytestmark = pytest.mark.real
+
+ORDERS = 3_000
+SECONDS = 12
+TIMEOUT_S = 240
+COMMAND = [sys.executable, "-m", "delayd.cli", "dev", "demo"]
+COMMAND += ["--orders", str(ORDERS), "--seconds", str(SECONDS), "--json"]
+
+
+def witnesses() -> frozenset[int]:
+    """The pids of all witnesses' processes on this machine."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"delayd.dev.watch" in words:
+                found.add(int(entry.name))
+    return frozenset(found)
+
+
+def children_of(pid: int) -> frozenset[int]:
+    """The pids of a process's children."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return frozenset(int(word) for word in text.split())
+
+
+def test_every_order_is_delivered_once_and_not_early_through_a_killed_master(
+    tmp_path: Path,
+) -> None:
+    demo = subprocess.run(
+        [*COMMAND, "--dir", str(tmp_path / "demo")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+    assert demo.returncode == 0, demo.stderr
+    report = json.loads(demo.stdout)
+    expected = {"delivered": ORDERS, "lost": 0, "doubled": 0, "early": 0, "altered": 0}
+    assert {name: report[name] for name in expected} == expected
+    assert report["verdict"] == "ok"
+    assert report["successor"] != report["killed"]
+    [failover] = report["failovers"]
+    assert failover["counts"]
+    assert 0 < failover["gap_ms"] < SECONDS * 1000
+    assert report["lateness_ms"]["max"] >= report["steady_lateness_ms"]["max"]
+    assert processes_of(tmp_path / "demo") == frozenset()
+
+
+def test_an_interrupted_demo_leaves_nothing_running_and_no_folder(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        COMMAND,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "orders scheduled" in line:
+                break
+        [directory] = tmp_path.glob("delayd-demo-*")
+        witness = children_of(demo.pid) & witnesses()
+        assert len(witness) == 1
+        assert processes_of(directory)
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=TIMEOUT_S)
+
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert processes_of(directory) == frozenset()
+    assert not witness & witnesses()
+    assert list(tmp_path.iterdir()) == []
