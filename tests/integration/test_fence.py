@@ -1,0 +1,228 @@
+"""The fence, on a real broker: a master that lost its time cannot commit, whatever it believes.
+
+One process holds two masterships over the same cluster, so that the first can be stopped at the
+worst moment: everything is written, only the commit is missing.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import TestCluster, make_cluster
+from nodes import wait_for
+from topics_read import read_until
+
+from delayd.bus import Bus, Cluster, Consumer, TransactionalProducer
+from delayd.bus.confluent import ConfluentBus
+from delayd.clock import SystemClock
+from delayd.dev.cluster import LocalCluster
+from delayd.errors import FencedError
+from delayd.frontier_log import FrontierLog
+from delayd.mastership import Grant, Mastership, Pace
+from delayd.replica import Replica
+from delayd.targets import Targets
+from delayd.topics import load_settings
+from delayd.wheel.storage import Wheel
+
+pytestmark = pytest.mark.real
+
+FOREVER_MS = 10**15
+
+
+class HeldProducer:
+    """A real transactional producer whose next commits wait until they are let go."""
+
+    def __init__(self, real: TransactionalProducer, hold: "Hold") -> None:
+        self._real = real
+        self._hold = hold
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit, after the hold."""
+        self._hold.pass_through()
+        self._real.commit(timeout_ms)
+
+
+class Hold:
+    """Where a master is stopped just before a commit."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def pass_through(self) -> None:
+        """Called by the producer before each commit."""
+        if self.armed:
+            self.reached.set()
+            assert self.let_go.wait(60), "nobody let the commit go"
+
+
+class HoldingBus:
+    """The real bus, but for the producers."""
+
+    def __init__(self, real: Bus, hold: Hold) -> None:
+        self._real = real
+        self._hold = hold
+
+    def consumer(self, topic: str) -> Consumer:
+        """The real one."""
+        return self._real.consumer(topic)
+
+    def cluster(self) -> Cluster:
+        """The real one."""
+        return self._real.cluster()
+
+    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
+        """The real one, which waits before each commit."""
+        real = self._real.transactional_producer(transactional_id)
+        held: Any = HeldProducer(real, self._hold)
+        producer: TransactionalProducer = held
+        return producer
+
+
+class Master:
+    """A replica of its own and one mastership over it, in a thread."""
+
+    def __init__(self, cluster: TestCluster, name: str, bus: Bus) -> None:
+        clock = SystemClock()
+        seen = load_settings(bus, cluster.name, f"{cluster.name}-", 20_000)
+        settings = seen.record.settings
+        self.replica = Replica(
+            Wheel.open(cluster.folder / name, partitions=settings.partitions),
+            settings,
+            export_hold_ms=60_000,
+            disk_free_min_bytes=0,
+        )
+        self.grant = Grant(f"{name}/0", FOREVER_MS)
+        self.error: BaseException | None = None
+        self._consumer = bus.consumer(settings.buffer.name)
+        self._consumer.assign(self.replica.positions)
+        self._log = FrontierLog(bus, settings.frontier.name, 0)
+        self._log.open(20_000)
+        self._cluster = bus.cluster()
+        self.mastership = Mastership(
+            bus,
+            self.replica,
+            self._log,
+            Targets(self._cluster, clock, 10_000),
+            clock,
+            self.grant,
+            Pace(records_max=1000, bytes_max=10**7, idle_interval_ms=500, clock_drift_max_ms=500),
+            lambda: None,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def ingest(self, count: int) -> None:
+        """Read the buffer until that many requests are in."""
+        wait_for(self._ingested(count), 20, f"{count} requests are ingested")
+
+    def start(self) -> None:
+        """Take over, in the background."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Withdraw the grant and wait for the thread."""
+        self.grant.withdrawn = True
+        with self.replica.changed:
+            self.replica.changed.notify_all()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._consumer.close()
+        self._log.close()
+        self._cluster.close()
+        self.replica.close()
+
+    def _ingested(self, count: int) -> Any:
+        def look() -> bool:
+            self.replica.take(self._consumer.poll(500, 50))
+            return self.replica.ingested_count >= count
+
+        return look
+
+    def _run(self) -> None:
+        try:
+            self.mastership.run()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.mastership.close()
+
+
+@pytest.fixture
+def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> Iterator[TestCluster]:
+    """A delayd cluster without nodes."""
+    yield make_cluster(kafka_and_etcd, tmp_path)
+
+
+def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
+    cluster: TestCluster,
+) -> None:
+    """Source: docs/design/frontier.md, "Fence" and "Takeover"."""
+    count = 200
+    target = cluster.target("a")
+    with cluster.client() as client:
+        for number in range(count):
+            client.schedule_async(target, b"m%d" % number, at=0)
+        client.flush()
+    hold = Hold()
+    real = ConfluentBus(cluster.bootstrap)
+    first = Master(cluster, "first", HoldingBus(real, hold))
+    second = Master(cluster, "second", real)
+    with contextlib.closing(first), contextlib.closing(second):
+        first.start()
+        wait_for(lambda: first.mastership.is_delivering, 20, "the first has taken over")
+        hold.armed = True
+        first.ingest(count)
+        assert hold.reached.wait(20), "the first stands before its commit"
+        # Its records are in the target's log now, uncommitted. The successor takes over.
+        second.ingest(count)
+        second.start()
+        wait_for(lambda: second.mastership.delivered_count == count, 20, "the second delivered")
+        hold.let_go.set()
+        first.end()
+        assert isinstance(first.error, FencedError), first.error
+        second.end()
+        assert second.error is None
+    seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) > count, timeout_s=3)
+    assert sorted(record.value or b"" for record in seen) == sorted(
+        b"m%d" % number for number in range(count)
+    )
+    newest = second.replica.newest
+    assert newest is not None and newest.record.frontier.term == 2
+
+
+def test_a_commit_that_succeeded_is_not_repeated_by_the_successor(cluster: TestCluster) -> None:
+    """The first master dies right after its commit: the successor reads that from the frontier,
+    after it has fenced. Source: docs/design/frontier.md, "Takeover"."""
+    count = 200
+    target = cluster.target("a")
+    with cluster.client() as client:
+        for number in range(count):
+            client.schedule_async(target, b"m%d" % number, at=0)
+        client.flush()
+    hold = Hold()
+    real = ConfluentBus(cluster.bootstrap)
+    first = Master(cluster, "first", HoldingBus(real, hold))
+    second = Master(cluster, "second", HoldingBus(real, Hold()))
+    with contextlib.closing(first), contextlib.closing(second):
+        # The second reads the frontier now, before the first has delivered anything.
+        second.ingest(count)
+        first.ingest(count)
+        first.start()
+        wait_for(lambda: first.mastership.delivered_count == count, 20, "the first delivered")
+        second.start()
+        wait_for(lambda: second.mastership.is_delivering, 20, "the second has taken over")
+        first.end()
+        second.end()
+        assert second.error is None and second.mastership.delivered_count == 0
+    seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) > count, timeout_s=3)
+    assert len(seen) == count
