@@ -27,7 +27,7 @@ What may fail, and what holds then:
     it dies inside a step, before the commit   the transaction is aborted: nothing of it was visible
     it dies after the commit                   the frontier says that the step is done
     the commit's answer is lost                nobody guesses: takeover reads the frontier
-    it freezes and wakes up later              it is fenced, or past its deadline; it commits nothing
+    it freezes and wakes up later              it is fenced, or past its deadline
     etcd is wrong about who is master          two try, the fence decides
     a clock is wrong                           `now` is bounded by the broker's clock, or it resigns
 
