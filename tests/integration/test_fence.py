@@ -7,6 +7,7 @@ worst moment: everything is written, only the commit is missing.
 import contextlib
 import threading
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from delayd.clock import SystemClock
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, Mastership, Pace
+from delayd.mastership import Grant, HigherTermError, Mastership, Pace
 from delayd.replica import Replica
 from delayd.targets import Targets
 from delayd.topics import load_settings
@@ -33,7 +34,7 @@ FOREVER_MS = 10**15
 
 
 class HeldProducer:
-    """A real transactional producer whose next commits wait until they are let go."""
+    """A real transactional producer that waits, where its hold says so, until it is let go."""
 
     def __init__(self, real: TransactionalProducer, hold: "Hold") -> None:
         self._real = real
@@ -42,25 +43,37 @@ class HeldProducer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Fence the predecessors, after the hold."""
+        self._hold.pass_through(Point.INIT)
+        self._real.init_transactions(timeout_ms)
+
     def commit(self, timeout_ms: int) -> None:
         """Commit, after the hold."""
-        self._hold.pass_through()
+        self._hold.pass_through(Point.COMMIT)
         self._real.commit(timeout_ms)
 
 
-class Hold:
-    """Where a master is stopped just before a commit."""
+class Point(Enum):
+    """Where a master can be stopped: just before the call."""
 
-    def __init__(self) -> None:
-        self.armed = False
+    INIT = "init_transactions"
+    COMMIT = "commit"
+
+
+class Hold:
+    """Where a master is stopped."""
+
+    def __init__(self, armed: Point | None = None) -> None:
+        self.armed = armed
         self.reached = threading.Event()
         self.let_go = threading.Event()
 
-    def pass_through(self) -> None:
-        """Called by the producer before each commit."""
-        if self.armed:
+    def pass_through(self, point: Point) -> None:
+        """Called by the producer before each of the calls."""
+        if self.armed is point:
             self.reached.set()
-            assert self.let_go.wait(60), "nobody let the commit go"
+            assert self.let_go.wait(60), f"nobody let {point.value} go"
 
 
 class HoldingBus:
@@ -79,7 +92,7 @@ class HoldingBus:
         return self._real.cluster()
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
-        """The real one, which waits before each commit."""
+        """The real one, which waits where the hold says."""
         real = self._real.transactional_producer(transactional_id)
         held: Any = HeldProducer(real, self._hold)
         producer: TransactionalProducer = held
@@ -180,7 +193,7 @@ def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
     with contextlib.closing(first), contextlib.closing(second):
         first.start()
         wait_for(lambda: first.mastership.is_delivering, 20, "the first has taken over")
-        hold.armed = True
+        hold.armed = Point.COMMIT
         first.ingest(count)
         assert hold.reached.wait(20), "the first stands before its commit"
         # Its records are in the target's log now, uncommitted. The successor takes over.
@@ -200,28 +213,33 @@ def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
     assert newest is not None and newest.record.frontier.term == 2
 
 
-def test_a_commit_that_succeeded_is_not_repeated_by_the_successor(cluster: TestCluster) -> None:
-    """The first master dies right after its commit: the successor reads that from the frontier,
-    after it has fenced. Source: docs/design/frontier.md, "Takeover"."""
+def test_what_was_committed_before_the_fence_is_not_repeated(cluster: TestCluster) -> None:
+    """The successor has won and is about to fence when the predecessor commits once more: the
+    frontier that counts is the one that is read after the fence.
+
+    Source: docs/design/frontier.md, "Takeover".
+    """
     count = 200
     target = cluster.target("a")
     with cluster.client() as client:
         for number in range(count):
             client.schedule_async(target, b"m%d" % number, at=0)
         client.flush()
-    hold = Hold()
+    hold = Hold(Point.INIT)
     real = ConfluentBus(cluster.bootstrap)
-    first = Master(cluster, "first", HoldingBus(real, hold))
-    second = Master(cluster, "second", HoldingBus(real, Hold()))
+    first = Master(cluster, "first", real)
+    second = Master(cluster, "second", HoldingBus(real, hold))
     with contextlib.closing(first), contextlib.closing(second):
-        # The second reads the frontier now, before the first has delivered anything.
         second.ingest(count)
-        first.ingest(count)
-        first.start()
-        wait_for(lambda: first.mastership.delivered_count == count, 20, "the first delivered")
         second.start()
+        assert hold.reached.wait(20), "the second stands before its fence"
+        first.start()
+        first.ingest(count)
+        wait_for(lambda: first.mastership.delivered_count == count, 20, "the first delivered")
+        hold.let_go.set()
         wait_for(lambda: second.mastership.is_delivering, 20, "the second has taken over")
-        first.end()
+        wait_for(lambda: first.error is not None, 20, "the first notices at its next step")
+        assert isinstance(first.error, FencedError | HigherTermError), first.error
         second.end()
         assert second.error is None and second.mastership.delivered_count == 0
     seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) > count, timeout_s=3)
