@@ -51,7 +51,7 @@ class NodeConfig(BaseSettings):
     checkpoint_interval_ms: int = Field(default=1000, ge=10)
     clock_drift_max_ms: int = Field(default=500, ge=1)
     """How far the broker's clock may be from this node's before it refuses to be master."""
-    idle_step_interval_ms: int = Field(default=5000, ge=10, le=3_600_000)
+    idle_step_interval_ms: int = Field(default=5000, ge=10, le=15_000)
     """How often a master with nothing to do writes an empty step."""
     step_records_max: int = Field(default=10_000, ge=1)
     step_bytes_max: int = Field(default=16 * 1024 * 1024, ge=1024)

@@ -112,6 +112,7 @@ class Control:
         self._mirrored_ms = 0
         self._mirroring = False
         self._behind = False
+        self._settings_written_under: Leadership | None = None
         self.master_name: str | None = None
         """The node that held the leader key when it was last read."""
 
@@ -158,6 +159,12 @@ class Control:
             self._grant = None
             self._leadership = None
         log.info("mastership_ended", reason=fact.ended.value)
+        self.handle(DeliveryStopped(self._clock.monotonic_ms()))
+
+    def delivery_died(self) -> None:
+        """The delivery thread is gone for good: nothing is left to wait for before resigning."""
+        self._grant = None
+        self._leadership = None
         self.handle(DeliveryStopped(self._clock.monotonic_ms()))
 
     def handle(self, event: Event) -> None:
@@ -292,6 +299,10 @@ class Control:
 
     async def _write_mirror(self, leadership: Leadership, cursor: str) -> None:
         try:
+            if leadership is not self._settings_written_under:
+                settings = json.dumps(self._replica.settings.to_json())
+                await asyncio.to_thread(self._coordination.put_settings, settings)
+                self._settings_written_under = leadership
             held = await asyncio.to_thread(self._coordination.put_cursor, SHARD, leadership, cursor)
             if not held and leadership is self._leadership:
                 self.fault(ResignReason.LEASE_LOST)

@@ -31,7 +31,7 @@ from delayd.ingestion import Ingestion
 from delayd.mastership import Pace
 from delayd.replica import Replica
 from delayd.status import status_report
-from delayd.topics import check_topics, load_settings
+from delayd.topics import RECORD_MARGIN_BYTES, check_topics, load_settings
 from delayd.wheel.storage import Wheel
 from replication.election import Election, ElectionTimes
 from replication.election_facts import ResignReason
@@ -46,9 +46,11 @@ THREAD_STOP_S = 20
 ETCD_TIMEOUT_MS = 1_000
 
 
-def open_bus(bootstrap: str, kafka: dict[str, str] | None = None) -> Bus:
-    """The data plane's driver."""
-    return ConfluentBus(bootstrap, overrides=kafka or {})
+def open_bus(
+    bootstrap: str, kafka: dict[str, str] | None = None, record_bytes_max: int | None = None
+) -> Bus:
+    """The data plane's driver; `record_bytes_max` is the largest record that it must produce."""
+    return ConfluentBus(bootstrap, overrides=kafka or {}, record_bytes_max=record_bytes_max)
 
 
 def cluster_status(
@@ -81,6 +83,9 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         seen = await asyncio.to_thread(
             load_settings, bus, config.cluster, config.prefix, timeout_ms
         )
+        # What the cluster accepts decides what its producers must be able to write.
+        largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
+        bus = open_bus(config.bootstrap, config.kafka, largest)
         node = Node(config, clock, bus, coordination, seen)
         return await node.run()
     finally:
@@ -222,6 +227,7 @@ class Node:
             "version": __version__,
             "role": "master" if self._delivery.is_delivering else "follower",
             "delivering": self._delivery.is_delivering,
+            "term": 0 if frontier is None else frontier.term,
             "election": self._control.state.value,
             "master": self._control.master_name,
             "lease_margin_ms": self._control.lease_margin_ms,
@@ -230,7 +236,6 @@ class Node:
             "frontier": None
             if newest is None or frontier is None
             else {
-                "term": frontier.term,
                 "step": frontier.step,
                 "owner": newest.record.owner,
                 "cursor_ms": frontier.lowest_cursor.due_ms,
@@ -257,6 +262,7 @@ class Node:
     def _delivery_reported(self, fact: DeliveryEnded | ThreadFailed) -> None:
         if isinstance(fact, ThreadFailed):
             self._fail(fact.error)
+            self._control.delivery_died()
         else:
             self._control.delivery_ended(fact)
 

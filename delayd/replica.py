@@ -85,6 +85,7 @@ class Replica:
             ]
             self._epochs = list(progress.leader_epochs)
             self._resumed_frontier = progress.frontier
+            self._refuse_other_cluster()
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -248,6 +249,18 @@ class Replica:
         """Counts of the wheel; delivered messages within `export_hold` are among them."""
         return self._wheel.stats()
 
+    def _refuse_other_cluster(self) -> None:
+        """A data directory belongs to one buffer topic: another one's offsets mean nothing here."""
+        if not self._resumed_frontier:
+            return
+        known = decode(self._resumed_frontier).settings
+        if (known.cluster, known.buffer) != (self.settings.cluster, self.settings.buffer):
+            raise DiskError(
+                f"the data directory belongs to the cluster {known.cluster!r} with buffer "
+                f"{known.buffer.name} ({known.buffer.topic_id}), not to this one",
+                remedy="give the node its own data_dir, or empty this one",
+            )
+
     def _decide(self, record: Record, request: Schedule | Reject) -> Frame | None:
         """Apply the ingest rules to one record: the frame to store, if any."""
         partition = record.partition
@@ -329,5 +342,5 @@ class Replica:
                 for highest, offset in zip(info.highest_offsets, cut.offsets, strict=True)
             ):
                 done.append(slot)
-        self._wheel.forget(done)
         self._wheel.forget_answers(cut.offsets)
+        self._wheel.forget(done)

@@ -5,12 +5,12 @@ one. Answers come from cached metadata; a topic is looked up again when its answ
 Source: docs/design/frontier.md, "Targets".
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from delayd.bus import Cluster, TopicState
 from delayd.clock import Clock
-from delayd.errors import KafkaUnreachableError
+from delayd.errors import KafkaUnreachableError, TopicMismatchError
 
 FRESH_MS = 5_000
 """How long a topic's description is believed."""
@@ -23,6 +23,8 @@ BATCH_OVERHEAD_BYTES = 512
 class _Known:
     state: TopicState | None
     read_ms: int
+    problem: str = ""
+    """Why the brokers would not describe it."""
 
 
 class Targets:
@@ -47,15 +49,26 @@ class Targets:
         )
         if not wanted:
             return
-        states = self._cluster.describe(wanted, self._timeout_ms)
-        for topic in wanted:
-            state = states.get(topic)
+        for topic, state, problem in self._describe(wanted):
             if state is not None and any(p.leader is None for p in state.partitions):
                 raise KafkaUnreachableError(
                     f"a partition of target {topic} has no leader",
                     remedy="check the brokers that hold it",
                 )
-            self._known[topic] = _Known(state, now_ms)
+            self._known[topic] = _Known(state, now_ms, problem)
+
+    def _describe(self, topics: list[str]) -> Iterator[tuple[str, TopicState | None, str]]:
+        """State of each topic, None where it is absent or, with a problem, where it is refused."""
+        try:
+            states = self._cluster.describe(topics, self._timeout_ms)
+            yield from ((topic, states.get(topic), "") for topic in topics)
+        except TopicMismatchError as error:
+            if len(topics) == 1:
+                yield topics[0], None, str(error)
+                return
+            # One topic that may not be described must not stand for all of them.
+            for topic in topics:
+                yield from self._describe([topic])
 
     def forget(self) -> None:
         """Believe nothing any more: a step failed."""
@@ -65,7 +78,9 @@ class Targets:
         self, topic: str, partition: int | None, has_key: bool, size_bytes: int
     ) -> str | None:
         """Why a record would be refused by a topic that was looked up; None if it fits."""
-        state = self._known[topic].state
+        state, refused = self._known[topic].state, self._known[topic].problem
+        if refused:
+            return refused
         if state is None:
             return f"topic {topic} does not exist; create it and send the message again"
         if partition is not None and partition >= len(state.partitions):

@@ -44,7 +44,7 @@ def build_app(node: NodeView) -> FastAPI:
 
     @app.get("/readyz")
     async def readyz() -> JSONResponse:
-        """Has the node caught up with the frontier, and is its disk fit?"""
+        """Has the node caught up with the frontier?"""
         return _answer(node.unready())
 
     @app.get("/leader")

@@ -25,7 +25,7 @@ class Leadership(NamedTuple):
     """The leader key of a shard: its value, and the revision that created it (the guard)."""
 
     owner: str
-    """JSON: {"node", "nonce", "admin"}."""
+    """JSON: {"node", "nonce", "admin", "lease"}."""
     create_revision: int
 
 

@@ -1,4 +1,4 @@
-"""What `delayd dev up` and `status` say: the shape that section 8 of the design promises."""
+"""What `delayd dev up` and `status` say: the shape that docs/reference/cli.md promises."""
 
 from typing import TypedDict
 

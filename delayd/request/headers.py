@@ -194,7 +194,7 @@ def _too_far(distance_ms: int, max_delay_ms: int) -> RefusedError:
     return RefusedError(
         Reason.TOO_FAR,
         f"the due time is {distance_ms} ms after the append time, this cluster's max_delay is"
-        f" {max_delay_ms} ms: choose an earlier time, or raise max_delay",
+        f" {max_delay_ms} ms: choose an earlier time",
     )
 
 

@@ -61,13 +61,13 @@ class Reason(Enum):
     )
     TOO_FAR = (
         "too-far",
-        "Choose an earlier time, or raise the cluster's `max_delay` and the buffer's retention.",
+        "Choose an earlier time: the longest delay is fixed when the cluster is made.",
     )
     BAD_PARTITION = (
         "bad-partition",
         "Write `delayd-partition` as an integer from 0 to 2147483647, or leave it out.",
     )
-    BAD_OP = "bad-op", "Use one of the operations schedule, cancel, replace, or leave it out."
+    BAD_OP = "bad-op", "Leave it out: schedule is the only operation so far."
     REPEATED_HEADER = "repeated-header", "Send each `delayd-*` header once."
     NULL_HEADER = "null-header", "Give the `delayd-*` header a value, or leave it out."
     EMPTY_HEADER = "empty-header", "Give the `delayd-*` header a value, or leave it out."
@@ -82,11 +82,7 @@ class Reason(Enum):
     )
     TOO_LARGE = (
         "too-large",
-        "Send a smaller record, or raise `max.message.bytes` of delayd's topics and its limit.",
-    )
-    UNKNOWN_TOPIC = (
-        "unknown-topic",
-        "Create the target topic (delayd never does), then send the dead letter again.",
+        "Send a smaller record: the limit is fixed when the cluster is made.",
     )
     DEAD = "dead", "Mend what the last error in the detail names, then send the dead letter again."
 

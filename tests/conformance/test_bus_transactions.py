@@ -1,4 +1,4 @@
-"""One suite for every bus: transactions and fencing (design, section 4)."""
+"""One suite for every bus: transactions and fencing (docs/design/frontier.md, "Fence")."""
 
 from uuid import uuid4
 

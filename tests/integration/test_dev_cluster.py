@@ -1,6 +1,6 @@
 """The local cluster with real processes: what it promises of starting, killing and leaving nothing.
 
-Source: docs/reference (the local cluster's contract), section 8 of the design.
+Source: docs/reference/cli.md.
 """
 
 import json

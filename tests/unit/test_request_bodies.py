@@ -122,7 +122,7 @@ def test_a_header_name_that_is_not_utf8_is_dead_lettered_escaped() -> None:
 
 
 def test_a_dead_message_carries_what_it_takes_to_send_it_again() -> None:
-    body = dead_body(stored(message_body(SCHEDULE)), Reason.UNKNOWN_TOPIC, "no topic orders")
+    body = dead_body(stored(message_body(SCHEDULE)), Reason.DEAD, "no topic orders")
     letter = dead_letter(stored(body), source="2/77")
     assert (letter.key, letter.value) == (b"k", b"v")
     assert letter.headers == [
@@ -130,7 +130,7 @@ def test_a_dead_message_carries_what_it_takes_to_send_it_again() -> None:
         ("delayd-topic", b"orders"),
         ("delayd-due", b"1700000010000"),
         ("delayd-partition", b"3"),
-        ("delayd-reason", b"unknown-topic"),
+        ("delayd-reason", b"dead"),
         ("delayd-detail", b"no topic orders"),
         ("delayd-source", b"2/77"),
     ]

@@ -6,7 +6,8 @@ Invariants:
 - a producer that raised is dead: it is never used again (an assertion), only closed;
 - a transaction that lost a record never commits: librdkafka refuses, and so does the first failed
   delivery report;
-- closing neither commits nor aborts: the successor's `init_transactions` does (design, section 4).
+- closing neither commits nor aborts: the successor's `init_transactions` does
+  (docs/design/frontier.md, "Fence").
 """
 
 from collections.abc import Callable

@@ -34,7 +34,8 @@ PRODUCER_QUEUE_KBYTES_MAX: Final = 128 * 1024
 """Memory that unacknowledged records may take, per producer; more of them make `send` wait."""
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
-"""How long an abandoned transaction can hide records from readers (design, section 4)."""
+"""How long an abandoned transaction can hide records from readers (docs/design/frontier.md,
+"Fence")."""
 
 TOPIC_PROPAGATION_MS: Final = 1_000
 """How long a record for an unknown topic holds its transaction; librdkafka's default is 30 s."""
