@@ -3,11 +3,12 @@
 It knows the batch (batch.py) and what was received; nothing of how delayd works but the wire
 contract (docs/design, "The wire contract"): `delayd-due` and `delayd-fired`.
 
-Failover. A record belongs to a successor if its `delayd-fired` is later than the killed master's
-process was gone: the dead plan no steps, and nobody fires ahead of the clock of this one host. So
-the gap needs neither the frontier nor a guess about silence. It holds on one host with one clock,
-which is what a local cluster is. A kill counts only if a message was due within the second after
-it; otherwise nothing could be late because of it.
+Failover. A record belongs to a successor if its receipt and its `delayd-fired` are both later than
+the killed master's process was gone: the dead plan no steps, no node fires ahead of the clock of
+this one host, and whatever was received before is no successor's, whatever it claims. So the gap
+needs neither the frontier nor a guess about silence. It holds on one host with one clock, which is
+what a local cluster is. A kill counts only if a message was due within the second after it;
+otherwise nothing could be late because of it.
 
 Invariants: memory is 18 bytes a message, whatever is received; the verdict does not depend on the
 order in which receipts and kills were written down.
@@ -139,9 +140,9 @@ class Ledger:
         for number in range(batch.count):
             due_ms = batch.due_ms(number)
             counts = counts or 0 <= due_ms - kill.at_ms <= KILL_WINDOW_MS
-            if self._fired_ms[number] <= kill.gone_ms:
-                continue
             received_ms = self._received_ms[number]
+            if min(received_ms, self._fired_ms[number]) <= kill.gone_ms:
+                continue
             first_ms = received_ms if first_ms is None else min(first_ms, received_ms)
             if received_ms - due_ms <= CAUGHT_UP_MS:
                 caught_up_ms = (

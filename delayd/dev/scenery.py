@@ -60,16 +60,18 @@ def draw(scene: Scene) -> RenderableType:
         ("unknown", counts.unknown),
     ):
         witness.append(f"{name} {count}   ", style="bold red" if count else "green")
-    nodes = Table("node", "role", "ready", "term")
+    nodes = Table("node", "role", "ready")
     for node in scene.nodes:
         style = {"master": "bold green", "down": "bold red"}.get(node.role, "")
-        nodes.add_row(node.name, node.role, "yes" if node.ready else "no", str(node.term or ""))
+        nodes.add_row(node.name, node.role, "yes" if node.ready else "no")
         nodes.rows[-1].style = style
-    return Group(bars, witness, nodes, *scene.events[-EVENTS_SHOWN:])
+    return Group(bars, witness, nodes, *map(Text, scene.events[-EVENTS_SHOWN:]))
 
 
 def line(scene: Scene) -> str:
     """The scene where there is no terminal."""
+    if scene.scheduled < scene.planned:
+        return f"scheduled {scene.scheduled} of {scene.planned}"
     counts = scene.progress.counts
     rate = scene.rates[-1] if scene.rates else 0
     return (

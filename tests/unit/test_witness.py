@@ -236,6 +236,17 @@ def test_what_the_dead_master_fired_does_not_end_the_gap_however_late_it_is_seen
     assert failover.gap_ms == BACK_MS - KILLED_MS
 
 
+def test_a_record_that_claims_to_be_fired_in_the_future_does_not_end_the_gap() -> None:
+    receipts = through_a_kill()
+    forged = next(n for n in range(BATCH.count) if BATCH.due_ms(n) == DUE_MS + 9_000)
+    receipts[forged] = receipts[forged]._replace(received_ms=DUE_MS)
+
+    verdict = judge(BATCH, receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
+
+    assert verdict.counts.early == 1
+    assert verdict.failovers[0].gap_ms == BACK_MS - KILLED_MS
+
+
 def test_steady_lateness_leaves_out_what_the_failover_delayed_and_nothing_else() -> None:
     receipts = through_a_kill()
     slow = next(n for n in range(BATCH.count) if BATCH.due_ms(n) == DUE_MS + 9_000)
