@@ -10,7 +10,7 @@ from delayd.wheel.disk import Disk, OpenFile
 
 OPEN_FILES_MAX = 256
 """Unless the node says otherwise: a quarter of the usual limit of 1024 open files, since Kafka's
-sockets and LevelDB's tables want theirs. One for each of 7,200 slots was measured: no clear gain."""
+sockets and LevelDB's tables want theirs. One for each of 7,200 slots showed no clear gain."""
 
 
 class Descriptors:
