@@ -31,7 +31,9 @@ OPEN_AHEAD_MS = 200
 """How long before its first due time a slot is opened."""
 
 OPEN_ENTRIES_MAX = 200_000
-"""Entries taken in by one round of opening slots, so that the lock is held for a bounded time."""
+OPEN_SLOTS_MAX = 1_000
+"""Entries and slots taken in by one round of opening, so that the lock is held for a bounded time
+(a slot costs about 0.1 ms, whatever is in it)."""
 
 HISTORY_SAMPLES = 16
 """Frontiers remembered within `export_hold`."""
@@ -301,7 +303,7 @@ class Replica:
         opened: list[tuple[int, list[Entry]]] = []
         count = 0
         for slot in self._wheel.slots(first, last):
-            if count >= OPEN_ENTRIES_MAX:
+            if count >= OPEN_ENTRIES_MAX or len(opened) >= OPEN_SLOTS_MAX:
                 agenda.open(opened, slot)
                 return
             messages = self._messages(slot)

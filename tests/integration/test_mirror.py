@@ -1,0 +1,54 @@
+"""What etcd shows of a running cluster: leader, members, settings, and the mirrored cursor.
+
+Source: docs/design/election.md, "Keys".
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from clusters import make_cluster
+from nodes import CLOCK, delayd, master_of, node_group, wait_for
+
+from delayd.coordination.etcd import EtcdCoordination
+from delayd.dev.cluster import LocalCluster
+
+pytestmark = pytest.mark.real
+
+
+def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path)
+    nodes = [cluster.node(number) for number in range(2)]
+    etcd = EtcdCoordination([cluster.etcd], cluster.name)
+    asked = (
+        *("status", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
+        *("--cluster", cluster.name, "--prefix", f"{cluster.name}-", "--json"),
+    )
+    with node_group(nodes):
+        for node in nodes:
+            node.start()
+        master = master_of(nodes)
+
+        def cursor_age_ms() -> int:
+            mirrored = etcd.cursor(0)
+            if mirrored is None:
+                return 10**9
+            return CLOCK.wall_ms() - int(json.loads(mirrored)["cursor_ms"])
+
+        wait_for(lambda: cursor_age_ms() < 5_000, 20, "the mirrored cursor follows the clock")
+        held = etcd.leader(0)
+        assert held is not None and json.loads(held.owner)["node"] == master.name
+        wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, 20, "both nodes are announced")
+        answer = delayd(*asked)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        report = json.loads(answer.stdout)
+        assert report["master"] == master.name and report["term"] == 1
+        assert {node["node"]: node["role"] for node in report["nodes"]} == {
+            node.name: "master" if node is master else "follower" for node in nodes
+        }
+    wait_for(lambda: etcd.leader(0) is None, 20, "the lease of the dead master ends")
+    dead = delayd(*asked)
+    assert dead.returncode == 1 and "no node holds the leader key" in dead.stdout
+    etcd.close()
