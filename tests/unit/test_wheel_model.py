@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from wheel_disks import PowerlessDisk, remaining_files
 
-from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, checkpoint, reader
+from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, reader
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
@@ -25,7 +25,7 @@ SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200]
 LIMITS: list[tuple[Any, str, int]] = [
     (storage_module, "TAIL_BYTES_MAX", 2_000),
     (storage_module, "UNLINKS_MAX", 2),
-    (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
+    (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
     (reader, "SCAN_BYTES", 64),
     (reader, "READ_RUN_BYTES_MAX", 256),
     (reader, "READ_GAP_BYTES_MAX", 16),
@@ -145,9 +145,10 @@ class WheelMachine(RuleBasedStateMachine):
         assert self.wheel.progress == self.durable.progress
 
     @precondition(lambda self: self.pending is None)
-    @rule()
-    def checkpoint(self) -> None:
+    @rule(forgotten_meanwhile=st.lists(st.sampled_from(SLOTS), max_size=2))
+    def checkpoint(self, forgotten_meanwhile: list[int]) -> None:
         self.begin()
+        self.forget(forgotten_meanwhile)
         self.sync()
         self.finish()
 
@@ -218,5 +219,5 @@ def info_of(frames: list[Frame]) -> SlotInfo:
 
 TestWheelAgainstADictionary = WheelMachine.TestCase
 TestWheelAgainstADictionary.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=100, stateful_step_count=40, deadline=None, print_blob=True
 )

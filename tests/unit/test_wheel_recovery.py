@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from wheel_disks import contents, remaining_files
+from wheel_disks import PowerlessDisk, contents, remaining_files
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress
@@ -78,6 +79,25 @@ def test_a_torn_tail_is_cut_to_the_catalogued_length(tmp_path: Path) -> None:
     checkpoint(wheel)
     assert len(wheel.entries(5)) == 11
     wheel.close()
+
+
+def test_a_checkpoint_outlives_any_number_of_losses_of_power(tmp_path: Path) -> None:
+    (tmp_path / "graves").mkdir()
+    for seed in range(10):
+        directory = tmp_path / str(seed)
+        disk = PowerlessDisk(tmp_path / "graves")
+        wheel = Wheel.open(directory, partitions=2, disk=disk)
+        wheel.append([message(5_000 + n, n) for n in range(3)])
+        checkpoint(wheel)
+        before = contents(wheel)
+        wheel.append([message(5_500, 9)])
+        wheel.begin_checkpoint(PROGRESS)
+        for _ in range(3):
+            wheel.close()
+            disk.lose_power(Random(seed))
+            wheel = Wheel.open(directory, partitions=2, disk=disk)
+            assert contents(wheel) == before
+        wheel.close()
 
 
 def test_files_that_the_catalogue_does_not_know_are_removed(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class PowerlessDisk(CountingDisk):
 
     def truncate(self, path: str, length_bytes: int) -> None:
         super().truncate(path, length_bytes)
-        self._synced_bytes[path] = min(self._synced_bytes.get(path, 0), length_bytes)
+        self._synced_bytes[path] = min(self._synced_bytes[path], length_bytes)
 
     def unlink(self, path: str) -> None:
         if path in self._new_files:
@@ -176,14 +176,18 @@ class PowerlessDisk(CountingDisk):
                 file.truncate(kept)
                 file.seek(zeroed)
                 file.write(bytes(kept - zeroed))
+        resurrected = []
         for path, grave in self._removed_files.items():
             if random.random() < 0.5 and not Path(path).exists():
                 Path(path).parent.mkdir(exist_ok=True)
                 grave.rename(path)
+                resurrected.append(path)
         for folder in self._new_folders:
             if random.random() < 0.5:
                 shutil.rmtree(folder, ignore_errors=True)
-        self._synced_bytes.clear()
+        # What is still there after a loss of power is on the disk, and stays through the next.
+        survivors = [path for path in (*self._synced_bytes, *resurrected) if Path(path).exists()]
+        self._synced_bytes = {path: Path(path).stat().st_size for path in survivors}
         self._new_files.clear()
         self._new_folders.clear()
         self._removed_files.clear()
