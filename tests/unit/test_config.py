@@ -1,0 +1,151 @@
+"""A node's settings: a file, the environment over it, and errors that name the key."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from delayd.config import NodeConfig, load
+from delayd.errors import ConfigError, ExitCode
+
+ENOUGH = """
+bootstrap = "b1:9092,b2:9092"
+etcd = ["http://127.0.0.1:2379", "https://e2:2379"]
+data_dir = "/data/one"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("DELAYD_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "delayd.toml"
+    path.write_text(ENOUGH)
+    return path
+
+
+def with_line(file: Path, line: str) -> Path:
+    file.write_text(ENOUGH + line)
+    return file
+
+
+def problem_of(file: Path | None) -> ConfigError:
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert raised.value.exit_code is ExitCode.USAGE
+    return raised.value
+
+
+def test_a_file_with_the_few_keys_that_are_needed_is_enough(file: Path) -> None:
+    config = load(file)
+    assert config.bootstrap == "b1:9092,b2:9092"
+    assert config.etcd == ("http://127.0.0.1:2379", "https://e2:2379")
+    assert config.data_dir == Path("/data/one")
+    assert (config.cluster, config.prefix, config.lease_ttl_s) == ("delayd", "delayd-", 3)
+
+
+def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYD_BOOTSTRAP", "other:1")
+    monkeypatch.setenv("DELAYD_ETCD", "http://e1:1, http://e2:2")
+    monkeypatch.setenv("DELAYD_ADMIN_PORT", "7171")
+    config = load(with_line(file, "admin_port = 7000\nlease_ttl_s = 5"))
+    assert config.bootstrap == "other:1"
+    assert config.etcd == ("http://e1:1", "http://e2:2")
+    assert (config.admin_port, config.lease_ttl_s) == (7171, 5)
+
+
+def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYD_BOOTSTRAP", "b:1")
+    monkeypatch.setenv("DELAYD_ETCD", "http://e:1")
+    monkeypatch.setenv("DELAYD_DATA_DIR", "/d")
+    assert load(None).data_dir == Path("/d")
+
+
+def test_an_unknown_key_is_named(file: Path) -> None:
+    problem = problem_of(with_line(file, "lease_ttl = 5"))
+    assert "lease_ttl: extra inputs are not permitted" in problem.message
+    assert str(file) in problem.remedy and "DELAYD_<KEY>" in problem.remedy
+
+
+def test_what_is_missing_is_named_all_at_once(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.write_text("")
+    message = problem_of(empty).message
+    assert all(f"{key}: field required" in message for key in ("bootstrap", "etcd", "data_dir"))
+    assert "the environment" in problem_of(None).remedy
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ('["127.0.0.1:2379"]', "is not a url such as http://127.0.0.1:2379"),
+        ('"http://e:1,e2:2379"', "'e2:2379' is not a url"),
+        ("[]", "at least one endpoint is needed"),
+        ('""', "is not a url"),
+        ("7", "etcd"),
+    ],
+)
+def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: str) -> None:
+    file.write_text(ENOUGH.replace('["http://127.0.0.1:2379", "https://e2:2379"]', value))
+    message = problem_of(file).message
+    assert "etcd" in message and says in message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'cluster = "a/b"',
+        'cluster = ""',
+        'node = "with space"',
+        'node = "-dash"',
+        f'node = "{"n" * 64}"',
+        "admin_port = 65536",
+        "lease_ttl_s = 1",
+        "checkpoint_interval_ms = 0",
+        "step_records_max = 0",
+        "idle_step_interval_ms = 3600000",
+        'disk_free_min_bytes = "much"',
+        "export_hold_s = -1",
+    ],
+)
+def test_a_value_out_of_bounds_is_named(file: Path, line: str) -> None:
+    assert f"{line.split(' ')[0]}: " in problem_of(with_line(file, line)).message
+
+
+def test_a_file_that_cannot_be_read_or_is_not_toml_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert str(missing) in problem_of(missing).message
+    broken = tmp_path / "broken.toml"
+    broken.write_text("bootstrap = ")
+    assert "is not TOML" in problem_of(broken).message
+
+
+def test_settings_do_not_change_under_way(file: Path) -> None:
+    config = load(file)
+    with pytest.raises(ValueError, match="frozen"):
+        config.admin_port = 1
+
+
+def test_librdkafka_s_own_properties_pass_through(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = '[kafka]\n"security.protocol" = "SSL"\n'
+    assert load(with_line(file, more)).kafka == {"security.protocol": "SSL"}
+    monkeypatch.setenv("DELAYD_KAFKA", '{"compression.type": "zstd"}')
+    assert load(file).kafka["compression.type"] == "zstd"
+
+
+def test_every_key_has_a_unit_or_needs_none() -> None:
+    """docs/design/frontier.md, Now: times are never bare numbers."""
+    bare = {
+        name
+        for name, field in NodeConfig.model_fields.items()
+        if field.annotation in (int, float)
+        and not name.endswith(("_ms", "_s", "_bytes", "_port", "_max"))
+    }
+    assert bare == set()
