@@ -1,0 +1,116 @@
+"""Who imports what, from the source alone: nothing is run, so nothing can hide.
+
+An import inside a function or under TYPE_CHECKING counts like any other.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+Graph = Mapping[str, frozenset[str]]
+"""By module: the modules it imports, those of the tree and all others."""
+
+
+def modules_under(root: Path, packages: Iterable[str]) -> dict[str, str]:
+    """Source by dotted name; a package goes by the name of its folder."""
+    sources = {}
+    for package in packages:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            sources[name] = path.read_text()
+    return sources
+
+
+def graph_of(sources: Mapping[str, str]) -> Graph:
+    """What each module imports, itself and what encloses it left out."""
+    return {name: frozenset(_imports(source, sources)) - {name} for name, source in sources.items()}
+
+
+def _imports(source: str, known: Mapping[str, str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, "imports are absolute"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+
+
+def entry_of(module: str, entries: Iterable[str]) -> str | None:
+    """The longest listed name that is the module or encloses it."""
+    fitting = [e for e in entries if module == e or module.startswith(f"{e}.")]
+    return max(fitting, key=len, default=None)
+
+
+def unlisted(graph: Graph, rank_of: Mapping[str, int]) -> list[str]:
+    """Modules of the tree that no line of the table covers."""
+    return sorted(module for module in graph if entry_of(module, rank_of) is None)
+
+
+def upward(graph: Graph, rank_of: Mapping[str, int]) -> list[str]:
+    """Imports that do not point down; within one line of the table all are free."""
+    wrong = []
+    for module, imported in sorted(graph.items()):
+        own = entry_of(module, rank_of)
+        for other in sorted(imported & graph.keys()):
+            below = entry_of(other, rank_of)
+            if own is None or below is None or own == below:
+                continue
+            if rank_of[below] >= rank_of[own]:
+                wrong.append(f"{module} (rank {rank_of[own]}) -> {other} (rank {rank_of[below]})")
+    return wrong
+
+
+def intruders(graph: Graph, thing: str, doors: Iterable[str]) -> list[str]:
+    """Modules outside of the doors that import the thing or something in it."""
+    doors = tuple(doors)
+    return sorted(
+        f"{module} -> {other}"
+        for module, imported in graph.items()
+        if entry_of(module, doors) is None
+        for other in imported
+        if other == thing or other.startswith(f"{thing}.")
+    )
+
+
+def unused_doors(graph: Graph, thing: str, doors: Iterable[str]) -> list[str]:
+    """Doors through which nothing comes: a line of the table that is out of date."""
+    return sorted(
+        door
+        for door in doors
+        if not any(
+            entry_of(module, [door])
+            and any(o == thing or o.startswith(f"{thing}.") for o in imported)
+            for module, imported in graph.items()
+        )
+    )
+
+
+def cycles(graph: Graph) -> list[str]:
+    """Modules of the tree that import themselves in the end; packages' own parts left out."""
+    reached: dict[str, set[str]] = {}
+
+    def reach(module: str, path: tuple[str, ...]) -> set[str]:
+        if module not in reached:
+            reached[module] = set()
+            for other in graph.get(module, frozenset()) & graph.keys():
+                # A package's `__init__` is loaded with its parts and may gather their names.
+                if not other.startswith(f"{module}."):
+                    reached[module] |= {other} | reach(other, (*path, module))
+        return reached[module]
+
+    return sorted(module for module in graph if module in reach(module, ()))
+
+
+def clock_calls(source: str) -> list[str]:
+    """`datetime.now()` and the like: readings of the clock that need no import of `time`."""
+    names = {"now", "utcnow", "today"}
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in names
+        and ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date")
+    ]
