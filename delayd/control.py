@@ -106,6 +106,7 @@ class Control:
         self._replica = replica
         self._clock = clock
         self._identity = identity
+        self._loop = asyncio.get_running_loop()
         self._grant: Grant | None = None
         self._leadership: Leadership | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,7 +203,8 @@ class Control:
             log.info("leadership_resigned", reason=effect.reason.value)
             if self._grant is not None:
                 self._grant.withdrawn = True
-                self._delivery.wake()
+                # Not from here: whoever holds the replica's lock must not hold up this loop.
+                self._loop.run_in_executor(None, self._delivery.wake)
         else:
             task = asyncio.create_task(self._call(effect))
             self._tasks.add(task)

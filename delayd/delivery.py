@@ -15,7 +15,15 @@ from delayd.bus import Bus
 from delayd.clock import Clock
 from delayd.errors import FencedError, KafkaUnreachableError, ProducerError
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import ClockDriftError, Grant, HigherTermError, Mastership, Pace
+from delayd.mastership import (
+    GIVE_WAY_MS,
+    BehindError,
+    ClockDriftError,
+    Grant,
+    HigherTermError,
+    Mastership,
+)
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.targets import Targets
 
@@ -35,6 +43,8 @@ class Ended(Enum):
     FENCED = "fenced"
     HIGHER_TERM = "higher-term"
     CLOCK_DRIFT = "clock-drift"
+    FAILED = "failed"
+    """Nothing could be committed for GIVE_WAY_MS: another node may try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,9 @@ class Delivery:
         clock: Clock,
         pace: Pace,
         report: Report,
+        *,
+        idle_interval_ms: int,
+        clock_drift_max_ms: int,
     ) -> None:
         self._bus = bus
         self._replica = replica
@@ -73,6 +86,8 @@ class Delivery:
         self._clock = clock
         self._pace = pace
         self._report = report
+        self._idle_interval_ms = idle_interval_ms
+        self._clock_drift_max_ms = clock_drift_max_ms
         self._cluster = bus.cluster()
         self._targets = Targets(self._cluster, clock, METADATA_TIMEOUT_MS)
         self._grant: Grant | None = None
@@ -141,6 +156,7 @@ class Delivery:
     def _deliver(self, grant: Grant) -> Ended:
         """Be master until the grant ends; take over again after failures that may pass."""
         retry_ms = RETRY_FIRST_MS
+        failing_since_ms = self._clock.monotonic_ms()
         while grant.is_valid(self._clock.monotonic_ms()) and not self._stopping.is_set():
             self._mastership = Mastership(
                 self._bus,
@@ -151,9 +167,12 @@ class Delivery:
                 grant,
                 self._pace,
                 self._note_progress,
+                idle_interval_ms=self._idle_interval_ms,
+                clock_drift_max_ms=self._clock_drift_max_ms,
             )
+            mastership = self._mastership
             try:
-                self._mastership.run()
+                mastership.run()
             except FencedError as error:
                 log.warning("mastership_fenced", error=str(error))
                 return Ended.FENCED
@@ -163,12 +182,20 @@ class Delivery:
             except ClockDriftError as error:
                 log.error("mastership_refused", code=error.code, error=str(error))
                 return Ended.CLOCK_DRIFT
+            except BehindError as error:
+                log.warning("mastership_given_way", code=error.code, error=str(error))
+                return Ended.FAILED
             except (ProducerError, KafkaUnreachableError) as error:
                 log.warning("step_failed", code=error.code, error=str(error), retry_ms=retry_ms)
             finally:
                 self._end_mastership()
             self._targets.forget()
             self._note_progress()
+            if mastership.has_committed:
+                retry_ms = RETRY_FIRST_MS
+                failing_since_ms = self._clock.monotonic_ms()
+            elif self._clock.monotonic_ms() - failing_since_ms > GIVE_WAY_MS:
+                return Ended.FAILED
             self._stopping.wait(retry_ms / 1000)
             retry_ms = min(RETRY_MAX_MS, retry_ms * 2)
         return Ended.ASKED

@@ -72,7 +72,10 @@ class Ingestion:
             self._consumer.close()
 
     def _checkpoint(self) -> None:
-        self._replica.checkpoint()
+        partitions = range(self._replica.settings.partitions)
+        self._replica.checkpoint(
+            tuple(self._consumer.position(partition) for partition in partitions)
+        )
         self.checkpointed_ms = self._clock.monotonic_ms()
 
 

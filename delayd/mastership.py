@@ -13,7 +13,6 @@ guessed: the next one reads it from the frontier.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from zlib import crc32
 
 import structlog
@@ -22,12 +21,13 @@ from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.clock import Clock
 from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
 from delayd.frontier_log import FrontierLog, SeenFrontier
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.request import Reason, dead_body, dead_letter, delivered, size_of, source_of
 from delayd.targets import Targets
 from delayd.topics import transactional_id
 from delayd.wheel import Frame
-from replication.agenda import Plan, StepLimits
+from replication.agenda import Plan
 from replication.frontier import Frontier, begin_term, stand_still
 from replication.now import BrokerBound, bounded_now_ms, drift_ms
 from replication.record import FrontierRecord, StepCounts, encode, record_key
@@ -44,10 +44,8 @@ STABLE_TIMEOUT_MS = 5_000
 WAIT_MAX_MS = 250
 """Longest wait without a sign of life."""
 
-STEP_TARGET_MS = 200
-"""A step that takes longer makes the next ones smaller; one that takes less than half, larger."""
-
-STEP_RECORDS_MIN = 100
+GIVE_WAY_MS = 10_000
+"""A master that has committed nothing for so long lets another node try."""
 
 WATCH_INTERVAL_MS = 1_000
 """How often a master looks for a later term, which also keeps its reader near the end."""
@@ -63,6 +61,12 @@ class HigherTermError(DelaydError):
     """Another master has begun a later term."""
 
     code = "higher-term"
+
+
+class BehindError(DelaydError):
+    """This node has not ingested what the frontier took into account, and lets others try."""
+
+    code = "behind"
 
 
 class Grant:
@@ -83,16 +87,6 @@ class Grant:
         return monotonic_ms < self.deadline_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a master steps. Times in ms."""
-
-    records_max: int
-    bytes_max: int
-    idle_interval_ms: int
-    clock_drift_max_ms: int
-
-
 class Mastership:
     """One attempt at being master. Made, run and closed by the delivery thread."""
 
@@ -106,6 +100,9 @@ class Mastership:
         grant: Grant,
         pace: Pace,
         on_progress: Callable[[], None],
+        *,
+        idle_interval_ms: int,
+        clock_drift_max_ms: int,
     ) -> None:
         self._replica = replica
         self._settings = replica.settings
@@ -114,7 +111,9 @@ class Mastership:
         self._clock = clock
         self._grant = grant
         self._pace = pace
-        self._records_max = pace.records_max
+        self._idle_interval_ms = idle_interval_ms
+        self._clock_drift_max_ms = clock_drift_max_ms
+        self._unflushed_bytes: dict[str, int] = {}
         self.on_progress = on_progress
         """Called at every turn of the loop."""
         self._producer: TransactionalProducer = bus.transactional_producer(
@@ -122,6 +121,7 @@ class Mastership:
         )
         self._bound = BrokerBound(0, 0)
         self._last_step_ms = 0
+        self.has_committed = False
         self._watched_ms = 0
         self._ack: Ack | None = None
         self._ack_monotonic_ms = 0
@@ -156,15 +156,17 @@ class Mastership:
     def take_over(self) -> bool:
         """Steps 1 to 4 at the top of this file; False if the grant ended on the way."""
         started_ms = self._clock.monotonic_ms()
+        known = self._replica.newest
+        # A node that is behind fences nobody.
+        if known is not None and not self._reach(known.record.frontier):
+            return False
         if not self._is_valid():
             return False
         self._producer.init_transactions(INIT_TIMEOUT_MS)
         self.on_progress()
         seen = self._last_frontier()
-        while not self._replica.wait_ingested(seen.record.frontier, WAIT_MAX_MS):
-            self.on_progress()
-            if not self._is_valid():
-                return False
+        if not self._reach(seen.record.frontier):
+            return False
         self._replica.open_agenda(seen.record.frontier)
         self._write_term(seen)
         self.is_delivering = True
@@ -174,6 +176,19 @@ class Mastership:
             takeover_ms=self._clock.monotonic_ms() - started_ms,
             cursor_ms=seen.record.frontier.lowest_cursor.due_ms,
         )
+        return True
+
+    def _reach(self, frontier: Frontier) -> bool:
+        """Wait until the own wheel has reached O; False if the grant ended meanwhile."""
+        started_ms = self._clock.monotonic_ms()
+        while not self._replica.wait_ingested(frontier, WAIT_MAX_MS):
+            self.on_progress()
+            if not self._is_valid():
+                return False
+            if self._clock.monotonic_ms() - started_ms > GIVE_WAY_MS:
+                raise BehindError(
+                    "the wheel has not reached the frontier's offsets: another node may try"
+                )
         return True
 
     def _last_frontier(self) -> SeenFrontier:
@@ -233,22 +248,26 @@ class Mastership:
             self._write_bare(stand_still(self._replica.planned_frontier), now_ms)
             return
         idle_ms = monotonic_ms - self._last_step_ms
-        limits = StepLimits(self._records_max, self._pace.bytes_max)
         with self._replica.changed:
-            plan = self._replica.plan(now_ms, limits)
-            if plan.is_empty and idle_ms < self._pace.idle_interval_ms:
+            plan = self._replica.plan(now_ms, self._pace.limits)
+            if plan.is_empty and idle_ms < self._idle_interval_ms:
                 due_ms = self._replica.next_due_ms(now_ms)
                 wait_ms = min(
                     WAIT_MAX_MS,
-                    self._pace.idle_interval_ms - idle_ms,
+                    self._idle_interval_ms - idle_ms,
                     WAIT_MAX_MS if due_ms is None else max(1, due_ms - now_ms),
                 )
                 self._replica.changed.wait(wait_ms / 1000)
                 return
             messages, answers = self._replica.begin(plan)
-        self._targets.look_up(frame.body[0] for frame in messages)
-        self._carry_out(plan, messages, answers)
-        self._adapt(self._clock.monotonic_ms() - monotonic_ms, len(messages))
+        begun_ms = self._clock.monotonic_ms()
+        try:
+            self._targets.look_up(frame.body[0] for frame in messages)
+            self._carry_out(plan, messages, answers)
+        except DelaydError:
+            self._pace.failed()
+            raise
+        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(messages))
 
     def _watch_terms(self) -> None:
         """Read the frontier topic as it grows; HigherTermError if another master writes there."""
@@ -267,6 +286,7 @@ class Mastership:
         """One transaction: deliveries, dead letters, the frontier; then it is committed."""
         producer = self._producer
         producer.begin()
+        self._unflushed_bytes.clear()
         delivered_count, digest = 0, 0
         for frame in messages:
             source = source_of(frame.partition, frame.offset)
@@ -308,6 +328,7 @@ class Mastership:
         producer.commit(COMMIT_TIMEOUT_MS)
         self._bound = BrokerBound(ack.append_ms, self._ack_monotonic_ms)
         self._last_step_ms = self._clock.monotonic_ms()
+        self.has_committed = True
         self.delivered_count += delivered_count
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
 
@@ -316,14 +337,30 @@ class Mastership:
         topic, partition, key, value, headers = delivered(
             frame.body, fired_ms=fired_ms, source=source
         )
-        problem = self._targets.problem(
-            topic, partition, key is not None, size_of(key, value, headers)
-        )
+        size_bytes = size_of(key, value, headers)
+        problem = self._targets.problem(topic, partition, key is not None, size_bytes)
         if problem is not None:
             self._dead_letter(dead_body(frame.body, Reason.DEAD, problem), source)
             return False
+        self._flush_before(topic, size_bytes)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         return True
+
+    def _flush_before(self, topic: str, size_bytes: int) -> None:
+        """Kafka judges whole batches: to a topic that takes little, send chunks that fit.
+
+        Source: docs/design/frontier.md, "Targets".
+        """
+        chunk_bytes_max = self._targets.chunk_bytes_max(topic)
+        if chunk_bytes_max is None:
+            return
+        waiting = self._unflushed_bytes.get(topic, 0)
+        if waiting and waiting + size_bytes > chunk_bytes_max:
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+            self.on_progress()
+            self._unflushed_bytes.clear()
+            waiting = 0
+        self._unflushed_bytes[topic] = waiting + size_bytes
 
     def _dead_letter(self, body: object, source: str) -> None:
         key, value, headers = dead_letter(body, source=source)  # type: ignore[arg-type]
@@ -335,16 +372,9 @@ class Mastership:
 
     def _check_clock(self, ack: Ack, sent_wall_ms: int) -> None:
         drift = drift_ms(ack.append_ms, sent_wall_ms, self._clock.wall_ms())
-        if abs(drift) > self._pace.clock_drift_max_ms:
+        if abs(drift) > self._clock_drift_max_ms:
             raise ClockDriftError(
                 f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "
-                f"= {self._pace.clock_drift_max_ms}",
+                f"= {self._clock_drift_max_ms}",
                 remedy="synchronise the clocks of this node and the brokers (NTP)",
             )
-
-    def _adapt(self, took_ms: int, records: int) -> None:
-        """Keep full steps near the time that they may take."""
-        if took_ms > STEP_TARGET_MS:
-            self._records_max = max(STEP_RECORDS_MIN, self._records_max // 2)
-        elif took_ms * 2 < STEP_TARGET_MS and records * 2 > self._records_max:
-            self._records_max = min(self._pace.records_max, self._records_max * 2)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,10 +29,10 @@ from delayd.delivery import Delivery, DeliveryEnded, ThreadFailed
 from delayd.errors import BufferPositionError, DelaydError, DiskError, ExitCode, TopicMismatchError
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
-from delayd.mastership import Pace
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.status import status_report
-from delayd.topics import RECORD_MARGIN_BYTES, check_topics, load_settings
+from delayd.topics import RECORD_MARGIN_BYTES, check_topics, last_frontier, load_settings
 from delayd.wheel.storage import Wheel
 from replication.election import Election, ElectionTimes
 from replication.election_facts import ResignReason
@@ -43,6 +44,7 @@ STALL_LIMIT_MS = 30_000
 
 TOPICS_CHECK_INTERVAL_S = 30
 THREAD_STOP_S = 20
+MARKER_POLL_S = 0.1
 ETCD_TIMEOUT_MS = 1_000
 
 
@@ -121,6 +123,7 @@ class Node:
                 disk_free_min_bytes=config.disk_free_min_bytes,
             )
             check_positions(bus, self._replica, int(config.connect_timeout_s * 1000))
+            seen = newest_of(bus, self._replica, seen, int(config.connect_timeout_s * 1000), clock)
             self._replica.observe(seen)
         except BaseException:
             wheel.close()
@@ -135,13 +138,10 @@ class Node:
             self._replica,
             frontier_log,
             clock,
-            Pace(
-                records_max=config.step_records_max,
-                bytes_max=config.step_bytes_max,
-                idle_interval_ms=config.idle_step_interval_ms,
-                clock_drift_max_ms=config.clock_drift_max_ms,
-            ),
+            Pace(config.step_records_max, config.step_bytes_max),
             self._report,
+            idle_interval_ms=config.idle_step_interval_ms,
+            clock_drift_max_ms=config.clock_drift_max_ms,
         )
         identity = Identity(
             node=config.node,
@@ -298,6 +298,21 @@ class Node:
                     return
 
 
+def newest_of(
+    bus: Bus, replica: Replica, seen: SeenFrontier, timeout_ms: int, clock: Clock
+) -> SeenFrontier:
+    """The last committed frontier, once its log shows what this node knew before it was started.
+
+    The commit marker of the step that the last checkpoint remembers may still be on its way.
+    """
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while seen.record.frontier.step < replica.known_step and clock.monotonic_ms() < deadline_ms:
+        threading.Event().wait(MARKER_POLL_S)
+        again = last_frontier(bus, replica.settings.frontier.name, timeout_ms)
+        seen = again or seen
+    return seen
+
+
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
     """Does the buffer still hold what this replica has to read? BufferPositionError if not.
 
@@ -311,7 +326,10 @@ def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
         starts = cluster.start_offsets(topic, timeout_ms)
         ends = cluster.end_offsets(topic, timeout_ms, committed=False)
     for partition, position in replica.positions.items():
-        if position.offset < starts[partition]:
+        if position.offset < starts[partition] <= replica.reached[partition]:
+            # Only markers and aborted records were trimmed, and this node has passed them.
+            replica.resume_at(partition, starts[partition])
+        elif position.offset < starts[partition]:
             what = (
                 "this node's disk is empty"
                 if position.offset == 0

@@ -76,6 +76,8 @@ class Replica:
         self._covered: Frontier | None = None
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
+        self._resume_at = [0] * settings.partitions
+        self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
         if progress is None:
             self._states = [LogState(0, 0)] * settings.partitions
@@ -86,6 +88,7 @@ class Replica:
                 for offset, log_ms in zip(progress.offsets, progress.log_ms, strict=True)
             ]
             self._epochs = list(progress.leader_epochs)
+            self._reached = progress.reached or progress.offsets
             self._resumed_frontier = progress.frontier
             self._refuse_other_cluster()
 
@@ -93,9 +96,30 @@ class Replica:
     def positions(self) -> dict[int, Position]:
         """Where ingest goes on, by partition."""
         return {
-            partition: Position(state.next_offset, self._epochs[partition])
+            partition: Position(self._resume_at[partition])
+            if self._resume_at[partition] > state.next_offset
+            else Position(state.next_offset, self._epochs[partition])
             for partition, state in enumerate(self._states)
         }
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """How far the consumer had read at the last checkpoint: past markers and aborted records
+        too, which `ingested` does not count."""
+        return tuple(
+            max(state.next_offset, reached)
+            for state, reached in zip(self._states, self._reached, strict=True)
+        )
+
+    @property
+    def known_step(self) -> int:
+        """The newest step that this node acted on before it was started; 0 if none."""
+        return decode(self._resumed_frontier).frontier.step if self._resumed_frontier else 0
+
+    def resume_at(self, partition: int, offset: int) -> None:
+        """Nothing is left in the log between what was ingested and this offset."""
+        assert offset <= self.reached[partition], "records that were never read cannot be skipped"
+        self._resume_at[partition] = offset
 
     @property
     def ingested(self) -> tuple[int, ...]:
@@ -117,14 +141,18 @@ class Replica:
         parsed = [(record, parse(record, self._limits)) for record in records]
         rejected = []
         with self.changed:
+            # What is counted as ingested must be in the wheel: both change together, or neither.
+            states, epochs = list(self._states), list(self._epochs)
             frames = []
             for record, request in parsed:
                 if isinstance(request, Reject):
                     rejected.append(Rejected(record.partition, record.offset, request))
-                frame = self._decide(record, request)
+                frame = self._decide(record, request, states)
+                epochs[record.partition] = record.leader_epoch
                 if frame is not None:
                     frames.append(frame)
             entries = self._wheel.append(frames)
+            self._states, self._epochs = states, epochs
             self.ingested_count += len(parsed)
             if self._agenda is not None:
                 for entry in entries:
@@ -217,18 +245,18 @@ class Replica:
         unopened = None if slot is None else max(slot * 1000 - OPEN_AHEAD_MS, now_ms)
         return min((due for due in (known, unopened) if due is not None), default=None)
 
-    def checkpoint(self) -> None:
-        """Make durable what has been ingested; appends may go on meanwhile."""
-        free = self._wheel.free_bytes()
-        if free < self._disk_free_min_bytes:
-            raise DiskError(
-                f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
-                f"= {self._disk_free_min_bytes}",
-                remedy="make room or give the node a larger disk, then start it again; "
-                "nothing is lost",
-            )
+    def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
+        """Make durable what has been ingested; appends may go on meanwhile.
+
+        `reached` is how far the consumer has read, by partition. Below the disk's watermark all
+        that the newest frontier covers is forgotten, however young; DiskError if that is not
+        enough.
+        """
+        is_short = self._wheel.free_bytes() < self._disk_free_min_bytes
         with self.changed:
-            self._forget_covered()
+            if reached is not None:
+                self._reached = reached
+            self._forget_covered(0 if is_short else self._export_hold_ms)
             newest = self.newest
             pending = self._wheel.begin_checkpoint(
                 Progress(
@@ -236,11 +264,24 @@ class Replica:
                     leader_epochs=tuple(self._epochs),
                     log_ms=self.log_ms,
                     frontier=encode(newest.record) if newest else self._resumed_frontier,
+                    reached=self.reached,
                 )
             )
         pending.sync()
         with self.changed:
             self._wheel.finish_checkpoint(pending)
+        if is_short and not self._wheel.stats().files_to_unlink:
+            self._require_room()
+
+    def _require_room(self) -> None:
+        free = self._wheel.free_bytes()
+        if free < self._disk_free_min_bytes:
+            raise DiskError(
+                f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
+                f"= {self._disk_free_min_bytes}, and nothing more may be forgotten",
+                remedy="make room or give the node a larger disk, then start it again; "
+                "nothing is lost",
+            )
 
     def close(self) -> None:
         """Close the wheel; what was not checkpointed is read again from the buffer."""
@@ -263,8 +304,10 @@ class Replica:
                 remedy="give the node its own data_dir, or empty this one",
             )
 
-    def _decide(self, record: Record, request: Schedule | Reject) -> Frame | None:
-        """Apply the ingest rules to one record: the frame to store, if any."""
+    def _decide(
+        self, record: Record, request: Schedule | Reject, states: list[LogState]
+    ) -> Frame | None:
+        """Apply the ingest rules to one record: the frame to store, if any, and the new state."""
         partition = record.partition
         if isinstance(request, Reject):
             lane = 0
@@ -274,10 +317,9 @@ class Replica:
             lane = lane_of(request.topic, self.settings.lanes)
             asked = Asked(Op.SCHEDULE, request.asked_due_ms)
         decision: Decision = ingest(
-            self._states[partition], partition, record.offset, record.append_ms, asked
+            states[partition], partition, record.offset, record.append_ms, asked
         )
-        self._states[partition] = decision.state
-        self._epochs[partition] = record.leader_epoch
+        states[partition] = decision.state
         covered = self._covered
         if isinstance(request, Reject):
             if covered is not None and record.offset < covered.offsets[partition]:
@@ -319,12 +361,12 @@ class Replica:
             history.pop()
         history.append(seen)
 
-    def _forget_covered(self) -> None:
-        """Drop slots and answers that a frontier at least `export_hold` old covers."""
+    def _forget_covered(self, hold_ms: int) -> None:
+        """Drop slots and answers that a frontier at least `hold_ms` old covers."""
         history = self._history
         if not history:
             return
-        old_enough_ms = history[-1].append_ms - self._export_hold_ms
+        old_enough_ms = history[-1].append_ms - hold_ms
         while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
             history.popleft()
         cut = history[0].record.frontier

@@ -15,6 +15,9 @@ from delayd.errors import KafkaUnreachableError, TopicMismatchError
 FRESH_MS = 5_000
 """How long a topic's description is believed."""
 
+BATCH_BYTES_MAX = 1_000_000
+"""Largest batch that the producer makes of small records (librdkafka's `batch.size`)."""
+
 BATCH_OVERHEAD_BYTES = 512
 """Room for the record batch around a single record, and for the headers that delayd adds."""
 
@@ -45,7 +48,9 @@ class Targets:
         wanted = sorted(
             topic
             for topic in set(topics)
-            if (known := self._known.get(topic)) is None or now_ms - known.read_ms > FRESH_MS
+            if (known := self._known.get(topic)) is None
+            or known.state is None  # whoever reads "create it" does, and sends again at once
+            or now_ms - known.read_ms > FRESH_MS
         )
         if not wanted:
             return
@@ -69,6 +74,13 @@ class Targets:
             # One topic that may not be described must not stand for all of them.
             for topic in topics:
                 yield from self._describe([topic])
+
+    def chunk_bytes_max(self, topic: str) -> int | None:
+        """How much may be sent to a topic at once, so that each batch fits; None for any amount."""
+        state = self._known[topic].state
+        assert state is not None, "only to a topic without a problem anything is sent"
+        limit = int(state.config.get("max.message.bytes", "1048588"))
+        return None if limit >= BATCH_BYTES_MAX else limit - BATCH_OVERHEAD_BYTES
 
     def forget(self) -> None:
         """Believe nothing any more: a step failed."""

@@ -17,8 +17,9 @@ from delayd.bench.figures import Figure
 from delayd.bus import Bus
 from delayd.clock import SystemClock
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, Mastership, Pace
+from delayd.mastership import Grant, Mastership
 from delayd.node import open_bus
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.targets import Targets
 from delayd.topics import create_topics
@@ -215,13 +216,10 @@ def _deliver(bench: Bench, bus: Bus, replica: Replica) -> float:
         Targets(cluster, clock, 10_000),
         clock,
         grant,
-        Pace(
-            records_max=TRANSACTION_RECORDS,
-            bytes_max=64 * 1024 * 1024,
-            idle_interval_ms=1000,
-            clock_drift_max_ms=500,
-        ),
+        Pace(TRANSACTION_RECORDS, 64 * 1024 * 1024),
         lambda: None,
+        idle_interval_ms=1000,
+        clock_drift_max_ms=500,
     )
     started: list[int] = []
 

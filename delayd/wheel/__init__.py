@@ -63,3 +63,5 @@ class Progress(NamedTuple):
     """Log time L, by buffer partition."""
     frontier: bytes
     """The newest frontier record acted on, as read from its topic; empty for none."""
+    reached: tuple[int, ...] = ()
+    """How far the buffer has been read, markers and aborted records included; empty if unknown."""

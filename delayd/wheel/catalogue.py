@@ -3,7 +3,7 @@
     key                              value (msgpack)
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
     "w" partition:u16 offset:u64     due_ms lane position length              a waiting answer
-    "z"                              offsets leader_epochs log_ms frontier            progress
+    "z"                              offsets leader_epochs log_ms frontier reached    progress
 
 Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
 only, each one synced batch; every read verifies LevelDB's checksums. Progress is in every
@@ -84,8 +84,7 @@ class Catalogue:
             value = self._db.get(_PROGRESS, verify_checksums=True)
         if value is None:
             return None
-        offsets, leader_epochs, log_ms, frontier = _unpack(value)
-        return Progress(offsets, leader_epochs, log_ms, frontier)
+        return Progress(*_unpack(value))
 
     def slots(self) -> dict[int, SlotLine]:
         """All lines. Reads and so verifies the whole database."""

@@ -41,12 +41,18 @@ class TestCluster:
         """The dead-letter topic."""
         return f"{self.name}-dead"
 
-    def target(self, name: str, partitions: int = 4) -> str:
+    def target(
+        self, name: str, partitions: int = 4, config: Mapping[str, str] | None = None
+    ) -> str:
         """A target topic of this test, made now."""
         topic = f"target.{self.name}.{name}"
         with contextlib.closing(ConfluentBus(self.bootstrap).cluster()) as kafka:
             kafka.create_topic(
-                topic, partitions=partitions, replication_factor=1, config={}, timeout_ms=20_000
+                topic,
+                partitions=partitions,
+                replication_factor=1,
+                config=config or {},
+                timeout_ms=20_000,
             )
         return topic
 

@@ -22,7 +22,8 @@ from delayd.clock import SystemClock
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, HigherTermError, Mastership, Pace
+from delayd.mastership import Grant, HigherTermError, Mastership
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.targets import Targets
 from delayd.topics import load_settings
@@ -126,8 +127,10 @@ class Master:
             Targets(self._cluster, clock, 10_000),
             clock,
             self.grant,
-            Pace(records_max=1000, bytes_max=10**7, idle_interval_ms=500, clock_drift_max_ms=500),
+            Pace(records_max=1000, bytes_max=10**7),
             lambda: None,
+            idle_interval_ms=500,
+            clock_drift_max_ms=500,
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
 

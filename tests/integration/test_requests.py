@@ -4,6 +4,7 @@ Source: docs/reference/requests.md.
 """
 
 import itertools
+import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,13 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
 from topics_read import Seen, read_until
 
+from delayd.bus import Headers
+from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
 
@@ -208,6 +213,56 @@ def test_a_message_for_a_topic_that_does_not_exist_is_a_dead_letter_and_others_g
     assert letter.value == b"keep me"
     assert letter.header("delayd-reason") == "dead"
     assert "never-created does not exist" in letter.header("delayd-detail")
+
+
+def test_a_burst_to_a_target_that_takes_small_batches_arrives_and_holds_nobody_up(
+    desk: Desk, target: str
+) -> None:
+    """Kafka judges batches, not records. Source: docs/design/frontier.md, "Targets"."""
+    small = desk.cluster.target(
+        f"small{next(_numbers)}", partitions=1, config={"max.message.bytes": "20000"}
+    )
+    due = b"%d" % (CLOCK.wall_ms() + 2_000)
+    with desk.cluster.client() as client:
+        futures = [client.schedule_async(small, b"x" * 300, at=due.decode()) for _ in range(300)]
+        for future in futures:
+            future.result(30)
+    neighbour = desk.put([("delayd-topic", target.encode()), ("delayd-due", due)])
+    desk.delivered(target, neighbour)
+    seen = read_until(desk.cluster.bootstrap, small, lambda seen: len(seen) >= 300)
+    assert len({record.header("delayd-source") for record in seen}) == len(seen) == 300
+
+
+def test_a_node_starts_again_after_a_trim_that_took_a_commit_marker(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """A user's transaction ends with a marker, which is read but is no record; retention may then
+    move the start of the log beyond the last record. Source: docs/operations.md."""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=1)
+    target = cluster.target("a", partitions=1)
+    node = cluster.node(0)
+    user = ConfluentBus(cluster.bootstrap).transactional_producer(f"user-{cluster.name}")
+    user.init_transactions(20_000)
+    user.begin()
+    headers: Headers = [("delayd-topic", target.encode()), ("delayd-due", b"0")]
+    user.send(cluster.buffer, key=None, value=b"in a transaction", headers=headers)
+    user.flush(20_000)
+    user.commit(20_000)
+    user.close()
+    with node_group([node]):
+        node.start()
+        assert len(read_until(cluster.bootstrap, target, lambda seen: len(seen) == 1)) == 1
+        node.signal(signal.SIGTERM)
+        assert node.wait_exit() == 0
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        trimmed = admin.delete_records([TopicPartition(cluster.buffer, 0, 2)])
+        for future in trimmed.values():
+            future.result(20)
+        node.start()
+        assert master_of([node]) is node
+        with cluster.client() as client:
+            client.schedule(target, b"after it", at=0)
+        assert len(read_until(cluster.bootstrap, target, lambda seen: len(seen) == 2)) == 2
 
 
 def test_rejects_survive_a_kill_before_they_were_answered(

@@ -23,7 +23,8 @@ from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.errors import FencedError, FrontierError, KafkaUnreachableError, ProducerError
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import ClockDriftError, Grant, HigherTermError, Mastership, Pace
+from delayd.mastership import BehindError, ClockDriftError, Grant, HigherTermError, Mastership
+from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.targets import Targets
 from delayd.topics import create_topics, load_settings, transactional_id
@@ -304,13 +305,10 @@ class Node:
             self.targets,
             self.clock,
             self.grant,
-            Pace(
-                records_max=habits.records_max,
-                bytes_max=habits.bytes_max,
-                idle_interval_ms=1_000,
-                clock_drift_max_ms=500,
-            ),
+            Pace(habits.records_max, habits.bytes_max),
             self._progressed,
+            idle_interval_ms=1_000,
+            clock_drift_max_ms=500,
         )
         if not self._as_master(self.mastership.take_over):
             self.resign()
@@ -336,6 +334,7 @@ class Node:
             FencedError,
             HigherTermError,
             ClockDriftError,
+            BehindError,
             ProducerError,
             KafkaUnreachableError,
         ) as error:

@@ -354,4 +354,38 @@ def test_a_disk_that_is_nearly_full_stops_the_node_before_it_is_full(open_replic
     replica.take([request(0, BEGIN_MS)])
     with pytest.raises(DiskError, match=r"disk_free_min_bytes.*make room"):
         replica.checkpoint()
-    assert open_replica().ingested == (0, 0), "nothing was checkpointed, so it is read again"
+    assert open_replica().stats().frames == 1, "what was ingested is kept"
+
+
+def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: `export_hold` is shorter below the disk's watermark."""
+    replica = open_replica(free_min_bytes=2**62)
+    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 9_000)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
+    with pytest.raises(DiskError):
+        replica.checkpoint()
+    assert replica.stats().frames == 1, "only what is not delivered yet is still there"
+
+
+def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: what is counted as ingested is in the wheel."""
+    replica = open_replica()
+    replica.take([request(5, BEGIN_MS)])
+    with pytest.raises(AssertionError, match="came after"):
+        replica.take(
+            [request(0, BEGIN_MS, partition=1), request(6, BEGIN_MS), request(6, BEGIN_MS)]
+        )
+    assert replica.ingested == (6, 0) and replica.stats().frames == 1
+
+
+def test_a_log_trimmed_up_to_what_was_read_is_no_loss(open_replica: Opener) -> None:
+    """The tail of a partition may be a commit marker: it is read, but never ingested."""
+    replica = open_replica()
+    replica.take([request(28, BEGIN_MS)])
+    replica.checkpoint(reached=(30, 0))
+    replica = open_replica()
+    assert replica.ingested == (29, 0) and replica.reached == (30, 0)
+    replica.resume_at(0, 30)
+    assert replica.positions[0] == Position(30) and replica.ingested == (29, 0)
+    with pytest.raises(AssertionError, match="never read"):
+        replica.resume_at(0, 31)

@@ -81,14 +81,37 @@ def test_an_answer_is_believed_for_a_while_and_then_asked_again(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:
     """docs/design/frontier.md, Targets: from cached metadata."""
-    targets.look_up(["later"])
-    kafka.create_topic("later", 1)
+    targets.look_up(["orders"])
+    kafka.delete_topic("orders")
     clock.now_ms += FRESH_MS
+    targets.look_up(["orders"])
+    assert targets.problem("orders", None, True, 10) is None
+    clock.now_ms += 1
+    targets.look_up(["orders"])
+    assert targets.problem("orders", None, True, 10) is not None
+
+
+def test_a_topic_that_was_absent_is_asked_for_again_at_once(
+    targets: Targets, kafka: MemoryKafka
+) -> None:
+    """docs/design/frontier.md, Targets: who creates it as told must not be told so again."""
     targets.look_up(["later"])
     assert targets.problem("later", None, True, 10) is not None
-    clock.now_ms += 1
+    kafka.create_topic("later", 1)
     targets.look_up(["later"])
     assert targets.problem("later", None, True, 10) is None
+
+
+def test_only_a_topic_that_takes_little_is_sent_to_in_chunks(
+    targets: Targets, kafka: MemoryKafka
+) -> None:
+    """docs/design/frontier.md, Targets: a broker judges batches, not records."""
+    kafka.create_topic("small", 1, config={"max.message.bytes": "20000"})
+    kafka.create_topic("usual", 1)
+    targets.look_up(["usual", "small"])
+    assert targets.chunk_bytes_max("usual") is None
+    chunk = targets.chunk_bytes_max("small")
+    assert chunk is not None and 0 < chunk < 20_000
 
 
 def test_after_a_failed_step_nothing_is_believed(targets: Targets, kafka: MemoryKafka) -> None:

@@ -1,0 +1,31 @@
+"""How large steps are. Source: docs/design/frontier.md, "Full steps"."""
+
+from delayd.pace import STEP_TARGET_MS, Pace
+
+MOST = 10_000
+BYTES = 16 * 1024 * 1024
+
+
+def test_a_step_that_takes_too_long_makes_the_next_one_smaller() -> None:
+    pace = Pace(MOST, BYTES)
+    pace.succeeded(STEP_TARGET_MS + 1, MOST)
+    assert pace.limits.records_max == MOST // 2
+
+
+def test_failures_make_steps_as_small_as_one_record_and_success_large_again() -> None:
+    pace = Pace(MOST, BYTES)
+    for _ in range(30):
+        pace.failed()
+    assert pace.limits.records_max == 1 and pace.limits.bytes_max < BYTES
+    for _ in range(30):
+        pace.succeeded(1, pace.limits.records_max)
+    assert (pace.limits.records_max, pace.limits.bytes_max) == (MOST, BYTES)
+
+
+def test_a_step_that_was_not_full_changes_nothing() -> None:
+    pace = Pace(MOST, BYTES)
+    pace.succeeded(STEP_TARGET_MS + 1, MOST)
+    before = pace.limits
+    for _ in range(100):
+        pace.succeeded(1, 1)
+    assert pace.limits.records_max >= before.records_max
