@@ -12,6 +12,12 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of single folders: pytest knows them only from here, wherever it is called."""
+    parser.addoption("--rewrite", action="store_true", default=False, help="write transcripts anew")
+    parser.addoption("--seed", type=int, default=None, help="simulate this seed only")
+
+
 @pytest.fixture(scope="session")
 def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Kafka with one broker and etcd, no nodes, no topics: `.bootstrap` and `.etcd_url`.

@@ -21,10 +21,13 @@ FLAGS = {"yes": True, "no": False}
 
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_the_election_goes_as_its_transcript_says(transcript: Path, rewrite: bool) -> None:
+def test_the_election_goes_as_its_transcript_says(
+    transcript: Path, request: pytest.FixtureRequest
+) -> None:
+    """With `--rewrite` what happens now is written: `git diff` shows it, and a person judges."""
     written = transcript.read_text(encoding="utf-8")
     happened = played(written)
-    if rewrite:
+    if request.config.getoption("--rewrite"):
         transcript.write_text(happened, encoding="utf-8")
     else:
         assert happened == written, "if this is meant: pytest tests/scenarios --rewrite"

@@ -1,11 +1,15 @@
 """Whole clusters, from seeds: whatever fails, each message is delivered once, in order, in time."""
 
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 from simulated_cluster import World
 from simulation_checker import Checker
 from structlog.testing import capture_logs
+
+FIXED_SEEDS = 50
+FRESH_SEEDS = 4
 
 WHAT_SEEDS_ARE_FOR = [
     "FencedError",
@@ -20,6 +24,15 @@ WHAT_SEEDS_ARE_FOR = [
     "TOPIC_AUTHORIZATION_FAILED",
     "is killed",
 ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Some fixed seeds and some fresh ones; their names carry them. `--seed N`: only that one."""
+    if "seed" not in metafunc.fixturenames:
+        return
+    seed = metafunc.config.getoption("--seed")
+    fresh = [SystemRandom().randrange(10**9) for _ in range(FRESH_SEEDS)]
+    metafunc.parametrize("seed", [*range(FIXED_SEEDS), *fresh] if seed is None else [seed])
 
 
 def simulate(seed: int, directory: Path) -> tuple[World, Checker]:
