@@ -16,6 +16,7 @@ from delayd.bench.rates import Bench, bench_deliver, bench_ingest
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
+from delayd.node import tune_collector
 
 BENCHES: dict[str, Callable[[Bench], list[Figure]]] = {
     "ingest": bench_ingest,
@@ -39,6 +40,7 @@ def bench(
     chosen = BENCHES if name == "all" else {name: BENCHES[name]} if name in BENCHES else {}
     if not chosen:
         raise typer.BadParameter(f"{name} is none of: all, {', '.join(BENCHES)}")
+    tune_collector()
     figures: list[Figure] = []
     with _brokers(bootstrap) as brokers:
         for measure in chosen.values():
