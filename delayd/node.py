@@ -48,8 +48,8 @@ THREAD_STOP_S = 20
 MARKER_POLL_S = 0.1
 
 COLLECT_AFTER_OBJECTS = 100_000
-"""Container objects made before Python's cycle collector runs. The hot paths make a dozen for each
-message and no cycles; with the default of 700, ingest was a third slower (`delayd bench ingest`)."""
+"""Container objects made before Python's cycle collector runs. The hot paths make a dozen for a
+message, and no cycles; with the default of 700, `delayd bench ingest` was a third slower."""
 ETCD_TIMEOUT_MS = 1_000
 
 
