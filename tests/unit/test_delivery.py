@@ -1,0 +1,112 @@
+"""The delivery thread over Kafka in memory: when it gives way, and what it reports."""
+
+import queue
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.delivery import Delivery, DeliveryEnded, Ended, ThreadFailed
+from delayd.frontier_log import FrontierLog
+from delayd.mastership import GIVE_WAY_MS, Grant
+from delayd.pace import Pace
+from delayd.replica import Replica
+from delayd.topics import create_topics, load_settings
+from delayd.wheel.storage import Wheel
+
+TIMEOUT_MS = 1_000
+FOREVER_MS = 10**15
+
+
+class RunningClock:
+    """Every look at its monotonic time finds a second gone."""
+
+    def __init__(self) -> None:
+        self._now_ms = 1_785_000_000_000
+
+    def wall_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        self._now_ms += 1_000
+        return self._now_ms
+
+
+class Desk:
+    """A delivery thread, and what it reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = RunningClock()
+        self.kafka = MemoryKafka(self.clock)
+        self.bus = MemoryBus(self.kafka)
+        create_topics(self.bus, cluster="c", partitions=1, timeout_ms=TIMEOUT_MS)
+        seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
+        self.replica = Replica(
+            Wheel.open(folder, partitions=1),
+            seen.record.settings,
+            export_hold_ms=0,
+            disk_free_min_bytes=0,
+        )
+        self.replica.observe(seen)
+        log = FrontierLog(self.bus, "delayd-frontier", 0)
+        log.open(TIMEOUT_MS)
+        self.reports: queue.Queue[DeliveryEnded | ThreadFailed] = queue.Queue()
+        self.delivery = Delivery(
+            self.bus,
+            self.replica,
+            log,
+            self.clock,
+            Pace(100, 10**6),
+            self.reports.put,
+            idle_interval_ms=1_000,
+            clock_drift_max_ms=10_000,
+        )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.delivery.stop(10)
+    made.replica.close()
+
+
+def ended(desk: Desk) -> Ended:
+    report = desk.reports.get(timeout=20)
+    assert isinstance(report, DeliveryEnded), report
+    return report.ended
+
+
+def test_a_master_that_cannot_commit_lets_another_node_try(desk: Desk) -> None:
+    """docs/design/election.md, Resigning: a lease is worth nothing to who cannot deliver."""
+    desk.bus.link.up = False
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+
+
+def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
+    """docs/design/frontier.md, Takeover: the own wheel must have reached O."""
+    other = desk.bus.transactional_producer("delayd-c-shard-0")
+    other.init_transactions(TIMEOUT_MS)
+    newest = desk.replica.newest
+    assert newest is not None
+    ahead = replace(newest.record.frontier, offsets=(5,), step=1)
+    desk.replica.observe(
+        newest._replace(record=replace(newest.record, frontier=ahead), offset=newest.offset + 1)
+    )
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+    other.begin()
+    other.send("delayd-dead", key=None, value=b"still mine", headers=[])
+    other.commit(TIMEOUT_MS)
+
+
+def test_a_grant_that_is_over_ends_delivery_as_asked(desk: Desk) -> None:
+    """docs/design/election.md, Lease and deadline."""
+    desk.delivery.give(Grant("n/1", desk.clock.monotonic_ms() + GIVE_WAY_MS // 2))
+    desk.delivery.start()
+    assert ended(desk) is Ended.ASKED
