@@ -6,7 +6,7 @@ what it orders, off the event loop, and tells it what happened.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,9 +206,13 @@ class Control:
                 # Not from here: whoever holds the replica's lock must not hold up this loop.
                 self._loop.run_in_executor(None, self._delivery.wake)
         else:
-            task = asyncio.create_task(self._call(effect))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._call(effect))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Do it beside the loop; whoever ends the loop waits for it a little."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _call(self, call: Call | RevokeLease) -> None:
         """One call to etcd, in a worker thread; its answer goes to the election."""
@@ -295,9 +299,7 @@ class Control:
                 "written_ms": newest.append_ms,
             }
         )
-        task = asyncio.create_task(self._write_mirror(leadership, cursor))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._write_mirror(leadership, cursor))
 
     async def _write_mirror(self, leadership: Leadership, cursor: str) -> None:
         try:

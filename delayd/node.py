@@ -120,12 +120,12 @@ class Node:
         self._config = config
         self._clock = clock
         self._bus = bus
-        self._coordination = coordination
         self._settings = seen.record.settings
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
         self._started_ms = clock.monotonic_ms()
+        timeout_ms = int(config.connect_timeout_s * 1000)
         wheel = Wheel.open(config.data_dir, partitions=self._settings.partitions)
         try:
             self._replica = Replica(
@@ -134,14 +134,14 @@ class Node:
                 export_hold_ms=int(config.export_hold_s * 1000),
                 disk_free_min_bytes=config.disk_free_min_bytes,
             )
-            check_positions(bus, self._replica, int(config.connect_timeout_s * 1000))
-            seen = newest_of(bus, self._replica, seen, int(config.connect_timeout_s * 1000), clock)
+            check_positions(bus, self._replica, timeout_ms)
+            seen = newest_of(bus, self._replica, seen, timeout_ms, clock)
             self._replica.observe(seen)
         except BaseException:
             wheel.close()
             raise
         frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
-        frontier_log.open(int(config.connect_timeout_s * 1000))
+        frontier_log.open(timeout_ms)
         self._ingestion = Ingestion(
             bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed
         )

@@ -23,7 +23,7 @@ from delayd.wheel.storage import Wheel, WheelStats
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.frontier import Frontier
 from replication.ingest import Asked, Decision, LogState, Op, ingest
-from replication.rank import lane_of, slot_of
+from replication.rank import SLOT_MS, lane_of, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
 
@@ -177,14 +177,12 @@ class Replica:
                         remedy="two clusters share the topic, or it was tampered with; "
                         "nothing more is delivered by this node",
                     )
-            elif self._resumed_frontier:
-                known = decode(self._resumed_frontier).frontier
-                if seen.record.frontier.step < known.step:
-                    raise FrontierError(
-                        f"the frontier topic ends at step {seen.record.frontier.step}, this node "
-                        f"has already acted on step {known.step}",
-                        remedy="the topic lost records: see docs/operations.md",
-                    )
+            elif seen.record.frontier.step < self.known_step:
+                raise FrontierError(
+                    f"the frontier topic ends at step {seen.record.frontier.step}, this node "
+                    f"has already acted on step {self.known_step}",
+                    remedy="the topic lost records: see docs/operations.md",
+                )
             self._remember(seen)
             self.changed.notify_all()
 
@@ -200,11 +198,7 @@ class Replica:
         with self.changed:
             late = []
             for slot in self._wheel.slots(0, slot_of(frontier.highest_cursor.due_ms)):
-                info = self._wheel.info(slot)
-                if info is None or all(
-                    highest < offset
-                    for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
-                ):
+                if self._is_passed(slot, frontier):
                     continue
                 late += [
                     entry
@@ -242,7 +236,7 @@ class Replica:
         assert self._agenda is not None, "only a master waits for a due time"
         known = self._agenda.next_due_ms()
         slot = self._wheel.next_slot(self._agenda.wants_from or 0)
-        unopened = None if slot is None else max(slot * 1000 - OPEN_AHEAD_MS, now_ms)
+        unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
         return min((due for due in (known, unopened) if due is not None), default=None)
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
@@ -378,13 +372,15 @@ class Replica:
         self._covered = cut
         if not cut.reached_by(self.ingested) or not passed_own_writes:
             return
-        done = []
-        for slot in self._wheel.slots(0, slot_of(cut.lowest_cursor.due_ms) - 1):
-            info = self._wheel.info(slot)
-            if info is not None and all(
-                highest < offset
-                for highest, offset in zip(info.highest_offsets, cut.offsets, strict=True)
-            ):
-                done.append(slot)
+        slots = self._wheel.slots(0, slot_of(cut.lowest_cursor.due_ms) - 1)
         self._wheel.forget_answers(cut.offsets)
-        self._wheel.forget(done)
+        self._wheel.forget([slot for slot in slots if self._is_passed(slot, cut)])
+
+    def _is_passed(self, slot: int, frontier: Frontier) -> bool:
+        """Is every offset that the slot holds below O?"""
+        info = self._wheel.info(slot)
+        assert info is not None, "a slot that is listed has a line in the catalogue"
+        return all(
+            highest < offset
+            for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+        )
