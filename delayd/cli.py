@@ -19,11 +19,14 @@ from rich.table import Table
 from delayd import __version__
 from delayd.bench.commands import bench
 from delayd.client import Client
+from delayd.cluster_key import check_key, fingerprint, new_cluster_key
 from delayd.config import load
 from delayd.dev.commands import app as dev_app
-from delayd.errors import DelaydError, ExitCode
+from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.logs import set_up_logs
 from delayd.node import cluster_status, open_bus, run_node
+from delayd.request.reasons import RefusedError
+from delayd.request.times import delay_ms_of
 from delayd.topics import (
     MAX_DELAY_MS_DEFAULT,
     check_topics,
@@ -31,9 +34,10 @@ from delayd.topics import (
     load_settings,
     topic_names,
 )
-from replication.settings import DAY_MS
+from replication.settings import DAY_MS, RECEIPTS_VERDICTS
 
 CONNECT_TIMEOUT_MS = 15_000
+RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -175,6 +179,19 @@ def topics_create(
     max_delay_days: Annotated[
         int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
     ] = MAX_DELAY_MS_DEFAULT // DAY_MS,
+    retry_delays: Annotated[
+        str, typer.Option(help="Pauses before each retry of a target that fails.")
+    ] = RETRY_DELAYS_DEFAULT,
+    receipts: Annotated[
+        str, typer.Option(help="verdicts, or all: scheduled and delivered too.")
+    ] = RECEIPTS_VERDICTS,
+    cluster_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DELAYD_CLUSTER_KEY",
+            help="The cluster's secret; a new cluster without one gets one, which is printed.",
+        ),
+    ] = None,
     adopt_buffer: Annotated[
         bool,
         typer.Option(
@@ -187,23 +204,38 @@ def topics_create(
 
     Example: delayd topics create --bootstrap 127.0.0.1:9092 --partitions 12
     """
-    settings = create_topics(
-        open_bus(bootstrap),
-        cluster=cluster,
-        prefix=prefix,
-        partitions=partitions,
-        replication_factor=replication_factor,
-        max_delay_ms=max_delay_days * DAY_MS,
-        adopt_buffer=adopt_buffer,
-        timeout_ms=CONNECT_TIMEOUT_MS,
-    )
+    proposed_key = new_cluster_key() if cluster_key is None else cluster_key
+    try:
+        settings = create_topics(
+            open_bus(bootstrap),
+            cluster=cluster,
+            cluster_key=proposed_key,
+            prefix=prefix,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            max_delay_ms=max_delay_days * DAY_MS,
+            retry_delays_ms=_retry_delays_ms(retry_delays),
+            receipts_written=receipts,
+            adopt_buffer=adopt_buffer,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+    except ProducerError:
+        if cluster_key is None:
+            typer.echo(f"if the cluster was initialised, its key is {proposed_key}", err=True)
+        raise
+    if cluster_key is not None:
+        check_key(cluster_key, settings)
+    is_made = cluster_key is None and settings.key_fingerprint == fingerprint(proposed_key, cluster)
     if as_json:
-        typer.echo(json.dumps(settings.to_json()))
+        made = {"cluster_key": proposed_key} if is_made else {}
+        typer.echo(json.dumps({**settings.to_json(), **made}))
         return
     typer.echo(
         f"cluster {settings.cluster} is initialised: "
         + ", ".join(topic.name for topic in settings.topics)
     )
+    if is_made:
+        typer.echo(f"cluster key, for every node and shown only now: {proposed_key}")
 
 
 @topics_app.command("check")
@@ -232,6 +264,13 @@ def topics_check(
     else:
         typer.echo("\n".join(problems) or "all topics are as they should be")
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
+
+
+def _retry_delays_ms(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(delay_ms_of(part.strip()) for part in text.split(","))
+    except RefusedError as error:
+        raise ConfigError(f"--retry-delays {text!r} is not a list such as 10s,30s,1m") from error
 
 
 def _show_status(report: dict[str, Any]) -> None:

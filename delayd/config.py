@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -18,6 +18,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from delayd.cluster_key import refuse_weak_key
 from delayd.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -26,7 +27,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class NodeConfig(BaseSettings):
     """Settings of one node. Times carry their unit in the name."""
 
-    model_config = SettingsConfigDict(env_prefix="DELAYD_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="DELAYD_", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
 
     cluster: str = "delayd"
     """Name of the cluster: part of etcd's keys and of the transactional id."""
@@ -36,6 +39,8 @@ class NodeConfig(BaseSettings):
     """Kafka brokers, `host:port,host:port`."""
     etcd: Annotated[tuple[str, ...], NoDecode]
     """etcd endpoints as URLs; in the environment separated by commas."""
+    cluster_key: SecretStr
+    """The cluster's secret, as `delayd topics create` printed it; the same on every node."""
     data_dir: Path
     """Where the wheel lives; one directory per node."""
     prefix: str = "delayd-"
@@ -55,6 +60,8 @@ class NodeConfig(BaseSettings):
     """How often a master with nothing to do writes an empty step."""
     step_records_max: int = Field(default=10_000, ge=1)
     step_bytes_max: int = Field(default=16 * 1024 * 1024, ge=1024)
+    unreplicated_targets: bool = False
+    """Deliver to partitions with one replica in sync although there are more brokers."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     """Less free space than this and the node stops before the disk is full."""
     kafka: dict[str, str] = Field(default_factory=dict)
@@ -75,6 +82,15 @@ class NodeConfig(BaseSettings):
                 raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:2379")
         if not value:
             raise ValueError("at least one endpoint is needed")
+        return value
+
+    @field_validator("cluster_key")
+    @classmethod
+    def _secret(cls, value: SecretStr) -> SecretStr:
+        try:
+            refuse_weak_key(value.get_secret_value())
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
         return value
 
     @field_validator("cluster", "node")

@@ -63,6 +63,12 @@ class NotInitialisedError(DelaydError):
     code = "not-initialised"
 
 
+class WrongClusterKeyError(DelaydError):
+    """The cluster key is not the one that the cluster was made with; nothing was started."""
+
+    code = "wrong-cluster-key"
+
+
 class FrontierError(DelaydError):
     """The frontier topic contradicts the protocol; delivering would risk loss or doubles."""
 

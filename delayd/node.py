@@ -23,6 +23,7 @@ from delayd.admin.http import AdminServer
 from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
 from delayd.clock import Clock, SystemClock
+from delayd.cluster_key import check_key
 from delayd.config import NodeConfig
 from delayd.control import Control, Identity
 from delayd.coordination.etcd import EtcdCoordination
@@ -97,6 +98,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         seen = await asyncio.to_thread(
             load_settings, bus, config.cluster, config.prefix, timeout_ms
         )
+        check_key(config.cluster_key.get_secret_value(), seen.record.settings)
         # What the cluster accepts decides what its producers must be able to write.
         largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
         bus = open_bus(config.bootstrap, config.kafka, largest)

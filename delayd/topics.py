@@ -10,11 +10,27 @@ from dataclasses import dataclass
 
 from delayd.bus import Bus, Cluster, TopicState
 from delayd.clock import SystemClock
-from delayd.errors import DelaydError, FrontierError, NotInitialisedError, TopicMismatchError
+from delayd.cluster_key import fingerprint, refuse_weak_key
+from delayd.errors import (
+    ConfigError,
+    DelaydError,
+    FrontierError,
+    NotInitialisedError,
+    TopicMismatchError,
+)
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from replication.frontier import first_frontier
 from replication.record import FrontierRecord, StepCounts, encode, record_key
-from replication.settings import DAY_MS, LANES, RULES_VERSION, Settings, Topic
+from replication.settings import (
+    DAY_MS,
+    LANES,
+    RECEIPTS_VERDICTS,
+    RETRY_DELAYS_MS,
+    RULES_VERSION,
+    Settings,
+    Topic,
+    settings_problem,
+)
 
 MAX_DELAY_MS_DEFAULT = 40 * DAY_MS
 ID_MEMORY_MS = 60 * 60 * 1000
@@ -64,20 +80,30 @@ def create_topics(
     bus: Bus,
     *,
     cluster: str,
+    cluster_key: str,
     prefix: str = "delayd-",
     partitions: int = 4,
     replication_factor: int | None = None,
     max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
+    retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
+    receipts_written: str = RECEIPTS_VERDICTS,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
     """Make what is missing and initialise the cluster; harmless where that was done before.
 
+    A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
     `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
-    Raises TopicMismatchError if what exists differs, FrontierError if the buffer or the frontier
-    topic has a past that nothing tells of, KafkaUnreachableError if no broker answers.
+    Raises ConfigError for choices that make no sense, TopicMismatchError if what exists differs,
+    FrontierError if the buffer or the frontier topic has a past that nothing tells of,
+    KafkaUnreachableError if no broker answers, ProducerError if the first record may or may not
+    have been written.
     """
     names = topic_names(prefix)
+    refuse_weak_key(cluster_key)
+    problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written)
+    if problem is not None:
+        raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     kafka = bus.cluster()
     try:
         brokers = kafka.broker_count(timeout_ms)
@@ -92,17 +118,34 @@ def create_topics(
             )
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
-            fresh = _settings(kafka, names, cluster, prefix, partitions, max_delay_ms, timeout_ms)
-            settings = _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
-        else:
-            settings = seen.record.settings
+            states = _all_visible(kafka, names, timeout_ms)
+            largest = min(int(state.config["max.message.bytes"]) for state in states.values())
+            fresh = Settings(
+                cluster=cluster,
+                partitions=partitions,
+                lanes=LANES,
+                max_delay_ms=max_delay_ms,
+                record_bytes_max=largest - RECORD_MARGIN_BYTES,
+                id_memory_ms=ID_MEMORY_MS,
+                rules_version=RULES_VERSION,
+                prefix=prefix,
+                retry_delays_ms=retry_delays_ms,
+                receipts_written=receipts_written,
+                key_fingerprint=fingerprint(cluster_key, cluster),
+                buffer=Topic(names.buffer, states[names.buffer].topic_id),
+                frontier=Topic(names.frontier, states[names.frontier].topic_id),
+                receipts=Topic(names.receipts, states[names.receipts].topic_id),
+                dead=Topic(names.dead, states[names.dead].topic_id),
+            )
+            # Before the record is written: once it is, nothing but its answer can fail here.
+            _refuse_problems(topic_problems(states, fresh))
+            return _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
+        settings = seen.record.settings
         _refuse_other_cluster(settings, cluster)
-        problems = topic_problems(_visible(kafka, names, timeout_ms), settings)
+        _refuse_problems(topic_problems(_visible(kafka, names, timeout_ms), settings))
+        return settings
     finally:
         kafka.close()
-    if problems:
-        raise TopicMismatchError("; ".join(problems))
-    return settings
 
 
 def last_frontier(
@@ -147,11 +190,9 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
         )
     kafka = bus.cluster()
     try:
-        problems = check_topics(kafka, settings, timeout_ms)
+        _refuse_problems(check_topics(kafka, settings, timeout_ms))
     finally:
         kafka.close()
-    if problems:
-        raise TopicMismatchError("; ".join(problems))
     return seen
 
 
@@ -272,16 +313,8 @@ def _wanted_config(
     }
 
 
-def _settings(
-    kafka: Cluster,
-    names: TopicNames,
-    cluster: str,
-    prefix: str,
-    partitions: int,
-    max_delay_ms: int,
-    timeout_ms: int,
-) -> Settings:
-    """The settings of a new cluster, from the topics as they were made."""
+def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
+    """The topics of a new cluster, as they were made."""
     states = _visible(kafka, names, timeout_ms)
     missing = [name for name in names.all() if name not in states]
     if missing:
@@ -289,21 +322,7 @@ def _settings(
             f"topics {', '.join(missing)} are not visible after their creation",
             remedy=f"run `{CREATE_COMMAND}` again",
         )
-    largest = min(int(state.config["max.message.bytes"]) for state in states.values())
-    return Settings(
-        cluster=cluster,
-        partitions=partitions,
-        lanes=LANES,
-        max_delay_ms=max_delay_ms,
-        record_bytes_max=largest - RECORD_MARGIN_BYTES,
-        id_memory_ms=ID_MEMORY_MS,
-        rules_version=RULES_VERSION,
-        prefix=prefix,
-        buffer=Topic(names.buffer, states[names.buffer].topic_id),
-        frontier=Topic(names.frontier, states[names.frontier].topic_id),
-        receipts=Topic(names.receipts, states[names.receipts].topic_id),
-        dead=Topic(names.dead, states[names.dead].topic_id),
-    )
+    return states
 
 
 def _write_first_frontier(
@@ -318,6 +337,7 @@ def _write_first_frontier(
     try:
         producer.init_transactions(timeout_ms)
         if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
+            _refuse_other_cluster(seen.record.settings, settings.cluster)
             return seen.record.settings
         trimmed = kafka.start_offsets(settings.frontier.name, timeout_ms)[0] > 0
         filled = any(kafka.end_offsets(settings.buffer.name, timeout_ms, committed=False).values())
@@ -365,6 +385,11 @@ def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, To
         if len(states) == len(names.all()) or clock.monotonic_ms() > deadline_ms:
             return states
         pause.wait(SETTLE_POLL_MS / 1000)
+
+
+def _refuse_problems(problems: list[str]) -> None:
+    if problems:
+        raise TopicMismatchError("; ".join(problems))
 
 
 def _refuse_other_cluster(settings: Settings, cluster: str) -> None:

@@ -2,7 +2,7 @@
 
 One JSON object in UTF-8, key `shard-<n>`:
 
-    format      1
+    format      2
     shard, term, step
     owner       "<node>/<nonce>" of the master that wrote it
     now_ms      the master's `now` of the step
@@ -10,7 +10,8 @@ One JSON object in UTF-8, key `shard-<n>`:
     lanes       {"<lane>": [due_ms, partition, offset]} of the others
     offsets     O by partition
     own_writes  R by partition
-    counts      {"delivered", "late", "killed", "dead", "answers"} of this step
+    counts      {"delivered", "late", "killed", "retried", "dead", "answers"} of this
+                step
     digest      sum over the delivered messages of crc32("<partition>/<offset>"): order-free, so
                 that an audit can add it up from the target topics without knowing the order
     settings    the cluster's fixed settings
@@ -27,7 +28,7 @@ from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.settings import Settings
 
-FORMAT = 1
+FORMAT = 2
 
 
 class FrontierFormatError(ValueError):
@@ -42,6 +43,8 @@ class StepCounts:
     late: int = 0
     """Of the delivered: those that had arrived after their cursor had passed."""
     killed: int = 0
+    retried: int = 0
+    """Written back into the buffer, to be tried again."""
     dead: int = 0
     answers: int = 0
 
@@ -85,6 +88,7 @@ def encode(record: FrontierRecord) -> bytes:
             "delivered": counts.delivered,
             "late": counts.late,
             "killed": counts.killed,
+            "retried": counts.retried,
             "dead": counts.dead,
             "answers": counts.answers,
         },

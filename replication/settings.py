@@ -6,15 +6,37 @@ The frontier record is their truth; etcd holds a copy for people.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Version of the ingest rules in this package; a node that reads another one must stop."""
+
+TOPIC_ROLES: Final = ("buffer", "frontier", "receipts", "dead")
 
 LANES = 64
 """Independent queues of delivery per shard (docs/design/frontier.md, "Lanes")."""
 
 DAY_MS = 24 * 60 * 60 * 1000
+
+_MINUTE_MS = 60 * 1000
+RETRY_DELAYS_MS: Final = (
+    *(10_000, 30_000),
+    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
+"""Back-off of messages whose target fails, unless the cluster was made with another one:
+RocketMQ's 16 steps from 10 s to 2 h."""
+
+RETRIES_MAX = 64
+"""Longest back-off: every retry is a record in the buffer."""
+
+RECEIPTS_VERDICTS: Final = "verdicts"
+"""Receipts for what a client must be told: the outcome of requests with an id, and failures."""
+
+RECEIPTS_ALL: Final = "all"
+"""Besides these, `scheduled` and `delivered` for every message."""
+
+FINGERPRINT_DIGITS = 16
+"""Hexadecimal digits of `Settings.key_fingerprint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +64,12 @@ class Settings:
     rules_version: int
     prefix: str
     """Prefix of delayd's own topics, which nobody may target."""
+    retry_delays_ms: tuple[int, ...]
+    """Pauses before the 1st, 2nd, ... retry; after the last one a message is dead."""
+    receipts_written: str
+    """What gets a receipt: RECEIPTS_VERDICTS or RECEIPTS_ALL."""
+    key_fingerprint: str
+    """Tells the cluster key from any other, and nothing about it (delayd/cluster_key.py)."""
     buffer: Topic
     frontier: Topic
     receipts: Topic
@@ -58,16 +86,48 @@ class Settings:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Settings":
-        """The inverse of `to_json`; unknown, missing or mistyped fields are a ValueError."""
+        """The inverse of `to_json`; unknown, missing or mistyped fields and what makes no sense
+        are a ValueError."""
         values = dict(fields)
         try:
-            for role in ("buffer", "frontier", "receipts", "dead"):
+            for role in TOPIC_ROLES:
                 values[role] = Topic(**values[role])
+            if type(values["retry_delays_ms"]) is list:
+                values["retry_delays_ms"] = tuple(values["retry_delays_ms"])
             made = cls(**values)
         except (KeyError, TypeError) as error:
             raise ValueError(f"settings do not have the expected fields: {error}") from error
         for part in (made, *made.topics):
             for name, kind in part.__annotations__.items():
-                if type(getattr(part, name)) is not kind:
-                    raise ValueError(f"settings: {name} is not of type {kind.__name__}")
+                if not _is_of(kind, getattr(part, name)):
+                    raise ValueError(f"settings: {name} is not of type {kind}")
+        problem = settings_problem(made.max_delay_ms, made.retry_delays_ms, made.receipts_written)
+        if problem is not None:
+            raise ValueError(f"settings: {problem}")
+        digits = made.key_fingerprint
+        if len(digits) != FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
+            raise ValueError(f"settings: {digits!r} is no fingerprint of a key")
         return made
+
+
+def settings_problem(
+    max_delay_ms: int, retry_delays_ms: tuple[int, ...], receipts_written: str
+) -> str | None:
+    """Why nobody may choose this; None if it makes sense."""
+    if not 1 <= len(retry_delays_ms) <= RETRIES_MAX:
+        return f"{len(retry_delays_ms)} retry delays, where 1 to {RETRIES_MAX} are possible"
+    if min(retry_delays_ms) < 1:
+        return "a retry delay is at least 1 ms"
+    if max(retry_delays_ms) > max_delay_ms:
+        # The buffer keeps a record for the longest delay and a day; a retry is one.
+        return f"a retry delay is at most the longest delay, {max_delay_ms} ms"
+    if receipts_written not in (RECEIPTS_VERDICTS, RECEIPTS_ALL):
+        return f"receipts are {RECEIPTS_VERDICTS} or {RECEIPTS_ALL}, not {receipts_written!r}"
+    return None
+
+
+def _is_of(kind: object, value: object) -> bool:
+    """If a value has exactly the annotated type; a bool is not an int."""
+    if kind == tuple[int, ...]:
+        return type(value) is tuple and all(type(item) is int for item in value)
+    return type(value) is kind

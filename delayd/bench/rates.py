@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from delayd.bench.figures import Figure
 from delayd.bus import Bus
 from delayd.clock import SystemClock
+from delayd.cluster_key import new_cluster_key
 from delayd.frontier_log import FrontierLog
 from delayd.mastership import Grant, Mastership
 from delayd.node import open_bus
@@ -99,6 +100,7 @@ def _cluster(bench: Bench, name: str) -> Iterator[tuple[Bus, Settings]]:
             cluster=unique,
             prefix=f"{unique}-",
             partitions=PARTITIONS,
+            cluster_key=new_cluster_key(),
             replication_factor=1,
         ),
     )

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from delayd.dev.errors import LocalClusterError
-from delayd.dev.folder import ClusterFolder
+from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.parts import Kind, State
 from delayd.dev.processes import is_stopped, send, wait_until_gone
@@ -74,6 +74,11 @@ class LocalCluster:
         """Where etcd's clients reach it."""
         [etcd] = self._folder.state().of(Kind.ETCD)
         return etcd.address
+
+    @property
+    def cluster_key(self) -> str:
+        """The delayd cluster's secret, for another node of it."""
+        return cluster_key_file(self.directory).read_text()
 
     def up(self) -> Report:
         """Starts everything and returns when a master delivers. Starts from nothing: the data of

@@ -25,6 +25,11 @@ _STATE_FILE = "cluster.json"
 _LOCK_FILE = "cluster.lock"
 
 
+def cluster_key_file(directory: Path) -> Path:
+    """Where the cluster's key is, for whoever starts another node of it."""
+    return directory / "config" / "cluster-key"
+
+
 class ClusterFolder:
     """The folder `path`, absolute. All methods raise LocalClusterError with what to do."""
 

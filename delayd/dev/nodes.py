@@ -18,7 +18,7 @@ NODE_VARIABLES = frozenset(
     f"DELAYD_{key}"
     for key in (
         *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
-        *("DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
+        *("CLUSTER_KEY", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
     )
 )
 """What a node's environment must not hold: it would outvote the file that is written here."""
@@ -41,6 +41,7 @@ def plan_node(
     port: int,
     bootstrap: str,
     etcd_url: str,
+    cluster_key: str,
     settings: Mapping[str, object],
     env: Mapping[str, str],
 ) -> Part:
@@ -53,6 +54,7 @@ def plan_node(
         "node": name,
         "bootstrap": bootstrap,
         "etcd": [etcd_url],
+        "cluster_key": cluster_key,
         "data_dir": str(data),
         "admin_host": LOOPBACK,
         "admin_port": port,

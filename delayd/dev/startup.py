@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from delayd.bus.confluent import ConfluentBus
+from delayd.cluster_key import new_cluster_key
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
-from delayd.dev.folder import CONTENTS
+from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, cache_directory, kafka_jars
 from delayd.dev.java import find_java
 from delayd.dev.kafka import (
@@ -78,6 +79,8 @@ def start_everything(
     )
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
     bootstrap = bootstrap_of(State(kafka.brokers))
+    cluster_key = new_cluster_key()
+    cluster_key_file(directory).write_text(cluster_key)
     nodes = tuple(
         plan_node(
             directory,
@@ -85,6 +88,7 @@ def start_everything(
             port=next(ports),
             bootstrap=bootstrap,
             etcd_url=etcd.address,
+            cluster_key=cluster_key,
             settings=options.node_settings,
             env=options.node_env.get(f"node-{number}", {}),
         )
@@ -108,7 +112,7 @@ def start_everything(
     if options.nodes == 0:
         return
     progress("creating the topics")
-    _create_topics(bootstrap, options)
+    _create_topics(bootstrap, cluster_key, options)
     progress("starting the nodes")
     start(nodes)
     progress("waiting for a master that delivers")
@@ -136,10 +140,11 @@ def _format(kafka: Kafka, directory: Path) -> None:
             )
 
 
-def _create_topics(bootstrap: str, options: ClusterOptions) -> None:
+def _create_topics(bootstrap: str, cluster_key: str, options: ClusterOptions) -> None:
     create_topics(
         ConfluentBus(bootstrap, client_id="delayd-dev"),
         replication_factor=replication_factor_for(options.brokers),
         partitions=options.partitions,
         cluster=CLUSTER_NAME,
+        cluster_key=cluster_key,
     )

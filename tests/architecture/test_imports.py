@@ -30,7 +30,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # Ports.
     ("delayd.bus", "delayd.coordination"),
     # What is said on the wire and in the configuration.
-    ("delayd.request", "delayd.config"),
+    ("delayd.request", "delayd.cluster_key"),
+    ("delayd.config",),
     # Adapters, which know a port and an outside thing, and each other not at all.
     (
         "delayd.bus.confluent",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes import NodeProcess
+from nodes import CLUSTER_KEY, NodeProcess
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -78,6 +78,7 @@ def make_cluster(kafka_and_etcd: LocalCluster, folder: Path, partitions: int = 3
     create_topics(
         ConfluentBus(kafka_and_etcd.bootstrap),
         cluster=name,
+        cluster_key=CLUSTER_KEY,
         prefix=f"{name}-",
         partitions=partitions,
     )

@@ -19,6 +19,8 @@ from delayd.dev.nodes import toml_value
 
 CLOCK = SystemClock()
 
+CLUSTER_KEY = "the key of clusters in tests"
+
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     """Wait until a condition holds; AssertionError that says what did not happen."""
@@ -72,6 +74,7 @@ class NodeProcess:
             "node": name,
             "bootstrap": bootstrap,
             "etcd": [etcd],
+            "cluster_key": CLUSTER_KEY,
             "data_dir": str(self.data),
             "admin_port": self.port,
             "prefix": f"{cluster}-",

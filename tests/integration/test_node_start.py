@@ -4,6 +4,7 @@ Source: docs/operations.md, "When a node refuses to start".
 """
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
     ResourceType,
 )
-from nodes import NodeProcess, delayd, free_port, master_of, node_group, wait_for
+from nodes import CLUSTER_KEY, NodeProcess, delayd, free_port, master_of, node_group, wait_for
 
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
@@ -32,6 +33,7 @@ def cluster(kafka_and_etcd: LocalCluster) -> str:
     made = delayd(
         *("topics", "create", "--bootstrap", kafka_and_etcd.bootstrap),
         *("--cluster", name, "--prefix", f"{name}-", "--partitions", "2"),
+        *("--cluster-key", CLUSTER_KEY),
     )
     assert made.returncode == 0, made.stderr
     return name
@@ -85,6 +87,50 @@ def test_unreachable_etcd_is_exit_3_after_a_bounded_wait(
 ) -> None:
     node = a_node(kafka_and_etcd, tmp_path, "x", etcd=f"http://127.0.0.1:{free_port()}")
     assert "etcd-unreachable" in refused(node, 3)
+
+
+def test_a_node_with_another_cluster_key_is_refused_and_shows_neither(
+    kafka_and_etcd: LocalCluster, tmp_path: Path, cluster: str
+) -> None:
+    """docs/operations.md, "The cluster key"."""
+    node = a_node(kafka_and_etcd, tmp_path, cluster, cluster_key="another key, as long")
+    log = refused(node, 1)
+    assert "wrong-cluster-key" in log and "another key" not in log and CLUSTER_KEY not in log
+
+
+def test_a_new_cluster_without_a_key_gets_one_that_is_shown_once(
+    kafka_and_etcd: LocalCluster,
+) -> None:
+    """docs/operations.md, "The cluster key"."""
+    name = f"start-{next(_numbers)}"
+    command = [
+        *("topics", "create", "--bootstrap", kafka_and_etcd.bootstrap, "--json"),
+        *("--cluster", name, "--prefix", f"{name}-", "--partitions", "1"),
+        *("--retry-delays", "250ms,10s", "--receipts", "all"),
+    ]
+    first, again = (json.loads(delayd(*command).stdout) for _ in range(2))
+    key = first.pop("cluster_key")
+    assert first == again and key not in str(again)
+    assert (first["retry_delays_ms"], first["receipts_written"]) == ([250, 10_000], "all")
+    assert delayd(*command, "--cluster-key", key).returncode == 0
+    wrong = delayd(*command, "--cluster-key", "another key, as long")
+    assert wrong.returncode == 1 and "wrong-cluster-key" in wrong.stderr and not wrong.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--retry-delays", "10s,soon", "is not a list such as 10s,30s,1m"),
+        ("--receipts", "some", "verdicts or all"),
+        ("--cluster-key", "short", "fewer than 16"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_a_usage_error(
+    kafka_and_etcd: LocalCluster, option: str, value: str, says: str
+) -> None:
+    command = ("topics", "create", "--bootstrap", kafka_and_etcd.bootstrap, "--prefix", "never-")
+    refusal = delayd(*command, option, value)
+    assert refusal.returncode == 2 and says in " ".join(refusal.stderr.split())
 
 
 def test_an_uninitialised_cluster_is_refused_with_the_command_that_makes_one(

@@ -32,6 +32,7 @@ from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
 
 CLUSTER = "simulated"
+CLUSTER_KEY = "the key of the simulated cluster"
 START_MS = 1_785_000_000_000
 FOREVER_MS = 10**15
 LANES = 64
@@ -371,7 +372,10 @@ class World:
         )
         self._outside = MemoryBus(self.kafka)
         self.settings = create_topics(
-            self._outside, cluster=CLUSTER, partitions=self.habits.partitions
+            self._outside,
+            cluster=CLUSTER,
+            cluster_key=CLUSTER_KEY,
+            partitions=self.habits.partitions,
         )
         assert self.settings.lanes == LANES
         for topic, (partitions, config) in TARGETS.items():

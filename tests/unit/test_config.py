@@ -1,6 +1,7 @@
 """A node's settings: a file, the environment over it, and errors that name the key."""
 
 import os
+import traceback
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ ENOUGH = """
 bootstrap = "b1:9092,b2:9092"
 etcd = ["http://127.0.0.1:2379", "https://e2:2379"]
 data_dir = "/data/one"
+cluster_key = "sixteen letters."
 """
+NEEDED = ("bootstrap", "etcd", "cluster_key", "data_dir")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +66,7 @@ def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("DELAYD_BOOTSTRAP", "b:1")
     monkeypatch.setenv("DELAYD_ETCD", "http://e:1")
     monkeypatch.setenv("DELAYD_DATA_DIR", "/d")
+    monkeypatch.setenv("DELAYD_CLUSTER_KEY", "sixteen letters.")
     assert load(None).data_dir == Path("/d")
 
 
@@ -76,7 +80,7 @@ def test_what_is_missing_is_named_all_at_once(tmp_path: Path) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text("")
     message = problem_of(empty).message
-    assert all(f"{key}: field required" in message for key in ("bootstrap", "etcd", "data_dir"))
+    assert all(f"{key}: field required" in message for key in NEEDED)
     assert "the environment" in problem_of(None).remedy
 
 
@@ -115,6 +119,21 @@ def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: s
 )
 def test_a_value_out_of_bounds_is_named(file: Path, line: str) -> None:
     assert f"{line.split(' ')[0]}: " in problem_of(with_line(file, line)).message
+
+
+def test_the_cluster_key_is_never_shown(file: Path) -> None:
+    config = load(file)
+    assert config.cluster_key.get_secret_value() == "sixteen letters."
+    assert "sixteen letters." not in f"{config!r} {config} {config.model_dump()}"
+
+
+def test_a_short_cluster_key_is_refused_and_not_shown(file: Path) -> None:
+    file.write_text(ENOUGH.replace("sixteen letters.", "fifteen letters"))
+    problem = problem_of(file)
+    assert "cluster_key: " in problem.message and "fewer than 16" in problem.message
+    assert "delayd topics create" in problem.message
+    for shown in (str(problem), "".join(traceback.format_exception(problem))):
+        assert "fifteen letters" not in shown
 
 
 def test_a_file_that_cannot_be_read_or_is_not_toml_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,13 @@ class Desk:
         self.clock = RunningClock()
         self.kafka = MemoryKafka(self.clock)
         self.bus = MemoryBus(self.kafka)
-        create_topics(self.bus, cluster="c", partitions=1, timeout_ms=TIMEOUT_MS)
+        create_topics(
+            self.bus,
+            cluster="c",
+            cluster_key="a key that is long enough",
+            partitions=1,
+            timeout_ms=TIMEOUT_MS,
+        )
         seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
         self.replica = Replica(
             Wheel.open(folder, partitions=1),

@@ -29,8 +29,11 @@ SETTINGS = Settings(
     max_delay_ms=40 * DAY_MS,
     record_bytes_max=983_052,
     id_memory_ms=3_600_000,
-    rules_version=1,
+    rules_version=2,
     prefix="delayd-",
+    retry_delays_ms=(10_000, 30_000),
+    receipts_written="verdicts",
+    key_fingerprint="0123456789abcdef",
     buffer=Topic("delayd-buffer", "id-1"),
     frontier=Topic("delayd-frontier", "id-2"),
     receipts=Topic("delayd-receipts", "id-3"),
@@ -58,7 +61,7 @@ records = st.builds(
     ),
     owner=st.text(max_size=20),
     now_ms=numbers,
-    counts=st.builds(StepCounts, numbers, numbers, numbers, numbers, numbers),
+    counts=st.builds(StepCounts, *[numbers] * 6),
     digest=numbers,
     settings=st.just(SETTINGS),
 )
@@ -100,8 +103,8 @@ def changed(**fields: Any) -> bytes:
 
 def test_an_unknown_format_is_refused_by_its_name() -> None:
     """docs/design/frontier.md, Takeover: guessing at a frontier means loss or doubles."""
-    with pytest.raises(FrontierFormatError, match="unknown frontier format 2"):
-        decode(changed(format=2))
+    with pytest.raises(FrontierFormatError, match="unknown frontier format 3"):
+        decode(changed(format=3))
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(encode(FIRST))))
@@ -117,7 +120,8 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
     "fields",
     [
         {"format": None},
-        {"format": "1"},
+        {"format": "2"},
+        {"format": 1},
         {"term": "4"},
         {"term": None},
         {"step": 5.0},
@@ -151,6 +155,20 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"settings": {**SETTINGS.to_json(), "buffer": {"name": "b", "topic_id": 7}}},
         {"settings": {**SETTINGS.to_json(), "partitions": 2}},
         {"settings": {**SETTINGS.to_json(), "buffer": "delayd-buffer"}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": []}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [0]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [10, -1]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [10, "30"]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [10.0]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [True]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": {"10": 1}}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": 10}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [40 * DAY_MS + 1]}},
+        {"settings": {**SETTINGS.to_json(), "retry_delays_ms": [1] * 65}},
+        {"settings": {**SETTINGS.to_json(), "receipts_written": "some"}},
+        {"settings": {**SETTINGS.to_json(), "receipts_written": None}},
+        {"settings": {**SETTINGS.to_json(), "key_fingerprint": "0123456789ABCDEF"}},
+        {"settings": {**SETTINGS.to_json(), "key_fingerprint": "0123"}},
         {"later": 1},
     ],
 )

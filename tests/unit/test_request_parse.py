@@ -158,7 +158,7 @@ def test_headers_of_a_later_version_say_so(name: str, content: bytes | None) -> 
     reject = rejected(TOPIC, DELAY, (name, content))
     assert reject.reason is Reason.NOT_SUPPORTED
     assert name in reject.detail
-    assert "rules version 1" in reject.detail
+    assert "rules version 2" in reject.detail
 
 
 def test_a_detail_never_depends_on_the_version_of_the_package() -> None:

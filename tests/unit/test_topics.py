@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.cluster_key import fingerprint
 from delayd.errors import (
+    ConfigError,
     DelaydError,
     FrontierError,
     KafkaUnreachableError,
@@ -18,9 +21,10 @@ from delayd.errors import (
 from delayd.topics import check_topics, create_topics, last_frontier, load_settings
 from replication.frontier import first_frontier
 from replication.record import encode
-from replication.settings import DAY_MS, Settings
+from replication.settings import DAY_MS, RETRY_DELAYS_MS, Settings
 
 CREATE = "delayd topics create"
+KEY = "a key that is long enough"
 ID = "delayd-c-shard-0"
 TIMEOUT_MS = 1_000
 
@@ -47,6 +51,7 @@ def create(bus: MemoryBus, *, adopt_buffer: bool = False, max_delay_ms: int = DA
     return create_topics(
         bus,
         cluster="c",
+        cluster_key=KEY,
         partitions=4,
         max_delay_ms=max_delay_ms,
         adopt_buffer=adopt_buffer,
@@ -165,7 +170,7 @@ def test_another_name_of_the_cluster_is_refused(bus: MemoryBus) -> None:
     """docs/design/frontier.md, Fence: one transactional id per cluster name."""
     create(bus)
     for attempt in (
-        lambda: create_topics(bus, cluster="other", timeout_ms=TIMEOUT_MS),
+        lambda: create_topics(bus, cluster="other", cluster_key=KEY, timeout_ms=TIMEOUT_MS),
         lambda: load_settings(bus, "other", "delayd-", TIMEOUT_MS),
     ):
         with pytest.raises(DelaydError, match=r"belong to the cluster 'c'.*--cluster"):
@@ -195,11 +200,61 @@ def test_rules_that_this_program_does_not_know_stop_it(kafka: MemoryKafka, bus: 
     later = replace(
         seen.record,
         frontier=replace(seen.record.frontier, step=1),
-        settings=replace(seen.record.settings, rules_version=2),
+        settings=replace(seen.record.settings, rules_version=3),
     )
     kafka.append("delayd-frontier", 0, b"shard-0", encode(later))
-    with pytest.raises(TopicMismatchError, match=r"rules version 2, this program knows 1.*version"):
+    with pytest.raises(TopicMismatchError, match=r"rules version 3, this program knows 2.*version"):
         load(bus)
+
+
+def test_the_choices_of_the_beginning_are_kept(bus: MemoryBus) -> None:
+    """docs/reference/topics.md, "What is fixed"."""
+    usual = create(bus)
+    assert usual.retry_delays_ms == RETRY_DELAYS_MS and usual.receipts_written == "verdicts"
+    again = create_topics(
+        bus,
+        cluster="c",
+        cluster_key="another key, as long",
+        retry_delays_ms=(1,),
+        receipts_written="all",
+        timeout_ms=TIMEOUT_MS,
+    )
+    assert again == usual == load(bus)
+
+
+def test_other_choices_are_in_the_settings(bus: MemoryBus) -> None:
+    """docs/reference/topics.md, "What is fixed"."""
+    create_topics(
+        bus,
+        cluster="c",
+        cluster_key=KEY,
+        retry_delays_ms=(5, 70),
+        receipts_written="all",
+        timeout_ms=TIMEOUT_MS,
+    )
+    settings = load(bus)
+    assert (settings.retry_delays_ms, settings.receipts_written) == ((5, 70), "all")
+    assert settings.key_fingerprint == fingerprint(KEY, "c")
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [
+        ({"retry_delays_ms": ()}, "0 retry delays, where 1 to 64"),
+        ({"retry_delays_ms": (1,) * 65}, "65 retry delays"),
+        ({"retry_delays_ms": (10, 0)}, "at least 1 ms"),
+        ({"retry_delays_ms": (10, DAY_MS + 1), "max_delay_ms": DAY_MS}, "longest delay"),
+        ({"receipts_written": "none"}, "verdicts or all, not 'none'"),
+        ({"cluster_key": "too short"}, "fewer than 16"),
+    ],
+)
+def test_choices_that_make_no_sense_make_nothing(
+    kafka: MemoryKafka, bus: MemoryBus, choice: dict[str, Any], says: str
+) -> None:
+    """docs/reference/topics.md, "What is fixed"."""
+    with pytest.raises(ConfigError, match=says):
+        create_topics(bus, **{"cluster": "c", "cluster_key": KEY, **choice})
+    assert not kafka.topics
 
 
 # --- Checking them
@@ -312,3 +367,5 @@ def test_a_buffer_that_someone_else_made_otherwise_is_refused(
     kafka.create_topic("delayd-buffer", 7, {"message.timestamp.type": "LogAppendTime"}, 3)
     with pytest.raises(TopicMismatchError, match=rf"has 7 partitions.*`{CREATE} --partitions 7`"):
         create(bus)
+    with pytest.raises(NotInitialisedError):
+        load(bus)
