@@ -1,15 +1,24 @@
 """A request: what one record of the buffer asks for. Pure.
 
-`parse` reads a record, `message_body` and `reject_body` make what the wheel stores, `delivered` and
-`dead_letter` make what is produced from it. `headers.py` holds the headers of a request, `times.py`
-the grammar of times, `reasons.py` every way to be refused, `bodies.py` the stored and the produced
-form.
+`parse` reads a record, `message_body` and `reject_body` make what the wheel stores, `delivered`,
+`dead_letter`, `receipt_record` and `continuation` make what is produced from it.
 
-Not here: ids and marks (ingest decides them), and whether a target exists (a step checks it).
+| file | what it holds |
+|---|---|
+| `request.py` | a request that may be done, its operation, the cluster's limits |
+| `parser.py` | `parse`: the order of checks |
+| `headers.py` | names, sizes and text of headers |
+| `grammar.py`, `times.py` | what the headers may say |
+| `reasons.py` | every way to be refused |
+| `proof.py`, `internal.py` | digests and proofs; the records of the master's own |
+| `bodies.py`, `receipts.py` | the stored and the produced form |
+
+Not here: the state of ids and marks (ingest decides them), and whether a target exists (a step
+checks it).
 
 Invariants:
-- the outcome depends on the record and on the cluster's fixed limits only, never on a clock, on
-  configuration or on the version of the package: every replica decides alike;
+- the outcome depends on the record and on the cluster's fixed limits and key only, never on a
+  clock, on the version of the package or on anything else: every replica decides alike;
 - `parse` never raises: whatever the bytes are, there is exactly one outcome;
 - user headers keep their order and repeats; details never carry payloads.
 
@@ -19,30 +28,53 @@ Source: docs/design, "The wire contract".
 from delayd.request.bodies import (
     DeadLetter,
     Delivery,
+    answer_body,
+    conflict_body,
     dead_body,
     dead_letter,
     delivered,
     message_body,
+    origin_of,
     reject_body,
     source_of,
 )
-from delayd.request.headers import Op, RequestLimits, Schedule, parse, size_of
+from delayd.request.headers import size_of
+from delayd.request.internal import BufferRecord, continuation
+from delayd.request.parser import parse
 from delayd.request.reasons import Reason, Reject
+from delayd.request.receipts import (
+    ReceiptRecord,
+    Verdict,
+    receipt,
+    receipt_record,
+    reject_receipt,
+)
+from delayd.request.request import Op, Request, RequestLimits
 
 __all__ = [
+    "BufferRecord",
     "DeadLetter",
     "Delivery",
     "Op",
     "Reason",
+    "ReceiptRecord",
     "Reject",
+    "Request",
     "RequestLimits",
-    "Schedule",
+    "Verdict",
+    "answer_body",
+    "conflict_body",
+    "continuation",
     "dead_body",
     "dead_letter",
     "delivered",
     "message_body",
+    "origin_of",
     "parse",
+    "receipt",
+    "receipt_record",
     "reject_body",
+    "reject_receipt",
     "size_of",
     "source_of",
 ]

@@ -1,16 +1,20 @@
 """What the wheel stores of a request, and what is produced from it.
 
-    message body = (topic, asked due ms, key, value, [[name, value]...], partition, id)
-    reject body  = (key, value, [[name, value]...], reason slug, detail, truncated size or nil)
+    message body = (topic, asked due ms, key, value, [[name, value]...], partition, id,
+                    digest, origin, attempt)
+    dead body    = (key, value, [[name, value]...], reason slug, detail, truncated size or nil,
+                    origin, attempts)
+    answer body  = (dead body or nil, receipt or nil)
 
-Both are plain tuples that msgpack carries; the functions that read them take lists and tuples
+All are plain tuples that msgpack carries; the functions that read them take lists and tuples
 alike, because unpacking makes one of the other. A later field goes to the end.
 
 Invariants:
 - delivered: user headers first, in their order, then `delayd-id`, `delayd-due`, `delayd-fired`,
-  `delayd-source`;
+  `delayd-source`, and of a retry `delayd-origin`, `delayd-attempt`;
 - dead letters: key, value and headers of the record, then `delayd-reason`, `delayd-detail`,
-  `delayd-source`, and `delayd-truncated` where the value is left out.
+  `delayd-source`, `delayd-truncated` where the value is left out, and of a message that could not
+  be delivered `delayd-origin`, `delayd-attempt`.
 
 Source: docs/design, "The wire contract".
 """
@@ -19,8 +23,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delayd.bus import Headers, Record
-from delayd.request.headers import Schedule, size_of
+from delayd.request.headers import size_of
 from delayd.request.reasons import Reason, Reject, bounded
+from delayd.request.request import Request
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was made here, or what msgpack gave back for it."""
@@ -53,27 +58,47 @@ def source_of(partition: int, offset: int) -> str:
     return f"{partition}/{offset}"
 
 
-def message_body(schedule: Schedule) -> tuple[Any, ...]:
+def message_body(request: Request) -> tuple[Any, ...]:
     """What a message's frame keeps of its request."""
-    _, topic, asked_due_ms, key, value, headers, partition, id = schedule
+    _, topic, asked_due_ms, _, key, value, headers, partition, id, digest, origin, attempt, *_ = (
+        request
+    )
     assert topic is not None, "a message without a target cannot be stored"
-    return (topic, asked_due_ms, key, value, headers, partition, id)
+    return (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+
+
+def origin_of(body: Body, partition: int, offset: int) -> str:
+    """The source of the user's own request for the message `body`, which is stored under this
+    partition and offset of the buffer."""
+    origin: str = body[8]
+    return origin or source_of(partition, offset)
 
 
 def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     """What a message body is delivered as, at `fired_ms`; `source` is of its buffer record."""
-    topic, asked_due_ms, key, value, pairs, partition, id = body
+    topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt = body
     headers: Headers = [(name, content) for name, content in pairs]
     if id is not None:
         headers.append(("delayd-id", id.encode()))
     headers.append(("delayd-due", b"%d" % asked_due_ms))
     headers.append(("delayd-fired", b"%d" % fired_ms))
     headers.append(("delayd-source", source.encode()))
+    if attempt:
+        headers.append(("delayd-origin", origin.encode()))
+        headers.append(("delayd-attempt", b"%d" % attempt))
     return Delivery(topic, partition, key, value, headers)
 
 
+def answer_body(
+    *, dead: tuple[Any, ...] | None, receipt: tuple[Any, ...] | None
+) -> tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]:
+    """What an answer frame keeps: a dead body, a stored receipt, or both."""
+    assert dead is not None or receipt is not None, "an answer says something"
+    return (dead, receipt)
+
+
 def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:
-    """What the answer frame of a rejected record keeps."""
+    """The dead body of a rejected record."""
     key, value, headers = record.key, record.value, record.headers
     truncated_size = None
     if reject.truncated:
@@ -85,20 +110,39 @@ def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:
             key = None
     # A name that is not UTF-8 is a reject, and neither msgpack nor Kafka's clients could carry it.
     pairs = [(name.encode("utf-8", "backslashreplace").decode(), item) for name, item in headers]
-    return (key, value, pairs, reject.reason.slug, bounded(reject.detail), truncated_size)
+    return (key, value, pairs, reject.reason.slug, bounded(reject.detail), truncated_size, "", 0)
 
 
-def dead_body(body: Body, reason: Reason, detail: str) -> tuple[Any, ...]:
-    """The reject body of a stored message that cannot be delivered; `detail` has the last error.
+def conflict_body(record: Record, detail: str) -> tuple[Any, ...]:
+    """The dead body of a schedule whose id is taken by a different pending message."""
+    return reject_body(record, Reject(Reason.CONFLICT, detail))
+
+
+def dead_body(
+    body: Body, *, reason: Reason, detail: str, origin: str, attempts: int
+) -> tuple[Any, ...]:
+    """The dead body of a stored message that cannot be delivered; `detail` has the last error.
 
     The request headers are put back, so that the dead letter can be sent again: the due time is
-    the asked one, absolute. With an id the record key is the id again; without one it is the key
-    that would have been delivered.
+    the asked one, absolute. `origin` is the source of the user's own request (`origin_of`),
+    `attempts` how often it was tried, at least once.
     """
-    topic, asked_due_ms, key, value, pairs, partition, id = body
+    assert attempts >= 1, "what was never tried is not dead"
+    topic, asked_due_ms, key, value, pairs, partition, id, *_ = body
+    key, asked = request_headers(topic, asked_due_ms, key, partition, id)
     headers: Headers = [(name, content) for name, content in pairs]
-    headers.append(("delayd-topic", topic.encode()))
-    headers.append(("delayd-due", b"%d" % asked_due_ms))
+    headers += asked
+    return (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
+
+
+def request_headers(
+    topic: str, asked_due_ms: int, key: bytes | None, partition: int | None, id: str | None
+) -> tuple[bytes | None, Headers]:
+    """Record key and `delayd-*` headers that ask for a message again, at its asked due time.
+
+    With an id the record key is the id; without one it is `key`, the one to deliver.
+    """
+    headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % asked_due_ms)]
     if id is not None:
         headers.append(("delayd-id", id.encode()))
         if key != id.encode():
@@ -106,16 +150,19 @@ def dead_body(body: Body, reason: Reason, detail: str) -> tuple[Any, ...]:
         key = id.encode()
     if partition is not None:
         headers.append(("delayd-partition", b"%d" % partition))
-    return (key, value, headers, reason.slug, bounded(detail), None)
+    return key, headers
 
 
 def dead_letter(body: Body, *, source: str) -> DeadLetter:
-    """What a reject body is dead-lettered as; `source` is of its buffer record."""
-    key, value, pairs, slug, detail, truncated_size = body
+    """What a dead body is dead-lettered as; `source` is of its buffer record."""
+    key, value, pairs, slug, detail, truncated_size, origin, attempts = body
     headers: Headers = [(name, content) for name, content in pairs]
     headers.append(("delayd-reason", slug.encode()))
     headers.append(("delayd-detail", detail.encode()))
     headers.append(("delayd-source", source.encode()))
     if truncated_size is not None:
         headers.append(("delayd-truncated", b"%d" % truncated_size))
+    if attempts:
+        headers.append(("delayd-origin", origin.encode()))
+        headers.append(("delayd-attempt", b"%d" % attempts))
     return DeadLetter(key, value, headers)

@@ -9,6 +9,8 @@ Invariants:
 from enum import Enum
 from typing import NamedTuple
 
+from delayd.request.request import Op
+
 DETAIL_CHARS_MAX = 500
 QUOTE_CHARS_MAX = 80
 """What a detail shows of a hostile text; enough to find the sender, too little to flood a log."""
@@ -67,14 +69,44 @@ class Reason(Enum):
         "bad-partition",
         "Write `delayd-partition` as an integer from 0 to 2147483647, or leave it out.",
     )
-    BAD_OP = "bad-op", "Leave it out: schedule is the only operation so far."
+    BAD_OP = "bad-op", "Use `schedule`, `cancel` or `replace` in `delayd-op`, or leave it out."
+    MISSING_ID = "missing-id", "Name the message in `delayd-id`: cancel and replace need it."
+    BAD_ID = (
+        "bad-id",
+        "Send 1 to 256 bytes of UTF-8 in `delayd-id`, and the same bytes as the record's key.",
+    )
+    WRONG_PARTITION = (
+        "wrong-partition",
+        "Let murmur2 of the key choose the partition: it is the default in Java, and"
+        " `partitioner=murmur2_random` in clients that are made from librdkafka.",
+    )
+    UNEXPECTED_HEADER = (
+        "unexpected-header",
+        "Leave it out: a cancel takes `delayd-op` and `delayd-id` only, and `delayd-redrive` is for"
+        " plain schedules.",
+    )
+    BAD_REDRIVE = (
+        "bad-redrive",
+        "Copy `delayd-source` of the dead letter to `delayd-redrive`, and send the record to that"
+        " partition of the buffer; `delayd dead redrive` does both.",
+    )
+    BAD_PROOF = (
+        "bad-proof",
+        "Leave the header out: it is of records that delayd's own master writes. If the master"
+        " wrote it, give all nodes the same cluster key.",
+    )
+    CONFLICT = (
+        "conflict",
+        "Choose another id, or replace: another message is pending under this one.",
+    )
     REPEATED_HEADER = "repeated-header", "Send each `delayd-*` header once."
     NULL_HEADER = "null-header", "Give the `delayd-*` header a value, or leave it out."
     EMPTY_HEADER = "empty-header", "Give the `delayd-*` header a value, or leave it out."
     NOT_UTF8 = "not-utf8", "Encode header names, and the values of `delayd-*` headers, as UTF-8."
     UNKNOWN_HEADER = (
         "unknown-header",
-        "Correct the name: headers that start with `delayd-` are reserved for requests.",
+        "Correct the name: headers that start with `delayd-` are reserved. When you send a"
+        " delivered record or a dead letter again, drop delayd's headers first.",
     )
     NOT_SUPPORTED = (
         "not-supported",
@@ -95,6 +127,10 @@ class Reject(NamedTuple):
     """What is wrong and what to do: printable ASCII, at most DETAIL_CHARS_MAX, no payload."""
     truncated: bool = False
     """Too large to be carried along: its dead letter does without the value."""
+    id: str | None = None
+    """Where one could be read: whom a receipt tells of the reject."""
+    op: Op = Op.SCHEDULE
+    """What was wanted, as far as it could be read."""
 
 
 class RefusedError(Exception):

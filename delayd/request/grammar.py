@@ -1,0 +1,197 @@
+"""What the request headers may say, one by one; times are in `times.py`.
+
+All functions take the headers as text and raise RefusedError, and nothing else.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from delayd.bus import Record
+from delayd.bus.murmur2 import partition_of
+from delayd.request.reasons import Reason, RefusedError, quoted
+from delayd.request.request import Op
+from delayd.request.times import delay_ms_of, due_ms_of, level_delay_ms_of
+
+Fields: TypeAlias = Mapping[str, str]
+"""The `delayd-*` headers of one record, by name."""
+
+ID_BYTES_MAX: Final = 256
+"""Of an id as UTF-8: many are remembered at once."""
+
+PARTITION_MAX: Final = 2**31 - 1
+"""Kafka's partition numbers are int32."""
+
+PARTITION_DIGITS_MAX: Final = 10
+
+NUMBER_DIGITS_MAX: Final = 19
+"""Digits of 2**63 - 1, Kafka's last offset; also keeps the cost of a hostile number constant."""
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
+_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
+_DUES = ("delayd-due", "delayd-delay", "delayd-level")
+_CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
+
+
+def op_of(fields: Fields) -> Op:
+    """The operation; headers that it does not take are refused."""
+    name = fields.get("delayd-op")
+    op = Op.SCHEDULE if name is None else _OPS.get(name)
+    if op is Op.SCHEDULE:
+        return Op.REDRIVE if "delayd-redrive" in fields else op
+    if op is None:
+        raise RefusedError(
+            Reason.BAD_OP,
+            f"delayd-op {quoted(name or '')} is no operation: use one of {', '.join(_OPS)}",
+        )
+    for header in fields:
+        if header == "delayd-redrive" or (op is Op.CANCEL and header not in _CANCEL_TAKES):
+            raise RefusedError(
+                Reason.UNEXPECTED_HEADER,
+                f"the header {header} has no meaning with delayd-op {op.slug}: leave it out",
+            )
+    return op
+
+
+def op_named(name: str) -> Op | None:
+    """The operation of this name, None if there is none."""
+    return _OPS.get(name)
+
+
+def check_id(id: str | None, op: Op, record: Record, partitions: int) -> None:
+    """RefusedError unless it is the record's key, in the key's partition of the buffer, or unless
+    it is missing and the operation can do without."""
+    if id is None:
+        if op is Op.CANCEL or op is Op.REPLACE:
+            raise RefusedError(
+                Reason.MISSING_ID,
+                f"the header delayd-id is missing: delayd-op {op.slug} needs the id of the message"
+                " that it is about",
+            )
+        return
+    key = id.encode()
+    if len(key) > ID_BYTES_MAX:
+        raise RefusedError(
+            Reason.BAD_ID,
+            f"delayd-id has {len(key)} bytes: use one of 1 to {ID_BYTES_MAX} bytes of UTF-8",
+        )
+    if key != record.key:
+        there = "null" if record.key is None else "another"
+        raise RefusedError(
+            Reason.BAD_ID,
+            f"delayd-id differs from the record's key, which is {there}: send the id as the key,"
+            " byte for byte (the key to deliver goes into delayd-key)",
+        )
+    partition = partition_of(key, partitions)
+    if partition != record.partition:
+        raise RefusedError(
+            Reason.WRONG_PARTITION,
+            f"the record is in partition {record.partition} of the buffer, all requests about this"
+            f" id belong in partition {partition} (murmur2 of the key modulo {partitions}): set"
+            " partitioner=murmur2_random in clients that are made from librdkafka, or send to that"
+            " partition",
+        )
+
+
+def target_of(fields: Fields, prefix: str) -> str:
+    """The target topic; never one that begins with `prefix`."""
+    topic = fields.get("delayd-topic")
+    if topic is None:
+        raise RefusedError(
+            Reason.MISSING_TOPIC,
+            "the header delayd-topic is missing: it names the topic to deliver to",
+        )
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        raise RefusedError(
+            Reason.BAD_TOPIC,
+            f"delayd-topic {quoted(topic)} is no legal topic name: 1 to 249 letters, digits,"
+            " dots, underscores and hyphens, but not . or ..",
+        )
+    if topic.startswith((prefix, "__")):
+        raise RefusedError(
+            Reason.FORBIDDEN_TOPIC,
+            f"delayd-topic {quoted(topic)} is never a target: it belongs to delayd ({prefix}*) or"
+            " to Kafka (__*)",
+        )
+    return topic
+
+
+def asked_due_ms_of(fields: Fields, append_ms: int) -> int:
+    """The due time as asked (Unix ms) in a record that was appended at `append_ms`."""
+    due = fields.get("delayd-due")
+    delay = fields.get("delayd-delay")
+    level = fields.get("delayd-level")
+    if due is not None and delay is None and level is None:
+        return due_ms_of(due)
+    if delay is not None and due is None and level is None:
+        return append_ms + delay_ms_of(delay)
+    if level is not None and due is None and delay is None:
+        return append_ms + level_delay_ms_of(level)
+    given = [name for name in _DUES if name in fields]
+    if given:
+        raise RefusedError(
+            Reason.SEVERAL_DUES, f"{' and '.join(given)} contradict each other: keep one of them"
+        )
+    raise RefusedError(
+        Reason.MISSING_DUE,
+        "no due time: add one of the headers delayd-due, delayd-delay, delayd-level",
+    )
+
+
+def due_form_of(fields: Fields) -> tuple[str, str]:
+    """The header that says when, as it was sent: its name and its text."""
+    [name] = [name for name in _DUES if name in fields]
+    return name, fields[name]
+
+
+def target_partition_of(fields: Fields) -> int | None:
+    """The target partition, None if the key or chance decides."""
+    text = fields.get("delayd-partition")
+    if text is None:
+        return None
+    if text.isdigit() and text.isascii() and len(text) <= PARTITION_DIGITS_MAX:
+        partition = int(text)
+        if partition <= PARTITION_MAX:
+            return partition
+    raise RefusedError(
+        Reason.BAD_PARTITION,
+        f"delayd-partition {quoted(text)} is not an integer from 0 to {PARTITION_MAX}",
+    )
+
+
+def redrive_of(fields: Fields, record: Record) -> str:
+    """The source of the dead letter that a redrive sends again."""
+    text = fields["delayd-redrive"]
+    partition = source_partition_of(text)
+    if partition is None:
+        raise RefusedError(
+            Reason.BAD_REDRIVE,
+            f"delayd-redrive {quoted(text)} is no source: copy delayd-source of the dead letter,"
+            " which is written like 3/4711",
+        )
+    if partition != record.partition:
+        raise RefusedError(
+            Reason.BAD_REDRIVE,
+            f"the record is in partition {record.partition} of the buffer, the dead letter"
+            f" {quoted(text)} is sent again through partition {partition}: send it there",
+        )
+    return text
+
+
+def source_partition_of(text: str) -> int | None:
+    """The partition of a source (`partition/offset`), None if `text` is not one.
+
+    A source is compared as text, so there is one way to write it: no signs, no leading zeros.
+    """
+    match = _SOURCE.fullmatch(text)
+    if match is None or int(match[2]) >= 2**63:
+        return None
+    return int(match[1])
+
+
+def number_of(text: str) -> int | None:
+    """A number that delayd itself wrote, None if `text` is none."""
+    if text.isdigit() and text.isascii() and len(text) <= NUMBER_DIGITS_MAX:
+        return int(text)
+    return None

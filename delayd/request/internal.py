@@ -1,0 +1,177 @@
+"""Internal records: what the master writes to the buffer so that a message goes on later.
+
+    key      the id, else the key to deliver
+    headers  the user's, then
+             delayd-topic, delayd-due (ms, as asked), and of delayd-id, delayd-digest, delayd-key,
+             delayd-partition what the message has, then
+             delayd-continues      offset of the continued message, in the same partition
+             delayd-continues-due  its ranking due, ms
+             delayd-next-due       when it is due next, ms
+             delayd-origin         source of the user's own request
+             delayd-attempt        it is the n-th retry, from 1
+             delayd-proof          last: says that the master wrote all this, for this partition
+
+Invariants: a record is internal if it has a header that only such records have, and then nothing
+but a right proof makes it a request; what `continuation` writes, `parse_internal` reads as it was,
+whatever the limits on users' requests are.
+
+Source: docs/design, "The wire contract".
+"""
+
+import hmac
+from typing import Final, NamedTuple
+
+from delayd.bus import Headers, Record
+from delayd.request.bodies import Body, origin_of, request_headers
+from delayd.request.grammar import (
+    check_id,
+    number_of,
+    source_partition_of,
+    target_of,
+    target_partition_of,
+)
+from delayd.request.headers import HEADER_PREFIX, INTERNAL_HEADERS, check_names, fields_of
+from delayd.request.proof import DIGEST_BYTES, proof_of
+from delayd.request.reasons import Reason, RefusedError
+from delayd.request.request import Op, Request, RequestLimits
+
+INTERNAL_MARGIN_BYTES: Final = 8 * 1024
+"""By which an internal record may be larger than a user's: its own headers need below 1 KiB."""
+
+_INTERNAL = frozenset(INTERNAL_HEADERS)
+_FIELDS = frozenset(
+    {
+        *INTERNAL_HEADERS,
+        "delayd-topic",
+        "delayd-due",
+        "delayd-id",
+        "delayd-key",
+        "delayd-partition",
+        "delayd-origin",
+        "delayd-attempt",
+    }
+)
+
+
+class BufferRecord(NamedTuple):
+    """A record to produce to this partition of the buffer."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def continuation(
+    body: Body,
+    *,
+    partition: int,
+    offset: int,
+    rank_due_ms: int,
+    next_due_ms: int,
+    limits: RequestLimits,
+) -> BufferRecord:
+    """The record by which the message `body` goes on at `next_due_ms`, as its next retry.
+
+    `partition`, `offset` and `rank_due_ms` are of the message that is continued.
+    """
+    topic, asked_due_ms, key, value, pairs, target_partition, id, digest, _, attempt = body
+    key, asked = request_headers(topic, asked_due_ms, key, target_partition, id)
+    headers: Headers = [(name, content) for name, content in pairs]
+    headers += asked
+    if id is not None:
+        headers.append(("delayd-digest", digest.hex().encode()))
+    headers.append(("delayd-continues", b"%d" % offset))
+    headers.append(("delayd-continues-due", b"%d" % rank_due_ms))
+    headers.append(("delayd-next-due", b"%d" % next_due_ms))
+    headers.append(("delayd-origin", origin_of(body, partition, offset).encode()))
+    headers.append(("delayd-attempt", b"%d" % (attempt + 1)))
+    headers.append(("delayd-proof", proof_of(limits, partition, key, value, headers)))
+    return BufferRecord(partition, key, value, headers)
+
+
+def is_internal(asked: Headers) -> bool:
+    """Whether one of a record's `delayd-*` headers makes it internal."""
+    return any(name in _INTERNAL for name, _ in asked)
+
+
+def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Request:
+    """What an internal record asks for; RefusedError if the master cannot have written it.
+
+    `asked` are its `delayd-*` headers. The proof comes first: what a stranger wrote is not read.
+    """
+    _check_proof(record, limits)
+    check_names(record.headers)
+    fields = fields_of(asked, _FIELDS)
+    id = fields.get("delayd-id")
+    check_id(id, Op.CONTINUE, record, limits.partitions)
+    topic = target_of(fields, limits.prefix)
+    key = fields.get("delayd-key")
+    user = [header for header in record.headers if not header[0].startswith(HEADER_PREFIX)]
+    return Request(
+        Op.CONTINUE,
+        topic,
+        _number(fields, "delayd-due"),
+        _number(fields, "delayd-next-due"),
+        record.key if key is None else key.encode(),
+        record.value,
+        user,
+        target_partition_of(fields),
+        id,
+        _digest(fields),
+        _origin(fields),
+        _number(fields, "delayd-attempt", at_least=1),
+        (_number(fields, "delayd-continues-due"), _number(fields, "delayd-continues")),
+    )
+
+
+def _check_proof(record: Record, limits: RequestLimits) -> None:
+    [*others, (name, proof)] = record.headers
+    if limits.proof_key and name == "delayd-proof" and proof is not None:
+        wanted = proof_of(limits, record.partition, record.key, record.value, others)
+        if hmac.compare_digest(proof, wanted):
+            return
+    named = next(name for name, _ in record.headers if name in _INTERNAL)
+    raise RefusedError(
+        Reason.BAD_PROOF,
+        f"the header {named} is of records that delayd's own master writes, and this one lacks"
+        f" their proof for cluster {limits.cluster} and partition {record.partition}: send a plain"
+        " request without it; if the master wrote this, its nodes have different cluster keys",
+    )
+
+
+def _number(fields: dict[str, str], name: str, at_least: int = 0) -> int:
+    number = number_of(fields.get(name, ""))
+    if number is None or number < at_least:
+        raise _not_as_written(name)
+    return number
+
+
+def _origin(fields: dict[str, str]) -> str:
+    origin = fields.get("delayd-origin", "")
+    if source_partition_of(origin) is None:
+        raise _not_as_written("delayd-origin")
+    return origin
+
+
+def _digest(fields: dict[str, str]) -> bytes:
+    text = fields.get("delayd-digest")
+    if (text is None) != ("delayd-id" not in fields):
+        raise _not_as_written("delayd-digest")
+    if text is None:
+        return b""
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError as error:
+        raise _not_as_written("delayd-digest") from error
+    if len(digest) != DIGEST_BYTES:
+        raise _not_as_written("delayd-digest")
+    return digest
+
+
+def _not_as_written(name: str) -> RefusedError:
+    return RefusedError(
+        Reason.BAD_PROOF,
+        f"the proof is right, but the header {name} is not as this version writes it: another"
+        " program has the cluster key, or the nodes run versions that do not belong together",
+    )

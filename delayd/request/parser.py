@@ -1,0 +1,156 @@
+"""From a record to what it asks for.
+
+What is looked at, in this order; the first problem found is the outcome:
+1. the size of the record,
+2. of a record with headers of the master's own: its proof, and nothing else without it,
+3. header names, then each `delayd-*` header in the order of the record,
+4. operation, headers that do not go with it, id, target topic, due time, distance of the due time,
+   target partition, redrive.
+"""
+
+from delayd.bus import Headers, Record
+from delayd.request.grammar import (
+    ID_BYTES_MAX,
+    asked_due_ms_of,
+    check_id,
+    due_form_of,
+    op_named,
+    op_of,
+    redrive_of,
+    target_of,
+    target_partition_of,
+)
+from delayd.request.headers import (
+    HEADER_ALLOWANCE_BYTES,
+    HEADER_PREFIX,
+    RECORD_ALLOWANCE_BYTES,
+    SUPPORTED_HEADERS,
+    check_names,
+    fields_of,
+    name_bytes,
+)
+from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_internal
+from delayd.request.proof import digest_of
+from delayd.request.reasons import Reason, RefusedError, Reject
+from delayd.request.request import Op, Request, RequestLimits
+
+_SUPPORTED = frozenset(SUPPORTED_HEADERS)
+
+
+def parse(record: Record, limits: RequestLimits) -> Request | Reject:
+    """What `record` asks for under the cluster's `limits`. Never raises.
+
+    The hot path of ingest: one pass over the headers, no allocation for those of the user. That a
+    record is internal is found when a header of it is refused, which costs the others nothing.
+    """
+    key, value = record.key, record.value
+    size = RECORD_ALLOWANCE_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    user: Headers = []
+    asked: Headers = []
+    ascii_names = True
+    for header in record.headers:
+        name, content = header
+        size += HEADER_ALLOWANCE_BYTES + len(name)
+        if content is not None:
+            size += len(content)
+        if not name.isascii():
+            ascii_names = False
+            size += len(name_bytes(name)) - len(name)
+        if name.startswith(HEADER_PREFIX):
+            asked.append(header)
+        else:
+            user.append(header)
+    # What the master wrote for a large message has its own headers on top.
+    if size > limits.record_bytes_max and (
+        size > limits.record_bytes_max + INTERNAL_MARGIN_BYTES or not is_internal(asked)
+    ):
+        return _too_large(asked, limits, size)
+    try:
+        if not ascii_names:
+            check_names(record.headers)
+        fields = fields_of(asked, _SUPPORTED)
+        op = op_of(fields)
+        id = fields.get("delayd-id")
+        if id is not None or op is not Op.SCHEDULE:
+            check_id(id, op, record, limits.partitions)
+            if op is Op.CANCEL:
+                return Request(op, None, 0, 0, None, None, [], None, id)
+        topic = target_of(fields, limits.prefix)
+        due_ms = asked_due_ms_of(fields, record.append_ms)
+        if due_ms - record.append_ms > limits.max_delay_ms:
+            raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
+        delivered_key = fields.get("delayd-key")
+        if delivered_key is not None:
+            key = delivered_key.encode()
+        partition = target_partition_of(fields)
+        if id is None and op is Op.SCHEDULE:
+            return Request(op, topic, due_ms, due_ms, key, value, user, partition)
+        digest = b""
+        if id is not None:
+            digest = digest_of(topic, key, value, user, partition, due_form_of(fields))
+        redrive = redrive_of(fields, record) if op is Op.REDRIVE else None
+        return Request(
+            *(op, topic, due_ms, due_ms, key, value, user, partition, id, digest), redrive=redrive
+        )
+    except RefusedError as refusal:
+        return _refused(record, asked, limits, refusal)
+
+
+def _too_large(asked: Headers, limits: RequestLimits, size: int) -> Reject:
+    return Reject(
+        Reason.TOO_LARGE,
+        f"the record counts {size} bytes of key, value and headers, this cluster takes"
+        f" {limits.record_bytes_max}: send a smaller one, for instance a reference to the data",
+        truncated=True,
+        id=_readable_id(asked),
+        op=_readable_op(asked),
+    )
+
+
+def _too_far(distance_ms: int, max_delay_ms: int) -> RefusedError:
+    return RefusedError(
+        Reason.TOO_FAR,
+        f"the due time is {distance_ms} ms after the append time, this cluster's max_delay is"
+        f" {max_delay_ms} ms: choose an earlier time",
+    )
+
+
+def _refused(
+    record: Record, asked: Headers, limits: RequestLimits, refusal: RefusedError
+) -> Request | Reject:
+    """The outcome of a record that is no request of a user."""
+    if is_internal(asked):
+        try:
+            return parse_internal(record, asked, limits)
+        except RefusedError as refused:
+            refusal = refused
+    return Reject(refusal.reason, refusal.detail, id=_readable_id(asked), op=_readable_op(asked))
+
+
+def _readable_id(asked: Headers) -> str | None:
+    """Whom a receipt can tell of the reject: an id that is there once and could be one."""
+    id = _only(asked, "delayd-id")
+    return None if id is None or len(id.encode()) > ID_BYTES_MAX else id
+
+
+def _readable_op(asked: Headers) -> Op:
+    """What a rejected request wanted, as far as it says so."""
+    op = op_named(_only(asked, "delayd-op") or "")
+    if op is not None and op is not Op.SCHEDULE:
+        return op
+    return Op.SCHEDULE if _only(asked, "delayd-redrive") is None else Op.REDRIVE
+
+
+def _only(asked: Headers, name: str) -> str | None:
+    """The text of the header that is there once, not empty, in UTF-8; else None."""
+    contents = [content for other, content in asked if other == name]
+    if len(contents) != 1 or not contents[0]:
+        return None
+    try:
+        return contents[0].decode()
+    except UnicodeDecodeError:
+        return None

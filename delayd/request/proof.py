@@ -1,0 +1,71 @@
+"""What a record comes down to: the digest of a message as sent, and the proof of an internal one.
+
+Both are made over a list of texts, each behind its length (int32, big endian; -1 for null), so no
+two records come down to the same bytes:
+
+    digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header)
+    proof  = HMAC-SHA256(cluster key, LABEL, cluster, partition, key, value, headers)
+    headers = their number, then name and content of each, in order
+
+The digest is as sent: the same moment written otherwise is another digest.
+"""
+
+import hmac
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+from delayd.bus import Headers
+from delayd.request.headers import name_bytes
+from delayd.request.request import RequestLimits
+
+DIGEST_BYTES: Final = 16
+LABEL: Final = b"delayd internal record"
+"""What sets proofs apart from anything else that the cluster key may sign."""
+
+_LENGTH = Struct(">i").pack
+_NULL = _LENGTH(-1)
+
+
+def digest_of(
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    partition: int | None,
+    due_form: tuple[str, str],
+) -> bytes:
+    """The digest of a message as sent; `headers` are the user's, `key` is the one to deliver."""
+    parts = [topic.encode(), key, value, *_listed(headers)]
+    parts.append(None if partition is None else b"%d" % partition)
+    parts += [text.encode() for text in due_form]
+    return blake2b(_joined(parts), digest_size=DIGEST_BYTES).digest()
+
+
+def proof_of(
+    limits: RequestLimits, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
+    """The proof, as hex, of a record for this `partition` of the buffer with these `headers`."""
+    assert limits.proof_key, "a proof needs the cluster's key"
+    parts = [LABEL, limits.cluster.encode(), b"%d" % partition, key, value, *_listed(headers)]
+    return hmac.digest(limits.proof_key, _joined(parts), "sha256").hex().encode()
+
+
+def _listed(headers: Headers) -> list[bytes | None]:
+    parts: list[bytes | None] = [b"%d" % len(headers)]
+    for name, content in headers:
+        parts.append(name_bytes(name))
+        parts.append(content)
+    return parts
+
+
+def _joined(parts: Iterable[bytes | None]) -> bytes:
+    joined: list[bytes] = []
+    for part in parts:
+        if part is None:
+            joined.append(_NULL)
+        else:
+            joined.append(_LENGTH(len(part)))
+            joined.append(part)
+    return b"".join(joined)

@@ -1,0 +1,119 @@
+"""Receipts: what became of a request with an id, as a record for its user.
+
+    stored  = (id, verdict slug, op slug, source, [killed source...], due ms or nil, detail)
+    record  = key: the id; header delayd-source: the source; value: a JSON object in ASCII with
+              id, verdict, op, source, killed, due_ms, at_ms, detail, in this order
+
+The stored form has no time: it waits in the wheel until the step that makes it true, whose `now`
+is its `at_ms`.
+
+Source: docs/design, "The wire contract".
+"""
+
+import json
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from delayd.bus import Headers
+from delayd.request.reasons import Reject, bounded
+from delayd.request.request import Op
+
+
+class Verdict(Enum):
+    """What became of a request: a stable slug, and what it says."""
+
+    meaning: str
+
+    def __new__(cls, slug: str, meaning: str = "") -> "Verdict":
+        member = object.__new__(cls)
+        member._value_ = slug
+        member.meaning = meaning
+        return member
+
+    @property
+    def slug(self) -> str:
+        """The value of `verdict` in a receipt."""
+        return str(self._value_)
+
+    CANCELLED = (
+        "cancelled",
+        "The messages in `killed` were pending and will never be delivered. Of a repeated cancel:"
+        " they had been cancelled already.",
+    )
+    TOO_LATE = (
+        "too-late",
+        "What was pending under the id is delivered, expired or dead. After a replace the new"
+        " message still goes out.",
+    )
+    NOT_FOUND = "not-found", "Nothing was pending under the id; `detail` has what is known of it."
+    REPLACED = "replaced", "The messages in `killed` will never be delivered, the new one will."
+    DUPLICATE = (
+        "duplicate",
+        "The same message is pending under the id already, or the dead letter was sent again"
+        " already: nothing was added.",
+    )
+    CONFLICT = (
+        "conflict",
+        "A different message is pending under the id: nothing was added or changed, the request is"
+        " a dead letter.",
+    )
+    REJECTED = "rejected", "The request is a dead letter; `detail` has the reason."
+    EXPIRED = "expired", "The message was no longer worth delivering; it is a dead letter."
+    DEAD = "dead", "The message could not be delivered; it is a dead letter."
+    SCHEDULED = (
+        "scheduled",
+        "The message is pending. Of a replace: nothing was there to be replaced. Of a schedule:"
+        " with `receipts = all` only.",
+    )
+    DELIVERED = "delivered", "The message is in its target; with `receipts = all` only."
+
+
+class ReceiptRecord(NamedTuple):
+    """A record to produce to the receipts topic, in the partition of its key."""
+
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+def receipt(
+    *,
+    id: str,
+    verdict: Verdict,
+    op: Op,
+    source: str,
+    killed: Iterable[str] = (),
+    due_ms: int | None = None,
+    detail: str = "",
+) -> tuple[Any, ...]:
+    """The stored form of a receipt. `source` is of the request that is answered, `killed` are
+    sources, `due_ms` is the due time as asked (Unix ms)."""
+    return (id, verdict.slug, op.slug, source, tuple(killed), due_ms, bounded(detail))
+
+
+def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
+    """The stored receipt of a reject; None if nobody can be told, for want of an id."""
+    if reject.id is None:
+        return None
+    detail = f"{reject.reason.slug}: {reject.detail}"
+    return receipt(
+        id=reject.id, verdict=Verdict.REJECTED, op=reject.op, source=source, detail=detail
+    )
+
+
+def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
+    """The record of a stored receipt, written by a step whose `now` is `at_ms` (Unix ms)."""
+    id, verdict, op, source, killed, due_ms, detail = stored
+    fields = {
+        "id": id,
+        "verdict": verdict,
+        "op": op,
+        "source": source,
+        "killed": list(killed),
+        "due_ms": due_ms,
+        "at_ms": at_ms,
+        "detail": detail,
+    }
+    value = json.dumps(fields, separators=(",", ":")).encode()
+    return ReceiptRecord(id.encode(), value, [("delayd-source", source.encode())])
