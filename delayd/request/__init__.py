@@ -26,13 +26,17 @@ Source: docs/design, "The wire contract".
 """
 
 from delayd.request.bodies import (
+    Body,
     DeadLetter,
     Delivery,
     answer_body,
+    asked_due_of,
+    attempt_of,
     conflict_body,
     dead_body,
     dead_letter,
     delivered,
+    id_of,
     message_body,
     origin_of,
     reject_body,
@@ -52,6 +56,7 @@ from delayd.request.receipts import (
 from delayd.request.request import Op, Request, RequestLimits
 
 __all__ = [
+    "Body",
     "BufferRecord",
     "DeadLetter",
     "Delivery",
@@ -63,11 +68,14 @@ __all__ = [
     "RequestLimits",
     "Verdict",
     "answer_body",
+    "asked_due_of",
+    "attempt_of",
     "conflict_body",
     "continuation",
     "dead_body",
     "dead_letter",
     "delivered",
+    "id_of",
     "message_body",
     "origin_of",
     "parse",

@@ -67,6 +67,24 @@ def message_body(request: Request) -> tuple[Any, ...]:
     return (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
 
 
+def asked_due_of(body: Body) -> int:
+    """The due time of a message body as asked, Unix ms."""
+    due_ms: int = body[1]
+    return due_ms
+
+
+def id_of(body: Body) -> str | None:
+    """The id of a message body."""
+    id: str | None = body[6]
+    return id
+
+
+def attempt_of(body: Body) -> int:
+    """How often the message was tried in vain."""
+    attempt: int = body[9]
+    return attempt
+
+
 def origin_of(body: Body, partition: int, offset: int) -> str:
     """The source of the user's own request for the message `body`, which is stored under this
     partition and offset of the buffer."""

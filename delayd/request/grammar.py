@@ -30,6 +30,7 @@ NUMBER_DIGITS_MAX: Final = 19
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
+_SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
 _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 
@@ -37,8 +38,8 @@ _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 def op_of(fields: Fields) -> Op:
     """The operation; headers that it does not take are refused."""
     name = fields.get("delayd-op")
-    op = Op.SCHEDULE if name is None else _OPS.get(name)
-    if op is Op.SCHEDULE:
+    op = _SCHEDULE if name is None else _OPS.get(name)
+    if op is _SCHEDULE:
         return Op.REDRIVE if "delayd-redrive" in fields else op
     if op is None:
         raise RefusedError(

@@ -32,7 +32,7 @@ from delayd.request.grammar import (
 )
 from delayd.request.headers import HEADER_PREFIX, INTERNAL_HEADERS, check_names, fields_of
 from delayd.request.proof import DIGEST_BYTES, proof_of
-from delayd.request.reasons import Reason, RefusedError
+from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits
 
 INTERNAL_MARGIN_BYTES: Final = 8 * 1024
@@ -135,8 +135,8 @@ def _check_proof(record: Record, limits: RequestLimits) -> None:
     raise RefusedError(
         Reason.BAD_PROOF,
         f"the header {named} is of records that delayd's own master writes, and this one lacks"
-        f" their proof for cluster {limits.cluster} and partition {record.partition}: send a plain"
-        " request without it; if the master wrote this, its nodes have different cluster keys",
+        f" their proof for cluster {quoted(limits.cluster)}, partition {record.partition}: send a"
+        " plain request without it; if the master wrote this, give all nodes the same cluster key",
     )
 
 
