@@ -12,7 +12,10 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
 from zlib import crc32
 
 import structlog
@@ -21,9 +24,27 @@ from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.clock import Clock
 from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
 from delayd.frontier_log import FrontierLog, SeenFrontier
+from delayd.marks import receipt_of
 from delayd.pace import Pace
-from delayd.replica import Replica
-from delayd.request import Reason, dead_body, dead_letter, delivered, size_of, source_of
+from delayd.replica import Replica, StepContent
+from delayd.request import (
+    Body,
+    Op,
+    Reason,
+    Verdict,
+    asked_due_of,
+    attempt_of,
+    continuation,
+    dead_body,
+    dead_letter,
+    delivered,
+    id_of,
+    origin_of,
+    receipt,
+    receipt_record,
+    size_of,
+    source_of,
+)
 from delayd.targets import Targets
 from delayd.topics import transactional_id
 from delayd.wheel import Frame
@@ -31,6 +52,7 @@ from replication.agenda import Plan
 from replication.frontier import Frontier, begin_term, stand_still
 from replication.now import BrokerBound, bounded_now_ms, drift_ms
 from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.settings import RECEIPTS_ALL
 
 log = structlog.get_logger()
 
@@ -43,6 +65,9 @@ STABLE_TIMEOUT_MS = 5_000
 
 WAIT_MAX_MS = 250
 """Longest wait without a sign of life."""
+
+HELD_WAIT_MS = 5
+"""How soon a step looks again at what is due but held back."""
 
 GIVE_WAY_MS = 10_000
 """A master that has committed nothing for so long lets another node try."""
@@ -87,6 +112,15 @@ class Grant:
         return monotonic_ms < self.deadline_ms
 
 
+class Fate(Enum):
+    """What a step does with a message that is not killed."""
+
+    DELIVERED = "delivered"
+    RETRIED = "retried"
+    """Re-buffered: an internal record continues it."""
+    DEAD = "dead"
+
+
 class Mastership:
     """One attempt at being master. Made, run and closed by the delivery thread."""
 
@@ -114,6 +148,8 @@ class Mastership:
         self._idle_interval_ms = idle_interval_ms
         self._clock_drift_max_ms = clock_drift_max_ms
         self._unflushed_bytes: dict[str, int] = {}
+        self._own_writes: list[int] = []
+        """R of the step under way."""
         self.on_progress = on_progress
         """Called at every turn of the loop."""
         self._producer: TransactionalProducer = bus.transactional_producer(
@@ -228,6 +264,7 @@ class Mastership:
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """A step that delivers nothing and moves no bound."""
         plan = Plan(
+            before=self._replica.planned_frontier,
             frontier=frontier,
             deliveries=(),
             answers=(),
@@ -238,7 +275,7 @@ class Mastership:
         )
         with self._replica.changed:
             self._replica.begin(plan)
-        self._carry_out(plan, [], [])
+        self._carry_out(plan, StepContent([], 0, [], []))
 
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
@@ -252,22 +289,24 @@ class Mastership:
             plan = self._replica.plan(now_ms, self._pace.limits)
             if plan.is_empty and idle_ms < self._idle_interval_ms:
                 due_ms = self._replica.next_due_ms(now_ms)
+                # What is due and yet not in the plan waits for the ingest thread, which notifies.
+                until_due_ms = WAIT_MAX_MS if due_ms is None else due_ms - now_ms
                 wait_ms = min(
                     WAIT_MAX_MS,
                     self._idle_interval_ms - idle_ms,
-                    WAIT_MAX_MS if due_ms is None else max(1, due_ms - now_ms),
+                    until_due_ms if until_due_ms > 0 else HELD_WAIT_MS,
                 )
                 self._replica.changed.wait(wait_ms / 1000)
                 return
-            messages, answers = self._replica.begin(plan)
+            content = self._replica.begin(plan)
         begun_ms = self._clock.monotonic_ms()
         try:
-            self._targets.look_up(frame.body[0] for frame in messages)
-            self._carry_out(plan, messages, answers)
+            self._targets.look_up(frame.body[0] for frame in content.messages)
+            self._carry_out(plan, content)
         except DelaydError:
             self._pace.failed()
             raise
-        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(messages))
+        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(content.messages))
 
     def _watch_terms(self) -> None:
         """Read the frontier topic as it grows; HigherTermError if another master writes there."""
@@ -282,28 +321,42 @@ class Mastership:
                     f"master's is {self.term}"
                 )
 
-    def _carry_out(self, plan: Plan, messages: list[Frame], answers: list[Frame]) -> None:
-        """One transaction: deliveries, dead letters, the frontier; then it is committed."""
+    def _carry_out(self, plan: Plan, content: StepContent) -> None:
+        """One transaction: deliveries, answers, retries, the frontier; then it is committed."""
         producer = self._producer
         producer.begin()
         self._unflushed_bytes.clear()
-        delivered_count, digest = 0, 0
-        for frame in messages:
+        self._own_writes = list(plan.frontier.own_writes)
+        fates: Counter[Fate] = Counter()
+        digest = 0
+        for frame in content.messages:
             source = source_of(frame.partition, frame.offset)
-            if self._deliver(frame, source, plan.now_ms):
+            fate = self._deliver(frame, source, plan.now_ms)
+            fates[fate] += 1
+            if fate is Fate.DELIVERED:
                 digest += crc32(source.encode())
-                delivered_count += 1
-        for frame in answers:
-            self._dead_letter(frame.body, source_of(frame.partition, frame.offset))
+        for frame in content.answers:
+            dead, told = frame.body
+            self._answer(dead, told, source_of(frame.partition, frame.offset), plan.now_ms)
+        for judged in content.judged:
+            self._receipt(receipt_of(judged), plan.now_ms)
+        frontier = plan.frontier
+        if fates[Fate.RETRIED]:
+            # R is part of the frontier record: what was re-buffered is acknowledged before it.
+            producer.flush(FLUSH_TIMEOUT_MS)
+            frontier = replace(frontier, own_writes=tuple(self._own_writes))
+            self._replica.wrote(frontier.own_writes)
         record = FrontierRecord(
-            frontier=plan.frontier,
+            frontier=frontier,
             owner=self._grant.owner,
             now_ms=plan.now_ms,
             counts=StepCounts(
-                delivered=delivered_count,
+                delivered=fates[Fate.DELIVERED],
                 late=plan.late,
-                dead=len(messages) - delivered_count,
-                answers=len(answers),
+                killed=content.killed_count,
+                retried=fates[Fate.RETRIED],
+                dead=fates[Fate.DEAD],
+                answers=len(content.answers) + len(content.judged),
             ),
             digest=digest,
             settings=self._settings,
@@ -312,10 +365,10 @@ class Mastership:
         sent_wall_ms = self._clock.wall_ms()
         producer.send(
             self._settings.frontier.name,
-            key=record_key(plan.frontier.shard),
+            key=record_key(frontier.shard),
             value=encode(record),
             headers=[],
-            partition=plan.frontier.shard,
+            partition=frontier.shard,
             on_ack=self._on_frontier_ack,
         )
         producer.flush(FLUSH_TIMEOUT_MS)
@@ -329,22 +382,80 @@ class Mastership:
         self._bound = BrokerBound(ack.append_ms, self._ack_monotonic_ms)
         self._last_step_ms = self._clock.monotonic_ms()
         self.has_committed = True
-        self.delivered_count += delivered_count
+        self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
 
-    def _deliver(self, frame: Frame, source: str, fired_ms: int) -> bool:
-        """Produce a message to its target, or its dead letter if the target would refuse it."""
+    def _deliver(self, frame: Frame, source: str, fired_ms: int) -> "Fate":
+        """Produce a message to its target; or, if the target would refuse it, put it back."""
         topic, partition, key, value, headers = delivered(
             frame.body, fired_ms=fired_ms, source=source
         )
         size_bytes = size_of(key, value, headers)
         problem = self._targets.problem(topic, partition, key is not None, size_bytes)
         if problem is not None:
-            self._dead_letter(dead_body(frame.body, Reason.DEAD, problem), source)
-            return False
+            return self._retry(frame, source, problem, fired_ms)
         self._flush_before(topic, size_bytes)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
-        return True
+        if self._settings.receipts_written == RECEIPTS_ALL:
+            self._tell(frame, Verdict.DELIVERED, "", fired_ms)
+        return Fate.DELIVERED
+
+    def _retry(self, frame: Frame, source: str, problem: str, now_ms: int) -> "Fate":
+        """Re-buffer a message that cannot be delivered, or dead-letter it after the last retry."""
+        attempts = attempt_of(frame.body) + 1
+        delays_ms = self._settings.retry_delays_ms
+        if attempts > len(delays_ms):
+            origin = origin_of(frame.body, frame.partition, frame.offset)
+            dead = dead_body(
+                frame.body, reason=Reason.DEAD, detail=problem, origin=origin, attempts=attempts
+            )
+            self._dead_letter(dead, source)
+            self._tell(frame, Verdict.DEAD, problem, now_ms)
+            return Fate.DEAD
+        again = continuation(
+            frame.body,
+            partition=frame.partition,
+            offset=frame.offset,
+            rank_due_ms=frame.due_ms,
+            next_due_ms=now_ms + delays_ms[attempts - 1],
+            limits=self._replica.limits,
+        )
+        self._producer.send(
+            self._settings.buffer.name,
+            key=again.key,
+            value=again.value,
+            headers=again.headers,
+            partition=again.partition,
+            on_ack=self._on_own_write,
+        )
+        return Fate.RETRIED
+
+    def _tell(self, frame: Frame, verdict: Verdict, detail: str, at_ms: int) -> None:
+        """The receipt of a message with an id, under the source of its user's own request."""
+        if (id := id_of(frame.body)) is None:
+            return
+        told = receipt(
+            id=id,
+            verdict=verdict,
+            op=Op.SCHEDULE,
+            source=origin_of(frame.body, frame.partition, frame.offset),
+            due_ms=asked_due_of(frame.body),
+            detail=detail,
+        )
+        self._receipt(told, at_ms)
+
+    def _answer(self, dead: Body | None, told: Body | None, source: str, at_ms: int) -> None:
+        if dead is not None:
+            self._dead_letter(dead, source)
+        if told is not None:
+            self._receipt(told, at_ms)
+
+    def _receipt(self, told: Body, at_ms: int) -> None:
+        key, value, headers = receipt_record(told, at_ms=at_ms)
+        self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
+
+    def _on_own_write(self, ack: Ack) -> None:
+        self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
 
     def _flush_before(self, topic: str, size_bytes: int) -> None:
         """Kafka judges whole batches: to a topic that takes little, send chunks that fit.
@@ -362,8 +473,8 @@ class Mastership:
             waiting = 0
         self._unflushed_bytes[topic] = waiting + size_bytes
 
-    def _dead_letter(self, body: object, source: str) -> None:
-        key, value, headers = dead_letter(body, source=source)  # type: ignore[arg-type]
+    def _dead_letter(self, body: Body, source: str) -> None:
+        key, value, headers = dead_letter(body, source=source)
         self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
 
     def _on_frontier_ack(self, ack: Ack) -> None:

@@ -17,15 +17,20 @@ from typing import NamedTuple
 from delayd.bus import Position, Record
 from delayd.errors import DiskError, FrontierError
 from delayd.frontier_log import SeenFrontier
-from delayd.request import Reject, RequestLimits, Schedule, message_body, parse, reject_body
+from delayd.ingest_batch import IngestBatch
+from delayd.marks import Judged, mark_of
+from delayd.request import Reject, RequestLimits, id_of, parse
 from delayd.wheel import Entry, Frame, FrameKind, Progress
+from delayd.wheel.id_memory import Kill, id_name
 from delayd.wheel.storage import Wheel, WheelStats
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.frontier import Frontier
-from replication.ingest import Asked, Decision, LogState, Op, ingest
-from replication.rank import SLOT_MS, lane_of, slot_of
+from replication.ids import NOTHING, IdState
+from replication.ingest import LogState
+from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
+from replication.verdict import judge
 
 OPEN_AHEAD_MS = 200
 """How long before its first due time a slot is opened."""
@@ -38,8 +43,6 @@ OPEN_SLOTS_MAX = 1_000
 HISTORY_SAMPLES = 16
 """Frontiers remembered within `export_hold`."""
 
-REJECT = Asked(Op.REJECT, 0)
-
 
 class Rejected(NamedTuple):
     """A record that will be dead-lettered: for the log."""
@@ -47,6 +50,24 @@ class Rejected(NamedTuple):
     partition: int
     offset: int
     reject: Reject
+
+
+class StepContent(NamedTuple):
+    """What a step has to produce."""
+
+    messages: list[Frame]
+    """Those that are not killed, in the plan's order."""
+    killed_count: int
+    answers: list[Frame]
+    judged: list[Judged]
+
+
+class KnownId(NamedTuple):
+    """What a node can tell of an id."""
+
+    state: IdState
+    kills: list[Kill | None]
+    """By killed message of the state."""
 
 
 class Replica:
@@ -57,16 +78,19 @@ class Replica:
         wheel: Wheel,
         settings: Settings,
         *,
+        proof_key: bytes,
         export_hold_ms: int,
         disk_free_min_bytes: int,
     ) -> None:
         self.changed = threading.Condition()
         self.settings = settings
         self._wheel = wheel
-        self._limits = RequestLimits(
+        self.limits = RequestLimits(
             max_delay_ms=settings.max_delay_ms,
             record_bytes_max=settings.record_bytes_max,
             partitions=settings.partitions,
+            cluster=settings.cluster,
+            proof_key=proof_key,
             prefix=settings.prefix,
         )
         self._export_hold_ms = export_hold_ms
@@ -138,28 +162,27 @@ class Replica:
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; returns those that are answered with a dead letter."""
-        parsed = [(record, parse(record, self._limits)) for record in records]
+        parsed = [(record, parse(record, self.limits)) for record in records]
         rejected = []
         with self.changed:
             # What is counted as ingested must be in the wheel: both change together, or neither.
-            states, epochs = list(self._states), list(self._epochs)
-            frames = []
+            batch = IngestBatch(self._wheel.ids, self.settings, self._states, self._covered)
+            epochs = list(self._epochs)
             for record, request in parsed:
                 if isinstance(request, Reject):
                     rejected.append(Rejected(record.partition, record.offset, request))
-                frame = self._decide(record, request, states)
+                batch.add(record, request)
                 epochs[record.partition] = record.leader_epoch
-                if frame is not None:
-                    frames.append(frame)
-            entries = self._wheel.append(frames)
-            self._states, self._epochs = states, epochs
+            entries = self._wheel.append(batch.frames)
+            batch.apply()
+            self._states, self._epochs = batch.states, epochs
             self.ingested_count += len(parsed)
             if self._agenda is not None:
                 for entry in entries:
-                    if entry.kind == FrameKind.ANSWER:
-                        self._agenda.answer_arrived(entry)
-                    else:
+                    if entry.kind == FrameKind.MESSAGE:
                         self._agenda.arrived(entry)
+                    else:
+                        self._agenda.answer_arrived(entry)
             self.changed.notify_all()
         return rejected
 
@@ -206,7 +229,8 @@ class Replica:
                     if entry.offset >= frontier.offsets[entry.partition]
                     and entry < frontier.cursors[entry.lane]
                 ]
-            self._agenda = Agenda(frontier, late, self._wheel.answers(frontier.offsets))
+            answers = self._wheel.answers(frontier.offsets)
+            self._agenda = Agenda(frontier, late, answers, mark_kinds=(FrameKind.MARK,))
 
     @property
     def planned_frontier(self) -> Frontier:
@@ -225,11 +249,53 @@ class Replica:
         self._open_due(self._agenda, now_ms)
         return self._agenda.plan(now_ms, self.ingested, limits)
 
-    def begin(self, plan: Plan) -> tuple[list[Frame], list[Frame]]:
-        """Put the step under way: its messages and answers, read back. Lock held by the caller."""
+    def begin(self, plan: Plan) -> StepContent:
+        """Put the step under way: what it has to produce, read back. Lock held by the caller."""
         assert self._agenda is not None, "only a master delivers"
         self._agenda.begin(plan)
-        return self._wheel.read(plan.deliveries), self._wheel.read(plan.answers)
+        planned = self._wheel.read(plan.deliveries)
+        messages = [frame for frame in planned if not self._is_killed(frame, plan.frontier)]
+        answers: list[Frame] = []
+        judged: list[Judged] = []
+        for frame in self._wheel.read(plan.answers):
+            if frame.kind == FrameKind.MARK:
+                judged.append(self._judge(frame, plan.before))
+            else:
+                answers.append(frame)
+        return StepContent(messages, len(planned) - len(messages), answers, judged)
+
+    def wrote(self, own_writes: tuple[int, ...]) -> None:
+        """The step under way has re-buffered messages: R. Takes the lock."""
+        with self.changed:
+            assert self._agenda is not None, "only a master writes to the buffer"
+            self._agenda.wrote(own_writes)
+
+    def know(self, partition: int, id: str) -> KnownId | None:
+        """What is remembered of an id; None if nothing is. Takes the lock."""
+        with self.changed:
+            state = self._wheel.ids.state(partition, id_name(id))
+            if state == NOTHING:
+                return None
+            ranks = [Rank(m.due_ms, partition, m.offset) for m in state.killed]
+            return KnownId(state, [self._wheel.ids.kill(rank) for rank in ranks])
+
+    def _is_killed(self, frame: Frame, after: Frontier) -> bool:
+        """Does a mark below O' kill the message? Nothing without an id can be killed."""
+        if id_of(frame.body) is None:
+            return False
+        rank = Rank(frame.due_ms, frame.partition, frame.offset)
+        kill = self._wheel.ids.kill(rank)
+        return kill is not None and kill.mark_offset < after.offsets[frame.partition]
+
+    def _judge(self, frame: Frame, before: Frontier) -> Judged:
+        mark, id, due_ms = mark_of(frame)
+        refused = set()
+        for message in mark.killed:
+            kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))
+            if kill is not None and kill.is_refused and kill.mark_offset == mark.offset:
+                refused.add(message.offset)
+        judgement = judge(mark, before, refused, self.settings.id_memory_ms)
+        return Judged(mark, id, due_ms, judgement)
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When something may be due next. Lock held by the caller."""
@@ -298,35 +364,6 @@ class Replica:
                 remedy="give the node its own data_dir, or empty this one",
             )
 
-    def _decide(
-        self, record: Record, request: Schedule | Reject, states: list[LogState]
-    ) -> Frame | None:
-        """Apply the ingest rules to one record: the frame to store, if any, and the new state."""
-        partition = record.partition
-        if isinstance(request, Reject):
-            lane = 0
-            asked = REJECT
-        else:
-            assert request.topic is not None, "a schedule names its target"
-            lane = lane_of(request.topic, self.settings.lanes)
-            asked = Asked(Op.SCHEDULE, request.asked_due_ms)
-        decision: Decision = ingest(
-            states[partition], partition, record.offset, record.append_ms, asked
-        )
-        states[partition] = decision.state
-        covered = self._covered
-        if isinstance(request, Reject):
-            if covered is not None and record.offset < covered.offsets[partition]:
-                return None
-            kind, body = FrameKind.ANSWER, reject_body(record, request)
-        else:
-            if covered is not None and covered.covers(lane, decision.rank):
-                return None
-            kind, body = FrameKind.MESSAGE, message_body(request)
-        return Frame(
-            decision.rank.due_ms, partition, record.offset, lane, kind, record.append_ms, body
-        )
-
     def _messages(self, slot: int) -> list[Entry]:
         return [e for e in self._wheel.entries(slot) if e.kind == FrameKind.MESSAGE]
 
@@ -372,7 +409,9 @@ class Replica:
         self._covered = cut
         if not cut.reached_by(self.ingested) or not passed_own_writes:
             return
-        slots = self._wheel.slots(0, slot_of(cut.lowest_cursor.due_ms) - 1)
+        floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS
+        self._wheel.ids.forget(cut, self.log_ms, floor_ms)
+        slots = self._wheel.slots(0, slot_of(floor_ms) - 1)
         self._wheel.forget_answers(cut.offsets)
         self._wheel.forget([slot for slot in slots if self._is_passed(slot, cut)])
 

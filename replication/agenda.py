@@ -14,8 +14,9 @@ Source: docs/design/frontier.md, "Step".
 """
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from replication.budget import share_fairly
 from replication.entry import Entry
@@ -36,12 +37,16 @@ class StepLimits:
 
     records_max: int = 10_000
     bytes_max: int = 16 * 1024 * 1024
+    lanes_max: Mapping[int, int] = field(default_factory=dict)
+    """Records of a lane, for lanes in which something was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step: what to produce, and the frontier that says so."""
 
+    before: Frontier
+    """(K, O) that the step goes on from; verdicts are judged by it."""
     frontier: Frontier
     """(K', O') and R as before: own writes of the step itself are added by the driver."""
     deliveries: tuple[Entry, ...]
@@ -71,7 +76,11 @@ class Agenda:
         late: Iterable[Entry],
         answers: Iterable[Entry],
         lane_open_max: int = LANE_OPEN_MAX,
+        *,
+        mark_kinds: Container[int] = (),
     ) -> None:
+        """`mark_kinds`: the kinds of answers that are verdicts."""
+        self._mark_kinds = mark_kinds
         self.frontier = frontier
         """The frontier of the step last begun; committed, unless that step is under way."""
         self._lane_open_max = lane_open_max
@@ -158,6 +167,10 @@ class Agenda:
         late_by_lane: dict[int, list[Entry]] = {}
         for entry in late:
             late_by_lane.setdefault(entry.lane, []).append(entry)
+        for number, most in limits.lanes_max.items():
+            if number in shares:
+                room = most - len(late_by_lane.get(number, ()))
+                shares[number] = min(shares[number], max(0, room))
         for number, lane in enumerate(self._lanes):
             deliveries += sorted(late_by_lane.get(number, ()))
             cursor = caps[number]
@@ -174,6 +187,7 @@ class Agenda:
             cursors[number] = max(cursor, last.cursors[number])
         frontier = replace(last, cursors=tuple(cursors), offsets=tuple(offsets), step=last.step + 1)
         return Plan(
+            before=last,
             frontier=frontier,
             deliveries=tuple(deliveries),
             answers=tuple(answers),
@@ -197,6 +211,10 @@ class Agenda:
             insort(self._late[entry.partition], (entry.offset, entry))
         self.frontier = plan.frontier
 
+    def wrote(self, own_writes: tuple[int, ...]) -> None:
+        """The step that was begun last has written these to the buffer: its R."""
+        self.frontier = replace(self.frontier, own_writes=own_writes)
+
     def _pass_offsets(
         self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
     ) -> tuple[list[int], list[Entry], list[Entry]]:
@@ -204,6 +222,8 @@ class Agenda:
         waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._answers, strict=True))
         records_max = max(1, limits.records_max // max(1, waiting))
         bytes_max = limits.bytes_max // max(1, waiting)
+        last = self.frontier
+        late_of: Counter[int] = Counter()
         offsets: list[int] = []
         late: list[Entry] = []
         answers: list[Entry] = []
@@ -223,13 +243,27 @@ class Agenda:
                 for rest in (self._late[partition], self._answers[partition])
                 if len(rest) > records_max
             ]
+            passed: list[tuple[bool, Entry]] = []
             for records, (offset, is_answer, entry) in enumerate(queue):
-                full = records >= records_max or (records and size + entry.length > bytes_max)
-                if full or (not is_answer and entry.due_ms > now_ms):
+                # A replace is two entries under one offset: O passes both, or neither.
+                is_second = bool(passed) and passed[-1][1].offset == offset
+                is_full = records >= records_max or size + entry.length > bytes_max
+                if is_answer:
+                    # A verdict needs to know what has become of all that the shard continued.
+                    waits = entry.kind in self._mark_kinds and reached <= last.own_writes[partition]
+                else:
+                    lane_max = limits.lanes_max.get(entry.lane)
+                    crowded = lane_max is not None and late_of[entry.lane] >= lane_max
+                    waits = entry.due_ms > now_ms or crowded
+                    late_of[entry.lane] += 1
+                if waits or (records and is_full and not is_second):
                     stop = offset
                     break
-                (answers if is_answer else late).append(entry)
+                passed.append((is_answer, entry))
                 size += entry.length
+            for is_answer, entry in passed:
+                if entry.offset < stop:
+                    (answers if is_answer else late).append(entry)
             offsets.append(min([stop, *beyond]))
         return offsets, late, answers
 

@@ -3,16 +3,40 @@
 The decision depends only on the committed records of the record's own partition, in order: never on
 a clock, on the frontier, on local configuration or on who is master. So all replicas agree.
 
-A record is decided in three parts: `Asked` is what the request parser made of it, `LogState` is
-what the partition's log has said before, and `Decision` is what the wheel must keep.
+A record is decided in parts: `Asked` is what the request parser made of it, `LogState` and the
+`IdState` of its id are what the partition's log has said before, and `Decision` is what the wheel
+must keep:
 
-Source: docs/design/frontier.md, "Ingest".
+    request     live messages under the id       message   answer      of the id
+    schedule    none, or all have due <= L       stored    -           live beside them
+                one with due > L                 -         DUPLICATE (same digest) or CONFLICT
+    replace     any or none                      stored    MARK        all killed; the new one live
+    cancel      any or none                      -         MARK        all killed
+    continue    continued one was killed         -         -           (the mark is told: refused)
+                else                             stored    -           live in place of it
+    redrive     source redriven <= 30 days ago   -         DUPLICATE   unchanged
+                else                             stored    -           live beside them
+    reject                                       -         REJECTED    unchanged
+
+Source: docs/design/frontier.md, "Ingest" and "Ids".
 """
 
 from enum import IntEnum
 from typing import NamedTuple
 
+from replication.ids import (
+    NOTHING,
+    IdState,
+    KilledMessage,
+    LiveMessage,
+    kill_all,
+    with_live,
+    without_live,
+)
 from replication.rank import Rank, due_of
+
+REDRIVE_MEMORY_MS = 30 * 24 * 60 * 60 * 1000
+"""How long a source counts as redriven, in log time: as long as dead letters are kept."""
 
 
 class Op(IntEnum):
@@ -22,6 +46,14 @@ class Op(IntEnum):
     """Deliver something later."""
     REJECT = 1
     """Nothing that can be done: an answer says why."""
+    CANCEL = 2
+    """Kill what is live under an id."""
+    REPLACE = 3
+    """Kill what is live under an id, and deliver something else."""
+    CONTINUE = 4
+    """The master's own: go on with a message that could not be delivered yet."""
+    REDRIVE = 5
+    """Deliver a dead letter after all."""
 
 
 class Asked(NamedTuple):
@@ -29,7 +61,13 @@ class Asked(NamedTuple):
 
     op: Op
     due_ms: int
-    """Requested due time; meaningless for a reject."""
+    """Requested due time; meaningless for a reject and a cancel."""
+    lane: int = 0
+    has_id: bool = False
+    digest: bytes = b""
+    """Of the request as sent, 16 bytes; only with an id."""
+    continued_offset: int = -1
+    """Of a continuation: offset of the record that it continues."""
 
 
 class LogState(NamedTuple):
@@ -41,31 +79,100 @@ class LogState(NamedTuple):
     """L: the largest append time so far. Append times can step back, L does not."""
 
 
-class Keep(IntEnum):
-    """What the wheel keeps of a record."""
+class Answer(IntEnum):
+    """What the step that passes a record has to answer."""
 
-    MESSAGE = 0
-    """A live message, under its rank."""
-    ANSWER = 1
-    """An answer, to be written by the step that passes the record's offset."""
+    NONE = 0
+    REJECTED = 1
+    DUPLICATE = 2
+    CONFLICT = 3
+    MARK = 4
+    """Decided by that step: see `replication.verdict`."""
+
+
+class Known(NamedTuple):
+    """What the log said before about what the record names."""
+
+    id: IdState = NOTHING
+    redriven: IdState = NOTHING
+    """Of the source that the record redrives."""
+    killed_by: int | None = None
+    """Offset of the mark that killed the message that the record continues."""
 
 
 class Decision(NamedTuple):
     """What becomes of a record."""
 
-    keep: Keep
-    rank: Rank
-    """Of a message: its place in the order. Of an answer: append time, partition, offset."""
+    rank: Rank | None
+    """The place of the message to store; None if none is stored."""
+    answer: Answer
     state: LogState
     """The partition's state afterwards."""
+    id: IdState | None = None
+    """The id's state afterwards; None if it did not change."""
+    redriven: IdState | None = None
+    """The redriven source's state afterwards; None if it did not change."""
+    killed: tuple[KilledMessage, ...] = ()
+    """What the mark kills: all that was live."""
+    is_refused: bool = False
+    """A continuation of a message that was killed before."""
 
 
-def ingest(state: LogState, partition: int, offset: int, append_ms: int, asked: Asked) -> Decision:
+def ingest(
+    state: LogState,
+    partition: int,
+    offset: int,
+    append_ms: int,
+    asked: Asked,
+    known: Known,
+    id_memory_ms: int,
+) -> Decision:
     """Decide one record; records of a partition must come in offset order, without repeats."""
     assert offset >= state.next_offset, (
         f"partition {partition}: offset {offset} came after {state.next_offset - 1}"
     )
     after = LogState(offset + 1, max(state.log_ms, append_ms))
-    if asked.op is Op.REJECT:
-        return Decision(Keep.ANSWER, Rank(append_ms, partition, offset), after)
-    return Decision(Keep.MESSAGE, Rank(due_of(asked.due_ms, append_ms), partition, offset), after)
+    op = asked.op
+    if op is Op.REJECT:
+        return Decision(None, Answer.REJECTED, after)
+    due_ms = due_of(asked.due_ms, append_ms)
+    rank = Rank(due_ms, partition, offset)
+    if op is Op.SCHEDULE and not asked.has_id:
+        return Decision(rank, Answer.NONE, after)
+    message = LiveMessage(due_ms, offset, asked.lane, asked.digest)
+    if op is Op.SCHEDULE:
+        return _schedule(rank, after, message, known.id)
+    if op in (Op.CANCEL, Op.REPLACE):
+        killed = tuple(KilledMessage(m.due_ms, m.offset, m.lane) for m in known.id.live)
+        changed = kill_all(known.id, offset, after.log_ms, id_memory_ms)
+        if op is Op.CANCEL:
+            return Decision(None, Answer.MARK, after, id=changed, killed=killed)
+        return Decision(rank, Answer.MARK, after, id=with_live(changed, message), killed=killed)
+    if op is Op.CONTINUE:
+        if known.killed_by is not None:
+            return Decision(None, Answer.NONE, after, is_refused=True)
+        if not asked.has_id:
+            return Decision(rank, Answer.NONE, after)
+        freed = without_live(known.id, asked.continued_offset)
+        return Decision(rank, Answer.NONE, after, id=with_live(freed, message))
+    assert op is Op.REDRIVE, f"unknown operation {op}"
+    if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms for m in known.redriven.live):
+        return Decision(None, Answer.DUPLICATE, after)
+    return Decision(
+        rank,
+        Answer.NONE,
+        after,
+        id=with_live(known.id, message) if asked.has_id else None,
+        # Remembered by its log time, which is what the 30 days are counted from.
+        redriven=IdState((LiveMessage(after.log_ms, offset, asked.lane, b""),)),
+    )
+
+
+def _schedule(rank: Rank, after: LogState, message: LiveMessage, id: IdState) -> Decision:
+    """A schedule under an id that may be taken. Never a silent replace."""
+    taken = [m for m in id.live if m.due_ms > after.log_ms]
+    if not taken:
+        return Decision(rank, Answer.NONE, after, id=with_live(id, message))
+    if any(m.digest == message.digest for m in taken):
+        return Decision(None, Answer.DUPLICATE, after)
+    return Decision(None, Answer.CONFLICT, after)

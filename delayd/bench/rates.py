@@ -112,6 +112,7 @@ def _replica(settings: Settings) -> Iterator[Replica]:
         replica = Replica(
             Wheel.open(Path(folder), partitions=settings.partitions),
             settings,
+            proof_key=b"none of its records is read back",
             export_hold_ms=900_000,
             disk_free_min_bytes=0,
         )

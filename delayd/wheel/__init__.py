@@ -25,7 +25,9 @@ class FrameKind(IntEnum):
     MESSAGE = 0
     """A live message, filed under the slot of its rank's due time."""
     ANSWER = 1
-    """An answer that carries a payload (a reject), filed under the slot of its append time."""
+    """An answer that is known, filed under the slot of its append time."""
+    MARK = 2
+    """An answer that the step which passes it decides (a cancel, a replace); filed likewise."""
 
 
 class Frame(NamedTuple):

@@ -2,7 +2,8 @@
 
     key                              value (msgpack)
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
-    "w" partition:u16 offset:u64     due_ms lane position length              a waiting answer
+    "w" partition:u16 offset:u64     due_ms lane kind position length         a waiting answer
+    "e" "i" "k"                      see id_memory.py                         what is known of ids
     "z"                              offsets leader_epochs log_ms frontier reached    progress
 
 Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
@@ -13,8 +14,9 @@ it would need is damaged, so a scan that does not end at "z" was cut short.
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ import msgpack
 import plyvel
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Entry, FrameKind, Progress, SlotInfo
+from delayd.wheel import Entry, Progress, SlotInfo
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 """What LevelDB may have to replay at open: 40 MB took 4.5 s."""
@@ -58,6 +60,8 @@ class CatalogueBatch(NamedTuple):
     answers: tuple[Entry, ...]
     answers_from: tuple[int, ...]
     """By partition: waiting answers below this offset are dropped, before `answers` are added."""
+    notes: Mapping[bytes, bytes | None]
+    """Changes to the lines of id memory; None deletes."""
 
 
 class Catalogue:
@@ -101,10 +105,25 @@ class Catalogue:
         for key, value in self._scan(_ANSWER):
             _, partition, offset = _ANSWER_KEY.unpack(key)
             if offset >= from_offsets[partition]:
-                due_ms, lane, position, length = _unpack(value)
-                kind = FrameKind.ANSWER
+                due_ms, lane, kind, position, length = _unpack(value)
                 entries.append(Entry(due_ms, partition, offset, lane, kind, position, length))
         return entries
+
+    def note(self, key: bytes) -> bytes | None:
+        """The value of one line of id memory."""
+        with self._translated():
+            value: bytes | None = self._db.get(key, verify_checksums=True)
+        return value
+
+    def notes(self, first: bytes, stop: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
+        """At most so many lines of id memory, from `first` up to `stop`. May be cut short."""
+        with (
+            self._translated(),
+            self._db.iterator(
+                start=first, stop=stop, verify_checksums=True, fill_cache=False
+            ) as lines,
+        ):
+            return list(islice(lines, count_max))
 
     def _scan(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         # All lines that begin with `first`; always on to the end, see the top of this file.
@@ -135,12 +154,19 @@ class Catalogue:
             for entry in batch.answers:
                 write.put(
                     _ANSWER_KEY.pack(_ANSWER, entry.partition, entry.offset),
-                    _pack((entry.due_ms, entry.lane, entry.position, entry.length)),
+                    _pack(
+                        (entry.due_ms, entry.lane, int(entry.kind), entry.position, entry.length)
+                    ),
                 )
             for slot in batch.dropped_slots:
                 write.delete(_SLOT_KEY.pack(_SLOT, slot))
             for slot, (generation, info) in batch.slots.items():
                 write.put(_SLOT_KEY.pack(_SLOT, slot), _pack((generation, *info[:3], *info[3])))
+            for key, value in batch.notes.items():
+                if value is None:
+                    write.delete(key)
+                else:
+                    write.put(key, value)
             write.put(_PROGRESS, _pack(batch.progress))
             write.write()
 

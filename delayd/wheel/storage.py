@@ -22,6 +22,7 @@ from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoi
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.frame import PARTITIONS_MAX, encode
+from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import Layout, hour_of
 from delayd.wheel.reader import Reader
 from delayd.wheel.recovery import Recovered, recover
@@ -76,6 +77,8 @@ class Wheel:
         self._slots = {n: Slot.from_line(n, line) for n, line in recovered.lines.items()}
         self._numbers = sorted(self._slots)
         self._answers = WaitingAnswers(self._catalogue, partitions)
+        self.ids = IdMemory(self._catalogue)
+        """What is remembered of ids; changes are durable with the next checkpoint."""
         self._tail_bytes = 0
         self._frames = sum(slot.count for slot in self._slots.values())
         self._bytes = sum(slot.written for slot in self._slots.values())
@@ -310,6 +313,7 @@ class Wheel:
                 dropped_slots=tuple(self._dropped),
                 answers=answers,
                 answers_from=answers_from,
+                notes=self.ids.capture(),
             )
             self._pending = PendingCheckpoint(
                 self._disk,
@@ -335,6 +339,7 @@ class Wheel:
             self._pending = None
             self._progress = pending.progress
             self._answers.settle()
+            self.ids.settle()
             for file in pending.files:
                 self._descriptors.give(file)
             self._unlinkable.extend(pending.forgotten_files)

@@ -110,6 +110,7 @@ class Master:
         self.replica = Replica(
             Wheel.open(cluster.folder / name, partitions=settings.partitions),
             settings,
+            proof_key=b"secret",
             export_hold_ms=60_000,
             disk_free_min_bytes=0,
         )

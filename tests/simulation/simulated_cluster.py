@@ -21,6 +21,7 @@ from delayd.bus import Ack, Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.producer import MemoryProducer
+from delayd.bus.murmur2 import partition_of
 from delayd.errors import FencedError, FrontierError, KafkaUnreachableError, ProducerError
 from delayd.frontier_log import FrontierLog
 from delayd.mastership import BehindError, ClockDriftError, Grant, HigherTermError, Mastership
@@ -32,9 +33,12 @@ from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
 
 CLUSTER = "simulated"
+PROOF_KEY = b"simulated secret"
 CLUSTER_KEY = "the key of the simulated cluster"
 START_MS = 1_785_000_000_000
 FOREVER_MS = 10**15
+RETRY_DELAYS_MS = (200, 900)
+IDS = ("one", "two", "three")
 LANES = 64
 NODES = 3
 ACTIONS = 250
@@ -253,7 +257,11 @@ class Node:
         wheel = Wheel.open(self._directory, partitions=settings.partitions, disk=disk)
         habits = self._world.habits
         replica = Replica(
-            wheel, settings, export_hold_ms=habits.export_hold_ms, disk_free_min_bytes=0
+            wheel,
+            settings,
+            proof_key=PROOF_KEY,
+            export_hold_ms=habits.export_hold_ms,
+            disk_free_min_bytes=0,
         )
         replica.changed = InstantCondition()
         try:
@@ -376,6 +384,7 @@ class World:
             cluster=CLUSTER,
             cluster_key=CLUSTER_KEY,
             partitions=self.habits.partitions,
+            retry_delays_ms=RETRY_DELAYS_MS,
         )
         assert self.settings.lanes == LANES
         for topic, (partitions, config) in TARGETS.items():
@@ -533,6 +542,9 @@ class World:
         self._sent += 1
         value = b"%d" % self._sent
         key = chance.choice([None, b"a", b"b"])
+        if chance.random() < 0.4:
+            self._send_with_id(due_ms, value, inside)
+            return
         expects, topic = "delivered", chance.choice(list(TARGETS))
         if topic == "states" and key is None:
             expects = "dead"
@@ -545,6 +557,34 @@ class World:
         headers.append(("expects", expects.encode()))
         if partition is None:
             partition = chance.randrange(self.habits.partitions)
+        self._append(partition, key, value, headers, inside)
+
+    def _send_with_id(self, due_ms: int, value: bytes, inside: bool) -> None:
+        """A request about one of a few ids, so that they meet."""
+        chance = self.random
+        id = chance.choice(IDS)
+        op = chance.choice(["schedule", "schedule", "cancel", "replace"])
+        topic = chance.choice(["orders", "mails", "nowhere"])
+        headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]
+        if op != "cancel":
+            # Now and then the very same request comes again.
+            if chance.random() < 0.3:
+                value, due_ms, topic = b"again", due_ms // 4_000 * 4_000, "orders"
+            headers.append(("delayd-topic", topic.encode()))
+            headers.append(("delayd-due", b"%d" % due_ms))
+        expects = b"dead" if topic == "nowhere" else b"delivered"
+        headers.append(("expects", b"answer" if op == "cancel" else expects))
+        partition = partition_of(id.encode(), self.habits.partitions)
+        self._append(partition, id.encode(), value, headers, inside)
+
+    def _append(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes,
+        headers: Headers,
+        inside: bool,
+    ) -> None:
         if inside:
             self._user.send(
                 "delayd-buffer", key=key, value=value, headers=headers, partition=partition
@@ -580,7 +620,6 @@ class World:
             if not node.is_alive:
                 node.start()
             node.resign()
-        last_due_ms = self._last_due_ms()
         master = self.random.choice(self.nodes)
         master.lead(FOREVER_MS)
         for _ in range(QUIET_ROUNDS_MAX):
@@ -589,7 +628,7 @@ class World:
             if master.mastership is None:
                 master.lead(FOREVER_MS)
             self.time.now_ms += 20
-            if self._has_passed(master, last_due_ms):
+            if self._has_passed(master, self._last_due_ms()):
                 break
         for node in self.nodes:
             node.resign()
@@ -609,9 +648,9 @@ class World:
         last_ms = START_MS
         for log in self.kafka.topics["delayd-buffer"].partitions:
             for record in log.read(0, 10**9)[0]:
-                last_ms = max(
-                    last_ms, record.append_ms, int(dict(record.headers)["delayd-due"] or 0)
-                )
+                headers = dict(record.headers)
+                due = headers.get("delayd-next-due", headers.get("delayd-due"))
+                last_ms = max(last_ms, record.append_ms, int(due or 0))
         return last_ms
 
     def close(self) -> None:

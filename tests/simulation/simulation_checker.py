@@ -5,7 +5,7 @@ from docs/design/frontier.md. Each check names the rule that it holds the run to
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -13,7 +13,12 @@ from zlib import crc32
 from delayd.bus import Record
 from delayd.bus.memory import MemoryKafka
 
-BUFFER, FRONTIER, DEAD = "delayd-buffer", "delayd-frontier", "delayd-dead"
+BUFFER, FRONTIER, DEAD, RECEIPTS = (
+    "delayd-buffer",
+    "delayd-frontier",
+    "delayd-dead",
+    "delayd-receipts",
+)
 LANES = 64
 
 
@@ -23,8 +28,15 @@ class Request:
 
     partition: int
     offset: int
+    op: str
+    """"schedule", "cancel", "replace" or "continue"."""
+    id: str | None
     topic: str
     due_ms: int
+    asked: str
+    """The due time as it was written."""
+    append_ms: int
+    continues: int | None
     expects: str
     """"delivered", "dead" or "answer"."""
     value: bytes | None
@@ -57,6 +69,60 @@ class Step:
         )
 
 
+class Rules:
+    """The rules for ids, message by message: what is stored, what is answered, who kills whom."""
+
+    def __init__(self, requests: list[Request]) -> None:
+        self.messages: list[Request] = []
+        self.answers: list[Request] = []
+        self.refusals: dict[str, str] = {}
+        """By source: "duplicate" or "conflict"."""
+        self.killed_by: dict[str, Request] = {}
+        self.targets_of: dict[str, list[Request]] = {}
+        """By source of a mark: what it kills."""
+        self.continued_by: dict[str, Request] = {}
+        """By source: the continuation that was accepted."""
+        self._live: dict[str, list[Request]] = {}
+        self._log_ms: Counter[int] = Counter()
+        for request in requests:
+            self._log_ms[request.partition] = max(
+                self._log_ms[request.partition], request.append_ms
+            )
+            self._take(request, self._log_ms[request.partition])
+
+    def _take(self, request: Request, log_ms: int) -> None:
+        live = self._live.setdefault(request.id or request.source, [])
+        if request.op == "continue":
+            continued = f"{request.partition}/{request.continues}"
+            if continued in self.killed_by:
+                return
+            assert continued not in self.continued_by, f"{continued} was continued twice"
+            self.continued_by[continued] = request
+            live[:] = [m for m in live if m.source != continued]
+        elif request.expects == "answer" and request.op == "schedule":
+            self.answers.append(request)
+            return
+        elif request.op in ("cancel", "replace"):
+            self.answers.append(request)
+            self.targets_of[request.source] = list(live)
+            self.killed_by |= {message.source: request for message in live}
+            live.clear()
+            if request.op == "cancel":
+                return
+        elif request.id is not None:
+            taken = [m for m in live if m.due_ms > log_ms]
+            if taken:
+                same = any(
+                    (m.topic, m.value, m.asked) == (request.topic, request.value, request.asked)
+                    for m in taken
+                )
+                self.refusals[request.source] = "duplicate" if same else "conflict"
+                self.answers.append(request)
+                return
+        live.append(request)
+        self.messages.append(request)
+
+
 class Checker:
     """One finished run."""
 
@@ -67,18 +133,33 @@ class Checker:
             for log in kafka.topics[BUFFER].partitions
             for record in log.read(0, 10**9)[0]
         ]
-        self.messages = [request for request in requests if request.expects != "answer"]
-        self.answers = [request for request in requests if request.expects == "answer"]
+        self.rules = Rules(requests)
+        self.messages = self.rules.messages
+        self.answers = self.rules.answers
+        self.retries = {
+            f"{request.partition}/{request.continues}": request
+            for request in requests
+            if request.op == "continue"
+        }
+        """By source: what continues it, refused or not."""
         self.steps = [self._step(record) for record in self._committed(FRONTIER)]
         self.step_of: dict[str, int] = {}
         """By source: the index of the step that made a message Done."""
         self.late: set[str] = set()
+        self.produced = self._produced()
+        self.verdicts = self._verdicts()
+        self.killed = {
+            source
+            for source in self.rules.killed_by
+            if not self.produced[source] and source not in self.rules.continued_by
+        }
 
     def check(self) -> None:
         """AssertionError, with the source or step that breaks a rule."""
         self.check_frontiers()
         self.check_steps()
         self.check_produced()
+        self.check_verdicts()
         self.check_order()
 
     def check_frontiers(self) -> None:
@@ -106,44 +187,117 @@ class Checker:
                 if before.offsets[a.partition] <= a.offset < after.offsets[a.partition]
             ]
             late = {m.source for m in done if m.rank < before.cursors[m.lane]}
-            delivered = [m for m in done if m.expects == "delivered"]
+            # One whose continuation was refused later counts as retried here.
+            retried = [m for m in done if m.source in self.retries]
+            killed = [m for m in done if m.source in self.killed and m not in retried]
+            delivered = [m for m in done if self._reached(m, m.topic)]
+            dead = [m for m in done if self._reached(m, DEAD)]
             digest = sum(crc32(m.source.encode()) for m in delivered)
-            assert counts["delivered"] == len(delivered), f"{where}: {counts}, not {delivered}"
-            assert counts["dead"] == len(done) - len(delivered), f"{where}: {counts}, {done}"
-            assert counts["answers"] == len(answered), f"{where}: {counts}, not {answered}"
-            assert counts["late"] == len(late), f"{where}: {counts}, not {late}"
+            for name, found in (
+                ("delivered", delivered),
+                ("killed", killed),
+                ("retried", retried),
+                ("dead", dead),
+                ("answers", answered),
+                ("late", late),
+            ):
+                assert counts[name] == len(found), f"{where}: {counts}, not {name} {found}"
+            assert len(done) == sum(map(len, (delivered, killed, retried, dead))), where
             assert after.fields["digest"] == digest, f"{where}: digest of {delivered}"
+            written = after.fields["own_writes"]
+            assert all(written[m.partition] >= self.retries[m.source].offset for m in retried), (
+                f"{where}: R is {written}"
+            )
             self.late |= late
             self.step_of |= {message.source: index for message in done}
 
     def check_produced(self) -> None:
         """All that was asked for, exactly once, in the step that made it Done, never early."""
-        produced: Counter[tuple[str, str]] = Counter()
         by_source = {request.source: request for request in self.messages + self.answers}
-        targets = [topic for topic in self._kafka.topics if not topic.startswith("delayd-")]
-        for topic in [*targets, DEAD]:
-            by_broker = self._kafka.topics[topic].setting("message.timestamp.type")
+        for topic in self._targets():
             for record in self._committed(topic):
                 headers = dict(record.headers)
                 source = (headers["delayd-source"] or b"").decode()
                 request = by_source[source]
-                produced[source, topic] += 1
                 assert record.value == request.value, f"{source} was altered"
                 if topic == DEAD:
                     continue
                 fired_ms = int(headers["delayd-fired"] or 0)
                 assert fired_ms >= request.due_ms, f"{source} fired early: {fired_ms}"
-                assert record.append_ms >= request.due_ms, f"{source} early by {by_broker}"
+                assert record.append_ms >= request.due_ms, f"{source} early by the broker"
                 assert source in self.step_of, f"{source} was delivered, but is not Done"
                 step = self.steps[self.step_of[source]].fields
                 assert fired_ms == step["now_ms"], f"{source} belongs to step {step['step']}"
-        expected = Counter(
-            (r.source, r.topic if r.expects == "delivered" else DEAD)
-            for r in self.messages + self.answers
-        )
-        lost, more = expected - produced, produced - expected
-        assert not lost, f"lost: {sorted(lost)}"
-        assert not more, f"doubled or unasked: {sorted(more)}"
+        for message in self.messages:
+            times = sum(self.produced[message.source].values())
+            if message.source in self.rules.continued_by or message.source in self.killed:
+                expected: dict[str, int] = {}
+            elif message.expects == "dead":
+                expected = {DEAD: 1}
+            else:
+                expected = {message.topic: 1}
+            found = dict(self.produced[message.source])
+            assert found == expected, f"{message.source}: {found} ({times}), not {expected}"
+        for answer in self.answers:
+            is_dead = answer.op == "schedule" and self.rules.refusals.get(answer.source) != (
+                "duplicate"
+            )
+            found = {t: n for t, n in self.produced[answer.source].items() if t == DEAD}
+            if answer.op != "replace":
+                assert found == ({DEAD: 1} if is_dead else {}), f"{answer.source}: {found}"
+        known = {request.source for request in self.messages + self.answers}
+        assert set(self.produced) <= known, f"unasked: {set(self.produced) - known}"
+
+    def check_verdicts(self) -> None:
+        """Verdicts: true, exactly one for each mark, and nothing that is called killed arrives."""
+        for source, given in self.verdicts.items():
+            assert len(given) == 1 or source in {m.source for m in self.messages}, given
+        for mark in self.answers:
+            if mark.source in self.rules.refusals:
+                assert [v["verdict"] for v in self.verdicts[mark.source]] == [
+                    self.rules.refusals[mark.source]
+                ]
+            if mark.op not in ("cancel", "replace"):
+                continue
+            marked = [v for v in self.verdicts[mark.source] if v["verdict"] != "dead"]
+            assert len(marked) == 1, f"{mark.source}: {marked}"
+            verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
+            targets = {m.source for m in self.rules.targets_of[mark.source]}
+            truly = targets & self.killed
+            assert not any(self.produced[source] for source in killed), f"{killed} arrived"
+            if truly:
+                expected = "cancelled" if mark.op == "cancel" else "replaced"
+            elif targets:
+                expected = "too-late"
+            elif mark.op == "replace":
+                expected = "scheduled"
+            else:
+                expected = "cancelled" if killed else "not-found"
+            assert verdict == expected, f"{mark.source}: {marked}, kills {targets}"
+            assert killed == truly or not targets, f"{mark.source}: {killed}, not {truly}"
+            assert killed <= self.killed, f"{mark.source}: {killed} are not killed"
+
+    def _reached(self, message: Request, topic: str) -> bool:
+        return self.produced[message.source][topic] > 0
+
+    def _targets(self) -> list[str]:
+        return [*(t for t in self._kafka.topics if not t.startswith("delayd-")), DEAD]
+
+    def _produced(self) -> dict[str, Counter[str]]:
+        """By source: how often it arrived in which topic."""
+        produced: dict[str, Counter[str]] = defaultdict(Counter)
+        for topic in self._targets():
+            for record in self._committed(topic):
+                source = dict(record.headers)["delayd-source"] or b""
+                produced[source.decode()][topic] += 1
+        return produced
+
+    def _verdicts(self) -> dict[str, list[dict[str, Any]]]:
+        verdicts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for record in self._committed(RECEIPTS):
+            fields = json.loads(record.value or b"")
+            verdicts[fields["source"]].append(fields)
+        return verdicts
 
     def check_order(self) -> None:
         """Order: rank order per target partition, but for late arrivals, which follow at once."""
@@ -156,6 +310,8 @@ class Checker:
                     (dict(record.headers)["delayd-source"] or b"").decode()
                     for record in log.read(0, 10**9)[0]
                 ]
+                # Continuations come back when they may, in no order with the rest.
+                sources = [s for s in sources if by_source[s].op != "continue"]
                 in_time = [by_source[s].rank for s in sources if s not in self.late]
                 assert in_time == sorted(in_time), f"{topic}: out of order"
                 by_step = [(self.step_of[s], by_source[s].rank) for s in sources]
@@ -170,11 +326,18 @@ class Checker:
 
     def _request(self, record: Record) -> Request:
         headers = {name: (content or b"").decode() for name, content in record.headers}
+        continues = headers.get("delayd-continues")
+        due = headers.get("delayd-next-due", headers.get("delayd-due", "0"))
         return Request(
             partition=record.partition,
             offset=record.offset,
-            topic=headers["delayd-topic"],
-            due_ms=max(int(headers["delayd-due"]), record.append_ms),
+            op="continue" if continues else headers.get("delayd-op", "schedule"),
+            id=headers.get("delayd-id"),
+            topic=headers.get("delayd-topic", ""),
+            due_ms=max(int(due), record.append_ms),
+            asked=headers.get("delayd-due", ""),
+            append_ms=record.append_ms,
+            continues=None if continues is None else int(continues),
             expects=headers["expects"],
             value=record.value,
         )

@@ -195,7 +195,7 @@ class AgendaMachine(RuleBasedStateMachine):
         """docs/design/frontier.md, Term: the first step moves nothing but the term."""
         self.take_over()
         frontier = begin_term(self.frontier)
-        self.agenda.begin(Plan(frontier, (), (), 0, self.now_ms, {}, ()))
+        self.agenda.begin(Plan(self.agenda.frontier, frontier, (), (), 0, self.now_ms, {}, ()))
         self.frontier = frontier
 
     @invariant()

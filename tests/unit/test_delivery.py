@@ -52,6 +52,7 @@ class Desk:
         self.replica = Replica(
             Wheel.open(folder, partitions=1),
             seen.record.settings,
+            proof_key=b"secret",
             export_hold_ms=0,
             disk_free_min_bytes=0,
         )

@@ -4,25 +4,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.ingest import Asked, Decision, Keep, LogState, Op, ingest
+from replication.ids import LIVE_MAX, NOTHING, IdState, LiveMessage
+from replication.ingest import (
+    REDRIVE_MEMORY_MS,
+    Answer,
+    Asked,
+    Decision,
+    Known,
+    LogState,
+    Op,
+    ingest,
+)
 from replication.rank import Rank
 
 records = st.lists(
     st.tuples(
         st.integers(1, 5),  # distance to the record before it: markers and aborted ones between
         st.integers(0, 100),  # append time: it may step back
-        st.builds(Asked, st.sampled_from(Op), st.integers(0, 200)),
+        st.builds(Asked, st.sampled_from([Op.SCHEDULE, Op.REJECT]), st.integers(0, 200)),
     ),
     max_size=20,
 )
 Log = list[tuple[int, int, Asked]]
+HOUR_MS = 60 * 60 * 1000
 
 
 def decide(log: Log) -> list[tuple[int, int, Asked, Decision]]:
     state, offset, decided = LogState(0, 0), -1, []
     for distance, append_ms, asked in log:
         offset += distance
-        decision = ingest(state, 1, offset, append_ms, asked)
+        decision = ingest(state, 1, offset, append_ms, asked, Known(), HOUR_MS)
         state = decision.state
         decided.append((offset, append_ms, asked, decision))
     return decided
@@ -33,17 +44,16 @@ def test_a_message_is_due_when_asked_but_not_before_it_was_appended(log: Log) ->
     """docs/design/frontier.md, Ingest: due = max(requested due, the record's own append time)."""
     for offset, append_ms, asked, decision in decide(log):
         if asked.op is Op.SCHEDULE:
-            assert decision.keep is Keep.MESSAGE
+            assert decision.answer is Answer.NONE
             assert decision.rank == Rank(max(asked.due_ms, append_ms), 1, offset)
 
 
 @given(records)
-def test_a_reject_is_an_answer_in_the_slot_of_its_append_time(log: Log) -> None:
-    """docs/design/frontier.md, Ingest: rejects are frames in the slot of their append time."""
-    for offset, append_ms, asked, decision in decide(log):
+def test_a_reject_is_answered_and_nothing_is_stored(log: Log) -> None:
+    """docs/design/frontier.md, Ingest: anything else is an answer."""
+    for _, _, asked, decision in decide(log):
         if asked.op is Op.REJECT:
-            assert decision.keep is Keep.ANSWER
-            assert decision.rank == Rank(append_ms, 1, offset)
+            assert (decision.rank, decision.answer) == (None, Answer.REJECTED)
 
 
 @given(records)
@@ -61,7 +71,7 @@ def test_a_node_that_begins_in_the_middle_decides_alike(log: Log, cut: int) -> N
     whole = decide(log)
     state = whole[cut - 1][3].state if 0 < cut <= len(whole) else LogState(0, 0)
     for offset, append_ms, asked, decision in whole[cut:] if cut <= len(whole) else []:
-        again = ingest(state, 1, offset, append_ms, asked)
+        again = ingest(state, 1, offset, append_ms, asked, Known(), HOUR_MS)
         assert again == decision
         state = again.state
 
@@ -70,4 +80,67 @@ def test_a_node_that_begins_in_the_middle_decides_alike(log: Log, cut: int) -> N
 def test_a_record_that_comes_again_is_a_bug(offset: int) -> None:
     """docs/design/frontier.md, Ingest: the records of a partition, in order."""
     with pytest.raises(AssertionError, match="came after 6"):
-        ingest(LogState(7, 0), 0, offset, 0, Asked(Op.SCHEDULE, 0))
+        ingest(LogState(7, 0), 0, offset, 0, Asked(Op.SCHEDULE, 0), Known(), HOUR_MS)
+
+
+def decided(asked: Asked, known: Known, append_ms: int = 1_000, log_ms: int = 0) -> Decision:
+    return ingest(LogState(50, log_ms), 0, 50, append_ms, asked, known, HOUR_MS)
+
+
+def test_an_id_is_taken_until_log_time_reaches_its_due_time() -> None:
+    """docs/design/frontier.md, Ids: due > L, and L is not the record's own append time."""
+    known = Known(IdState((LiveMessage(1_500, 7, 0, b"x"),)))
+    asked = Asked(Op.SCHEDULE, 9_000, 0, True, b"y")
+    assert decided(asked, known).answer is Answer.CONFLICT
+    assert decided(asked, known, log_ms=1_499).answer is Answer.CONFLICT
+    freed = decided(asked, known, log_ms=1_500)
+    assert freed.answer is Answer.NONE and freed.id is not None
+    assert [m.offset for m in freed.id.live] == [7, 50]
+
+
+def test_a_continuation_takes_the_place_of_what_it_continues() -> None:
+    """docs/design/frontier.md, Ids: stored, live beside any other; never a duplicate."""
+    known = Known(IdState((LiveMessage(900, 7, 0, b"x"), LiveMessage(5_000, 9, 0, b"y"))))
+    again = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", continued_offset=7), known)
+    assert again.id is not None and again.rank == Rank(4_000, 0, 50)
+    assert [(m.due_ms, m.offset, m.digest) for m in again.id.live] == [
+        (4_000, 50, b"x"),
+        (5_000, 9, b"y"),
+    ]
+
+
+def test_a_continuation_of_a_killed_message_is_refused() -> None:
+    """docs/design/frontier.md, Ids: refused, no answer."""
+    refused = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", 7), Known(killed_by=30))
+    assert refused == Decision(None, Answer.NONE, LogState(51, 1_000), is_refused=True)
+
+
+def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
+    """docs/design/frontier.md, Ids: stored unless that source was redriven in the last 30 days."""
+    first = decided(Asked(Op.REDRIVE, 0), Known())
+    assert first.rank == Rank(1_000, 0, 50) and first.redriven is not None
+    again = Known(redriven=first.redriven)
+    last_ms = 1_000 + REDRIVE_MEMORY_MS
+    assert decided(Asked(Op.REDRIVE, 0), again, last_ms).answer is Answer.DUPLICATE
+    assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.NONE
+
+
+def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:
+    """docs/design/frontier.md, Ids: what others may have dropped never displaces it."""
+    cancel = Asked(Op.CANCEL, 0, has_id=True)
+    live = IdState((LiveMessage(9_000_000, 7, 0, b"x"),))
+    first = decided(cancel, Known(live)).id
+    assert first is not None and [m.offset for m in first.killed] == [7]
+    assert decided(cancel, Known(first)).id == first
+    aged = first._replace(live=(LiveMessage(10, 8, 0, b"x"),))
+    second = decided(cancel, Known(aged), append_ms=10 + HOUR_MS + 1).id
+    assert second is not None and [m.offset for m in second.killed] == [7, 8]
+
+
+def test_an_id_keeps_a_bounded_number_of_messages_that_have_fired() -> None:
+    """docs/design/frontier.md, Ids: the one due first is forgotten."""
+    state = IdState(tuple(LiveMessage(n, n, 0, b"x") for n in range(LIVE_MAX)))
+    more = decided(Asked(Op.SCHEDULE, 9_000, 0, True, b"y"), Known(state), log_ms=900).id
+    assert more is not None and len(more.live) == LIVE_MAX
+    assert [more.live[0].offset, more.live[-1].offset] == [1, 50]
+    assert NOTHING.last_due_ms == 0

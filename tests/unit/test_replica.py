@@ -17,6 +17,7 @@ from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, decode
 from replication.settings import DAY_MS, Settings, Topic
 
+PROOF_KEY = b"a secret of the cluster"
 PARTITIONS, LANES = 2, 4
 BEGIN_MS = 1_000_000
 HOLD_MS = 60_000
@@ -56,7 +57,11 @@ def open_replica(tmp_path: Path) -> Iterator[Opener]:
         wheel = Wheel.open(tmp_path, partitions=settings.partitions)
         try:
             made = Replica(
-                wheel, settings, export_hold_ms=hold_ms, disk_free_min_bytes=free_min_bytes
+                wheel,
+                settings,
+                proof_key=PROOF_KEY,
+                export_hold_ms=hold_ms,
+                disk_free_min_bytes=free_min_bytes,
             )
         except BaseException:
             wheel.close()
@@ -99,8 +104,9 @@ def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple
     try:
         while True:
             plan = replica.plan(now_ms, PLENTY)
-            messages, answers = replica.begin(plan)
-            delivered += [(frame.partition, frame.offset) for frame in (*messages, *answers)]
+            content = replica.begin(plan)
+            produced = (*content.messages, *content.answers)
+            delivered += [(frame.partition, frame.offset) for frame in produced]
             if plan.is_empty:
                 return delivered
     finally:
@@ -120,7 +126,7 @@ def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -
     replica.open_agenda(NOTHING_DONE)
     replica.take([request(0, BEGIN_MS + 300, partition=1), request(9, BEGIN_MS + 9_000)])
     plan = replica.plan(BEGIN_MS + 500, PLENTY)
-    messages, _ = replica.begin(plan)
+    messages = replica.begin(plan).messages
     assert [(frame.partition, frame.offset) for frame in messages] == [(0, 4), (1, 0), (0, 3)]
     assert [frame.body[3] for frame in messages] == [b"4", b"0", b"3"]
     assert plan.frontier.offsets == replica.ingested == (10, 1)

@@ -1,0 +1,246 @@
+"""One batch of buffer records on its way into the wheel: parsed requests in, frames out.
+
+It carries the ingest rules (`replication.ingest`) to what the wheel remembers of ids, and keeps its
+changes to itself until the whole batch is in the wheel: both change together, or neither.
+
+Source: docs/design/frontier.md, "Ingest" and "Ids".
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from delayd.bus import Record
+from delayd.marks import mark_body
+from delayd.request import (
+    Op,
+    Reject,
+    Request,
+    Verdict,
+    answer_body,
+    conflict_body,
+    message_body,
+    receipt,
+    reject_body,
+    reject_receipt,
+    source_of,
+)
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.id_memory import IdMemory, Kill, id_name, redrive_name
+from replication import ingest as rules
+from replication.frontier import Frontier
+from replication.ids import NOTHING, IdState
+from replication.ingest import REDRIVE_MEMORY_MS, Answer, Asked, Decision, Known, LogState, ingest
+from replication.rank import Rank, lane_of
+from replication.settings import RECEIPTS_ALL, Settings
+from replication.verdict import Mark
+
+_REJECT = Asked(rules.Op.REJECT, 0)
+_OPS = {
+    Op.SCHEDULE: rules.Op.SCHEDULE,
+    Op.CANCEL: rules.Op.CANCEL,
+    Op.REPLACE: rules.Op.REPLACE,
+    Op.CONTINUE: rules.Op.CONTINUE,
+    Op.REDRIVE: rules.Op.REDRIVE,
+}
+
+
+class IngestBatch:
+    """Decides records one after the other. Made, filled and applied under the replica's lock."""
+
+    def __init__(
+        self,
+        ids: IdMemory,
+        settings: Settings,
+        states: Sequence[LogState],
+        covered: Frontier | None,
+    ) -> None:
+        self._ids = ids
+        self._settings = settings
+        self._covered = covered
+        """A frontier so old that what it covers is not stored any more."""
+        self.states = list(states)
+        self.frames: list[Frame] = []
+        self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
+        self._kills: dict[Rank, Kill] = {}
+
+    def add(self, record: Record, request: Request | Reject) -> None:
+        """Apply the rules to one record."""
+        partition, offset = record.partition, record.offset
+        if isinstance(request, Reject):
+            self._rule(record, _REJECT, Known())
+            told = reject_receipt(request, source=source_of(partition, offset))
+            body = answer_body(dead=reject_body(record, request), receipt=told)
+            self._answer(record, body)
+            return
+        lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
+        continues = request.continues
+        asked = Asked(
+            _OPS[request.op],
+            request.due_ms,
+            lane,
+            request.id is not None,
+            request.digest,
+            -1 if continues is None else continues[1],
+        )
+        if request.id is None and request.op in (Op.SCHEDULE, Op.CONTINUE):
+            decision = self._rule(record, asked, Known())
+        else:
+            decision = self._rule(record, asked, self._known(partition, request))
+        if decision.is_refused:
+            assert continues is not None, "only a continuation is refused"
+            rank = Rank(continues[0], partition, continues[1])
+            kill = self._kill(rank)
+            assert kill is not None, "refused, though nobody killed what it continues"
+            self._kills[rank] = kill._replace(is_refused=True)
+            return
+        before = NOTHING
+        if request.id is not None:
+            before = self._state(partition, id_name(request.id))
+        for killed in decision.killed:
+            self._kills[Rank(killed.due_ms, partition, killed.offset)] = Kill(offset)
+        if decision.id is not None:
+            assert request.id is not None, "only an id has a state"
+            change = (decision.id, self._settings.id_memory_ms)
+            self._changed[partition, id_name(request.id)] = change
+        if decision.redriven is not None:
+            assert request.redrive is not None, "only a redrive has a source"
+            change = (decision.redriven, REDRIVE_MEMORY_MS)
+            self._changed[partition, redrive_name(request.redrive)] = change
+        if decision.rank is not None:
+            self._message(record, request, lane, decision.rank)
+        if decision.answer is Answer.MARK:
+            self._mark(record, request, decision, before)
+        elif decision.answer is not Answer.NONE:
+            self._answer(record, self._refusal(record, request, decision, before))
+
+    def apply(self) -> None:
+        """The frames are in the wheel: so is what is remembered of ids now."""
+        for (partition, name), (state, keep_ms) in self._changed.items():
+            self._ids.remember(partition, name, state, keep_ms)
+        for rank, kill in self._kills.items():
+            self._ids.note_kill(rank, kill)
+
+    def _rule(self, record: Record, asked: Asked, known: Known) -> Decision:
+        decision = ingest(
+            self.states[record.partition],
+            record.partition,
+            record.offset,
+            record.append_ms,
+            asked,
+            known,
+            self._settings.id_memory_ms,
+        )
+        self.states[record.partition] = decision.state
+        return decision
+
+    def _known(self, partition: int, request: Request) -> Known:
+        id = redriven = NOTHING
+        killed_by = None
+        if request.id is not None:
+            id = self._state(partition, id_name(request.id))
+        if request.redrive is not None:
+            redriven = self._state(partition, redrive_name(request.redrive))
+        if request.continues is not None:
+            due_ms, offset = request.continues
+            kill = self._kill(Rank(due_ms, partition, offset))
+            killed_by = None if kill is None else kill.mark_offset
+        return Known(id, redriven, killed_by)
+
+    def _state(self, partition: int, name: bytes) -> IdState:
+        changed = self._changed.get((partition, name))
+        return self._ids.state(partition, name) if changed is None else changed[0]
+
+    def _kill(self, rank: Rank) -> Kill | None:
+        return self._kills.get(rank) or self._ids.kill(rank)
+
+    def _message(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
+        if self._covered is None or not self._covered.covers(lane, rank):
+            self.frames.append(
+                Frame(
+                    rank.due_ms,
+                    record.partition,
+                    record.offset,
+                    lane,
+                    FrameKind.MESSAGE,
+                    record.append_ms,
+                    message_body(request),
+                )
+            )
+        if self._settings.receipts_written != RECEIPTS_ALL or request.id is None:
+            return
+        if request.op in (Op.SCHEDULE, Op.REDRIVE):
+            told = receipt(
+                id=request.id,
+                verdict=Verdict.SCHEDULED,
+                op=request.op,
+                source=source_of(record.partition, record.offset),
+                due_ms=request.asked_due_ms,
+            )
+            self._answer(record, answer_body(dead=None, receipt=told))
+
+    def _mark(self, record: Record, request: Request, decision: Decision, before: IdState) -> None:
+        due_ms = request.asked_due_ms if request.op is Op.REPLACE else None
+        mark = Mark(
+            request.op is Op.REPLACE,
+            record.partition,
+            record.offset,
+            decision.state.log_ms,
+            decision.killed,
+            before.killed,
+        )
+        assert request.id is not None, "a mark is about an id"
+        body = mark_body(mark, request.id, due_ms)
+        self._file(record, FrameKind.MARK, body)
+
+    def _refusal(
+        self, record: Record, request: Request, decision: Decision, before: IdState
+    ) -> tuple[Any, ...]:
+        """The answer to a request that is not stored."""
+        dead = None
+        if request.op is Op.REDRIVE:
+            verdict = Verdict.DUPLICATE
+            detail = f"the dead letter {request.redrive} was redriven before: nothing is sent twice"
+        else:
+            taken = next(m for m in before.live if m.due_ms > decision.state.log_ms)
+            holder = source_of(record.partition, taken.offset)
+            if decision.answer is Answer.DUPLICATE:
+                verdict = Verdict.DUPLICATE
+                detail = f"the same request is scheduled as {holder}, due at {taken.due_ms}"
+            else:
+                verdict = Verdict.CONFLICT
+                detail = (
+                    f"the id is taken by {holder}, due at {taken.due_ms}, which asks for something "
+                    "else: send delayd-op replace to have this one instead, or use another id"
+                )
+                dead = conflict_body(record, detail)
+        id = request.redrive if request.id is None else request.id
+        assert id is not None, "nothing else is ever refused here"
+        told = receipt(
+            id=id,
+            verdict=verdict,
+            op=request.op,
+            source=source_of(record.partition, record.offset),
+            due_ms=request.asked_due_ms,
+            detail=detail,
+        )
+        return answer_body(dead=dead, receipt=told)
+
+    def _answer(self, record: Record, body: tuple[Any, ...]) -> None:
+        self._file(record, FrameKind.ANSWER, body)
+
+    def _file(self, record: Record, kind: FrameKind, body: tuple[Any, ...]) -> None:
+        """Keep an answer for the step that passes it, unless an old frontier has passed it."""
+        covered = self._covered
+        if covered is not None and record.offset < covered.offsets[record.partition]:
+            return
+        self.frames.append(
+            Frame(
+                record.append_ms,
+                record.partition,
+                record.offset,
+                0,
+                kind,
+                record.append_ms,
+                body,
+            )
+        )

@@ -1,0 +1,133 @@
+"""What the wheel remembers of ids: their states, and who killed what.
+
+    key                                        value (msgpack)
+    "i" partition:u16 name                     live killed killed_by        state of an id
+    "e" forget_ms:u64 partition:u16 name       (empty)                      when to look at it again
+    "k" due_ms:u64 partition:u16 offset:u64    mark_offset is_refused       a killed message
+
+`name` is "i" + id, or "r" + source for what was redriven. A state has one line in the queue "e" for
+each time that its end moved; the lines that came too early are dropped when their time comes.
+
+Invariant: a state is dropped as a whole, after its partition's log time has passed `forget_ms` and
+the frontier has covered all that it tells of (docs/design/frontier.md, "Forgetting").
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgpack
+
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.layers import Changes, Layers
+from replication.frontier import Frontier
+from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
+from replication.rank import Rank
+
+FORGET_MAX = 20_000
+"""Lines looked at per checkpoint, of each queue: about 0.1 s."""
+
+_STATE = Struct(">cH")
+_QUEUE = Struct(">cQH")
+_KILLED = Struct(">cQHQ")
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+
+
+class Kill(NamedTuple):
+    """What became of a killed message."""
+
+    mark_offset: int
+    """Of the mark that killed it."""
+    is_refused: bool = False
+    """Has a continuation of it been refused because of that mark?"""
+
+
+def id_name(id: str) -> bytes:
+    """The name of an id's state."""
+    return b"i" + id.encode()
+
+
+def redrive_name(source: str) -> bytes:
+    """The name of a redriven source's state."""
+    return b"r" + source.encode()
+
+
+class IdMemory:
+    """Not thread safe; a checkpoint's write may run beside it."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._layers = Layers(catalogue)
+
+    def state(self, partition: int, name: bytes) -> IdState:
+        """What is remembered under a name; NOTHING if nothing is."""
+        value = self._layers.get(_STATE.pack(b"i", partition) + name)
+        if value is None:
+            return NOTHING
+        return _unpack_state(value)
+
+    def remember(self, partition: int, name: bytes, state: IdState, keep_ms: int) -> None:
+        """Replace a state; it is kept until log time passes its last due time by `keep_ms`."""
+        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *state)))
+        forget_ms = state.last_due_ms + keep_ms
+        self._layers.put(_QUEUE.pack(b"e", forget_ms, partition) + name, b"")
+
+    def kill(self, rank: Rank) -> Kill | None:
+        """Who killed the message of this rank; None if nobody did."""
+        value = self._layers.get(_KILLED.pack(b"k", *rank))
+        return None if value is None else Kill(*msgpack.unpackb(value))
+
+    def note_kill(self, rank: Rank, kill: Kill) -> None:
+        """The message of this rank was killed, or a continuation of it refused."""
+        self._layers.put(_KILLED.pack(b"k", *rank), _pack(tuple(kill)))
+
+    def forget(self, cut: Frontier, log_ms: tuple[int, ...], floor_ms: int) -> None:
+        """Drop what nobody can ask for any more; the caller has ingested beyond the cut's O and R.
+
+        `floor_ms`: all lanes of the cut have passed what was due before it.
+        """
+        self._forget_states(cut, log_ms)
+        stop = _KILLED.pack(b"k", max(0, floor_ms), 0, 0)
+        for key, value in self._layers.stored(b"k", stop, FORGET_MAX):
+            _, _, partition, offset = _KILLED.unpack(key)
+            mark_offset = Kill(*msgpack.unpackb(value)).mark_offset
+            if max(offset, mark_offset) < cut.offsets[partition]:
+                self._layers.put(key, None)
+
+    def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> None:
+        stop = _QUEUE.pack(b"e", max(log_ms), 0)
+        for key, _ in self._layers.stored(b"e", stop, FORGET_MAX):
+            _, forget_ms, partition = _QUEUE.unpack_from(key)
+            if forget_ms >= log_ms[partition]:
+                continue
+            name = key[_QUEUE.size :]
+            value = self._layers.get(_STATE.pack(b"i", partition) + name)
+            if value is not None:
+                keep_ms, *_ = msgpack.unpackb(value)
+                state = _unpack_state(value)
+                if state.last_due_ms + keep_ms < log_ms[partition]:
+                    if not _is_covered(state, partition, cut):
+                        continue
+                    self._layers.put(_STATE.pack(b"i", partition) + name, None)
+            self._layers.put(key, None)
+
+    def capture(self) -> Changes:
+        """Hand the changes to a checkpoint."""
+        return self._layers.capture()
+
+    def settle(self) -> None:
+        """The captured changes are in the catalogue."""
+        self._layers.settle()
+
+
+def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
+    messages: Iterable[LiveMessage | KilledMessage] = (*state.live, *state.killed)
+    return state.killed_by < cut.offsets[partition] and all(
+        cut.covers(m.lane, Rank(m.due_ms, partition, m.offset)) for m in messages
+    )
+
+
+def _unpack_state(value: bytes) -> IdState:
+    _, live, killed, killed_by = msgpack.unpackb(value, use_list=False)
+    return IdState(
+        tuple(LiveMessage(*m) for m in live), tuple(KilledMessage(*m) for m in killed), killed_by
+    )

@@ -1,0 +1,79 @@
+"""What a partition's log says of one id: its live messages, and what was killed last.
+
+Pure data of the ingest rules; the wheel keeps it, `ingest` computes it. A message is *live* from
+when it is stored until it is killed or continued; that it was delivered is not in the log, so it
+stays live here too, and the frontier tells the two apart.
+
+Invariant: a state depends on the partition's log alone. It is kept or dropped as a whole, never in
+parts, so that nodes which drop sooner and later go on to decide alike.
+Source: docs/design/frontier.md, "Ids".
+"""
+
+from typing import NamedTuple
+
+LIVE_MAX = 64
+"""Live messages kept per id; beyond it the one due first is forgotten: it has fired long ago, and
+can no longer be cancelled while it is being retried."""
+
+
+class LiveMessage(NamedTuple):
+    """A message that its id can still reach. Sorts by due time, then by offset."""
+
+    due_ms: int
+    offset: int
+    lane: int
+    digest: bytes
+    """Of the request as sent; a continuation inherits it."""
+
+
+class KilledMessage(NamedTuple):
+    """A message that a mark killed, if it had not been done before."""
+
+    due_ms: int
+    offset: int
+    lane: int
+
+
+class IdState(NamedTuple):
+    """One id, or one redriven source, in one partition."""
+
+    live: tuple[LiveMessage, ...] = ()
+    killed: tuple[KilledMessage, ...] = ()
+    """The last killed set."""
+    killed_by: int = -1
+    """Offset of the mark that killed it; -1 for none."""
+
+    @property
+    def last_due_ms(self) -> int:
+        """The latest due time of anything remembered; the id is forgotten some time after it."""
+        dues = [m.due_ms for m in self.live] + [m.due_ms for m in self.killed]
+        return max(dues, default=0)
+
+
+NOTHING = IdState()
+"""An id that nobody has used, or that was forgotten."""
+
+
+def with_live(state: IdState, message: LiveMessage) -> IdState:
+    """The state with one more live message, at most LIVE_MAX of them."""
+    live = sorted((*state.live, message))
+    return state._replace(live=tuple(live[-LIVE_MAX:]))
+
+
+def without_live(state: IdState, offset: int) -> IdState:
+    """The state after the message at `offset` was continued."""
+    return state._replace(live=tuple(m for m in state.live if m.offset != offset))
+
+
+def kill_all(state: IdState, mark_offset: int, log_ms: int, id_memory_ms: int) -> IdState:
+    """The state after a mark: nothing is live.
+
+    The last killed set gives way to what this mark kills. Messages that were due longer ago than
+    ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
+    """
+    killed = tuple(KilledMessage(m.due_ms, m.offset, m.lane) for m in state.live)
+    if not any(m.due_ms + id_memory_ms >= log_ms for m in killed):
+        if not killed:
+            return state
+        killed = (*state.killed, *killed)[-LIVE_MAX:]
+    return IdState((), killed, mark_offset)

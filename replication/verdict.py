@@ -1,0 +1,83 @@
+"""The verdict of a mark: what a cancel or a replace came to, judged by the step that passes it.
+
+    t in T, the killed set                                   cancelled / replaced if any t
+      not in Done(K, O)                                      was not delivered: the mark is below O'
+      in Done(K, O), its continuation refused by the mark    was to be retried, and never will be
+      in Done(K, O), due longer ago than ids are kept        does not count: others have dropped it
+      else in Done(K, O)                                     delivered, expired or dead: too late
+
+(K, O) is the frontier before the step. A mark counts for whatever it kills if its offset is below
+O', so nothing that is called cancelled here is delivered by this step or any later one.
+Source: docs/design/frontier.md, "Verdicts".
+"""
+
+from collections.abc import Container
+from enum import Enum
+from typing import NamedTuple
+
+from replication.frontier import Frontier
+from replication.ids import KilledMessage
+from replication.rank import Rank
+
+
+class Mark(NamedTuple):
+    """A cancel or replace, as ingest left it."""
+
+    is_replace: bool
+    partition: int
+    offset: int
+    log_ms: int
+    """L at the mark."""
+    killed: tuple[KilledMessage, ...]
+    """T: all that was live."""
+    killed_before: tuple[KilledMessage, ...]
+    """The id's last killed set before this mark."""
+
+
+class Outcome(Enum):
+    """What a mark came to."""
+
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    TOO_LATE = "too-late"
+    NOT_FOUND = "not-found"
+    SCHEDULED = "scheduled"
+
+
+class Judgement(NamedTuple):
+    """An outcome and what proves it."""
+
+    outcome: Outcome
+    killed: tuple[KilledMessage, ...]
+    """Those that are never delivered, because of this mark or, repeated, of an earlier one."""
+    done: tuple[KilledMessage, ...]
+    """Those that were delivered, expired or dead before."""
+
+
+def judge(
+    mark: Mark, before: Frontier, refused_offsets: Container[int], id_memory_ms: int
+) -> Judgement:
+    """The verdict, under the frontier before the step that passes the mark.
+
+    `refused_offsets` are those of T whose continuation was refused because of this mark; the caller
+    has ingested beyond R of the partition, so that it knows all of them.
+    """
+
+    def is_done(message: KilledMessage) -> bool:
+        rank = Rank(message.due_ms, mark.partition, message.offset)
+        return before.covers(message.lane, rank)
+
+    killed = tuple(m for m in mark.killed if not is_done(m) or m.offset in refused_offsets)
+    done = tuple(
+        m for m in mark.killed if m not in killed and m.due_ms + id_memory_ms >= mark.log_ms
+    )
+    if killed:
+        return Judgement(Outcome.REPLACED if mark.is_replace else Outcome.CANCELLED, killed, done)
+    if done:
+        return Judgement(Outcome.TOO_LATE, (), done)
+    if mark.is_replace:
+        return Judgement(Outcome.SCHEDULED, (), ())
+    proved = tuple(m for m in mark.killed_before if not is_done(m))
+    if proved:
+        return Judgement(Outcome.CANCELLED, proved, ())
+    return Judgement(Outcome.NOT_FOUND, (), mark.killed_before)

@@ -1,0 +1,212 @@
+"""The ingest rules for ids against a naive dictionary, and nodes that forget against one that
+never does (docs/design/frontier.md, "Ingest" and "Ids")."""
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replication.frontier import Frontier, first_frontier
+from replication.ids import NOTHING, IdState, KilledMessage
+from replication.ingest import Answer, Asked, Decision, Known, LogState, Op, ingest
+from replication.rank import Rank
+from replication.verdict import Judgement, Mark, judge
+
+ID_MEMORY_MS = 50
+START_MS = 1_000
+
+
+@dataclass
+class Request:
+    """One drawn record: `append_ms` may step back."""
+
+    op: Op
+    id: str
+    append_ms: int
+    delay_ms: int
+    digest: bytes
+    continued: int
+    """Which of the id's messages a continuation continues, counted from the newest."""
+
+
+requests = st.lists(
+    st.builds(
+        Request,
+        op=st.sampled_from([Op.SCHEDULE, Op.SCHEDULE, Op.CANCEL, Op.REPLACE, Op.CONTINUE]),
+        id=st.sampled_from(["a", "b"]),
+        append_ms=st.integers(-20, 60),
+        delay_ms=st.integers(-10, 100),
+        digest=st.sampled_from([b"1", b"2"]),
+        continued=st.integers(0, 2),
+    ),
+    max_size=40,
+)
+
+
+@dataclass
+class Naive:
+    """What the table of the rules says, message by message."""
+
+    due_of: dict[int, int] = field(default_factory=dict)
+    id_of: dict[int, str] = field(default_factory=dict)
+    digest_of: dict[int, bytes] = field(default_factory=dict)
+    killed_by: dict[int, int] = field(default_factory=dict)
+    continued: set[int] = field(default_factory=set)
+
+    def live(self, id: str) -> list[int]:
+        return [
+            offset
+            for offset in self.id_of
+            if self.id_of[offset] == id
+            and offset not in self.killed_by
+            and offset not in self.continued
+        ]
+
+    def store(self, offset: int, id: str, due_ms: int, digest: bytes) -> None:
+        self.id_of[offset], self.due_of[offset], self.digest_of[offset] = id, due_ms, digest
+
+    def take(self, offset: int, request: Request, log_ms: int, continues: int | None) -> str:
+        live = self.live(request.id)
+        due_ms = max(request.append_ms + request.delay_ms, request.append_ms)
+        if request.op is Op.SCHEDULE:
+            taken = [o for o in live if self.due_of[o] > log_ms]
+            if taken:
+                same = any(self.digest_of[o] == request.digest for o in taken)
+                return "duplicate" if same else "conflict"
+            self.store(offset, request.id, due_ms, request.digest)
+            return "stored"
+        if request.op is Op.CONTINUE:
+            assert continues is not None
+            if continues in self.killed_by:
+                return "refused"
+            self.continued.add(continues)
+            self.store(offset, request.id, due_ms, self.digest_of[continues])
+            return "stored"
+        for killed in live:
+            self.killed_by[killed] = offset
+        if request.op is Op.REPLACE:
+            self.store(offset, request.id, due_ms, request.digest)
+            return f"stored, killed {sorted(live)}"
+        return f"killed {sorted(live)}"
+
+
+def absolute(drawn: list[Request]) -> list[Request]:
+    now_ms, made = START_MS, []
+    for request in drawn:
+        now_ms += request.append_ms
+        made.append(replace(request, append_ms=now_ms))
+    return made
+
+
+def told(decision: Decision, op: Op) -> str:
+    if decision.is_refused:
+        return "refused"
+    if decision.answer is Answer.DUPLICATE:
+        return "duplicate"
+    if decision.answer is Answer.CONFLICT:
+        return "conflict"
+    killed = f"killed {sorted(m.offset for m in decision.killed)}"
+    if op is Op.CANCEL:
+        return killed
+    return f"stored, {killed}" if op is Op.REPLACE else "stored"
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests)
+def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
+    naive, states, kills = Naive(), {}, {}
+    log = LogState(0, 0)
+    for offset, request in enumerate(absolute(drawn)):
+        continues = None
+        if request.op is Op.CONTINUE:
+            candidates = [
+                o for o, id in naive.id_of.items() if id == request.id and o not in naive.continued
+            ]
+            if not candidates:
+                continue
+            continues = sorted(candidates)[-1 - request.continued % len(candidates)]
+        digest = request.digest if continues is None else naive.digest_of[continues]
+        asked = Asked(
+            request.op,
+            request.append_ms + request.delay_ms,
+            0,
+            True,
+            digest,
+            -1 if continues is None else continues,
+        )
+        known = Known(
+            states.get(request.id, NOTHING),
+            killed_by=None if continues is None else kills.get(continues),
+        )
+        decision = ingest(log, 0, offset, request.append_ms, asked, known, ID_MEMORY_MS)
+        log = decision.state
+        expected = naive.take(offset, request, log.log_ms, continues)
+        assert told(decision, request.op) == expected
+        if decision.id is not None:
+            states[request.id] = decision.id
+        kills |= {m.offset: offset for m in decision.killed}
+        live = states.get(request.id, NOTHING).live
+        assert sorted(m.offset for m in live) == sorted(naive.live(request.id))
+        assert {m.offset: m.due_ms for m in live} == {
+            o: naive.due_of[o] for o in naive.live(request.id)
+        }
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests, st.lists(st.booleans(), min_size=40, max_size=40))
+def test_nodes_that_forget_sooner_or_later_judge_alike(
+    drawn: list[Request], forgets: list[bool]
+) -> None:
+    """A master delivers at once all that is due; one node forgets whenever it may, one never."""
+    keeps: dict[str, IdState] = {}
+    drops: dict[str, IdState] = {}
+    log = LogState(0, 0)
+    done = first_frontier(0, partitions=1, lanes=1)
+    for offset, request in enumerate(absolute(drawn)):
+        if request.op is Op.CONTINUE:
+            continue
+        asked = Asked(request.op, request.append_ms + request.delay_ms, 0, True, request.digest)
+        decisions = [
+            ingest(
+                log,
+                0,
+                offset,
+                request.append_ms,
+                asked,
+                Known(states.get(request.id, NOTHING)),
+                ID_MEMORY_MS,
+            )
+            for states in (keeps, drops)
+        ]
+        kept, dropped = decisions
+        assert (kept.rank, kept.answer) == (dropped.rank, dropped.answer)
+        if kept.answer is Answer.MARK:
+            verdicts = [
+                verdict_of(states.get(request.id, NOTHING), request, offset, decision, done)
+                for states, decision in ((keeps, kept), (drops, dropped))
+            ]
+            assert verdicts[0].outcome is verdicts[1].outcome
+            assert verdicts[0].killed == verdicts[1].killed
+        for states, decision in ((keeps, kept), (drops, dropped)):
+            if decision.id is not None:
+                states[request.id] = decision.id
+        log = kept.state
+        due_ms = max(done.cursors[0].due_ms, request.append_ms + 1)
+        done = replace(done, cursors=(Rank(due_ms, 0, 0),), offsets=(offset + 1,))
+        if forgets[offset]:
+            drops = {id: s for id, s in drops.items() if not may_forget(s, log, done)}
+
+
+def may_forget(state: IdState, log: LogState, done: Frontier) -> bool:
+    return state.last_due_ms + ID_MEMORY_MS < log.log_ms and all(
+        done.covers(m.lane, Rank(m.due_ms, 0, m.offset)) for m in (*state.live, *state.killed)
+    )
+
+
+def verdict_of(
+    before: IdState, request: Request, offset: int, decision: Decision, done: Frontier
+) -> Judgement:
+    killed: tuple[KilledMessage, ...] = decision.killed
+    is_replace = request.op is Op.REPLACE
+    mark = Mark(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
+    return judge(mark, done, (), ID_MEMORY_MS)

@@ -1,0 +1,95 @@
+"""The verdict of a mark, rule by rule (docs/design/frontier.md, "Verdicts")."""
+
+from dataclasses import replace
+
+import pytest
+
+from replication.frontier import Frontier, first_frontier
+from replication.ids import KilledMessage
+from replication.rank import Rank
+from replication.verdict import Mark, Outcome, judge
+
+HOUR_MS = 60 * 60 * 1000
+NOW_MS = 100 * HOUR_MS
+LANE = 1
+
+
+def frontier(cursor_ms: int, offset: int) -> Frontier:
+    first = first_frontier(0, partitions=1, lanes=2)
+    cursors = (Rank(0, 0, 0), Rank(cursor_ms, 0, 0))
+    return replace(first, cursors=cursors, offsets=(offset,))
+
+
+def message(due_ms: int, offset: int) -> KilledMessage:
+    return KilledMessage(due_ms, offset, LANE)
+
+
+def mark(
+    *killed: KilledMessage, before: tuple[KilledMessage, ...] = (), is_replace: bool = False
+) -> Mark:
+    return Mark(is_replace, 0, 50, NOW_MS, killed, before)
+
+
+@pytest.mark.parametrize(
+    ("is_replace", "outcome"), [(False, Outcome.CANCELLED), (True, Outcome.REPLACED)]
+)
+def test_what_is_not_done_is_cancelled(is_replace: bool, outcome: Outcome) -> None:
+    waiting = message(NOW_MS + 5, 7)
+    judged = judge(mark(waiting, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judged == (outcome, (waiting,), ())
+
+
+def test_a_late_arrival_that_o_has_not_passed_is_cancelled() -> None:
+    """Below K but not below O: it has not been delivered."""
+    waiting = message(NOW_MS - 5, 45)
+    judged = judge(mark(waiting), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judged.outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("is_replace", [False, True])
+def test_what_is_done_is_too_late(is_replace: bool) -> None:
+    done = message(NOW_MS - 5, 7)
+    judged = judge(mark(done, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judged == (Outcome.TOO_LATE, (), (done,))
+
+
+def test_one_of_several_that_is_not_done_makes_it_cancelled_and_only_it_is_listed() -> None:
+    done, waiting = message(NOW_MS - 5, 7), message(NOW_MS + 5, 9)
+    judged = judge(mark(done, waiting), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judged == (Outcome.CANCELLED, (waiting,), (done,))
+
+
+def test_a_done_message_whose_continuation_was_refused_is_cancelled() -> None:
+    done = message(NOW_MS - 5, 7)
+    judged = judge(mark(done), frontier(NOW_MS, 40), {7}, HOUR_MS)
+    assert judged == (Outcome.CANCELLED, (done,), ())
+
+
+def test_a_message_done_longer_ago_than_ids_are_kept_does_not_count() -> None:
+    """Other nodes may have dropped it: the verdict must be the same."""
+    old = message(NOW_MS - HOUR_MS - 1, 7)
+    judged = judge(mark(old), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judged.outcome is Outcome.NOT_FOUND
+    kept = message(NOW_MS - HOUR_MS, 7)
+    assert judge(mark(kept), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.TOO_LATE
+
+
+def test_an_old_message_that_is_not_done_counts() -> None:
+    """Nobody can have dropped it, however long no master was there."""
+    old = message(NOW_MS - HOUR_MS - 1, 7)
+    judged = judge(mark(old), frontier(NOW_MS - 2 * HOUR_MS, 40), (), HOUR_MS)
+    assert judged == (Outcome.CANCELLED, (old,), ())
+
+
+def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -> None:
+    killed = message(NOW_MS + 5, 7)
+    again = mark(before=(killed,))
+    assert judge(again, frontier(NOW_MS, 49), (), HOUR_MS) == (Outcome.CANCELLED, (killed,), ())
+    late = judge(again, frontier(NOW_MS + 6, 49), (), HOUR_MS)
+    assert late == (Outcome.NOT_FOUND, (), (killed,))
+
+
+def test_nothing_under_the_id() -> None:
+    assert judge(mark(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
+    replaced = judge(mark(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert replaced.outcome is Outcome.SCHEDULED
