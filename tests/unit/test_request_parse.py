@@ -1,5 +1,6 @@
 """What a buffer record asks for, header by header (docs/design, wire contract)."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,13 +10,21 @@ from hypothesis import strategies as st
 from delayd import __version__
 from delayd.bus import Headers, Record
 from delayd.bus.confluent.consumer import UNREADABLE_HEADERS
-from delayd.request import Op, Reason, Reject, RequestLimits, Schedule, parse, size_of
-from delayd.request.headers import PLANNED_HEADERS, SUPPORTED_HEADERS, WRITTEN_HEADERS
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
+from delayd.request.headers import (
+    INTERNAL_HEADERS,
+    PLANNED_HEADERS,
+    SUPPORTED_HEADERS,
+    WRITTEN_HEADERS,
+)
 from delayd.request.reasons import DETAIL_CHARS_MAX
+from replication.settings import RULES_VERSION
 
 APPEND_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
-LIMITS = RequestLimits(max_delay_ms=30 * DAY_MS, record_bytes_max=10_000, partitions=4)
+LIMITS = RequestLimits(
+    max_delay_ms=30 * DAY_MS, record_bytes_max=10_000, partitions=4, cluster="c", proof_key=b"key"
+)
 TOPIC = ("delayd-topic", b"orders")
 DELAY = ("delayd-delay", b"10s")
 
@@ -26,9 +35,9 @@ def record(
     return Record(2, 77, 5, APPEND_MS, key, value, list(headers))
 
 
-def accepted(*headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Schedule:
+def accepted(*headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Request:
     outcome = parse(record(*headers, key=key), LIMITS)
-    assert isinstance(outcome, Schedule), outcome
+    assert isinstance(outcome, Request), outcome
     return outcome
 
 
@@ -41,21 +50,27 @@ def rejected(*headers: tuple[str, bytes | None], limits: RequestLimits = LIMITS)
 def test_a_schedule_has_target_due_key_value_and_the_users_headers() -> None:
     trace: tuple[str, bytes | None] = ("trace", b"1")
     empty: tuple[str, bytes | None] = ("null", None)
-    assert accepted(trace, TOPIC, empty, ("delayd-due", b"1700000010000"), trace) == Schedule(
+    assert accepted(trace, TOPIC, empty, ("delayd-due", b"1700000010000"), trace) == Request(
         op=Op.SCHEDULE,
         topic="orders",
         asked_due_ms=1_700_000_010_000,
+        due_ms=1_700_000_010_000,
         key=b"k",
         value=b"v",
         headers=[trace, empty, trace],
         partition=None,
         id=None,
+        digest=b"",
+        origin="",
+        attempt=0,
+        continues=None,
+        redrive=None,
     )
 
 
 def test_a_null_key_and_a_null_value_stay_null() -> None:
     outcome = parse(record(TOPIC, DELAY, key=None, value=None), LIMITS)
-    assert isinstance(outcome, Schedule)
+    assert isinstance(outcome, Request)
     assert (outcome.key, outcome.value) == (None, None)
 
 
@@ -83,7 +98,7 @@ def test_the_longest_delay_is_accepted_and_one_ms_more_is_too_far() -> None:
 
 
 def test_a_level_beyond_the_clusters_longest_delay_is_too_far() -> None:
-    limits = RequestLimits(max_delay_ms=1_000, record_bytes_max=10_000, partitions=1)
+    limits = replace(LIMITS, max_delay_ms=1_000)
     assert rejected(TOPIC, ("delayd-level", b"2"), limits=limits).reason is Reason.TOO_FAR
 
 
@@ -114,11 +129,11 @@ def test_an_illegal_or_forbidden_target_is_a_reject(name: bytes, reason: Reason)
 
 
 def test_the_forbidden_prefix_is_the_clusters() -> None:
-    limits = RequestLimits(DAY_MS, 10_000, 4, prefix="later.")
+    limits = replace(LIMITS, prefix="later.")
     reject = rejected(("delayd-topic", b"later.buffer"), DELAY, limits=limits)
     assert reject.reason is Reason.FORBIDDEN_TOPIC
     outcome = parse(record(("delayd-topic", b"delayd-x"), DELAY), limits)
-    assert isinstance(outcome, Schedule)
+    assert isinstance(outcome, Request)
 
 
 def test_the_key_header_replaces_the_record_key() -> None:
@@ -145,20 +160,13 @@ def test_an_operation_that_does_not_exist_is_a_reject(name: bytes) -> None:
     assert rejected(TOPIC, DELAY, ("delayd-op", name)).reason is Reason.BAD_OP
 
 
-@pytest.mark.parametrize("name", [b"cancel", b"replace"])
-def test_operations_of_a_later_version_say_so(name: bytes) -> None:
-    reject = rejected(TOPIC, DELAY, ("delayd-op", name))
-    assert reject.reason is Reason.NOT_SUPPORTED
-    assert name.decode() in reject.detail
-
-
 @pytest.mark.parametrize("name", PLANNED_HEADERS)
 @pytest.mark.parametrize("content", [b"x", b"", None])
 def test_headers_of_a_later_version_say_so(name: str, content: bytes | None) -> None:
     reject = rejected(TOPIC, DELAY, (name, content))
     assert reject.reason is Reason.NOT_SUPPORTED
     assert name in reject.detail
-    assert "rules version 2" in reject.detail
+    assert f"rules version {RULES_VERSION}," in reject.detail
 
 
 def test_a_detail_never_depends_on_the_version_of_the_package() -> None:
@@ -262,7 +270,7 @@ def test_a_record_of_the_largest_size_is_accepted_and_one_byte_more_is_truncated
     headers: Headers = [TOPIC, DELAY, ("naïve", b"x" * 9), ("null", None)]
     size = size_of(b"k", b"", headers)
     fits = parse(record(*headers, value=b"v" * (LIMITS.record_bytes_max - size)), LIMITS)
-    assert isinstance(fits, Schedule)
+    assert isinstance(fits, Request)
     large = parse(record(*headers, value=b"v" * (LIMITS.record_bytes_max - size + 1)), LIMITS)
     assert isinstance(large, Reject)
     assert large.reason is Reason.TOO_LARGE
@@ -292,7 +300,10 @@ def test_every_reason_has_a_slug_and_advice() -> None:
 # Any input at all.
 
 NAMES = st.sampled_from(
-    [*SUPPORTED_HEADERS, *PLANNED_HEADERS, *WRITTEN_HEADERS, "delayd-", "trace", "ü"]
+    [
+        *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *WRITTEN_HEADERS, *INTERNAL_HEADERS),
+        *("delayd-", "trace", "ü"),
+    ]
 ) | st.text(st.characters(exclude_categories=()), max_size=12)
 CONTENTS = (
     st.sampled_from(
@@ -320,22 +331,25 @@ def test_any_record_has_exactly_one_outcome_and_the_same_on_every_replica(
     append_ms: int,
     record_bytes_max: int,
 ) -> None:
-    limits = RequestLimits(DAY_MS, record_bytes_max, 4)
+    limits = replace(LIMITS, record_bytes_max=record_bytes_max)
     asked = Record(0, 1, 0, append_ms, key, value, headers)
     outcome = parse(asked, limits)
-    elsewhere = Record(3, 99, 7, append_ms, key, value, list(headers))
+    elsewhere = Record(0, 99, 7, append_ms, key, value, list(headers))
     assert parse(elsewhere, limits) == outcome
     size = size_of(key, value, headers)
     if isinstance(outcome, Reject):
         assert outcome.detail.isascii()
         assert outcome.detail.isprintable()
         assert 0 < len(outcome.detail) <= DETAIL_CHARS_MAX
-        assert outcome.truncated == (size > record_bytes_max)
+        internal = any(name in INTERNAL_HEADERS for name, _ in headers)
+        assert outcome.truncated == (size > record_bytes_max and not internal)
     else:
         assert size <= record_bytes_max
         assert outcome.asked_due_ms - append_ms <= limits.max_delay_ms
-        assert outcome.value == value
-        assert outcome.headers == [h for h in headers if not h[0].startswith("delayd-")]
+        assert outcome.due_ms == outcome.asked_due_ms
+        if outcome.op is not Op.CANCEL:
+            assert outcome.value == value
+            assert outcome.headers == [h for h in headers if not h[0].startswith("delayd-")]
 
 
 @given(GOOD_HEADERS, BYTES, BYTES)
@@ -347,7 +361,7 @@ def test_user_headers_arrive_untouched_wherever_the_request_headers_stand(
     for header in request:
         mixed.insert(random.randint(0, len(mixed)), header)
     outcome = parse(Record(0, 1, 0, APPEND_MS, key, value, mixed), LIMITS)
-    assert isinstance(outcome, Schedule)
+    assert isinstance(outcome, Request)
     assert outcome.headers == user
     assert outcome.key == b"dk"
     assert outcome.value == value
@@ -362,7 +376,7 @@ def test_a_detail_stays_bounded_and_printable_whatever_it_quotes(text: str) -> N
         [("delayd-topic", b"/" + hostile)],
         [TOPIC, ("delayd-due", b"x" + hostile)],
     ):
-        outcome = parse(record(*headers), RequestLimits(DAY_MS, 10**9, 4))
+        outcome = parse(record(*headers), replace(LIMITS, record_bytes_max=10**9))
         assert isinstance(outcome, Reject)
         assert len(outcome.detail) <= DETAIL_CHARS_MAX
         assert outcome.detail.isascii()
@@ -377,6 +391,9 @@ def test_no_detail_shows_a_key_or_a_value() -> None:
         [("delayd-key", secret), ("delayd-key", secret)],
         [("delayd-key", secret + b"\xff")],
         [TOPIC, DELAY, ("delayd-proof", secret)],
+        [TOPIC, DELAY, ("delayd-id", secret + b"?")],
+        [TOPIC, DELAY, ("delayd-id", secret * 99)],
+        [TOPIC, DELAY, ("delayd-id", secret)],
         [("user", secret), ("delayd-x", secret)],
         [("user", secret * 9_000)],
     ):
