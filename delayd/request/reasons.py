@@ -116,7 +116,11 @@ class Reason(Enum):
         "too-large",
         "Send a smaller record: the limit is fixed when the cluster is made.",
     )
-    DEAD = "dead", "Mend what the last error in the detail names, then send the dead letter again."
+    DEAD = (
+        "dead",
+        "Mend the target, which the detail names: it does not exist, has no such partition, does"
+        " not take such a size, or is compacted and the message has no key. Then redrive.",
+    )
 
 
 class Reject(NamedTuple):

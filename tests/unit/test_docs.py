@@ -24,6 +24,7 @@ from delayd.config import NodeConfig
 from delayd.errors import DelaydError
 from delayd.request import Reason
 from delayd.request.headers import (
+    INTERNAL_HEADERS,
     PLANNED_HEADERS,
     SUPPORTED_HEADERS,
     WRITTEN_HEADERS,
@@ -185,8 +186,8 @@ def test_the_reference_tells_the_headers_that_work_from_those_that_are_reserved(
         "delayd-*",
     }
     written = {*first_words(name, "Delivered records"), *first_words(name, "Rejects")}
-    later = {"delayd-origin", "delayd-attempt", "delayd-occurrence"}
-    assert written == {*WRITTEN_HEADERS, "delayd-due"} - later
+    assert written == {*WRITTEN_HEADERS, "delayd-id", "delayd-due"} - {"delayd-occurrence"}
+    assert first_words(name, "Internal records") == list(INTERNAL_HEADERS)
 
 
 def test_the_reference_has_rocketmqs_levels() -> None:
