@@ -17,10 +17,13 @@ from delayd.request import (
     Request,
     RequestLimits,
     answer_body,
+    asked_due_of,
+    attempt_of,
     conflict_body,
     dead_body,
     dead_letter,
     delivered,
+    id_of,
     message_body,
     origin_of,
     parse,
@@ -103,6 +106,8 @@ def test_a_message_body_keeps_what_a_later_step_or_retry_needs() -> None:
     assert message_body(request) == (
         *("orders", DUE_MS, b"other", b"v", USER, 3, "i", b"d" * 16, "2/70", 3),
     )
+    body = stored(message_body(request))
+    assert (asked_due_of(body), id_of(body), attempt_of(body)) == (DUE_MS, "i", 3)
 
 
 def test_an_answer_is_a_dead_letter_a_receipt_or_both() -> None:

@@ -375,6 +375,10 @@ def test_a_right_proof_does_not_make_up_for_a_field_that_is_missing(name: str) -
     assert reason_of(missing) is wanted
 
 
+def test_a_right_proof_does_not_make_a_header_name_utf8() -> None:
+    assert reason_of(read(signed(("a\ud800", b"x"), *GOOD))) is Reason.NOT_UTF8
+
+
 def test_a_right_proof_in_the_wrong_partition_of_its_id_is_a_reject() -> None:
     elsewhere = (HOME + 1) % LIMITS.partitions
     proof = proof_of(LIMITS, elsewhere, KEY, b"v", GOOD)
