@@ -14,6 +14,7 @@ import structlog
 from delayd.bus import Bus
 from delayd.clock import Clock
 from delayd.errors import FencedError, KafkaUnreachableError, ProducerError
+from delayd.failing_targets import FailingTarget
 from delayd.frontier_log import FrontierLog
 from delayd.mastership import (
     GIVE_WAY_MS,
@@ -25,6 +26,7 @@ from delayd.mastership import (
 )
 from delayd.pace import Pace
 from delayd.replica import Replica
+from delayd.suspects import Suspects
 from delayd.targets import Targets
 
 log = structlog.get_logger()
@@ -79,6 +81,7 @@ class Delivery:
         *,
         idle_interval_ms: int,
         clock_drift_max_ms: int,
+        unreplicated_targets: bool = False,
     ) -> None:
         self._bus = bus
         self._replica = replica
@@ -89,7 +92,10 @@ class Delivery:
         self._idle_interval_ms = idle_interval_ms
         self._clock_drift_max_ms = clock_drift_max_ms
         self._cluster = bus.cluster()
-        self._targets = Targets(self._cluster, clock, METADATA_TIMEOUT_MS)
+        self._targets = Targets(
+            self._cluster, clock, METADATA_TIMEOUT_MS, unreplicated=unreplicated_targets
+        )
+        self._suspects = Suspects()
         self._grant: Grant | None = None
         self._stopping = threading.Event()
         self._delivered_before = 0
@@ -109,6 +115,11 @@ class Delivery:
         """Messages delivered by this process."""
         mastership = self._mastership
         return self._delivered_before + (mastership.delivered_count if mastership else 0)
+
+    @property
+    def failing_targets(self) -> list[FailingTarget]:
+        """Targets that turned messages away and are not known to be well again."""
+        return self._targets.failing()
 
     def start(self) -> None:
         """Begin to follow."""
@@ -163,6 +174,7 @@ class Delivery:
                 self._replica,
                 self._log,
                 self._targets,
+                self._suspects,
                 self._clock,
                 grant,
                 self._pace,

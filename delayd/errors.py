@@ -6,6 +6,7 @@ letter, never an exception that travels).
 Invariant: every error says what happened, carries a stable code, and says what to do about it.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -85,6 +86,18 @@ class ProducerError(DelaydError):
     """The transactional producer failed; it must be discarded and takeover begun again."""
 
     code = "producer"
+
+    def __init__(
+        self, message: str, *, remedy: str = "", refusals: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.refusals: Mapping[str, str] = dict(refusals or {})
+        """Topics that did not take their records, each with Kafka's name of the error."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics whose records were refused; empty if that is not known."""
+        return frozenset(self.refusals)
 
 
 class FencedError(ProducerError):

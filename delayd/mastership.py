@@ -45,6 +45,7 @@ from delayd.request import (
     size_of,
     source_of,
 )
+from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import transactional_id
 from delayd.wheel import Frame
@@ -130,6 +131,7 @@ class Mastership:
         replica: Replica,
         frontier_log: FrontierLog,
         targets: Targets,
+        suspects: Suspects,
         clock: Clock,
         grant: Grant,
         pace: Pace,
@@ -142,12 +144,15 @@ class Mastership:
         self._settings = replica.settings
         self._log = frontier_log
         self._targets = targets
+        self._suspects = suspects
         self._clock = clock
         self._grant = grant
         self._pace = pace
         self._idle_interval_ms = idle_interval_ms
         self._clock_drift_max_ms = clock_drift_max_ms
         self._unflushed_bytes: dict[str, int] = {}
+        self._sent: dict[str, tuple[int, list[str]]] = {}
+        """By target: its lane, and the sources that the step under way sends there."""
         self._own_writes: list[int] = []
         """R of the step under way."""
         self.on_progress = on_progress
@@ -286,7 +291,8 @@ class Mastership:
             return
         idle_ms = monotonic_ms - self._last_step_ms
         with self._replica.changed:
-            plan = self._replica.plan(now_ms, self._pace.limits)
+            lanes_max = self._suspects.lane_limits(monotonic_ms)
+            plan = self._replica.plan(now_ms, replace(self._pace.limits, lanes_max=lanes_max))
             if plan.is_empty and idle_ms < self._idle_interval_ms:
                 due_ms = self._replica.next_due_ms(now_ms)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
@@ -303,10 +309,24 @@ class Mastership:
         try:
             self._targets.look_up(frame.body[0] for frame in content.messages)
             self._carry_out(plan, content)
-        except DelaydError:
+        except DelaydError as error:
             self._pace.failed()
+            if isinstance(error, ProducerError):
+                self._note_refusals(error)
             raise
+        sent_lanes: Counter[int] = Counter()
+        for lane, sources in self._sent.values():
+            sent_lanes[lane] += len(sources)
+        self._suspects.note_committed(self._clock.monotonic_ms(), sent_lanes)
         self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(content.messages))
+
+    def _note_refusals(self, error: ProducerError) -> None:
+        """Brokers refused what the checks had let pass: send less there, or no more."""
+        for topic, code in error.refusals.items():
+            if topic in self._sent:
+                self._suspects.note_refused(
+                    self._clock.monotonic_ms(), code, str(error), {topic: self._sent[topic]}
+                )
 
     def _watch_terms(self) -> None:
         """Read the frontier topic as it grows; HigherTermError if another master writes there."""
@@ -326,6 +346,7 @@ class Mastership:
         producer = self._producer
         producer.begin()
         self._unflushed_bytes.clear()
+        self._sent = {}
         self._own_writes = list(plan.frontier.own_writes)
         fates: Counter[Fate] = Counter()
         digest = 0
@@ -391,9 +412,14 @@ class Mastership:
             frame.body, fired_ms=fired_ms, source=source
         )
         size_bytes = size_of(key, value, headers)
-        problem = self._targets.problem(topic, partition, key is not None, size_bytes)
+        problem = self._targets.problem_of(topic, partition, key, size_bytes)
+        if problem is None:
+            problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
         if problem is not None:
+            self._targets.turned_away(topic, problem)
             return self._retry(frame, source, problem, fired_ms)
+        partition = self._targets.partition_for(topic, partition, key)
+        self._sent.setdefault(topic, (frame.lane, []))[1].append(source)
         self._flush_before(topic, size_bytes)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:

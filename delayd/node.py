@@ -22,8 +22,9 @@ from delayd import __version__
 from delayd.admin.http import AdminServer
 from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
+from delayd.bus.murmur2 import partition_of
 from delayd.clock import Clock, SystemClock
-from delayd.cluster_key import check_key
+from delayd.cluster_key import check_key, proof_key
 from delayd.config import NodeConfig
 from delayd.control import Control, Identity
 from delayd.coordination.etcd import EtcdCoordination
@@ -33,11 +34,13 @@ from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
 from delayd.pace import Pace
 from delayd.replica import Replica
+from delayd.request import source_of
 from delayd.status import status_report
 from delayd.topics import RECORD_MARGIN_BYTES, check_topics, last_frontier, load_settings
 from delayd.wheel.storage import Wheel
 from replication.election import Election, ElectionTimes
 from replication.election_facts import ResignReason
+from replication.rank import Rank
 
 log = structlog.get_logger()
 
@@ -133,6 +136,7 @@ class Node:
             self._replica = Replica(
                 wheel,
                 self._settings,
+                proof_key=proof_key(config.cluster_key.get_secret_value()),
                 export_hold_ms=int(config.export_hold_s * 1000),
                 disk_free_min_bytes=config.disk_free_min_bytes,
             )
@@ -156,6 +160,7 @@ class Node:
             self._report,
             idle_interval_ms=config.idle_step_interval_ms,
             clock_drift_max_ms=config.clock_drift_max_ms,
+            unreplicated_targets=config.unreplicated_targets,
         )
         identity = Identity(
             node=config.node,
@@ -260,11 +265,45 @@ class Node:
             "ingested": self._replica.ingested,
             "ingested_count": self._replica.ingested_count,
             "delivered_count": self._delivery.delivered_count,
+            "failing_targets": self._delivery.failing_targets,
             "log_ms": self._replica.log_ms,
             "wheel": asdict(self._replica.stats()),
             "checkpoint_age_ms": self._clock.monotonic_ms() - self._ingestion.checkpointed_ms,
             "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
             "now_ms": self._clock.wall_ms(),
+        }
+
+    def known_id(self, id: str) -> dict[str, Any] | None:
+        """What this node has ingested of an id, and what the newest frontier says of it."""
+        partition = partition_of(id.encode(), self._settings.partitions)
+        known = self._replica.know(partition, id)
+        newest = self._replica.newest
+        if known is None or newest is None:
+            return None
+        frontier = newest.record.frontier
+        return {
+            "id": id,
+            "partition": partition,
+            "live": [
+                {
+                    "source": source_of(partition, m.offset),
+                    "due_ms": m.due_ms,
+                    "done": frontier.covers(m.lane, Rank(m.due_ms, partition, m.offset)),
+                }
+                for m in known.state.live
+            ],
+            "killed": [
+                {
+                    "source": source_of(partition, m.offset),
+                    "due_ms": m.due_ms,
+                    "killed_by": source_of(
+                        partition, known.state.killed_by if kill is None else kill.mark_offset
+                    ),
+                }
+                for m, kill in zip(known.state.killed, known.kills, strict=True)
+            ],
+            "log_ms": self._replica.log_ms[partition],
+            "frontier_step": frontier.step,
         }
 
     def _ingest_failed(self, error: BaseException) -> None:

@@ -32,6 +32,9 @@ class NodeView(Protocol):
     def status(self) -> dict[str, Any]:
         """The whole picture."""
 
+    def known_id(self, id: str) -> dict[str, Any] | None:
+        """What this node knows of an id, or None. May read the disk."""
+
 
 def build_app(node: NodeView) -> FastAPI:
     """The application for one node."""
@@ -57,6 +60,14 @@ def build_app(node: NodeView) -> FastAPI:
     async def status() -> dict[str, Any]:
         """Role, term, cursor, positions, counts."""
         return node.status()
+
+    @app.get("/ids/{id:path}")
+    def known_id(id: str) -> JSONResponse:
+        """What is live under an id, and what was killed last."""
+        known = node.known_id(id)
+        if known is None:
+            return JSONResponse({"problem": "nothing is known of this id"}, status_code=404)
+        return JSONResponse(known)
 
     return app
 

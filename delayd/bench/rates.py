@@ -22,6 +22,7 @@ from delayd.mastership import Grant, Mastership
 from delayd.node import open_bus
 from delayd.pace import Pace
 from delayd.replica import Replica
+from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import create_topics
 from delayd.wheel.storage import Wheel
@@ -217,6 +218,7 @@ def _deliver(bench: Bench, bus: Bus, replica: Replica) -> float:
         replica,
         frontier_log,
         Targets(cluster, clock, 10_000),
+        Suspects(),
         clock,
         grant,
         Pace(TRANSACTION_RECORDS, 64 * 1024 * 1024),

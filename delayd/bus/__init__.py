@@ -73,7 +73,9 @@ class TransactionalProducer(Protocol):
 
     Any exception is final: the object must be closed and never used again. FencedError says that
     a successor took the transactional id, ProducerError anything else (outcome unknown if it came
-    from `commit`).
+    from `commit`). Its `refusals` name the topics whose records a broker would not take, as far as
+    delivery reports told it. A time-out or a lost connection names none, nor does a coordinator
+    that refuses to let a partition into the transaction.
     """
 
     def init_transactions(self, timeout_ms: int) -> None:
@@ -125,6 +127,19 @@ class TopicState:
     topic_id: str
     partitions: tuple[PartitionState, ...]
     config: Mapping[str, str]
+    may_write: bool | None = None
+    """If the brokers let this program write there; None if they did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the brokers say of many topics. A name that is in none of these does not exist."""
+
+    states: Mapping[str, TopicState]
+    refused: Mapping[str, str]
+    """Why a topic may not be described, by its name; it need not exist."""
+    silent: frozenset[str]
+    """No answer in time; ask again later."""
 
 
 class Cluster(Protocol):
@@ -134,7 +149,16 @@ class Cluster(Protocol):
         """How many brokers are registered and alive."""
 
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
-        """State of those topics that exist; the others are absent from the answer."""
+        """State of those topics that exist; the others are absent from the answer.
+
+        TopicMismatchError if a single one may not be described.
+        """
+
+    def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
+        """What `describe` would say of each topic by itself, in two requests for all of them.
+
+        KafkaUnreachableError only if there was no answer for any.
+        """
 
     def create_topic(
         self,

@@ -72,8 +72,8 @@ def _limits(buffer: str) -> RequestLimits:
     """Only the prefix of delayd's topics can be known, from the name of the buffer."""
     prefix = buffer.removesuffix(BUFFER_SUFFIX)
     if prefix and prefix != buffer:
-        return RequestLimits(UNLIMITED, UNLIMITED, partitions=1, prefix=prefix)
-    return RequestLimits(UNLIMITED, UNLIMITED, partitions=1)
+        return RequestLimits(UNLIMITED, UNLIMITED, 1, "", b"", prefix)
+    return RequestLimits(UNLIMITED, UNLIMITED, 1, "", b"")
 
 
 def _bytes(what: str, content: Content) -> bytes | None:

@@ -9,7 +9,7 @@ go on when any one broker is killed; with one broker nothing is replicated.
 import base64
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +63,12 @@ def plan_kafka(
     java: Java,
     jars: Path,
     ports: Sequence[BrokerPorts],
+    settings: Mapping[str, str],
 ) -> Kafka:
-    """Writes the brokers' configuration into `directory` and says how to start them."""
+    """Writes the brokers' configuration into `directory` and says how to start them.
+
+    `settings` are more properties of every broker, such as an authorizer.
+    """
     assert len(ports) in HEAP_MB, "one broker, or three that survive the loss of one"
     log4j = directory / "config" / "log4j2.xml"
     log4j.write_text(_LOG4J)
@@ -80,8 +84,11 @@ def plan_kafka(
         data.mkdir(parents=True)
         scratch.mkdir()
         properties = directory / "config" / f"{name}.properties"
-        settings = _settings(number, port, voters=voters, data=data, brokers=len(ports))
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        document = {
+            **_settings(number, port, voters=voters, data=data, brokers=len(ports)),
+            **settings,
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in document.items()))
         jvm = (
             str(java.path),
             *("-cp", f"{jars}/*"),

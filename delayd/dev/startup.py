@@ -38,12 +38,14 @@ MASTER_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What `up` builds. `node_settings` go into each node's configuration file, `node_env` (by
-    node name) into its environment. Without nodes there are Kafka and etcd and no topics."""
+    """What `up` builds. `broker_settings` go into each broker's properties, `node_settings` into
+    each node's configuration file, `node_env` (by node name) into its environment. Without nodes
+    there are Kafka and etcd and no topics."""
 
     nodes: int = 3
     brokers: int = 1
     partitions: int = 4
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
     node_settings: Mapping[str, object] = field(default_factory=dict)
     node_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -76,6 +78,7 @@ def start_everything(
         java=java,
         jars=jars,
         ports=[BrokerPorts(next(ports), next(ports)) for _ in range(options.brokers)],
+        settings=options.broker_settings,
     )
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
     bootstrap = bootstrap_of(State(kafka.brokers))

@@ -42,7 +42,10 @@ RANKS: tuple[tuple[str, ...], ...] = (
         "delayd.client",
     ),
     # What is read from topics, and how large steps are.
+    ("delayd.failing_targets", "delayd.suspects"),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
+    ("delayd.marks",),
+    ("delayd.ingest_batch",),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
     ("delayd.mastership", "delayd.ingestion"),
@@ -71,7 +74,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "etcd3gw": ("delayd.coordination.etcd",),
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
-    "msgpack": ("delayd.wheel.catalogue", "delayd.wheel.frame"),
+    "msgpack": ("delayd.wheel.catalogue", "delayd.wheel.frame", "delayd.wheel.id_memory"),
     "crc32c": ("delayd.wheel.frame",),
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),

@@ -44,6 +44,23 @@ def test_describe_leaves_out_what_does_not_exist_and_creates_nothing(desk: Desk)
     assert desk.cluster.describe([], TIMEOUT_MS) == {}
 
 
+def test_a_survey_tells_of_each_topic_by_itself(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: many topics, few requests."""
+    topics, absent = [desk.topic(partitions=2), desk.topic()], f"absent-{uuid4().hex}"
+    survey = desk.cluster.survey([*topics, absent, topics[0]], TIMEOUT_MS)
+    assert dict(survey.states) == desk.cluster.describe(topics, TIMEOUT_MS)
+    assert survey.states.keys() == set(topics)
+    assert (survey.refused, survey.silent) == ({}, frozenset())
+    nothing = desk.cluster.survey([], TIMEOUT_MS)
+    assert not nothing.states and not nothing.refused and not nothing.silent
+
+
+def test_brokers_without_an_authorizer_let_everybody_write(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: allowed."""
+    [state] = desk.cluster.survey([desk.topic()], TIMEOUT_MS).states.values()
+    assert state.may_write is True
+
+
 def test_every_topic_has_an_id_of_its_own(desk: Desk) -> None:
     states = desk.cluster.describe([desk.topic(), desk.topic()], TIMEOUT_MS)
     assert len({state.topic_id for state in states.values()}) == 2
@@ -90,9 +107,11 @@ def test_unreachable_brokers_are_an_error_of_administration_and_producer_only(de
         cluster.broker_count(300)
     with pytest.raises(KafkaUnreachableError):
         cluster.describe(["any"], 300)
+    with pytest.raises(KafkaUnreachableError):
+        cluster.survey(["any", "other"], 300)
     with pytest.raises(ProducerError):
         producer.init_transactions(300)
     assert consumer.poll(10, 300) == []
-    assert clock.monotonic_ms() - before_ms < 3_000, "four calls of 300 ms"
+    assert clock.monotonic_ms() - before_ms < 3_000, "five calls of 300 ms"
     for client in (cluster, producer, consumer):
         client.close()

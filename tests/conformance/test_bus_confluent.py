@@ -80,6 +80,15 @@ def test_closing_gives_every_thread_back(desk: Desk, site: RealSite) -> None:
 
 
 @pytest.mark.real
+def test_a_name_that_no_topic_can_have_is_refused_by_itself(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: one refusal does not stand for all."""
+    topic = desk.topic()
+    survey = desk.cluster.survey([topic, "bad name!"], TIMEOUT_MS)
+    assert survey.states.keys() == {topic}
+    assert "TOPIC_EXCEPTION" in survey.refused["bad name!"]
+
+
+@pytest.mark.real
 def test_librdkafka_prints_nothing(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     topic = desk.topic()
     zombie = desk.open_transaction(topic, b"x")

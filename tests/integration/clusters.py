@@ -21,6 +21,10 @@ FAST: Mapping[str, object] = {"lease_ttl_s": 2, "idle_step_interval_ms": 1000, "
 """Settings for tests: etcd's shortest lease, and slots that are dropped within the test."""
 
 
+RETRY_DELAYS_MS = (3_000, 4_000)
+"""Long enough to create a topic meanwhile, short enough to wait for the dead letter."""
+
+
 @dataclass(frozen=True, slots=True)
 class TestCluster:
     """Names and addresses; nothing runs yet."""
@@ -41,11 +45,23 @@ class TestCluster:
         """The dead-letter topic."""
         return f"{self.name}-dead"
 
+    @property
+    def receipts(self) -> str:
+        """The topic of receipts."""
+        return f"{self.name}-receipts"
+
     def target(
         self, name: str, partitions: int = 4, config: Mapping[str, str] | None = None
     ) -> str:
         """A target topic of this test, made now."""
         topic = f"target.{self.name}.{name}"
+        self.create_topic(topic, partitions, config)
+        return topic
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create any topic."""
         with contextlib.closing(ConfluentBus(self.bootstrap).cluster()) as kafka:
             kafka.create_topic(
                 topic,
@@ -54,7 +70,6 @@ class TestCluster:
                 config=config or {},
                 timeout_ms=20_000,
             )
-        return topic
 
     def node(self, number: int, **settings: object) -> NodeProcess:
         """A node of the cluster, not started yet."""
@@ -81,6 +96,7 @@ def make_cluster(kafka_and_etcd: LocalCluster, folder: Path, partitions: int = 3
         cluster_key=CLUSTER_KEY,
         prefix=f"{name}-",
         partitions=partitions,
+        retry_delays_ms=RETRY_DELAYS_MS,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
 

@@ -23,7 +23,7 @@ from delayd.client import (
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
-from delayd.request import RequestLimits, Schedule, parse
+from delayd.request import Request, RequestLimits, parse
 
 PARTITIONS = 4
 TIMEOUT_MS = 30_000
@@ -134,8 +134,8 @@ def test_a_scheduled_message_is_in_the_buffer_as_delayd_reads_it(
     assert (record.partition, record.offset) == (scheduled.partition, scheduled.offset)
     assert scheduled.source == f"{record.partition}/{record.offset}"
     assert record.append_ms == scheduled.append_ms
-    request = parse(record, RequestLimits(60_000, 10_000, PARTITIONS))
-    assert isinstance(request, Schedule)
+    request = parse(record, RequestLimits(60_000, 10_000, PARTITIONS, "test", b""))
+    assert isinstance(request, Request)
     assert (request.topic, request.key, request.value) == ("orders", b"k", b"v")
     assert request.headers == [("b", b"2"), ("ä", None), ("b", b"1")]
     assert request.partition == 3

@@ -25,6 +25,7 @@ from delayd.frontier_log import FrontierLog
 from delayd.mastership import Grant, HigherTermError, Mastership
 from delayd.pace import Pace
 from delayd.replica import Replica
+from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import load_settings
 from delayd.wheel.storage import Wheel
@@ -126,6 +127,7 @@ class Master:
             self.replica,
             self._log,
             Targets(self._cluster, clock, 10_000),
+            Suspects(),
             clock,
             self.grant,
             Pace(records_max=1000, bytes_max=10**7),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
@@ -167,8 +167,11 @@ BAD: list[tuple[str, HeaderList]] = [
     ("empty-header", [*GOOD, ("delayd-key", b"")]),
     ("not-utf8", [("delayd-topic", b"\xff"), ("delayd-due", b"0")]),
     ("unknown-header", [*GOOD, ("delayd-dely", b"1s")]),
-    ("not-supported", [*GOOD, ("delayd-id", b"i")]),
-    ("not-supported", [*GOOD, ("delayd-op", b"cancel")]),
+    ("not-supported", [*GOOD, ("delayd-cron", b"* * * * *")]),
+    ("bad-id", [*GOOD, ("delayd-id", b"not the key")]),
+    ("missing-id", [("delayd-op", b"cancel")]),
+    ("bad-redrive", [*GOOD, ("delayd-redrive", b"nowhere")]),
+    ("bad-proof", [*GOOD, ("delayd-continues", b"0")]),
 ]
 
 
@@ -198,20 +201,36 @@ def test_what_is_not_understood_is_a_dead_letter_and_a_log_line_and_holds_nothin
         assert f"source={source}" in desk.node.log and reason in desk.node.log
 
 
-def test_a_message_for_a_topic_that_does_not_exist_is_a_dead_letter_and_others_go_on(
+def test_a_message_for_a_topic_that_does_not_exist_arrives_once_it_is_created(
     desk: Desk, target: str
 ) -> None:
-    lost = desk.put([("delayd-topic", b"never-created"), ("delayd-due", b"0")], value=b"keep me")
+    """Source: docs/design/frontier.md, "Targets"."""
+    missing = f"{target}.later"
+    early = desk.put([("delayd-topic", missing.encode()), ("delayd-due", b"0")], value=b"keep me")
     fine = desk.put([("delayd-topic", target.encode()), ("delayd-due", b"0")])
     desk.delivered(target, fine)
+    desk.cluster.create_topic(missing)
+    [record] = read_until(desk.cluster.bootstrap, missing, bool)
+    assert record.value == b"keep me"
+    assert record.header("delayd-origin") == early
+    assert int(record.header("delayd-attempt")) >= 1
+    assert record.header("delayd-source") != early
+
+
+def test_a_message_whose_topic_never_comes_is_a_dead_letter_after_the_last_retry(
+    desk: Desk,
+) -> None:
+    """Source: docs/reference/requests.md, "Rejects"."""
+    lost = desk.put([("delayd-topic", b"never-created"), ("delayd-due", b"0")], value=b"keep me")
     letters = read_until(
         desk.cluster.bootstrap,
         desk.cluster.dead,
-        lambda seen: any(letter.header("delayd-source") == lost for letter in seen),
+        lambda seen: any(letter.header("delayd-origin") == lost for letter in seen),
     )
-    [letter] = [letter for letter in letters if letter.header("delayd-source") == lost]
+    [letter] = [letter for letter in letters if letter.header("delayd-origin") == lost]
     assert letter.value == b"keep me"
     assert letter.header("delayd-reason") == "dead"
+    assert letter.header("delayd-attempt") == str(len(RETRY_DELAYS_MS) + 1)
     assert "never-created does not exist" in letter.header("delayd-detail")
 
 

@@ -27,6 +27,7 @@ from delayd.frontier_log import FrontierLog
 from delayd.mastership import BehindError, ClockDriftError, Grant, HigherTermError, Mastership
 from delayd.pace import Pace
 from delayd.replica import Replica
+from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import create_topics, load_settings, transactional_id
 from delayd.wheel.disk import OpenFile, SystemDisk
@@ -270,6 +271,7 @@ class Node:
             self.log.open(TIMEOUT_MS)
             self.consumer = self.bus.consumer(settings.buffer.name)
             self.consumer.assign(replica.positions)
+            self.suspects = Suspects()
             self.targets = Targets(self.bus.cluster(), self.clock, TIMEOUT_MS)
         except BaseException:
             replica.close()
@@ -312,6 +314,7 @@ class Node:
             self.replica,
             self.log,
             self.targets,
+            self.suspects,
             self.clock,
             self.grant,
             Pace(habits.records_max, habits.bytes_max),
@@ -367,6 +370,8 @@ class World:
         self.time = Time()
         self.kafka = MemoryKafka(self.time)
         self.trace: list[str] = []
+        self.refused: set[str] = set()
+        """Targets that refused records at any time."""
         self.is_quiet = True
         chance = self.random
         self.habits = Habits(
@@ -503,7 +508,10 @@ class World:
         kind = chance.choice(["die", "cut", "skew", "refuse", "expire", "withdraw"])
         if kind == "refuse":
             topic = chance.choice(list(TARGETS))
-            self.kafka.refuse(topic, chance.choice([None, None, "TOPIC_AUTHORIZATION_FAILED"]))
+            code = chance.choice([None, None, "TOPIC_AUTHORIZATION_FAILED"])
+            self.kafka.refuse(topic, code)
+            if code is not None:
+                self.refused.add(topic)
         elif kind == "expire":
             self.kafka.expire_transactions()
         elif node is None:

@@ -44,7 +44,7 @@ def simulate(seed: int, directory: Path) -> tuple[World, Checker]:
         finally:
             world.close()
             print(f"seed {seed}: {world.habits}", *world.trace[-200:], sep="\n")
-    checker = Checker(world.kafka)
+    checker = Checker(world.kafka, world.refused)
     checker.check()
     return world, checker
 
@@ -102,4 +102,4 @@ def test_the_checker_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
         value = (record.value or b"").replace(b'"late":', b'"late":9')
         log.entries[place] = log.entries[place]._replace(record=record._replace(value=value))
     with pytest.raises((AssertionError, KeyError)):
-        Checker(world.kafka).check()
+        Checker(world.kafka, world.refused).check()

@@ -16,7 +16,7 @@ from delayd.client import Client, NotScheduledError, OutcomeUnknownError, Reques
 from delayd.client.asking import Ask, ask
 from delayd.client.errors import failure
 from delayd.errors import ConfigError, KafkaUnreachableError
-from delayd.request import RequestLimits, Schedule, parse
+from delayd.request import Request, RequestLimits, parse
 
 BUFFER = "delayd-buffer"
 NOWHERE = "127.0.0.1:1"
@@ -158,13 +158,12 @@ def test_what_the_client_sends_delayd_accepts_unchanged(
     request = ask(
         BUFFER, "orders", value, key=key, in_=delay_ms, headers=headers, partition=partition
     )
-    limits = RequestLimits(max_delay_ms=86_400_000, record_bytes_max=10_000, partitions=4)
+    limits = RequestLimits(86_400_000, 10_000, 4, "test", b"")
     record = Record(1, 2, 0, APPEND_MS, request.key, request.value, request.headers)
     outcome = parse(record, limits)
-    assert isinstance(outcome, Schedule)
-    assert outcome[1:] == (
-        *("orders", request.due_ms(APPEND_MS), key, value, headers, partition, None),
-    )
+    assert isinstance(outcome, Request)
+    due_ms = request.due_ms(APPEND_MS)
+    assert outcome[1:9] == ("orders", due_ms, due_ms, key, value, headers, partition, None)
 
 
 def test_only_a_certain_failure_is_called_not_scheduled() -> None:

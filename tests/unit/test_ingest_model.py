@@ -114,7 +114,9 @@ def told(decision: Decision, op: Op) -> str:
 @settings(max_examples=300, deadline=None)
 @given(requests)
 def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
-    naive, states, kills = Naive(), {}, {}
+    naive = Naive()
+    states: dict[str, IdState] = {}
+    kills: dict[int, int] = {}
     log = LogState(0, 0)
     for offset, request in enumerate(absolute(drawn)):
         continues = None
@@ -198,9 +200,10 @@ def test_nodes_that_forget_sooner_or_later_judge_alike(
 
 
 def may_forget(state: IdState, log: LogState, done: Frontier) -> bool:
-    return state.last_due_ms + ID_MEMORY_MS < log.log_ms and all(
-        done.covers(m.lane, Rank(m.due_ms, 0, m.offset)) for m in (*state.live, *state.killed)
-    )
+    ranks = [Rank(m.due_ms, 0, m.offset) for m in state.live]
+    ranks += [Rank(m.due_ms, 0, m.offset) for m in state.killed]
+    aged = state.last_due_ms + ID_MEMORY_MS < log.log_ms
+    return aged and all(done.covers(0, rank) for rank in ranks)
 
 
 def verdict_of(

@@ -11,8 +11,9 @@ Invariants:
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import (
     IsolationLevel,
@@ -21,16 +22,17 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient as Client
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
+    AclOperation,
     ConfigResource,
     NewTopic,
     OffsetSpec,
     ResourceType,
     TopicDescription,
 )
+from confluent_kafka.admin import AdminClient as Client
 
-from delayd.bus import PartitionState, TopicState
+from delayd.bus import PartitionState, Survey, TopicState
 from delayd.bus.confluent.settings import Properties
 from delayd.clock import Clock, SystemClock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
@@ -39,6 +41,9 @@ T = TypeVar("T")
 
 RETRY_MS: Final = 20
 """Pause before a question that came too early (no leader yet, not yet visible) is repeated."""
+
+SURVEY_PATIENCE_MS: Final = 200
+"""How long one topic whose metadata still spreads may hold up the answer about the others."""
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -92,29 +97,17 @@ class ConfluentCluster:
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
         """See the port."""
         question = self._question("describing topics", timeout_ms)
-        described = self._descriptions(list(topics), question)
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
-        states: dict[str, TopicState] = {}
-        for resource, config in question.ask_each(
-            lambda s: self._alive().describe_configs(resources, request_timeout=s),
-            resources,
-            absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
-        ).items():
-            name = resource.name
-            states[name] = TopicState(
-                name=name,
-                topic_id=str(described[name].topic_id),
-                partitions=tuple(
-                    PartitionState(
-                        leader=p.leader.id if p.leader is not None and p.leader.id >= 0 else None,
-                        replicas=len(p.replicas),
-                        in_sync=len(p.isr),
-                    )
-                    for p in sorted(described[name].partitions, key=lambda p: p.id)
-                ),
-                config={key: entry.value for key, entry in config.items()},
-            )
-        return states
+        found = self._survey(topics, question, patience_ms=timeout_ms)
+        for name, problem in found.refused.items():
+            raise TopicMismatchError(f"describing {name} was refused: {problem}")
+        if found.silent:
+            raise question.unreachable(f"none for {', '.join(sorted(found.silent))}")
+        return dict(found.states)
+
+    def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
+        """See the port."""
+        question = self._question("describing topics", timeout_ms)
+        return self._survey(topics, question, patience_ms=SURVEY_PATIENCE_MS)
 
     def create_topic(
         self,
@@ -129,7 +122,9 @@ class ConfluentCluster:
         question = self._question(f"creating {name}", timeout_ms)
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         created = question.ask_each(
-            lambda s: self._alive().create_topics([topic], request_timeout=s, operation_timeout=s),
+            lambda _, s: self._alive().create_topics(
+                [topic], request_timeout=s, operation_timeout=s
+            ),
             [name],
             absent=KafkaError.TOPIC_ALREADY_EXISTS,
         )
@@ -164,11 +159,13 @@ class ConfluentCluster:
             raise TopicMismatchError(
                 f"the topic {topic} does not exist", remedy="create it, or correct its name"
             )
-        wanted = {TopicPartition(topic, p.id): spec for p in described[topic].partitions}
+        wanted = [TopicPartition(topic, p.id) for p in described[topic].partitions]
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         answers = question.ask_each(
-            lambda s: self._alive().list_offsets(wanted, isolation_level=level, request_timeout=s),
-            list(wanted),
+            lambda some, s: self._alive().list_offsets(
+                dict.fromkeys(some, spec), isolation_level=level, request_timeout=s
+            ),
+            wanted,
         )
         return {where.partition: answer.offset for where, answer in sorted(answers.items())}
 
@@ -176,10 +173,44 @@ class ConfluentCluster:
         if not names:
             return {}
         return question.ask_each(
-            lambda s: self._alive().describe_topics(TopicCollection(names), request_timeout=s),
+            lambda some, s: self._alive().describe_topics(TopicCollection(some), request_timeout=s),
             names,
             absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
         )
+
+    def _survey(self, topics: Iterable[str], question: "_Question", *, patience_ms: int) -> Survey:
+        names = list(dict.fromkeys(topics))
+        if not names:
+            return Survey({}, {}, frozenset())
+        topic_answers = question.ask_some(
+            lambda some, s: self._alive().describe_topics(
+                TopicCollection(some), include_authorized_operations=True, request_timeout=s
+            ),
+            names,
+            absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            patience_ms=patience_ms,
+        )
+        described = topic_answers.given
+        config_answers = question.ask_some(
+            lambda some, s: self._alive().describe_configs(some, request_timeout=s),
+            [ConfigResource(ResourceType.TOPIC, name) for name in described],
+            absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            patience_ms=patience_ms,
+        )
+        silent = {*topic_answers.silent, *(resource.name for resource in config_answers.silent)}
+        if len(silent) == len(names):
+            raise question.unreachable(
+                topic_answers.passing or config_answers.passing or "no answer"
+            )
+        refused = {
+            **topic_answers.refused,
+            **{resource.name: told for resource, told in config_answers.refused.items()},
+        }
+        states = {
+            resource.name: _state_of(described[resource.name], config)
+            for resource, config in config_answers.given.items()
+        }
+        return Survey(states, refused, frozenset(silent))
 
     def _question(self, doing: str, timeout_ms: int) -> "_Question":
         self._alive().poll(0)  # takes librdkafka's log lines, which would pile up
@@ -205,56 +236,134 @@ class _Question:
             try:
                 return order(self._left_s()).result(self._left_s())
             except FutureTimeoutError:
-                raise self._unreachable("no answer") from None
+                raise self.unreachable("no answer") from None
             except KafkaException as error:
                 self._pause_or_raise(error.args[0])
 
     def ask_each(
         self,
-        order: Callable[[float], Mapping[Any, Future[T]]],
+        order: Callable[[list[Any], float], Mapping[Any, Future[T]]],
         keys: list[Any],
         *,
         absent: int | None = None,
     ) -> dict[Any, T]:
         """The answer by key; without those that Kafka answers with the error code `absent`."""
-        answers: dict[Any, T] = {}
+        answers = self.ask_some(order, keys, absent=absent, patience_ms=self._timeout_ms)
+        for told in answers.refused.values():
+            raise self._refused(told)
+        if answers.silent:
+            raise self.unreachable(answers.passing or "no answer")
+        return answers.given
+
+    def ask_some(
+        self,
+        order: Callable[[list[Any], float], Mapping[Any, Future[T]]],
+        keys: list[Any],
+        *,
+        absent: int | None = None,
+        patience_ms: int,
+    ) -> "_Answers[T]":
+        """What was answered, by key. Keys whose failure is a passing one are asked again, for
+        `patience_ms` once there is an answer for others."""
+        answers: _Answers[T] = _Answers()
         waiting = keys
+        patient_until_ms = self._clock.monotonic_ms() + patience_ms
         while waiting:
-            futures = order(self._left_s())
-            again: KafkaError | None = None
-            for key in waiting:
-                try:
-                    answers[key] = futures[key].result(self._left_s())
-                except FutureTimeoutError:
-                    raise self._unreachable("no answer") from None
-                except KafkaException as error:
-                    again = error.args[0] if error.args[0].code() != absent else again
-            if again is None:
-                return answers
-            self._pause_or_raise(again)
+            left_s = self._left_ms() / 1000
+            if left_s <= 0:
+                break
+            futures = order(waiting, left_s)
+            waiting = [
+                key for key in waiting if not self._settle(futures[key], key, answers, absent)
+            ]
+            until_ms = self._deadline_ms
+            if answers.given or answers.refused:
+                until_ms = min(until_ms, patient_until_ms)
+            if not waiting or self._clock.monotonic_ms() + RETRY_MS >= until_ms:
+                break
+            Event().wait(RETRY_MS / 1000)
+        answers.silent = waiting
         return answers
+
+    def _settle(
+        self, future: Future[T], key: Any, answers: "_Answers[T]", absent: int | None
+    ) -> bool:
+        """Take a key's answer; False if it has to be asked for again."""
+        try:
+            answers.given[key] = future.result(max(0, self._left_ms()) / 1000)
+        except FutureTimeoutError:
+            return False
+        except KafkaException as error:
+            found: KafkaError = error.args[0]
+            if found.code() == absent:
+                return True
+            told = f"{found.name()}, {found.str()}"
+            if _is_passing(found):
+                answers.passing = told
+                return False
+            answers.refused[key] = told
+        return True
 
     def pause(self, why: str) -> None:
         """Wait a little before asking again; raises when the time is over."""
         if self._clock.monotonic_ms() + RETRY_MS >= self._deadline_ms:
-            raise self._unreachable(why)
+            raise self.unreachable(why)
         Event().wait(RETRY_MS / 1000)
 
-    def _pause_or_raise(self, error: KafkaError) -> None:
-        told = f"{error.name()}, {error.str()}"
-        if error.code() in _UNREACHABLE or error.code() in _PASSING or error.retriable():
-            self.pause(told)
-            return
-        raise TopicMismatchError(f"{self._doing} was refused: {told}") from None
-
-    def _left_s(self) -> float:
-        left_ms = self._deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
-            raise self._unreachable("no answer")
-        return left_ms / 1000
-
-    def _unreachable(self, why: str) -> KafkaUnreachableError:
+    def unreachable(self, why: str) -> KafkaUnreachableError:
+        """What to raise when there is no answer."""
         return KafkaUnreachableError(
             f"{self._doing} had no answer within {self._timeout_ms} ms: {why}",
             remedy="is Kafka running, and is the bootstrap address right?",
         )
+
+    def _pause_or_raise(self, error: KafkaError) -> None:
+        told = f"{error.name()}, {error.str()}"
+        if not _is_passing(error):
+            raise self._refused(told)
+        self.pause(told)
+
+    def _refused(self, told: str) -> TopicMismatchError:
+        return TopicMismatchError(f"{self._doing} was refused: {told}")
+
+    def _left_ms(self) -> int:
+        return self._deadline_ms - self._clock.monotonic_ms()
+
+    def _left_s(self) -> float:
+        left_ms = self._left_ms()
+        if left_ms <= 0:
+            raise self.unreachable("no answer")
+        return left_ms / 1000
+
+
+@dataclass(slots=True)
+class _Answers(Generic[T]):
+    """What became of a question about many keys. Those that do not exist are in none."""
+
+    given: dict[Any, T] = field(default_factory=dict)
+    refused: dict[Any, str] = field(default_factory=dict)
+    silent: list[Any] = field(default_factory=list)
+    passing: str = ""
+    """The last passing failure, if there was one."""
+
+
+def _is_passing(error: KafkaError) -> bool:
+    return error.code() in _UNREACHABLE or error.code() in _PASSING or error.retriable()
+
+
+def _state_of(described: TopicDescription, config: Mapping[str, Any]) -> TopicState:
+    operations = described.authorized_operations
+    return TopicState(
+        name=described.name,
+        topic_id=str(described.topic_id),
+        partitions=tuple(
+            PartitionState(
+                leader=p.leader.id if p.leader is not None and p.leader.id >= 0 else None,
+                replicas=len(p.replicas),
+                in_sync=len(p.isr),
+            )
+            for p in sorted(described.partitions, key=lambda p: p.id)
+        ),
+        config={key: entry.value for key, entry in config.items()},
+        may_write=None if operations is None else AclOperation.WRITE in operations,
+    )

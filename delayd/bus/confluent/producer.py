@@ -30,6 +30,9 @@ POLL_EVERY_RECORDS: Final = 500
 SEND_WAIT_MS_MAX: Final = 10_000
 """How long `send` waits for room in the local queue: the transaction times out then anyhow."""
 
+TOPICS_NAMED_MAX: Final = 5
+"""How many of the refused topics an error's text names."""
+
 QUEUE_POLL_MS: Final = 10
 """How often a waiting `send` looks for room."""
 
@@ -40,6 +43,34 @@ _FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
 )
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+"""What is said of a topic or a record; any other report is about the connection, the producer or
+the transaction, and names every record that happened to be on its way."""
+
+
+_PURGED: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
+"""Reports of records that were innocent, or never tried."""
 
 
 class ConfluentProducer:
@@ -95,10 +126,10 @@ class ConfluentProducer:
             client.produce(topic, value, key, number, report, headers=sent)
         except BufferError:
             self._send_when_room(
-                lambda: client.produce(topic, value, key, number, report, headers=sent)
+                topic, lambda: client.produce(topic, value, key, number, report, headers=sent)
             )
         except KafkaException as error:
-            self._fail(f"send to {topic}", error.args[0])
+            self._refused_locally(topic, error.args[0])
         self._unpolled_count += 1
         if self._unpolled_count >= POLL_EVERY_RECORDS:
             self._unpolled_count = 0
@@ -141,7 +172,12 @@ class ConfluentProducer:
         except (KafkaException, SystemError) as error:
             self._fail(doing, _kafka_error(error))
 
-    def _send_when_room(self, produce: Callable[[], None]) -> None:
+    def _refused_locally(self, topic: str, error: KafkaError) -> NoReturn:
+        if error.code() in _REFUSED:
+            self._failures.refusals[topic] = error.name()
+        self._fail(f"send to {topic}", error)
+
+    def _send_when_room(self, topic: str, produce: Callable[[], None]) -> None:
         client = self._alive()
         deadline_ms = self._clock.monotonic_ms() + SEND_WAIT_MS_MAX
         while self._clock.monotonic_ms() < deadline_ms:
@@ -152,7 +188,7 @@ class ConfluentProducer:
             except BufferError:
                 continue
             except KafkaException as error:
-                self._fail("send", error.args[0])
+                self._refused_locally(topic, error.args[0])
         self._dead = True
         raise ProducerError(f"send: _QUEUE_FULL for {SEND_WAIT_MS_MAX} ms")
 
@@ -168,10 +204,15 @@ class ConfluentProducer:
         first = self._failures.first
         if error.code() == KafkaError._INCONSISTENT and first is not None:
             error = first  # commit only says that records were lost; the report says why
+        if error.code() in _PURGED:
+            error = self._transaction_cause() or error
         fenced = error.code() in _FENCED or (first is not None and first.code() in _FENCED)
+        refusals = self._failures.refusals
         kind = FencedError if fenced else ProducerError
-        told = f"{self._transactional_id}: {doing}: {error.name()}, {error.str()}"
-        raise kind(told, remedy="another master took over" if fenced else "") from None
+        whose = f" of {', '.join(sorted(refusals)[:TOPICS_NAMED_MAX])}" if refusals else ""
+        told = f"{self._transactional_id}: {doing}: {error.name()}{whose}, {error.str()}"
+        remedy = "another master took over" if fenced else ""
+        raise kind(told, remedy=remedy, refusals=refusals) from None
 
     def _fatal_cause(self) -> KafkaError | None:
         # librdkafka tells the cause of a fatal error once, as an exception out of poll.
@@ -182,19 +223,34 @@ class ConfluentProducer:
             return _kafka_error(error)
         return None
 
+    def _transaction_cause(self) -> KafkaError | None:
+        # A transaction that cannot go on drops its queued records, and their reports say only
+        # that. To commit it is refused at once, with the cause.
+        assert self._client is not None, "only a call of the client can have failed"
+        try:
+            self._client.commit_transaction(0)
+        except (KafkaException, SystemError) as error:
+            return _kafka_error(error)
+        return None
+
 
 class _Failures:
-    """The first delivery report that told of a lost record."""
+    """What delivery reports told of lost records: the first cause, and the topics' refusals."""
 
-    __slots__ = ("first",)
+    __slots__ = ("first", "refusals")
 
     def __init__(self) -> None:
         self.first: KafkaError | None = None
+        self.refusals: dict[str, str] = {}
 
     def note_report(self, error: KafkaError | None, message: Message) -> None:
         """A delivery report; called once per record, so it does next to nothing."""
-        if error is not None and self.first is None:
+        if error is None:
+            return
+        if self.first is None:
             self.first = error
+        if error.code() in _REFUSED:
+            self.refusals.setdefault(message.topic() or "", error.name())
 
 
 def _kafka_error(error: KafkaException | SystemError) -> KafkaError:

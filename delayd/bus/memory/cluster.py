@@ -5,7 +5,7 @@ Not here: waiting; what a broker refuses is a TopicMismatchError, as with the re
 
 from collections.abc import Iterable, Mapping
 
-from delayd.bus import TopicState
+from delayd.bus import Survey, TopicState
 from delayd.bus.memory.kafka import MemoryKafka, Refused
 from delayd.bus.memory.link import Link
 from delayd.bus.memory.log import PartitionLog
@@ -26,10 +26,29 @@ class MemoryCluster:
 
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
         """See the port."""
+        found = self.survey(topics, timeout_ms)
+        for name, problem in found.refused.items():
+            raise TopicMismatchError(f"describing {name} was refused: {problem}")
+        if found.silent:
+            raise KafkaUnreachableError(f"Kafka had no answer within {timeout_ms} ms")
+        return dict(found.states)
+
+    def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
+        """See the port."""
         self._reach(timeout_ms)
         with self._kafka.changed:
+            self._kafka.surveys_count += 1
+            names = set(topics)
+            silent = names & self._kafka.silent
+            hidden = names & self._kafka.hidden - silent
             known = self._kafka.topics
-            return {name: known[name].state() for name in topics if name in known}
+            if names and names == silent:
+                raise KafkaUnreachableError(f"Kafka had no answer within {timeout_ms} ms")
+            return Survey(
+                {name: known[name].state() for name in names - silent - hidden if name in known},
+                dict.fromkeys(hidden, "TOPIC_AUTHORIZATION_FAILED"),
+                frozenset(silent),
+            )
 
     def create_topic(
         self,

@@ -54,6 +54,7 @@ class MemoryTopic:
     config: dict[str, str]
     partitions: list[PartitionLog]
     refusal: str | None = None
+    may_write: bool = True
     keyless_count: int = 0
 
     def state(self) -> TopicState:
@@ -66,6 +67,7 @@ class MemoryTopic:
                 for p in self.partitions
             ),
             config={**CONFIG_DEFAULTS, **self.config},
+            may_write=self.may_write,
         )
 
     def setting(self, name: str) -> str:
@@ -88,6 +90,8 @@ class MemoryTopic:
         """Raise what a broker answers to a record that this topic does not take."""
         if self.refusal is not None:
             raise Refused(self.refusal)
+        if not self.may_write:
+            raise Refused("TOPIC_AUTHORIZATION_FAILED")
         size_bytes = record_bytes(key, value, headers)
         if size_bytes > int(self.setting("max.message.bytes")):
             raise Refused("MSG_SIZE_TOO_LARGE")
@@ -107,6 +111,12 @@ class MemoryKafka:
     changed: Condition = field(default_factory=Condition)
     """The one lock (re-entrant), and the bell that tells of new records."""
     topics_made_count: int = 0
+    surveys_count: int = 0
+    """How often somebody asked for the state of topics."""
+    hidden: set[str] = field(default_factory=set)
+    """Names that nobody may describe, whether they exist or not."""
+    silent: set[str] = field(default_factory=set)
+    """Names of which no broker says anything."""
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(self.log)
@@ -200,8 +210,16 @@ class MemoryKafka:
             faults = self.coordinator.flush_faults
             faults[transactional_id] = faults.get(transactional_id, 0) + 1
 
+    def allow_writes(self, topic: str, *, allowed: bool) -> None:
+        """What an access control list does: it shows in the topic's state."""
+        with self.changed:
+            self.topics[topic].may_write = allowed
+
     def refuse(self, topic: str, error: str | None) -> None:
-        """Let every record for the topic fail with this error name; None ends it."""
+        """Let every record for the topic fail with this error name; None ends it.
+
+        Nothing of it shows in the topic's state.
+        """
         with self.changed:
             self.topics[topic].refusal = error
 

@@ -7,13 +7,16 @@ Invariants: as of the port. Like librdkafka it learns of lost records and of bei
 """
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from delayd.bus import Ack, Headers
 from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
 from delayd.bus.memory.link import Link
 from delayd.clock import Clock
 from delayd.errors import FencedError, ProducerError
+
+UNNAMED: Final = frozenset({"_FENCED", "_MSG_TIMED_OUT"})
+"""What a delivery report says of the connection or the producer, not of a topic."""
 
 
 class MemoryProducer:
@@ -38,6 +41,7 @@ class MemoryProducer:
         self._sent_count = 0
         self._dead = False
         self._refusal: str | None = None
+        self._refusals: dict[str, str] = {}
         self._acks: list[tuple[Callable[[Ack], None], Ack]] = []
 
     def init_transactions(self, timeout_ms: int) -> None:
@@ -70,6 +74,7 @@ class MemoryProducer:
         epoch = self._open_epoch()
         self._sent_count += 1
         if record_bytes(key, value, headers) > self._record_bytes_max:
+            self._refusals[topic] = "MSG_SIZE_TOO_LARGE"
             self._fail("send", "MSG_SIZE_TOO_LARGE")
         if self._refusal is not None:
             return  # the transaction is lost already; flush or commit will say so
@@ -82,7 +87,11 @@ class MemoryProducer:
                 topic, partition, key, value, headers, created_ms, (self._id, epoch)
             )
         except Refused as refusal:
-            self._refusal = str(refusal)
+            if str(refusal) in UNNAMED:
+                self._refusal = str(refusal)
+            else:
+                # The others of the transaction are judged too; it will not be committed.
+                self._refusals.setdefault(topic, str(refusal))
             return
         if on_ack is not None:
             self._acks.append((on_ack, ack))
@@ -95,6 +104,8 @@ class MemoryProducer:
                 self._fail("flush", "_TIMED_OUT")
         if self._refusal is not None:
             self._fail("flush", self._refusal)
+        if self._refusals:
+            self._fail("flush", next(iter(self._refusals.values())))
         acks, self._acks = self._acks, []
         for on_ack, ack in acks:
             on_ack(ack)
@@ -129,4 +140,4 @@ class MemoryProducer:
     def _fail(self, doing: str, error: str) -> NoReturn:
         self._dead = True
         kind = FencedError if error == "_FENCED" else ProducerError
-        raise kind(f"{self._id}: {doing}: {error}")
+        raise kind(f"{self._id}: {doing}: {error}", refusals=self._refusals)

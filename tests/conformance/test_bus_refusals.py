@@ -1,0 +1,79 @@
+"""One suite for every bus: whose records a broker would not take, and who is innocent."""
+
+from uuid import uuid4
+
+import pytest
+import test_bus_desk
+from test_bus_desk import TIMEOUT_MS, Desk, send
+
+from delayd.bus import TransactionalProducer
+from delayd.errors import FencedError, ProducerError
+
+site = test_bus_desk.site
+desk = test_bus_desk.desk
+
+
+def refusals_of(producer: TransactionalProducer) -> dict[str, str]:
+    """What became of a transaction that cannot be committed."""
+    with pytest.raises(ProducerError) as raised:
+        producer.flush(TIMEOUT_MS)
+        producer.commit(TIMEOUT_MS)
+    assert raised.value.topics == set(raised.value.refusals)
+    return dict(raised.value.refusals)
+
+
+def test_the_topics_that_refused_records_are_named_and_no_others(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: a broker's error names a batch, not a message."""
+    small = desk.topic(max_message_bytes="1000")
+    compacted = desk.topic(cleanup_policy="compact")
+    innocent = desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    for topic in (innocent, small, compacted, innocent):
+        send(producer, topic, b"x" * 5_000)
+    assert refusals_of(producer) == {small: "MSG_SIZE_TOO_LARGE", compacted: "INVALID_RECORD"}
+
+
+def test_a_topic_that_does_not_exist_is_named(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets."""
+    absent, innocent = f"absent-{uuid4().hex}", desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    for topic in (innocent, absent):
+        send(producer, topic, b"x")
+    assert refusals_of(producer) == {absent: "UNKNOWN_TOPIC_OR_PART"}
+
+
+def test_a_partition_that_does_not_exist_is_named_by_its_topic(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets."""
+    topic, innocent = desk.topic(), desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    with pytest.raises(ProducerError) as raised:
+        send(producer, innocent, b"x")
+        send(producer, topic, b"x", partition=7)
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.refusals == {topic: "_UNKNOWN_PARTITION"}
+
+
+def test_a_record_that_the_producer_itself_refuses_is_named_by_its_topic(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets."""
+    topic, innocent = desk.topic(), desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    send(producer, innocent, b"x")
+    with pytest.raises(ProducerError) as raised:
+        send(producer, topic, b"x" * (test_bus_desk.RECORD_BYTES_MAX + 1))
+    assert raised.value.refusals == {topic: "MSG_SIZE_TOO_LARGE"}
+
+
+def test_a_fenced_producer_accuses_no_topic(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: only what is said of a topic is held against it."""
+    topic = desk.topic()
+    zombie = desk.open_transaction(topic, b"x")
+    desk.producer()
+    send(zombie, topic, b"y")
+    with pytest.raises(FencedError) as raised:
+        zombie.flush(TIMEOUT_MS)
+        zombie.commit(TIMEOUT_MS)
+    assert raised.value.topics == frozenset()
