@@ -34,6 +34,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # Adapters, which know a port and an outside thing, and each other not at all.
     (
         "delayd.bus.confluent",
+        "delayd.bus.kafka_python",
         "delayd.bus.memory",
         "delayd.coordination.etcd",
         "delayd.coordination.memory",
@@ -66,7 +67,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     # The bench measures against the bare driver.
     "confluent_kafka": ("delayd.bus.confluent", "delayd.client", "delayd.bench.rates"),
     # The witness sees Kafka through another driver than what it judges.
-    "kafka": ("delayd.dev.watch",),
+    "kafka": ("delayd.bus.kafka_python.library", "delayd.dev.watch"),
     "etcd3gw": ("delayd.coordination.etcd",),
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
@@ -86,6 +87,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.dev.kafka",
         "delayd.dev.startup",
     ),
+    "delayd.bus.kafka_python": ("delayd.bus.kafka_python", "delayd.node"),
     "delayd.coordination.etcd": ("delayd.node",),
     "delayd.admin": ("delayd.node",),
 }

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayd import __version__
-from delayd.bus import Headers, Record
-from delayd.bus.confluent.consumer import UNREADABLE_HEADERS
+from delayd.bus import UNREADABLE_HEADERS, Headers, Record
 from delayd.request import Op, Reason, Reject, RequestLimits, Schedule, parse, size_of
 from delayd.request.headers import PLANNED_HEADERS, SUPPORTED_HEADERS, WRITTEN_HEADERS
 from delayd.request.reasons import DETAIL_CHARS_MAX
