@@ -29,7 +29,7 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs through a killed m
 	$(BIN)/delayd dev demo $(ARGS)
 
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
-	$(BIN)/python -m pytest tests/conformance tests/integration $(ARGS)
+	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 
@@ -37,7 +37,7 @@ check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulatio
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests --ignore=tests/conformance --ignore=tests/integration $(ARGS)
+	$(BIN)/python -m pytest tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides $(ARGS)
 
 format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff format .

@@ -8,7 +8,7 @@ import re
 import socket
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -64,8 +64,10 @@ class NodeConfig(BaseSettings):
     """Deliver to partitions with one replica in sync although there are more brokers."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     """Less free space than this and the node stops before the disk is full."""
+    driver: Literal["confluent", "kafka-python"] = "confluent"
+    """The Kafka client that moves records: librdkafka, or kafka-python."""
     kafka: dict[str, str] = Field(default_factory=dict)
-    """More librdkafka properties, for security and compression."""
+    """More properties of the driver, under librdkafka's names, for security and compression."""
     log_json: bool = False
     """Log lines as JSON objects."""
 

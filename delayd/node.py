@@ -58,9 +58,16 @@ ETCD_TIMEOUT_MS = 1_000
 
 
 def open_bus(
-    bootstrap: str, kafka: dict[str, str] | None = None, record_bytes_max: int | None = None
+    bootstrap: str,
+    kafka: dict[str, str] | None = None,
+    record_bytes_max: int | None = None,
+    driver: str = "confluent",
 ) -> Bus:
     """The data plane's driver; `record_bytes_max` is the largest record that it must produce."""
+    if driver == "kafka-python":
+        from delayd.bus.kafka_python import KafkaPythonBus  # 0.3 s that few commands need
+
+        return KafkaPythonBus(bootstrap, overrides=kafka, record_bytes_max=record_bytes_max)
     return ConfluentBus(bootstrap, overrides=kafka or {}, record_bytes_max=record_bytes_max)
 
 
@@ -95,7 +102,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     clock = clock or SystemClock()
     timeout_ms = int(config.connect_timeout_s * 1000)
     coordination = EtcdCoordination(config.etcd, config.cluster, timeout_ms=ETCD_TIMEOUT_MS)
-    bus = open_bus(config.bootstrap, config.kafka)
+    bus = open_bus(config.bootstrap, config.kafka, driver=config.driver)
     try:
         await asyncio.to_thread(coordination.check_reachable, timeout_ms)
         seen = await asyncio.to_thread(
@@ -104,7 +111,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         check_key(config.cluster_key.get_secret_value(), seen.record.settings)
         # What the cluster accepts decides what its producers must be able to write.
         largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
-        bus = open_bus(config.bootstrap, config.kafka, largest)
+        bus = open_bus(config.bootstrap, config.kafka, largest, config.driver)
         node = Node(config, clock, bus, coordination, seen)
         return await node.run()
     finally:

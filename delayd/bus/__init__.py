@@ -1,21 +1,28 @@
 """The bus: what delayd needs of Kafka, as ports.
 
-`confluent.py` is the data plane, `memory.py` the deterministic twin that tests use. One conformance
-suite (`tests/conformance/test_bus.py`) runs on both.
+`confluent/` and `kafka_python/` are drivers of real brokers, either of which runs a whole node;
+`memory/` is the deterministic twin that tests use. One conformance suite (`tests/conformance`) runs
+on all three.
 
 Invariants that every implementation keeps:
 - a consumer sees only committed records (read_committed), in offset order per partition;
 - a transactional producer that raised is dead: the caller discards it and makes a new one;
 - a call returns or raises within its time-out; a time-out inside a transaction is a failure;
-- no topic is ever created except by `create_topic`.
+- no topic is ever created except by `create_topic`;
+- every driver reads the same log alike, so that nodes with different drivers agree: a header name
+  ends at its first NUL, because librdkafka cannot see further.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """Record headers as Kafka keeps them: order and repeats matter."""
+
+UNREADABLE_HEADERS: Final[Headers] = [("delayd-unreadable-headers", None)]
+"""Stands for the headers of a record in which a name is not UTF-8, whichever driver read it: as an
+unknown `delayd-` header it makes the record a reject, on every node alike."""
 
 
 class Record(NamedTuple):

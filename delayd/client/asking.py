@@ -6,11 +6,12 @@ would reject, except for what only the cluster knows: its longest delay and its 
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypedDict
 
 from delayd.bus import Headers, Record
+from delayd.client.driver import PlainRecord
 from delayd.client.errors import RequestRefusedError
-from delayd.request import Reject, RequestLimits, parse
+from delayd.request import Op, Reject, RequestLimits, parse, size_of
 from delayd.request.headers import HEADER_PREFIX
 
 Moment: TypeAlias = datetime | int | str
@@ -25,8 +26,29 @@ UserHeaders: TypeAlias = Mapping[str, Content] | Sequence[tuple[str, Content]]
 UNLIMITED: Final = 2**62
 BUFFER_SUFFIX: Final = "buffer"
 
+ID_BYTES_MAX: Final = 256
+"""Of an id in UTF-8; the wire contract's."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+
+
+class Options(TypedDict, total=False):
+    """What a message may be given besides target and value; exactly one of `in_` and `at`."""
+
+    key: Content
+    """Key of the delivered record; default: the id, else none."""
+    in_: Span | None
+    at: Moment | None
+    headers: UserHeaders | None
+    partition: int | None
+    """Of the target."""
+
+
+class ScheduleOptions(Options, total=False):
+    """The same for a schedule, which need not have an id."""
+
+    id: str | None
 
 
 class Ask(NamedTuple):
@@ -36,12 +58,22 @@ class Ask(NamedTuple):
     value: bytes | None
     headers: Headers
     asked_ms: int
-    """Unix ms, or ms after the append time if `relative`."""
+    """Unix ms, or ms after the append time if `relative`; 0 of a cancel."""
     relative: bool
+    op: Op = Op.SCHEDULE
+    id: str | None = None
 
     def due_ms(self, append_ms: int) -> int:
         """The due time as asked of the record that was appended at `append_ms`."""
         return append_ms + self.asked_ms if self.relative else self.asked_ms
+
+    def record(self, buffer: str, partition: int | None = None) -> PlainRecord:
+        """What to send."""
+        return PlainRecord(buffer, self.key, self.value, self.headers, partition)
+
+    def size(self) -> int:
+        """Bytes that it takes in memory and on the wire, about."""
+        return size_of(self.key, self.value, self.headers)
 
 
 def ask(
@@ -54,18 +86,59 @@ def ask(
     at: Moment | None = None,
     headers: UserHeaders | None = None,
     partition: int | None = None,
+    id: str | None = None,
+    op: Op = Op.SCHEDULE,
 ) -> Ask:
-    """The record that asks for this; RequestRefusedError says what is wrong with it."""
+    """The record that schedules this, or replaces; RequestRefusedError says what is wrong."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
     pairs.append(_when(in_, at))
     if partition is not None:
         pairs.append(("delayd-partition", str(partition).encode()))
-    record = Record(0, 0, -1, 0, _bytes("key", key), _bytes("value", value), pairs)
-    request = parse(record, _limits(buffer))
+    record_key = _bytes("key", key)
+    if id is not None:
+        delivered_key, record_key = record_key, _id(id)
+        if delivered_key is not None and delivered_key != record_key:
+            pairs.append(("delayd-key", delivered_key))
+        pairs += _identity(record_key, op)
+    record = Record(0, 0, -1, 0, record_key, _bytes("value", value), pairs)
+    request = parse(_as_known(record), _limits(buffer))
     if isinstance(request, Reject):
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
-    return Ask(record.key, record.value, pairs, request.asked_due_ms, relative=at is None)
+    return Ask(
+        record.key, record.value, pairs, request.asked_due_ms, relative=at is None, op=op, id=id
+    )
+
+
+def ask_cancel(id: str) -> Ask:
+    """The record that cancels whatever is pending under the id."""
+    key = _id(id)
+    return Ask(key, None, _identity(key, Op.CANCEL), 0, relative=False, op=Op.CANCEL, id=id)
+
+
+def _as_known(record: Record) -> Record:
+    """What today's parser can read back: it knows neither ids nor the operations on them yet.
+
+    Both are checked or made here. Once the parser knows them, give it the record as it is.
+    """
+    made_here = ("delayd-id", "delayd-op")
+    return record._replace(headers=[pair for pair in record.headers if pair[0] not in made_here])
+
+
+def _id(id: str) -> bytes:
+    if not isinstance(id, str):
+        raise RequestRefusedError(f"bad-id: the id is {type(id).__name__}, not text")
+    key = _bytes("id", id)
+    if not key or len(key) > ID_BYTES_MAX:
+        raise RequestRefusedError(
+            f"bad-id: the id has {len(key or b'')} bytes in UTF-8, it must have 1 to {ID_BYTES_MAX}"
+        )
+    return key
+
+
+def _identity(key: bytes, op: Op) -> Headers:
+    named: Headers = [("delayd-id", key)]
+    return named if op is Op.SCHEDULE else [("delayd-op", op.name.lower().encode()), *named]
 
 
 def _limits(buffer: str) -> RequestLimits:
@@ -93,7 +166,7 @@ def _user_headers(headers: UserHeaders | None) -> Headers:
         if name.startswith(HEADER_PREFIX):
             raise RequestRefusedError(
                 f"the header {name[:80]!a} is delayd's: its prefix is reserved",
-                remedy="use the arguments of schedule; of a delivered record drop delayd's headers",
+                remedy="use the arguments of the call; of a delivered record drop delayd's headers",
             )
         if "\0" in name:
             raise RequestRefusedError(

@@ -4,27 +4,29 @@ Invariant: a failure is called definite only if the record certainly is not in t
 else Kafka says leaves the outcome unknown.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaError
-
+from delayd.client.driver import Failure
 from delayd.errors import DelaydError
+from delayd.request import Op
 
-_DEFINITE: Final = frozenset(
-    {
-        KafkaError._PURGE_QUEUE,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
+_NOTHING_DONE: Final[Mapping[Op, str]] = {
+    Op.SCHEDULE: "the message is not scheduled",
+    Op.CANCEL: "nothing is cancelled",
+    Op.REPLACE: "nothing is replaced or scheduled",
+}
+_MAY_BE_DONE: Final[Mapping[Op, str]] = {
+    Op.SCHEDULE: "the message may be scheduled or not",
+    Op.CANCEL: "the message may be cancelled or not",
+    Op.REPLACE: "the message may be replaced or not",
+}
+_REPEAT: Final[Mapping[Op, str]] = {
+    Op.SCHEDULE: "repeat it only if a second delivery does no harm",
+    Op.CANCEL: "cancel the same id again: a repeated cancel gets a true answer",
+    Op.REPLACE: "`delayd show ID` tells what is pending; until that is due, repeating the replace "
+    "does no harm",
+}
 
 
 class RequestRefusedError(DelaydError, ValueError):
@@ -34,30 +36,45 @@ class RequestRefusedError(DelaydError, ValueError):
 
 
 class NotScheduledError(DelaydError):
-    """Kafka or the local queue refused the request for good: it is not scheduled."""
+    """Kafka or the local queue refused the request for good: nothing is done."""
 
     code = "not-scheduled"
 
 
 class OutcomeUnknownError(DelaydError):
-    """No acknowledgement within the bound: the message may be scheduled or not."""
+    """No acknowledgement within the bound: the request may be in the buffer or not."""
 
     code = "outcome-unknown"
 
 
-def failure(error: KafkaError) -> DelaydError:
+class VerdictUnknownError(DelaydError):
+    """No receipt within the bound: whether the cancel or replace came in time is not known.
+
+    It can be asked again: a repeated cancel of the same id gets a true answer.
+    """
+
+    code = "verdict-unknown"
+
+
+def failed(op: Op, failure: Failure) -> DelaydError:
     """What a failed delivery report means for the request."""
-    return not_scheduled(error.str()) if error.code() in _DEFINITE else outcome_unknown(error.str())
+    return not_done(failure.text, op) if failure.certain else outcome_unknown(failure.text, op)
 
 
-def not_scheduled(what: str) -> NotScheduledError:
+def not_done(what: str, op: Op = Op.SCHEDULE) -> NotScheduledError:
     """The error for a request that Kafka certainly does not have."""
-    return NotScheduledError(f"the message is not scheduled: {what}", remedy="mend it and repeat")
+    return NotScheduledError(f"{_NOTHING_DONE[op]}: {what}", remedy="mend it and repeat")
 
 
-def outcome_unknown(what: str) -> OutcomeUnknownError:
+def outcome_unknown(what: str, op: Op = Op.SCHEDULE) -> OutcomeUnknownError:
     """The error for a request that Kafka may or may not have."""
-    return OutcomeUnknownError(
-        f"the message may be scheduled or not: {what}",
-        remedy="repeat it only if a second delivery does no harm",
+    return OutcomeUnknownError(f"{_MAY_BE_DONE[op]}: {what}", remedy=_REPEAT[op])
+
+
+def verdict_unknown(what: str, op: Op) -> VerdictUnknownError:
+    """The error for a wait that ended without a receipt."""
+    return VerdictUnknownError(
+        f"the outcome is unknown, {_MAY_BE_DONE[op]}: {what}",
+        remedy=f"{_REPEAT[op]}. While a transaction of yours is open on the buffer, no verdict "
+        "can come: end it first",
     )

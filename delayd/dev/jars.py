@@ -72,6 +72,19 @@ def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: Fet
     return jars
 
 
+def ivy_jar() -> Path:
+    """The Ivy of the installed pyspark; JarsError without one."""
+    spec = importlib.util.find_spec("pyspark")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    jars = sorted(jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar"))
+    if not jars:
+        raise JarsError(
+            "pyspark, whose Ivy fetches Kafka, is not installed",
+            remedy="pip install 'delayd[dev-cluster]'",
+        )
+    return jars[-1]
+
+
 def _fetch(
     java: Java, cache: Path, jars: Path, *, env: Mapping[str, str], progress: FetchProgress
 ) -> None:
@@ -85,7 +98,7 @@ def _fetch(
         f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
         "-XX:-UsePerfData",
         "-jar",
-        str(_ivy_jar()),
+        str(ivy_jar()),
         *("-cache", str(cache / "ivy" / "cache")),
         *("-ivy", str(module)),
         *("-types", "jar", "bundle"),  # without `bundle` five jars are missing
@@ -148,18 +161,6 @@ def _reason(lines: deque[str]) -> str:
             if word in line:
                 return line
     return lines[-1] if lines else "Ivy said nothing"
-
-
-def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    jars = sorted(jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar"))
-    if not jars:
-        raise JarsError(
-            "pyspark, whose Ivy fetches Kafka, is not installed",
-            remedy="pip install 'delayd[dev-cluster]'",
-        )
-    return jars[-1]
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # Adapters, which know a port and an outside thing, and each other not at all.
     (
         "delayd.bus.confluent",
+        "delayd.bus.kafka_python",
         "delayd.bus.memory",
         "delayd.coordination.etcd",
         "delayd.coordination.memory",
@@ -68,9 +69,9 @@ DOORS: dict[str, tuple[str, ...]] = {
     # The client runs in its user's process and waits there, by that process's clock.
     "time": ("delayd.clock", "delayd.client"),
     # The bench measures against the bare driver.
-    "confluent_kafka": ("delayd.bus.confluent", "delayd.client", "delayd.bench.rates"),
+    "confluent_kafka": ("delayd.bus.confluent", "delayd.client.confluent", "delayd.bench.rates"),
     # The witness sees Kafka through another driver than what it judges.
-    "kafka": ("delayd.dev.watch",),
+    "kafka": ("delayd.bus.kafka_python.library", "delayd.client.kafka_python", "delayd.dev.watch"),
     "etcd3gw": ("delayd.coordination.etcd",),
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
@@ -90,6 +91,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.dev.kafka",
         "delayd.dev.startup",
     ),
+    "delayd.bus.kafka_python": ("delayd.bus.kafka_python", "delayd.node"),
     "delayd.coordination.etcd": ("delayd.node",),
     "delayd.admin": ("delayd.node",),
 }

@@ -1,7 +1,8 @@
-"""One suite for every bus, the twin in memory and Kafka itself: records, partitions, positions.
+"""One suite for every bus, the twin in memory and both drivers: records, partitions, positions.
 
-Transactions are in `test_bus_transactions.py`, administration in `test_bus_cluster.py`, and what
-only the real one can be asked in `test_bus_confluent.py`.
+Transactions are in `test_bus_transactions.py`, administration in `test_bus_cluster.py`, what only
+real brokers can be asked in `test_bus_drivers.py`, and the guards around the traps of one driver in
+`test_bus_kafka_python.py`.
 """
 
 import threading

@@ -5,7 +5,7 @@ No tests here; the name says whose the file is, and pytest explains its assertio
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from delayd.bus import Ack, Bus, Consumer, Headers, Position, Record, TransactionalProducer
 from delayd.bus.confluent import ConfluentBus
+from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.clock import SystemClock
 
@@ -33,6 +34,9 @@ class Site(Protocol):
     def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
 
 
+Driver: TypeAlias = type[ConfluentBus] | type[KafkaPythonBus]
+
+
 class MemorySite:
     def __init__(self) -> None:
         self.kafka = MemoryKafka(SystemClock(), real_time=True)
@@ -48,12 +52,22 @@ class MemorySite:
 
 
 class RealSite:
-    def __init__(self, bootstrap: str) -> None:
+    """The session's Kafka, through one of the drivers."""
+
+    def __init__(self, bootstrap: str, driver: Driver) -> None:
         self.bootstrap = bootstrap
-        self.bus: Bus = ConfluentBus(bootstrap, record_bytes_max=RECORD_BYTES_MAX)
+        self._driver = driver
+        self.bus: Bus = driver(bootstrap, record_bytes_max=RECORD_BYTES_MAX)
 
     def unreachable_bus(self) -> Bus:
-        return ConfluentBus("127.0.0.1:1")
+        return self.other_bus("127.0.0.1:1")
+
+    def other_bus(self, bootstrap: str | None = None, **overrides: str) -> Bus:
+        """The same driver with other settings."""
+        named = {name.replace("_", "."): value for name, value in overrides.items()}
+        return self._driver(
+            bootstrap or self.bootstrap, overrides=named, record_bytes_max=RECORD_BYTES_MAX
+        )
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -61,11 +75,23 @@ class RealSite:
         done.result(TIMEOUT_MS / 1000)
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.real)])
+DRIVERS: Mapping[str, Driver] = {"confluent": ConfluentBus, "kafka-python": KafkaPythonBus}
+
+
+@pytest.fixture(
+    params=["memory", *(pytest.param(name, marks=pytest.mark.real) for name in DRIVERS)]
+)
 def site(request: pytest.FixtureRequest) -> Site:
     if request.param == "memory":
         return MemorySite()
-    return RealSite(request.getfixturevalue("kafka_and_etcd").bootstrap)
+    kafka = request.getfixturevalue("kafka_and_etcd")
+    return RealSite(kafka.bootstrap, DRIVERS[request.param])
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.real) for name in DRIVERS])
+def real_site(request: pytest.FixtureRequest) -> RealSite:
+    kafka = request.getfixturevalue("kafka_and_etcd")
+    return RealSite(kafka.bootstrap, DRIVERS[request.param])
 
 
 class Desk:

@@ -82,10 +82,11 @@ def test_a_master_killed_twice_under_load_loses_and_doubles_nothing(cluster: Tes
             assert node.status()["ingested"] == ends, "every node has the whole buffer"
 
 
+@pytest.mark.parametrize("driver", ["confluent", "kafka-python"])
 def test_a_master_frozen_past_its_lease_doubles_nothing_when_it_wakes(
-    cluster: TestCluster,
+    cluster: TestCluster, driver: str
 ) -> None:
-    nodes = [cluster.node(number) for number in range(2)]
+    nodes = [cluster.node(number, driver=driver) for number in range(2)]
     targets = (cluster.target("a"), cluster.target("b"))
     with node_group(nodes), cluster.client() as client:
         for node in nodes:

@@ -3,7 +3,8 @@
 import pytest
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.bus.confluent.settings import PROMISED, Settings
+from delayd.bus.confluent.settings import Settings
+from delayd.bus.overrides import PROMISED
 from delayd.errors import ConfigError
 
 

@@ -12,11 +12,25 @@ from hypothesis import strategies as st
 
 import delayd
 from delayd.bus import Record
-from delayd.client import Client, NotScheduledError, OutcomeUnknownError, RequestRefusedError
-from delayd.client.asking import Ask, ask
-from delayd.client.errors import failure
+from delayd.client import (
+    Client,
+    NotScheduledError,
+    OutcomeUnknownError,
+    RequestRefusedError,
+    cancel_record,
+    replace_record,
+    schedule_record,
+)
+from delayd.client.asking import Ask, ask, ask_cancel
+from delayd.client.client import receipts_of
+from delayd.client.confluent import failure_of
+from delayd.client.errors import failed
 from delayd.errors import ConfigError, KafkaUnreachableError
+<<<<<<< HEAD
 from delayd.request import Request, RequestLimits, parse
+=======
+from delayd.request import Op, RequestLimits, Schedule, parse
+>>>>>>> 8f337aafbd4b8c85cbda83b08cb1683c4671aa8e
 
 BUFFER = "delayd-buffer"
 NOWHERE = "127.0.0.1:1"
@@ -167,14 +181,16 @@ def test_what_the_client_sends_delayd_accepts_unchanged(
 
 
 def test_only_a_certain_failure_is_called_not_scheduled() -> None:
-    assert isinstance(failure(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), NotScheduledError)
+    too_large = failure_of(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    assert isinstance(failed(Op.SCHEDULE, too_large), NotScheduledError)
     for code in (
         KafkaError._MSG_TIMED_OUT,
         KafkaError._PURGE_INFLIGHT,
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError._FATAL,
     ):
-        assert isinstance(failure(KafkaError(code)), OutcomeUnknownError)
+        unknown = failed(Op.SCHEDULE, failure_of(KafkaError(code)))
+        assert isinstance(unknown, OutcomeUnknownError)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +226,138 @@ def test_the_package_offers_the_client_without_loading_kafka() -> None:
     assert delayd.Client is Client
     code = "import sys, delayd; sys.exit('confluent_kafka' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- Ids
+
+
+@pytest.mark.parametrize("id", ["", "x" * 257, "ü" * 129, "\ud800", b"bytes", None, 7])
+def test_an_id_that_delayd_would_reject_is_refused(id: Any) -> None:
+    with pytest.raises(RequestRefusedError, match="id"):
+        ask_cancel(id)
+    if id is not None:
+        with pytest.raises(RequestRefusedError, match="id"):
+            asked(in_="1s", id=id)
+
+
+def test_an_id_is_the_records_key_and_another_key_goes_into_a_header() -> None:
+    for id in ("i", "ü" * 128, "x" * 256):
+        request = asked(in_="1s", id=id, key="k")
+        assert request.key == id.encode()
+        assert dict(request.headers)["delayd-id"] == id.encode()
+        assert dict(request.headers)["delayd-key"] == b"k"
+        assert "delayd-op" not in dict(request.headers)
+
+
+@pytest.mark.parametrize("key", [None, "i", b"i"])
+def test_without_another_key_the_id_is_the_delivered_one(key: Any) -> None:
+    request = asked(in_="1s", id="i", key=key)
+    assert request.key == b"i"
+    assert "delayd-key" not in dict(request.headers)
+
+
+@pytest.mark.parametrize("key", [b"", b"\xff", ""])
+def test_beside_an_id_a_key_that_is_no_text_is_refused(key: bytes) -> None:
+    """It has to travel in a header."""
+    assert "delayd-key" in refused(in_="1s", id="i", key=key)
+
+
+def test_a_cancel_carries_its_operation_and_its_id_and_nothing_else() -> None:
+    request = ask_cancel("i")
+    assert (request.key, request.value) == (b"i", None)
+    assert sorted(request.headers) == [("delayd-id", b"i"), ("delayd-op", b"cancel")]
+
+
+def test_plain_records_are_what_the_client_sends() -> None:
+    headers: list[tuple[str, bytes | str | None]] = [("a", b"1"), ("a", None)]
+    asked_for = asked(in_="1s", id="i", key="k", headers=headers, partition=2)
+    record = schedule_record(
+        "orders", b"v", in_="1s", id="i", key="k", headers=headers, partition=2
+    )
+    assert record == (BUFFER, asked_for.key, asked_for.value, asked_for.headers, None)
+    replace = replace_record("i", "orders", b"v", at=7, buffer="p-buffer")
+    assert (replace.topic, replace.key) == ("p-buffer", b"i")
+    assert dict(replace.headers)["delayd-op"] == b"replace"
+    assert cancel_record("i")[:4] == (BUFFER, b"i", None, ask_cancel("i").headers)
+
+
+# --- Drivers
+
+
+def test_there_are_two_drivers() -> None:
+    with pytest.raises(ConfigError, match="confluent or kafka-python"):
+        Client(NOWHERE, driver="librdkafka")  # type: ignore[arg-type]
+
+
+def test_a_client_over_kafka_python_does_not_load_librdkafka() -> None:
+    code = (
+        "import sys, delayd; delayd.Client('127.0.0.1:1', driver='kafka-python').close();"
+        "sys.exit('confluent_kafka' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["acks", "enable_idempotence", "transactional_id", "partitioner", "producer.max_block_ms"],
+)
+def test_what_the_contract_fixes_cannot_be_overridden_in_kafka_python(name: str) -> None:
+    with pytest.raises(ConfigError, match=name.removeprefix("producer.")):
+        Client(NOWHERE, driver="kafka-python", overrides={name: "0"})
+
+
+def test_a_property_that_kafka_python_does_not_have_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
+        Client(NOWHERE, driver="kafka-python", overrides={"linger.ms": "1"})
+
+
+def test_a_client_has_no_transactions_of_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id"):
+        Client(NOWHERE, overrides={"transactional.id": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"value": b"v", "headers": {"trace": None}}, "null value of the header 'trace'"),
+        ({"value": None}, "without key and value"),
+    ],
+)
+def test_what_kafka_python_cannot_send_is_refused_for_it(
+    arguments: dict[str, Any], text: str
+) -> None:
+    with (
+        Client(NOWHERE, driver="kafka-python") as client,
+        pytest.raises(RequestRefusedError, match=text),
+    ):
+        client.schedule("orders", in_="1s", **arguments)
+
+
+def test_an_unreachable_kafka_is_reported_within_the_bound_by_kafka_python() -> None:
+    with (
+        Client(NOWHERE, driver="kafka-python", ack_timeout_ms=300) as client,
+        pytest.raises(KafkaUnreachableError),
+    ):
+        client.cancel("order-1")
+
+
+def test_a_wait_inside_the_transaction_that_asks_is_refused() -> None:
+    with Client(NOWHERE, overrides={"log_level": "0"}) as client:
+        with pytest.raises(RequestRefusedError, match="inside the transaction"):
+            client.cancel_in(object(), "i", wait=True)
+        with pytest.raises(RequestRefusedError, match="inside the transaction"):
+            client.replace_in(object(), "i", "orders", b"v", in_="1s", wait=True)
+
+
+def test_a_producer_that_nobody_knows_is_refused() -> None:
+    with (
+        Client(NOWHERE, overrides={"log_level": "0"}) as client,
+        pytest.raises(RequestRefusedError, match="object is no producer"),
+    ):
+        client.schedule_in(object(), "orders", b"v", in_="1s")
+
+
+def test_the_receipts_of_a_buffer_with_another_name_must_be_named() -> None:
+    with pytest.raises(ConfigError, match="receipts"):
+        receipts_of("requests")
+    assert receipts_of("later.buffer") == "later.receipts"

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayd import __version__
-from delayd.bus import Headers, Record
-from delayd.bus.confluent.consumer import UNREADABLE_HEADERS
+from delayd.bus import UNREADABLE_HEADERS, Headers, Record
 from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
 from delayd.request.headers import (
     INTERNAL_HEADERS,

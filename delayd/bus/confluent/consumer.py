@@ -14,14 +14,10 @@ from typing import Final
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from delayd.bus import Headers, Position, Record
+from delayd.bus import UNREADABLE_HEADERS, Position, Record
 from delayd.bus.confluent.settings import Properties
 from delayd.clock import SystemClock
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
-
-UNREADABLE_HEADERS: Final[Headers] = [("delayd-unreadable-headers", None)]
-"""Stands for headers whose names are not UTF-8, which confluent-kafka cannot hand out: as an
-unknown `delayd-` header it makes the record a reject, on every node alike."""
 
 EXISTENCE_CHECK_MS: Final = 5_000
 """How often an idle consumer asks if its partitions still exist; librdkafka never says."""

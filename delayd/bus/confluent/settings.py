@@ -2,7 +2,8 @@
 
 Not here: what a user may configure about delayd itself.
 
-Invariant: a property that carries a promise of the ports is in `PROMISED` and cannot be overridden.
+Invariant: a property that carries a promise of the ports cannot be overridden
+(`delayd/bus/overrides.py`).
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from delayd.bus.confluent.log import LibrdkafkaLog
-from delayd.errors import ConfigError
+from delayd.bus.overrides import of_role, refuse_promised
 
 Properties: TypeAlias = dict[str, Any]
 
@@ -43,27 +44,6 @@ TOPIC_PROPAGATION_MS: Final = 1_000
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; librdkafka's default is 10 s."""
 
-PROMISED: Final = frozenset(
-    {
-        "acks",
-        "allow.auto.create.topics",
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "delivery.report.only.error",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.idempotence",
-        "enable.partition.eof",
-        "group.id",
-        "isolation.level",
-        "partitioner",
-        "request.required.acks",
-        "transactional.id",
-    }
-)
-
-_ROLES: Final = ("consumer", "producer", "admin")
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -83,12 +63,7 @@ class Settings:
         record_bytes_max: int | None,
     ) -> "Settings":
         """Settings whose overrides leave the promises alone, else ConfigError."""
-        for name in overrides:
-            if _bare(name) in PROMISED:
-                raise ConfigError(
-                    f"the Kafka property {name} cannot be overridden",
-                    remedy="delayd's guarantees rest on its value: remove it",
-                )
+        refuse_promised(overrides)
         return cls(
             bootstrap, client_id, dict(overrides), record_bytes_max or RECORD_BYTES_MAX_DEFAULT
         )
@@ -111,7 +86,7 @@ class Settings:
             "fetch.queue.backoff.ms": FETCH_QUEUE_BACKOFF_MS,
             "queued.min.messages": 1_000_000,  # so that the limit below is the one that counts
             "queued.max.messages.kbytes": CONSUMER_QUEUE_KBYTES_MAX,
-            **self._of_user("consumer"),
+            **of_role(self.overrides, "consumer"),
         }
 
     def producer(self, transactional_id: str) -> Properties:
@@ -128,12 +103,12 @@ class Settings:
             "message.max.bytes": self.record_bytes_max,
             "queue.buffering.max.messages": PRODUCER_QUEUE_RECORDS_MAX,
             "queue.buffering.max.kbytes": PRODUCER_QUEUE_KBYTES_MAX,
-            **self._of_user("producer"),
+            **of_role(self.overrides, "producer"),
         }
 
     def admin(self) -> Properties:
         """Properties of an administration client."""
-        return self._common("admin") | self._of_user("admin")
+        return self._common("admin") | of_role(self.overrides, "admin")
 
     def _common(self, role: str) -> Properties:
         return {
@@ -147,15 +122,3 @@ class Settings:
             "socket.keepalive.enable": True,
             "socket.nagle.disable": True,
         }
-
-    def _of_user(self, role: str) -> dict[str, str]:
-        return {
-            _bare(name): value
-            for name, value in self.overrides.items()
-            if name.startswith(f"{role}.") or _bare(name) == name
-        }
-
-
-def _bare(name: str) -> str:
-    role, _, rest = name.partition(".")
-    return rest if role in _ROLES else name

@@ -1,0 +1,398 @@
+"""Transactions with kafka-python: its accumulator, sender and transaction state, under guard.
+
+Not here: what belongs into a transaction; what to do after a failure (takeover, always).
+
+Invariants:
+- a producer that raised is dead: it is never used again (an assertion), only closed;
+- a transaction that lost a record never commits: kafka-python would, so every delivery report is
+  read before it is asked to;
+- what waits unacknowledged is bounded here: kafka-python has no bound of its own;
+- closing neither commits nor aborts, and ends the sender thread, however many requests are in
+  flight: the successor's `init_transactions` cleans up (docs/design/frontier.md, "Fence").
+"""
+
+import contextlib
+import random
+from collections import deque
+from collections.abc import Callable
+from threading import Event
+from typing import Any, Final, NamedTuple, NoReturn
+
+from delayd.bus import Ack, Headers
+from delayd.bus.kafka_python.connections import open_client, wait_done, was_answered
+from delayd.bus.kafka_python.failure import told
+from delayd.bus.kafka_python.library import (
+    DefaultRecordBatchBuilder,
+    RecordAccumulator,
+    Sender,
+    TopicPartition,
+    errors,
+)
+from delayd.bus.kafka_python.settings import (
+    PRODUCE_BACKOFF_MS,
+    REQUEST_BYTES,
+    TOPIC_PROPAGATION_MS,
+    TRANSACTION_BACKOFF_MS,
+    TRANSACTION_TIMEOUT_MS,
+    Properties,
+)
+from delayd.bus.kafka_python.transactions import Transactions
+from delayd.bus.murmur2 import partition_of
+from delayd.clock import SystemClock
+from delayd.errors import FencedError, ProducerError
+
+TAKE_EVERY_RECORDS: Final = 500
+"""Delivery reports are taken this often, so that acknowledged records leave the local queue."""
+
+SEND_WAIT_MS_MAX: Final = 10_000
+"""How long `send` waits for room in the local queue: the transaction times out then anyhow."""
+
+WAIT_MS: Final = 20
+"""How often a wait looks whether topics vanished under the records that it waits for."""
+
+CLOSE_WAIT_S: Final = 0.2
+"""How long `close` watches the sender thread end; it does within a millisecond unless it is in the
+middle of a name lookup, and then it ends after that, without sending anything more."""
+
+_FENCED: Final = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+
+
+class _Waiting(NamedTuple):
+    """A record that is not acknowledged yet."""
+
+    future: Any
+    topic: str
+    size_bytes: int
+    on_ack: Callable[[Ack], None] | None
+
+
+class KafkaPythonProducer:
+    """One transactional id; see the port `TransactionalProducer`.
+
+    FencedError also comes when the coordinator gave the id a new epoch because this producer's
+    transaction timed out: the broker does not tell the two apart.
+    """
+
+    def __init__(self, transactional_id: str, properties: Properties) -> None:
+        self._transactional_id = transactional_id
+        self._record_bytes_max = int(properties["record_bytes_max"])
+        self._queue_records_max = int(properties["queue_records_max"])
+        self._queue_bytes_max = int(properties["queue_bytes_max"])
+        self._clock = SystemClock()
+        self._client = open_client(properties)
+        self._metadata = self._client.cluster
+        self._transactions = Transactions(
+            transactional_id,
+            timeout_ms=TRANSACTION_TIMEOUT_MS,
+            backoff_ms=TRANSACTION_BACKOFF_MS,
+            metadata=self._metadata,
+            clock=self._clock,
+        )
+        delivery_timeout_ms = properties["linger_ms"] + properties["request_timeout_ms"]
+        self._accumulator = RecordAccumulator(
+            transaction_manager=self._transactions,
+            retry_backoff_ms=PRODUCE_BACKOFF_MS,
+            delivery_timeout_ms=delivery_timeout_ms,
+            **properties,
+        )
+        self._sender = _Sender(
+            self._client,
+            self._metadata,
+            self._accumulator,
+            transaction_manager=self._transactions,
+            transactional_id=transactional_id,
+            guarantee_message_order=True,
+            max_request_size=REQUEST_BYTES,
+            retry_backoff_ms=TRANSACTION_BACKOFF_MS,
+            **properties,
+        )
+        self._sender.daemon = True
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._untaken_count = 0
+        self._lost: BaseException | None = None
+        self._lost_topics: set[str] = set()
+        self._denied_since_ms: int | None = None
+        self._dead = False
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """See the port; the first call that talks to a broker."""
+        self._check_alive()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self._sender.start()
+        connected = self._client._manager.bootstrap_async(timeout_ms)
+        self._sender.wakeup()
+        if not wait_done(connected, timeout_ms):
+            self._fail("connect", errors.KafkaTimeoutError(f"no broker in {timeout_ms} ms"))
+        if connected.exception is not None:
+            self._fail("connect", connected.exception)
+        result = self._transactions.initialize_transactions()
+        self._sender.wakeup()
+        self._await("init_transactions", result, deadline_ms)
+
+    def begin(self) -> None:
+        """See the port; asks no broker, so that a fenced producer may pass it."""
+        self._check_alive()
+        try:
+            self._transactions.begin_transaction()
+        except errors.KafkaError as error:
+            self._fail("begin", error)
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+        on_ack: Callable[[Ack], None] | None = None,
+    ) -> None:
+        """See the port."""
+        self._check_alive()
+        self._raise_lost("send")
+        size_bytes = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
+        if size_bytes > self._record_bytes_max:
+            self._lose(errors.MessageSizeTooLargeError(f"{size_bytes} bytes"), topic)
+            self._raise_lost(f"send to {topic}")
+        place = self._place(topic, key, partition)
+        if place is None:
+            return  # the transaction is lost; flush or commit will say so
+        if self._is_full(size_bytes):
+            self._wait_for_room(size_bytes)
+        try:
+            self._transactions.maybe_add_partition_to_transaction(place)
+            future, full, new, _ = self._accumulator.append(
+                place, None, key, value, _Uncounted(headers)
+            )
+        except errors.KafkaError as error:
+            self._take_reports()  # what a report says is the cause of what append says
+            self._fail(f"send to {topic}", self._transactions.last_error or error)
+        if full or new:
+            self._sender.wakeup()
+        self._waiting.append(_Waiting(future, topic, size_bytes, on_ack))
+        self._waiting_bytes += size_bytes
+        self._untaken_count += 1
+        if self._untaken_count >= TAKE_EVERY_RECORDS:
+            self._untaken_count = 0
+            self._take_reports()
+            self._raise_lost("send")
+
+    def flush(self, timeout_ms: int) -> None:
+        """See the port."""
+        self._check_alive()
+        self._settle("flush", self._clock.monotonic_ms() + timeout_ms)
+
+    def commit(self, timeout_ms: int) -> None:
+        """See the port."""
+        self._check_alive()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        # kafka-python commits whatever became of the records, so nothing may be waiting or lost.
+        self._settle("commit", deadline_ms)
+        try:
+            result = self._transactions.begin_commit()
+        except errors.KafkaError as error:
+            self._fail("commit", self._transactions.last_error or error)
+        self._sender.wakeup()
+        self._await("commit", result, deadline_ms)
+
+    def close(self) -> None:
+        """See the port.
+
+        kafka-python's own close flushes first, and leaves the thread running if that takes too
+        long. Closing the connections under the thread ends whatever it waits for.
+        """
+        self._dead = True
+        self._waiting.clear()
+        if self._sender.is_alive():
+            self._sender.force_close()
+            with contextlib.suppress(RuntimeError):  # the thread has ended by itself
+                self._client._net.call_soon_threadsafe(self._client._manager.close)
+            self._sender.join(CLOSE_WAIT_S)
+        elif not self._client._manager.closed:
+            self._client.close()
+
+    def _check_alive(self) -> None:
+        assert not self._dead, "a producer that raised is dead"
+
+    def _place(self, topic: str, key: bytes | None, partition: int | None) -> Any:
+        """The partition of a record; None, and the record noted as lost, if there is none."""
+        numbers = self._metadata.partitions_for_topic(topic)
+        if numbers is None or (partition is not None and partition not in numbers):
+            numbers = self._look_up(topic, partition)
+            if numbers is None:
+                return None
+        if partition is None:
+            partition = (
+                random.choice(sorted(numbers)) if key is None else partition_of(key, len(numbers))
+            )
+        return TopicPartition(topic, partition)
+
+    def _look_up(self, topic: str, partition: int | None) -> set[int] | None:
+        deadline_ms = self._clock.monotonic_ms() + TOPIC_PROPAGATION_MS
+        try:
+            self._sender.add_topic(topic)
+        except (TypeError, ValueError):
+            self._lose(errors.InvalidTopicError(topic), topic)
+            return None
+        answered = False
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            asked = self._metadata.request_update()
+            self._sender.wakeup()
+            if not wait_done(asked, left_ms):
+                break
+            answered = answered or was_answered(asked)
+            numbers: set[int] | None = self._metadata.partitions_for_topic(topic)
+            if numbers is not None and (partition is None or partition in numbers):
+                return numbers
+            if topic in self._metadata.unauthorized_topics:
+                self._lose(errors.TopicAuthorizationFailedError(topic), topic)
+                return None
+            if numbers is not None:
+                self._lose(_UnknownPartitionError(f"{topic} has no partition {partition}"), topic)
+                return None
+            Event().wait(min(left_ms, WAIT_MS) / 1000)
+        if answered:
+            self._lose(errors.UnknownTopicOrPartitionError(topic), topic)
+        else:
+            self._lose(errors.KafkaTimeoutError(f"no metadata of {topic}"))
+        return None
+
+    def _is_full(self, size_bytes: int) -> bool:
+        return len(self._waiting) >= self._queue_records_max or (
+            bool(self._waiting) and self._waiting_bytes + size_bytes > self._queue_bytes_max
+        )
+
+    def _wait_for_room(self, size_bytes: int) -> None:
+        deadline_ms = self._clock.monotonic_ms() + SEND_WAIT_MS_MAX
+        self._sender.wakeup()
+        while True:
+            self._take_reports()
+            self._raise_lost("send")
+            if not self._is_full(size_bytes):
+                return
+            if self._clock.monotonic_ms() >= deadline_ms:
+                self._fail("send", _QueueFullError(f"for {SEND_WAIT_MS_MAX} ms"))
+            self._waiting[0].future._produce_future.wait(WAIT_MS / 1000)
+
+    def _settle(self, doing: str, deadline_ms: int) -> None:
+        """Wait until no record waits; raises if one was lost or the time is over."""
+        self._accumulator.begin_flush()
+        self._sender.wakeup()
+        try:
+            while True:
+                self._take_reports()
+                self._raise_lost(doing)
+                if not self._waiting:
+                    return
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    count = len(self._waiting)
+                    self._fail(doing, errors.KafkaTimeoutError(f"{count} records unacknowledged"))
+                self._check_topic_exists()
+                self._waiting[0].future._produce_future.wait(min(left_ms, WAIT_MS) / 1000)
+        finally:
+            self._accumulator._flushes_in_progress.decrement()
+
+    def _take_reports(self) -> None:
+        """Take the delivery reports that have come, in the order of sending."""
+        waiting = self._waiting
+        while waiting and waiting[0].future.is_done:
+            record = waiting.popleft()
+            self._waiting_bytes -= record.size_bytes
+            error = record.future.exception
+            if error is not None:
+                self._lose(error)
+            elif record.on_ack is not None:
+                report = record.future.value
+                record.on_ack(Ack(report.partition, report.offset, report.timestamp))
+
+    def _check_topic_exists(self) -> None:
+        """kafka-python keeps a record of a vanished topic until it expires; so look."""
+        topic = self._waiting[0].topic
+        now_ms = self._clock.monotonic_ms()
+        if self._metadata.partitions_for_topic(topic) is not None:
+            self._denied_since_ms = None
+        elif self._denied_since_ms is None:
+            self._denied_since_ms = now_ms
+        elif now_ms - self._denied_since_ms >= TOPIC_PROPAGATION_MS:
+            self._lose(errors.UnknownTopicOrPartitionError(topic), topic)
+
+    def _await(self, doing: str, result: Any, deadline_ms: int) -> None:
+        try:
+            done = result.wait(max(1, deadline_ms - self._clock.monotonic_ms()))
+        except errors.KafkaError as error:
+            self._fail(doing, error)
+        if not done:
+            self._fail(doing, errors.KafkaTimeoutError("no answer of the coordinator"))
+
+    def _lose(self, error: BaseException, topic: str | None = None) -> None:
+        if self._lost is None:
+            self._lost = error
+        if topic is not None:
+            self._lost_topics.add(topic)
+
+    def _refused_topics(self) -> frozenset[str]:
+        """Whose records were refused; not who else shared the transaction."""
+        refused = (self._sender.refused_topics, self._transactions.refused_topics)
+        return frozenset(self._lost_topics.union(*refused))
+
+    def _raise_lost(self, doing: str) -> None:
+        if self._lost is not None:
+            self._fail(doing, self._lost)
+
+    def _fail(self, doing: str, error: BaseException) -> NoReturn:
+        self._dead = True
+        first = self._lost or error
+        fenced = isinstance(error, _FENCED) or isinstance(first, _FENCED)
+        kind = FencedError if fenced else ProducerError
+        refused = self._refused_topics()
+        whose = f" ({', '.join(sorted(refused))})" if refused else ""
+        raise kind(
+            f"{self._transactional_id}: {doing}: {told(first)}{whose}",
+            remedy="another master took over" if fenced else "",
+        ) from None
+
+
+class _Sender(Sender):  # type: ignore[misc]  # kafka-python has no types
+    """The sender thread, and whose records brokers refused: an error then spreads to all others."""
+
+    refused_topics: set[str]
+
+    def __init__(self, *arguments: Any, **properties: Any) -> None:
+        super().__init__(*arguments, **properties)
+        self.refused_topics = set()
+
+    def _dispatch_error(self, batch: Any, exception: Any, partition_response: Any) -> None:
+        super()._dispatch_error(batch, exception, partition_response)
+        of_the_topic = partition_response is not None and not isinstance(exception, _OF_THE_ID)
+        if of_the_topic and batch.final_state is not None:
+            self.refused_topics.add(batch.topic_partition.topic)
+
+
+_OF_THE_ID: Final = (
+    *_FENCED,
+    errors.InvalidTxnStateError,
+    errors.OutOfOrderSequenceNumberError,
+    errors.UnknownProducerIdError,
+)
+"""What a broker says of the producer, whatever it sent."""
+
+
+class _UnknownPartitionError(errors.KafkaError):  # type: ignore[misc]
+    message = "_UNKNOWN_PARTITION"
+
+
+class _QueueFullError(errors.KafkaError):  # type: ignore[misc]
+    message = "_QUEUE_FULL"
+
+
+class _Uncounted(list[tuple[str, bytes | None]]):
+    """Headers that kafka-python does not count the bytes of: it cannot count a null value.
+
+    It counts only what is not empty, for a report that nobody reads; the record is built from the
+    length and the items, as of any list.
+    """
+
+    def __bool__(self) -> bool:
+        return False

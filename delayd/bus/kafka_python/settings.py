@@ -1,0 +1,316 @@
+"""Every setting of kafka-python that delayd makes, and why; users say theirs in librdkafka's words.
+
+Not here: what a user may configure about delayd itself.
+
+Invariants:
+- a property that carries a promise of the ports cannot be overridden (`delayd/bus/overrides.py`);
+- a property that has no counterpart here is refused by name, never ignored.
+"""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from delayd.bus.kafka_python.library import has_gzip, has_lz4, has_snappy, has_zstd
+from delayd.bus.overrides import of_role, refuse_promised
+from delayd.errors import ConfigError
+
+Properties: TypeAlias = dict[str, Any]
+
+RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
+"""Kafka's own default of `max.message.bytes`."""
+
+BROKER_VERSION: Final = (4, 3)
+"""The newest brokers whose protocol kafka-python knows; a connection agrees on less where the
+broker is older. Without it every client asks for the version, and waits, when it is made."""
+
+REQUEST_TIMEOUT_MS: Final = 10_000
+"""How long one request may go unanswered before its connection is given up; kafka-python's 30 s
+is longer than a transaction may take."""
+
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""How long an abandoned transaction can hide records from readers (docs/design/frontier.md,
+"Fence")."""
+
+TRANSACTION_BACKOFF_MS: Final = 5
+"""Pause before a request about a transaction is repeated: the next transaction meets the markers of
+the last one. kafka-python's 100 ms would be waited out every time."""
+
+PRODUCE_BACKOFF_MS: Final = 50
+"""Pause before a batch that a broker could not take now is sent again."""
+
+LINGER_MS: Final = 5
+"""How long a batch waits for more records while the caller still sends; a flush ends it. Without,
+the sender thread makes a request for every few records."""
+
+BATCH_BYTES: Final = 256 * 1024
+"""Where a batch ends; below what `delayd.targets` takes for the largest."""
+
+REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""How many bytes of batches go to one broker in one request."""
+
+PRODUCER_QUEUE_RECORDS_MAX: Final = 100_000
+PRODUCER_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What unacknowledged records may take, per producer; more of them make `send` wait. kafka-python
+itself knows no bound."""
+
+TOPIC_PROPAGATION_MS: Final = 1_000
+"""How long brokers may deny a topic before a record for it is lost."""
+
+METADATA_AGE_MS: Final = 30_000
+"""How old metadata may be; a producer learns of new partitions by it."""
+
+FETCH_WAIT_MS: Final = 20
+"""A read_committed fetch behind a commit marker waits this out: latency against idle requests."""
+
+FETCH_PARTITION_BYTES: Final = 1024 * 1024
+FETCH_BYTES: Final = 16 * 1024 * 1024
+"""Memory that records may take before they are asked for: one answer of a broker, and of each
+partition one part of such an answer. A larger batch comes alone."""
+
+RECEIVE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The largest answer that is believed; kafka-python's connections take 1 MB unless told."""
+
+RECONNECT_BACKOFF_MS_MAX: Final = 500
+"""How long after its return a broker may be overlooked; kafka-python's default is 30 s."""
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def choose(text: str) -> str:
+        for value in values:
+            if text.lower() == value.lower():
+                return value
+        raise ValueError("one of " + ", ".join(values))
+
+    return choose
+
+
+def _file(text: str) -> str:
+    if not Path(text).is_file():
+        raise ValueError("a file that exists")
+    return text
+
+
+def _verified(text: str) -> bool:
+    if not _switch(text):
+        raise ValueError("true: kafka-python always verifies certificates")
+    return True
+
+
+def _codec(text: str) -> str:
+    name = _one_of("none", *_CODECS)(text)
+    if name != "none" and not _CODECS[name][0]():
+        raise ValueError(f"another codec, or its library: {name} is not installed")
+    return name
+
+
+_CODECS: Final[Mapping[str, tuple[Callable[[], bool], int]]] = {
+    "gzip": (has_gzip, 1),
+    "snappy": (has_snappy, 2),
+    "lz4": (has_lz4, 3),
+    "zstd": (has_zstd, 4),
+}
+"""Whether a codec can be used, and its number in a record batch."""
+
+_COMMON: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "client.dns.lookup": (
+        "client_dns_lookup",
+        _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    ),
+    "connections.max.idle.ms": ("connections_max_idle_ms", int),
+    "enable.ssl.certificate.verification": ("", _verified),
+    "metadata.max.age.ms": ("metadata_max_age_ms", int),
+    "reconnect.backoff.max.ms": ("reconnect_backoff_max_ms", int),
+    "reconnect.backoff.ms": ("reconnect_backoff_ms", int),
+    "sasl.mechanism": (
+        "sasl_mechanism",
+        _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    ),
+    "sasl.password": ("sasl_plain_password", str),
+    "sasl.username": ("sasl_plain_username", str),
+    "security.protocol": (
+        "security_protocol",
+        _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+    "ssl.ca.location": ("ssl_cafile", _file),
+    "ssl.certificate.location": ("ssl_certfile", _file),
+    "ssl.cipher.suites": ("ssl_ciphers", str),
+    "ssl.crl.location": ("ssl_crlfile", _file),
+    "ssl.endpoint.identification.algorithm": (
+        "ssl_check_hostname",
+        lambda text: _one_of("https", "none")(text) == "https",
+    ),
+    "ssl.key.location": ("ssl_keyfile", _file),
+    "ssl.key.password": ("ssl_password", str),
+}
+"""librdkafka's name, kafka-python's, and what a value must be. No name: only checked."""
+
+_OF_PRODUCERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "batch.size": ("batch_size", int),
+    "compression.type": ("compression_type", _codec),
+    "linger.ms": ("linger_ms", float),
+    "queue.buffering.max.kbytes": ("queue_bytes_max", lambda text: int(text) * 1024),
+    "queue.buffering.max.messages": ("queue_records_max", int),
+}
+
+_OF_CONSUMERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "fetch.max.bytes": ("fetch_max_bytes", int),
+    "fetch.wait.max.ms": ("fetch_max_wait_ms", int),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
+}
+
+_ALIASES: Final = {
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "queue.buffering.max.ms": "linger.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+"""librdkafka has two names for these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the cluster is, and what the user wants of the three kinds of client."""
+
+    bootstrap: str
+    client_id: str
+    of_user: Mapping[str, Properties]
+    """kafka-python's settings by role."""
+    record_bytes_max: int
+
+    @classmethod
+    def checked(
+        cls,
+        bootstrap: str,
+        client_id: str,
+        overrides: Mapping[str, str],
+        record_bytes_max: int | None,
+    ) -> "Settings":
+        """Settings whose overrides leave the promises alone and can be kept, else ConfigError."""
+        refuse_promised(overrides)
+        of_user: dict[str, Properties] = {}
+        for role, others in (
+            ("consumer", _OF_CONSUMERS),
+            ("producer", _OF_PRODUCERS),
+            ("admin", {}),
+        ):
+            known = {**_COMMON, **others}
+            of_user[role] = _translated(role, of_role(overrides, role), overrides, known)
+            _check_credentials(of_user[role])
+        return cls(bootstrap, client_id, of_user, record_bytes_max or RECORD_BYTES_MAX_DEFAULT)
+
+    def consumer(self) -> Properties:
+        """Settings of a connection and a fetcher that read committed records."""
+        return self._common("consumer") | {
+            "isolation_level": "read_committed",
+            "check_crcs": True,
+            "fetch_max_wait_ms": FETCH_WAIT_MS,
+            "fetch_max_bytes": FETCH_BYTES,
+            "max_partition_fetch_bytes": FETCH_PARTITION_BYTES,
+            # A session saves bytes of requests for hundreds of partitions, and can get out of step.
+            "enable_incremental_fetch_sessions": False,
+            "retry_backoff_ms": 50,
+            **self.of_user["consumer"],
+        }
+
+    def producer(self) -> Properties:
+        """Settings of a connection, an accumulator, a sender, and of the producer around them."""
+        properties = self._common("producer") | {
+            "acks": -1,
+            "batch_size": BATCH_BYTES,
+            "compression_type": "none",
+            "linger_ms": LINGER_MS,
+            "queue_bytes_max": PRODUCER_QUEUE_BYTES_MAX,
+            "queue_records_max": PRODUCER_QUEUE_RECORDS_MAX,
+            "record_bytes_max": self.record_bytes_max,
+            **self.of_user["producer"],
+        }
+        name = properties.pop("compression_type")
+        properties["compression_attrs"] = _CODECS[name][1] if name != "none" else 0
+        return properties
+
+    def admin(self) -> Properties:
+        """Settings of a connection for administration."""
+        return self._common("admin") | self.of_user["admin"]
+
+    def _common(self, role: str) -> Properties:
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "client_id": f"{self.client_id}-{role}",
+            "api_version": BROKER_VERSION,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "receive_message_max_bytes": RECEIVE_BYTES_MAX,
+            "reconnect_backoff_ms": 50,
+            "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MS_MAX,
+            "metadata_max_age_ms": METADATA_AGE_MS,
+            "socket_options": [
+                (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            ],
+        }
+
+
+def _translated(
+    role: str,
+    wanted: Mapping[str, str],
+    overrides: Mapping[str, str],
+    known: Mapping[str, tuple[str, Callable[[str], Any]]],
+) -> Properties:
+    properties: Properties = {}
+    for name, value in wanted.items():
+        plain = _ALIASES.get(name, name)
+        if plain not in known:
+            elsewhere = plain in _OF_CONSUMERS or plain in _OF_PRODUCERS
+            if elsewhere and f"{role}.{name}" not in overrides:
+                continue  # a plain name that another kind of client understands
+            raise ConfigError(
+                f"the Kafka property {name} has no counterpart in the driver kafka-python",
+                remedy='remove it, or set driver = "confluent"; known here: '
+                + ", ".join(sorted({*_COMMON, *_OF_CONSUMERS, *_OF_PRODUCERS})),
+            )
+        ours, converted = known[plain]
+        try:
+            converted_value = converted(value)
+        except ValueError as error:
+            expected = "a number" if _is_numeric(ours) else str(error)
+            raise ConfigError(
+                f"the Kafka property {name} is {_shown(name, value)}, and must be {expected}",
+                remedy="correct it in the kafka table of the configuration",
+            ) from error
+        if ours:
+            properties[ours] = converted_value
+    return properties
+
+
+def _check_credentials(properties: Properties) -> None:
+    if not str(properties.get("security_protocol", "")).startswith("SASL"):
+        return
+    mechanism = properties.get("sasl_mechanism")
+    if mechanism is None:
+        raise ConfigError(
+            "the Kafka property sasl.mechanism is missing", remedy="SASL needs a mechanism"
+        )
+    for name, ours in (
+        ("sasl.username", "sasl_plain_username"),
+        ("sasl.password", "sasl_plain_password"),
+    ):
+        if ours not in properties:
+            raise ConfigError(
+                f"the Kafka property {name} is missing", remedy=f"{mechanism} needs it"
+            )
+
+
+def _is_numeric(ours: str) -> bool:
+    return ours.endswith(("_ms", "_bytes", "_size", "_max"))
+
+
+def _shown(name: str, value: str) -> str:
+    return "not shown" if "password" in name else repr(value)

@@ -1,0 +1,59 @@
+"""What a user may and may not say to a driver: the `kafka` table of a node's configuration.
+
+Not here: which properties a driver knows.
+
+Invariant: a property that carries a promise of the ports is in `PROMISED` and cannot be overridden,
+whichever driver is chosen.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from delayd.errors import ConfigError
+
+ROLES: Final = ("consumer", "producer", "admin")
+"""A property's name may begin with one of these and a dot: then it reaches that client only."""
+
+PROMISED: Final = frozenset(
+    {
+        "acks",
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "partitioner",
+        "request.required.acks",
+        "transactional.id",
+    }
+)
+
+
+def bare(name: str) -> str:
+    """A property's name without the client that it is for."""
+    role, _, rest = name.partition(".")
+    return rest if role in ROLES else name
+
+
+def refuse_promised(overrides: Mapping[str, str]) -> None:
+    """ConfigError if one of the overrides would break a promise of the ports."""
+    for name in overrides:
+        if bare(name) in PROMISED:
+            raise ConfigError(
+                f"the Kafka property {name} cannot be overridden",
+                remedy="delayd's guarantees rest on its value: remove it",
+            )
+
+
+def of_role(overrides: Mapping[str, str], role: str) -> dict[str, str]:
+    """The overrides that reach one kind of client, by bare name."""
+    return {
+        bare(name): value
+        for name, value in overrides.items()
+        if name.startswith(f"{role}.") or bare(name) == name
+    }

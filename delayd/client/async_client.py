@@ -1,0 +1,302 @@
+"""The client for asyncio: the same calls as awaitables, over the same outbox and verdicts.
+
+What could block (the first connection, a full queue, the user's own producer) runs on one thread,
+in the order of the calls; whoever awaits costs no thread.
+
+Invariants: the loop is never blocked; at most CALLS_MAX calls are under way, the others wait their
+turn; a cancelled call leaves nothing behind once what it sent has its outcome.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
+
+from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
+from delayd.client.client import (
+    ACK_TIMEOUT_MS,
+    VERDICT_TIMEOUT_MS,
+    WINDOW,
+    no_receipt,
+    receipts_of,
+    receipts_unreachable,
+    refuse_to_wait,
+)
+from delayd.client.drivers import DriverName, open_driver
+from delayd.client.errors import RequestRefusedError
+from delayd.client.outbox import Outbox
+from delayd.client.outcomes import Scheduled, Sent, Verdict
+from delayd.client.requests import BUFFER, Request
+from delayd.client.verdicts import Verdicts
+from delayd.errors import DelaydError
+from delayd.request import Op
+
+CALLS_MAX: Final = 1_000
+"""Calls under way: enough to fill Kafka's batches."""
+
+T = TypeVar("T")
+R = TypeVar("R", Sent, Scheduled)
+
+
+class AsyncClient:
+    """`Client` for one event loop: same arguments, outcomes and errors.
+
+    An asynchronous context manager; `close` ends it otherwise.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        driver: DriverName = "confluent",
+        buffer: str = BUFFER,
+        receipts: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        ack_timeout_ms: int = ACK_TIMEOUT_MS,
+    ) -> None:
+        library = open_driver(driver, bootstrap, overrides or {}, ack_timeout_ms)
+        self._outbox = Outbox(library, buffer, ack_timeout_ms)
+        self._verdicts = Verdicts(
+            lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="delayd-async")
+        self._calls = asyncio.Semaphore(CALLS_MAX)
+        self._closed = False
+
+    async def schedule(
+        self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
+    ) -> Scheduled:
+        """As `Client.schedule`."""
+        asked = ask(self._outbox.buffer, topic, value, **options)
+        return await self._sent(lambda: self._outbox.schedule(asked))
+
+    async def schedule_many(
+        self, requests: Iterable[Request] | AsyncIterable[Request]
+    ) -> AsyncIterator[Scheduled | DelaydError]:
+        """As `Client.schedule_many`; the source may be asynchronous too."""
+        under_way: deque[asyncio.Task[Scheduled | DelaydError]] = deque()
+        try:
+            async for request in _asynchronous(requests):
+                under_way.append(asyncio.create_task(self._outcome(request)))
+                if len(under_way) >= WINDOW:
+                    yield await under_way[0]
+                    under_way.popleft()
+            while under_way:
+                yield await under_way[0]
+                under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    @overload
+    async def cancel(
+        self, id: str, *, wait: Literal[True] = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict: ...
+
+    @overload
+    async def cancel(
+        self, id: str, *, wait: Literal[False], timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Sent: ...
+
+    async def cancel(
+        self, id: str, *, wait: bool = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict | Sent:
+        """As `Client.cancel`."""
+        asked = ask_cancel(id)
+        if not wait:
+            return await self._sent(lambda: self._outbox.send(asked))
+        return await self._verdict(asked, timeout_ms)
+
+    @overload
+    async def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[True] = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Verdict: ...
+
+    @overload
+    async def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[False],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Scheduled: ...
+
+    async def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Verdict | Scheduled:
+        """As `Client.replace`."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        if not wait:
+            return await self._sent(lambda: self._outbox.schedule(asked))
+        return await self._verdict(asked, timeout_ms)
+
+    async def schedule_in(
+        self, producer: object, topic: str, value: Content, **options: Unpack[ScheduleOptions]
+    ) -> "asyncio.Future[Scheduled]":
+        """As `Client.schedule_in`: awaiting the call hands it over, the result is a future."""
+        asked = ask(self._outbox.buffer, topic, value, **options)
+        return await self._handed(lambda: self._outbox.schedule_in(producer, asked))
+
+    async def cancel_in(
+        self, producer: object, id: str, *, wait: bool = False
+    ) -> "asyncio.Future[Sent]":
+        """As `Client.cancel_in`."""
+        refuse_to_wait(wait)
+        asked = ask_cancel(id)
+        return await self._handed(lambda: self._outbox.send_in(producer, asked))
+
+    async def replace_in(
+        self,
+        producer: object,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = False,
+        **options: Unpack[Options],
+    ) -> "asyncio.Future[Scheduled]":
+        """As `Client.replace_in`."""
+        refuse_to_wait(wait)
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        return await self._handed(lambda: self._outbox.schedule_in(producer, asked))
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """As `Client.flush`."""
+        await asyncio.to_thread(self._outbox.flush, timeout_ms)
+
+    async def close(self) -> None:
+        """As `Client.close`. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._end)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _end(self) -> None:
+        self._verdicts.close()
+        self._outbox.close()
+        self._thread.shutdown()
+
+    async def _sent(self, send: "Callable[[], Future[R]]") -> R:
+        async with _Call(self) as call:
+            return await asyncio.wrap_future(await call.on_thread(send))
+
+    async def _handed(self, send: "Callable[[], Future[R]]") -> "asyncio.Future[R]":
+        async with _Call(self) as call:
+            return asyncio.wrap_future(await call.on_thread(send))
+
+    async def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        async with _Call(self) as call:
+            await call.on_thread(self._outbox.check_buffer)
+            assert asked.id is not None, "only requests with an id get a verdict"
+            with self._verdicts.ticket(asked.id, asked.op) as ticket:
+                try:
+                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                        await asyncio.wrap_future(ticket.ready)
+                except TimeoutError as error:
+                    raise receipts_unreachable(timeout_ms) from error
+                try:
+                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                        acknowledged = await call.on_thread(lambda: self._outbox.send(asked))
+                        acknowledged.add_done_callback(ticket.follow)
+                        return await asyncio.wrap_future(ticket.answer)
+                except TimeoutError as error:
+                    raise no_receipt(timeout_ms, asked.op) from error
+
+    async def _outcome(self, request: Request) -> Scheduled | DelaydError:
+        try:
+            asked = request.ask(self._outbox.buffer)
+            return await self._sent(lambda: self._outbox.schedule(asked))
+        except DelaydError as error:
+            return error
+
+
+class _Call:
+    """One of the CALLS_MAX calls: its place is free again when its work on the thread is over."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._work: Future[Any] | None = None
+        self._given_up = False
+
+    async def on_thread(self, do: Callable[[], T]) -> T:
+        """The result of `do`, which the thread does in turn, or not at all once given up."""
+
+        def unless_given_up() -> T:
+            if self._given_up:
+                raise RequestRefusedError("the call was cancelled before it was sent")
+            return do()
+
+        if self._client._closed:
+            raise RequestRefusedError("the client is closed", remedy="make a new one")
+        self._work = self._client._thread.submit(unless_given_up)
+        result = asyncio.wrap_future(self._work)
+        result.add_done_callback(_note_error)
+        # Shielded: work that is not begun must come to its end too, or it would pile up unseen.
+        return await asyncio.shield(result)
+
+    async def __aenter__(self) -> Self:
+        await self._client._calls.acquire()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._given_up = True
+        work, calls = self._work, self._client._calls
+        if work is None or work.done():
+            calls.release()
+            return
+        loop = asyncio.get_running_loop()
+
+        def release(_: "Future[Any]") -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(calls.release)
+
+        work.add_done_callback(release)
+
+
+def _note_error(result: "asyncio.Future[Any]") -> None:
+    """The error of a call that was cancelled is nobody's: asyncio need not complain of it."""
+    if not result.cancelled():
+        result.exception()
+
+
+async def _asynchronous(
+    requests: Iterable[Request] | AsyncIterable[Request],
+) -> AsyncIterator[Request]:
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield request
+    else:
+        for request in requests:
+            yield request

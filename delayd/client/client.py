@@ -1,0 +1,353 @@
+"""The client for threads: calls that block, and futures."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
+
+from delayd.client.asking import (
+    BUFFER_SUFFIX,
+    Ask,
+    Content,
+    Moment,
+    Options,
+    ScheduleOptions,
+    Span,
+    UserHeaders,
+    ask,
+    ask_cancel,
+)
+from delayd.client.drivers import DriverName, open_driver, transacting
+from delayd.client.errors import RequestRefusedError, outcome_unknown, verdict_unknown
+from delayd.client.outbox import Outbox
+from delayd.client.outcomes import Scheduled, Sent, Verdict
+from delayd.client.requests import BUFFER, Request
+from delayd.client.transaction import Transaction
+from delayd.client.verdicts import Verdicts
+from delayd.errors import ConfigError, DelaydError, KafkaUnreachableError
+from delayd.request import Op
+
+ACK_TIMEOUT_MS: Final = 30_000
+"""How long a request may wait for its acknowledgement; longer than a broker's restart."""
+
+VERDICT_TIMEOUT_MS: Final = 30_000
+"""How long a call waits for a verdict, from its start; longer than a takeover."""
+
+WINDOW: Final = 1_000
+"""How many requests `schedule_many` has under way: enough to fill Kafka's batches."""
+
+T = TypeVar("T", Sent, Scheduled)
+
+
+class Client:
+    """Schedules messages, cancels and replaces them. For several threads; not across a fork.
+
+    `driver` is the library underneath: `confluent` (librdkafka, ten times as fast) or
+    `kafka-python` (pure Python). `overrides` are more of its properties (security, compression,
+    linger), by its own names; a prefix `producer.` or `consumer.` limits one to the sender or to
+    the reader of receipts; those that the wire contract fixes cannot be changed. Nothing is sent
+    and nothing awaited before the first request. Raises ConfigError for what the library refuses.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        driver: DriverName = "confluent",
+        buffer: str = BUFFER,
+        receipts: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        ack_timeout_ms: int = ACK_TIMEOUT_MS,
+    ) -> None:
+        library = open_driver(driver, bootstrap, overrides or {}, ack_timeout_ms)
+        self._outbox = Outbox(library, buffer, ack_timeout_ms)
+        self._verdicts = Verdicts(
+            lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms
+        )
+        self._in_transaction: set[int] = set()
+
+    def schedule(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        key: Content = None,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        headers: UserHeaders | None = None,
+        partition: int | None = None,
+        id: str | None = None,
+    ) -> Scheduled:
+        """Schedule one message and wait for the broker's acknowledgement.
+
+        Exactly one of `in_` (counted from the broker's append time) and `at`; a number is in ms.
+        `partition` is of the target. With an `id` the message can be cancelled and replaced, and a
+        second schedule while it is pending does nothing (its receipt says `duplicate` or
+        `conflict`); `key`, text in UTF-8 then, is the delivered record's, by default the id.
+
+        Raises RequestRefusedError or NotScheduledError (nothing is scheduled),
+        KafkaUnreachableError or NotInitialisedError (nothing was sent), and OutcomeUnknownError:
+        whoever repeats such a request without an id may schedule it twice.
+        """
+        return self._acknowledged(
+            self.schedule_async(
+                topic, value, key=key, in_=in_, at=at, headers=headers, partition=partition, id=id
+            ),
+            Op.SCHEDULE,
+        )
+
+    def schedule_async(
+        self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
+    ) -> "Future[Scheduled]":
+        """Schedule one message; the future ends with the result or the error of `schedule`.
+
+        What can be refused at once is raised at once. Waits while too much is unacknowledged
+        (20,000 requests or 64 MiB). The future cannot be cancelled (the request is on its way), and
+        its callbacks must not wait for this client: they run on the thread it is waiting for.
+        """
+        return self._outbox.schedule(ask(self._outbox.buffer, topic, value, **options))
+
+    def schedule_many(self, requests: Iterable[Request]) -> Iterator[Scheduled | DelaydError]:
+        """Schedule each request; its outcome, in the same order, once it is known.
+
+        An outcome is what `schedule` would have returned or raised: one bad request does not stop
+        the others. Lazy: requests are taken, and sent, while the outcomes are iterated over, 1,000
+        under way at a time, so that an endless source does as well as a list. Whoever stops early
+        leaves those under way to be sent.
+        """
+        under_way: deque[Future[Scheduled] | DelaydError] = deque()
+        for request in requests:
+            try:
+                asked = request.ask(self._outbox.buffer)
+                under_way.append(self._outbox.schedule(asked))
+            except DelaydError as error:
+                under_way.append(error)
+            if len(under_way) >= WINDOW:
+                yield self._outcome(under_way.popleft())
+        while under_way:
+            yield self._outcome(under_way.popleft())
+
+    @overload
+    def cancel(
+        self, id: str, *, wait: Literal[True] = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict: ...
+
+    @overload
+    def cancel(
+        self, id: str, *, wait: Literal[False], timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Sent: ...
+
+    def cancel(
+        self, id: str, *, wait: bool = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict | Sent:
+        """Cancel whatever is pending under the id, and wait for the verdict.
+
+        `cancelled` means that it will never be delivered, `too-late` that it was (or is dead), and
+        `not-found` that delayd knows nothing of the id. `timeout_ms` counts from the call;
+        VerdictUnknownError after it: cancel the same id again, which gets a true answer. With
+        `wait=False` returns when Kafka has the request. Other errors as of `schedule`.
+        """
+        asked = ask_cancel(id)
+        if not wait:
+            return self._acknowledged(self._outbox.send(asked), Op.CANCEL)
+        return self._verdict(asked, timeout_ms)
+
+    @overload
+    def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[True] = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Verdict: ...
+
+    @overload
+    def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[False],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Scheduled: ...
+
+    def replace(
+        self,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[Options],
+    ) -> Verdict | Scheduled:
+        """Schedule a message in place of whatever is pending under the id.
+
+        Verdicts: `replaced`, `scheduled` (nothing was pending), `too-late` (the old one was
+        delivered before; the new one will be too). `options` as of `schedule`, waiting and errors
+        as of `cancel`.
+        """
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        if not wait:
+            return self._acknowledged(self._outbox.schedule(asked), Op.REPLACE)
+        return self._verdict(asked, timeout_ms)
+
+    def schedule_in(
+        self, producer: object, topic: str, value: Content, **options: Unpack[ScheduleOptions]
+    ) -> "Future[Scheduled]":
+        """Send the request through the user's own producer, in its transaction if it has one open.
+
+        `producer` is a confluent_kafka.Producer or a kafka.KafkaProducer. The future ends when that
+        reports (librdkafka does so inside its `poll`, `flush` and `commit_transaction`); the
+        message is scheduled only once the transaction is committed. Raises RequestRefusedError,
+        and NotScheduledError if the producer does not take the record.
+        """
+        asked = ask(self._outbox.buffer, topic, value, **options)
+        return self._outbox.schedule_in(producer, asked)
+
+    def cancel_in(self, producer: object, id: str, *, wait: bool = False) -> "Future[Sent]":
+        """As `schedule_in`. Its verdict comes after the commit, as a receipt for its source."""
+        refuse_to_wait(wait)
+        return self._outbox.send_in(producer, ask_cancel(id))
+
+    def replace_in(
+        self,
+        producer: object,
+        id: str,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = False,
+        **options: Unpack[Options],
+    ) -> "Future[Scheduled]":
+        """As `schedule_in`. Its verdict comes after the commit, as a receipt for its source."""
+        refuse_to_wait(wait)
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        return self._outbox.schedule_in(producer, asked)
+
+    @contextmanager
+    def transaction(self, producer: object) -> Iterator[Transaction]:
+        """A transaction of the user's own producer: committed at the end, aborted by an exception.
+
+        Before the commit every request in it must have been acknowledged, else it is aborted and
+        NotScheduledError or OutcomeUnknownError raised. Inside, the same thread cannot wait for a
+        verdict: none can come while the transaction hides the buffer.
+        """
+        owned = transacting(producer)
+        thread = threading.get_ident()
+        if thread in self._in_transaction:
+            raise RequestRefusedError("this thread has a transaction open already")
+        owned.begin()
+        self._in_transaction.add(thread)
+        try:
+            transaction = Transaction(self._outbox, producer)
+            try:
+                yield transaction
+                owned.flush()
+                transaction.check()
+            except BaseException:
+                owned.abort()
+                raise
+            owned.commit()
+        finally:
+            self._in_transaction.discard(thread)
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Wait until every request so far has its outcome; OutcomeUnknownError if some have not."""
+        self._outbox.flush(timeout_ms)
+
+    def close(self) -> None:
+        """Wait for what is in flight, then give back sockets and threads. Idempotent.
+
+        What is still unacknowledged at the time-out ends with its error in its future. A wait for a
+        verdict in another thread ends at once, with VerdictUnknownError.
+        """
+        self._verdicts.close()
+        self._outbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
+        if threading.get_ident() in self._in_transaction:
+            raise RequestRefusedError(
+                "no verdict can come while this thread has its transaction open",
+                remedy="send it in the transaction, or wait after the commit",
+            )
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        self._outbox.check_buffer()
+        assert asked.id is not None, "only requests with an id get a verdict"
+        with self._verdicts.ticket(asked.id, asked.op) as ticket:
+            try:
+                ticket.ready.result(max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError as error:
+                raise receipts_unreachable(timeout_ms) from error
+            self._outbox.send(asked).add_done_callback(ticket.follow)
+            try:
+                return ticket.answer.result(max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError as error:
+                raise no_receipt(timeout_ms, asked.op) from error
+
+    def _acknowledged(self, future: "Future[T]", op: Op) -> T:
+        try:
+            return future.result(self._outbox.bound_ms / 1000)
+        except TimeoutError as error:
+            raise outcome_unknown("the driver did not report in time", op) from error
+
+    def _outcome(self, of: "Future[Scheduled] | DelaydError") -> Scheduled | DelaydError:
+        if isinstance(of, DelaydError):
+            return of
+        try:
+            return self._acknowledged(of, Op.SCHEDULE)
+        except DelaydError as error:
+            return error
+
+
+def receipts_of(buffer: str) -> str:
+    """The receipts' topic beside a buffer; ConfigError if its name does not tell."""
+    prefix = buffer.removesuffix(BUFFER_SUFFIX)
+    if prefix == buffer:
+        raise ConfigError(
+            f"the name of the buffer, {buffer}, does not tell that of the receipts",
+            remedy="give the argument receipts",
+        )
+    return f"{prefix}receipts"
+
+
+def receipts_unreachable(timeout_ms: int) -> KafkaUnreachableError:
+    """The reader of receipts did not stand in time; nothing was sent."""
+    return KafkaUnreachableError(
+        f"the receipts could not be read within {timeout_ms} ms, so nothing was sent",
+        remedy="check the brokers, or wait longer",
+    )
+
+
+def no_receipt(timeout_ms: int, op: Op) -> DelaydError:
+    """The verdict did not come in time."""
+    return verdict_unknown(f"no receipt came within {timeout_ms} ms", op)
+
+
+def refuse_to_wait(wait: bool) -> None:
+    """RequestRefusedError if a verdict is to be waited for inside a transaction."""
+    if wait:
+        raise RequestRefusedError(
+            "no verdict can come inside the transaction that asks for it",
+            remedy="send without wait, commit, then ask: a repeated cancel gets a true answer",
+        )

@@ -1,0 +1,135 @@
+"""What the client needs of a Kafka library, as ports; `confluent.py` and `kafka_python.py` do it.
+
+Not here: what a record means, how many may be under way, who waits for what: that is the client's,
+written once.
+
+Invariants that every driver keeps:
+- an accepted record gets exactly one outcome, on a thread of the driver or inside a call to it, and
+  at `Sender.close` at the latest;
+- a failure is `certain` only if the record cannot be in the log;
+- no topic is ever created; a call returns or raises within its time-out.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from delayd.bus import Ack, Headers
+
+
+class PlainRecord(NamedTuple):
+    """A record for the buffer, as any producer can send it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None = None
+    """None: murmur2 of the key, or any without a key."""
+
+
+class Failure(NamedTuple):
+    """A record that was not acknowledged."""
+
+    certain: bool
+    """True if it cannot be in the log; False if nobody knows."""
+    text: str
+
+
+OnOutcome: TypeAlias = Callable[[Ack | Failure], None]
+"""Called once per record; must return soon, and must not raise."""
+
+Overrides: TypeAlias = Mapping[str, Any]
+"""More properties, by the library's own names; `producer.` or `consumer.` limits one to that."""
+
+
+class Producing(Protocol):
+    """Sends records, through the client's own producer or through the user's."""
+
+    def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
+        """Take the record, without waiting for its outcome; False if the local queue is full.
+
+        Raises NotTakenError if the library refuses it at once.
+        """
+
+
+class Sender(Producing, Protocol):
+    """The client's own producer: all in-sync replicas acknowledge, and nothing is doubled."""
+
+    def partition_count(self, topic: str, timeout_ms: int) -> int:
+        """Of an existing topic. Called before anything is sent to it.
+
+        Raises KafkaUnreachableError, NotInitialisedError or ConfigError.
+        """
+
+    def wait_for_room(self, timeout_ms: int) -> None:
+        """Let the full local queue move on."""
+
+    def close(self, timeout_ms: int) -> None:
+        """End what has no outcome yet as failures, give back sockets and threads. Once."""
+
+
+class Transacting(Producing, Protocol):
+    """The user's own producer, and its transaction."""
+
+    def begin(self) -> None:
+        """Open a transaction. Whatever the library raises goes to the user as it is."""
+
+    def flush(self) -> None:
+        """Wait until every record that was taken has its outcome."""
+
+    def commit(self) -> None:
+        """Commit the open transaction."""
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+
+
+class Reader(Protocol):
+    """Reads the committed records of one topic from its end. Used by one thread."""
+
+    def open(self, timeout_ms: int) -> None:
+        """Stand at the end of every partition: all that is produced from now on will be read.
+
+        Raises KafkaUnreachableError, NotInitialisedError or ConsumerError.
+        """
+
+    def poll(self, timeout_ms: int) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values that are there, or after at most `timeout_ms` none.
+
+        Raises ConsumerError if it cannot go on; transient trouble shows as empty polls.
+        """
+
+    def close(self) -> None:
+        """Give back sockets and threads. Idempotent."""
+
+
+class Driver(Protocol):
+    """One library, with its settings. ConfigError for a setting that it does not take."""
+
+    def sender(self) -> Sender:
+        """The client's producer."""
+
+    def reader(self, topic: str) -> Reader:
+        """A reader of `topic`."""
+
+    def refusal(self, record: PlainRecord) -> str | None:
+        """Why the library cannot send this record unchanged, or None."""
+
+
+class NotTakenError(Exception):
+    """A driver's word for a record that its library refused to take; never reaches the user."""
+
+
+def bare_name(name: str) -> str:
+    """An override's name without the role that it is limited to."""
+    role, _, rest = name.partition(".")
+    return rest if role in ("producer", "consumer") else name
+
+
+def of_role(role: str, overrides: Overrides) -> dict[str, Any]:
+    """The overrides for the `producer` or the `consumer`."""
+    return {
+        bare_name(name): value
+        for name, value in overrides.items()
+        if name.startswith(f"{role}.") or bare_name(name) == name
+    }

@@ -1,0 +1,47 @@
+"""Which library a client sends through. A library is loaded only when it is asked for."""
+
+import sys
+from typing import Literal, TypeAlias
+
+from delayd.client.driver import Driver, Overrides, Transacting
+from delayd.client.errors import RequestRefusedError
+from delayd.errors import ConfigError
+
+DriverName: TypeAlias = Literal["confluent", "kafka-python"]
+
+
+def open_driver(
+    name: DriverName, bootstrap: str, overrides: Overrides, ack_timeout_ms: int
+) -> Driver:
+    """The driver of that name. ConfigError for any other name, or for a setting it refuses."""
+    if name == "confluent":
+        from delayd.client.confluent import ConfluentDriver
+
+        return ConfluentDriver(bootstrap, overrides, ack_timeout_ms)
+    if name == "kafka-python":
+        from delayd.client.kafka_python import KafkaPythonDriver
+
+        return KafkaPythonDriver(bootstrap, overrides, ack_timeout_ms)
+    raise ConfigError(
+        f"there is no driver {str(name)[:80]!a}", remedy="use confluent or kafka-python"
+    )
+
+
+def transacting(producer: object) -> Transacting:
+    """The user's own producer, of whichever library it is; its library is loaded already."""
+    known: Transacting | None = None
+    if "confluent_kafka" in sys.modules:
+        from delayd.client import confluent
+
+        known = confluent.transacting(producer)
+    if known is None and "kafka" in sys.modules:
+        from delayd.client import kafka_python
+
+        known = kafka_python.transacting(producer)
+    if known is not None:
+        return known
+    raise RequestRefusedError(
+        f"{type(producer).__name__} is no producer that delayd knows",
+        remedy="give a confluent_kafka.Producer or a kafka.KafkaProducer, or send the plain record "
+        "of schedule_record, cancel_record or replace_record yourself",
+    )

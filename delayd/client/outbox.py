@@ -1,0 +1,208 @@
+"""What a client sends: from an ask to a future that ends with its outcome.
+
+Not here: the shape of the calls (`client.py`, `async_client.py`), waiting for verdicts.
+
+Invariants: every accepted future ends; the bounds on what is in flight hold; nothing is sent before
+the buffer was seen to exist, or after `close`.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from threading import Lock
+from typing import Final, TypeVar
+
+from delayd.bus import Ack
+from delayd.bus.murmur2 import partition_of
+from delayd.client.asking import Ask
+from delayd.client.driver import (
+    Driver,
+    Failure,
+    NotTakenError,
+    OnOutcome,
+    PlainRecord,
+    Producing,
+)
+from delayd.client.drivers import transacting
+from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
+from delayd.client.in_flight import InFlight
+from delayd.client.outcomes import Scheduled, Sent
+
+IN_FLIGHT_MAX: Final = 20_000
+"""Requests without an acknowledgement; a fifth of what librdkafka's queue takes by default."""
+
+IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same in bytes: kafka-python's own queue has no bound."""
+
+REPORT_GRACE_MS: Final = 5_000
+"""How much later than the acknowledgement time-out a library may report it."""
+
+QUEUE_POLL_MS: Final = 100
+
+T = TypeVar("T", Sent, Scheduled)
+
+
+class Outbox:
+    """Sends asks through one driver. Used by any thread."""
+
+    def __init__(self, driver: Driver, buffer: str, ack_timeout_ms: int) -> None:
+        self.buffer: Final = buffer
+        self._driver = driver
+        self._ack_timeout_ms = ack_timeout_ms
+        self._sender = driver.sender()
+        self._in_flight = InFlight(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
+        self._lock = Lock()
+        self._partition_count: int | None = None
+        self._closed = False
+
+    @property
+    def bound_ms(self) -> int:
+        """How long after it was sent a request has its outcome, at the latest."""
+        return self._ack_timeout_ms + REPORT_GRACE_MS
+
+    def schedule(self, asked: Ask) -> "Future[Scheduled]":
+        """Send a request that has a due time."""
+        return self._submit(asked, lambda ack: _scheduled(asked, ack))
+
+    def send(self, asked: Ask) -> "Future[Sent]":
+        """Send a request of which only the place matters."""
+        return self._submit(asked, _sent)
+
+    def check_buffer(self) -> int:
+        """Once, before the first request: a broker that creates topics would swallow it.
+
+        Returns the partitions of the buffer, which are fixed for ever.
+        """
+        with self._lock:
+            self._refuse_if_closed()
+            if self._partition_count is None:
+                count = self._sender.partition_count(self.buffer, self._ack_timeout_ms)
+                self._partition_count = count
+            return self._partition_count
+
+    def flush(self, timeout_ms: int | None) -> None:
+        """Wait until every request so far has its outcome; OutcomeUnknownError if some have not."""
+        bound_ms = self.bound_ms if timeout_ms is None else timeout_ms
+        waiting = self._in_flight.wait_for_those_now(bound_ms)
+        if waiting:
+            raise outcome_unknown(f"{waiting} requests are unacknowledged after {bound_ms} ms")
+
+    def close(self) -> None:
+        """Wait for what is in flight, then end what is left with its error. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._in_flight.close()
+        self._in_flight.wait_for_those_now(self.bound_ms)
+        self._sender.close(REPORT_GRACE_MS)
+        for future in self._in_flight.left():
+            _fail(future, outcome_unknown("the client was closed"))
+            self._in_flight.done(future)
+
+    def schedule_in(self, producer: object, asked: Ask) -> "Future[Scheduled]":
+        """Send it through the user's own producer; the future ends when that one reports."""
+        return self._submit_in(producer, asked, lambda ack: _scheduled(asked, ack))
+
+    def send_in(self, producer: object, asked: Ask) -> "Future[Sent]":
+        """The same, of which only the place matters."""
+        return self._submit_in(producer, asked, _sent)
+
+    def _submit(self, asked: Ask, outcome: Callable[[Ack], T]) -> "Future[T]":
+        record = asked.record(self.buffer)
+        refusal = self._driver.refusal(record)
+        if refusal is not None:
+            raise RequestRefusedError(refusal, remedy="use the driver confluent, or change it")
+        self.check_buffer()
+        deadline_s = time.monotonic() + self._ack_timeout_ms / 1000
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        if not self._in_flight.admit(future, asked.size(), deadline_s):
+            with self._lock:
+                self._refuse_if_closed()
+            raise not_done("too many earlier requests still wait for the broker", asked.op)
+        try:
+            self._hand_over(record, asked, self._ender(asked, future, outcome), deadline_s)
+        except BaseException:
+            self._in_flight.done(future)
+            raise
+        return future
+
+    def _ender(
+        self, asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]
+    ) -> Callable[[Ack | Failure], None]:
+        end = _ender(asked, future, outcome)
+
+        def on_outcome(reported: Ack | Failure) -> None:
+            try:
+                end(reported)
+            finally:
+                self._in_flight.done(future)
+
+        return on_outcome
+
+    def _hand_over(
+        self, record: PlainRecord, asked: Ask, on_outcome: OnOutcome, deadline_s: float
+    ) -> None:
+        """Give the record to the library; while its queue is full, wait for room."""
+        while True:
+            # Under the lock, so that `close` waits for all that was ever accepted.
+            with self._lock:
+                self._refuse_if_closed()
+                if _taken(self._sender, record, asked, on_outcome):
+                    return
+            if time.monotonic() > deadline_s:
+                raise not_done("the local queue is full", asked.op)
+            self._sender.wait_for_room(QUEUE_POLL_MS)
+
+    def _submit_in(self, producer: object, asked: Ask, outcome: Callable[[Ack], T]) -> "Future[T]":
+        sender = transacting(producer)
+        partition_count = self.check_buffer()
+        # Where a request with an id must lie, whatever partitioner the user's producer has.
+        partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
+        record = asked.record(self.buffer, partition)
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        if not _taken(sender, record, asked, _ender(asked, future, outcome)):
+            raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
+        return future
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise RequestRefusedError("the client is closed", remedy="make a new one")
+
+
+def _taken(sender: Producing, record: PlainRecord, asked: Ask, on_outcome: OnOutcome) -> bool:
+    try:
+        return sender.send(record, on_outcome)
+    except NotTakenError as error:
+        raise not_done(str(error), asked.op) from error
+
+
+def _ender(asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]) -> OnOutcome:
+    """What ends the future with what the library reports."""
+
+    def end(reported: Ack | Failure) -> None:
+        if isinstance(reported, Failure):
+            _fail(future, failed(asked.op, reported))
+        elif reported.offset < 0:
+            _fail(future, outcome_unknown("Kafka has it, but did not say where", asked.op))
+        else:
+            with suppress(InvalidStateError):
+                future.set_result(outcome(reported))
+
+    return end
+
+
+def _fail(future: "Future[T]", error: Exception) -> None:
+    with suppress(InvalidStateError):  # the library reported after all
+        future.set_exception(error)
+
+
+def _sent(ack: Ack) -> Sent:
+    return Sent(ack.partition, ack.offset, ack.append_ms)
+
+
+def _scheduled(asked: Ask, ack: Ack) -> Scheduled:
+    return Scheduled(ack.partition, ack.offset, ack.append_ms, asked.due_ms(ack.append_ms))

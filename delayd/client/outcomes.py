@@ -1,0 +1,79 @@
+"""What a request led to, as values: where it landed, and what became of what it is about.
+
+Not here: errors (`errors.py`), and who waits for a receipt (`verdicts.py`).
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Where a request landed. `partition` and `offset` are its source."""
+
+    partition: int
+    offset: int
+    append_ms: int
+    """The broker's append time, Unix ms."""
+
+    @property
+    def source(self) -> str:
+        """What its receipt names as `source`."""
+        return f"{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Where a request landed. `partition` and `offset` are its source, for dedupe and audit."""
+
+    partition: int
+    offset: int
+    append_ms: int
+    """The broker's append time, Unix ms."""
+    due_ms: int
+    """The due time as asked, Unix ms; in the past means at once."""
+
+    @property
+    def source(self) -> str:
+        """What the delivered record has in `delayd-source`."""
+        return f"{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The definite answer to a cancel or a replace, as its receipt says it."""
+
+    verdict: str
+    """`cancelled`, `replaced`, `scheduled` (a replace found nothing), `too-late`, `not-found`,
+    `rejected`."""
+    killed: tuple[str, ...]
+    """Sources of the messages that will never be delivered because of this request."""
+    due_ms: int | None
+    """Of the message that the answer is about, Unix ms."""
+    at_ms: int
+    """The master's now of the step that decided, Unix ms."""
+    detail: str
+    source: str
+    """`partition/offset` of the request that is answered."""
+
+
+LATER: Final = frozenset({"delivered", "dead", "expired"})
+"""Receipts that tell, with the same source, what became of a replace's new message afterwards."""
+
+
+def verdict_of(value: bytes | None) -> Verdict | None:
+    """The answer that a receipt's value holds; None if it holds none."""
+    try:
+        fields = json.loads(value or b"")
+        verdict = Verdict(
+            verdict=str(fields["verdict"]),
+            killed=tuple(str(source) for source in fields["killed"]),
+            due_ms=None if fields["due_ms"] is None else int(fields["due_ms"]),
+            at_ms=int(fields["at_ms"]),
+            detail=str(fields["detail"] or ""),
+            source=str(fields["source"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+    return None if verdict.verdict in LATER else verdict

@@ -1,0 +1,235 @@
+"""Waiting for receipts: one thread reads them for all who wait.
+
+A wait is a ticket. It is taken before the request is sent, so that the reader stands at the end of
+the receipts before the receipt can be written; it learns the request's source when Kafka
+acknowledges the request, which may be after the receipt came: until then it keeps what came for its
+id.
+
+Not here: what a verdict means; sending.
+
+Invariants:
+- a ticket's answer is a receipt whose source is that of its own request, or an error;
+- a ticket that is not closed gets its answer or error at the latest when the reader fails or
+  `close` is called; time-outs are the caller's;
+- there is no thread while nobody waits, but for IDLE_MS after the last one did;
+- memory: WAITS_MAX tickets with EARLY_MAX receipts each.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Lock, Thread
+from typing import Final
+
+from delayd.client.driver import Reader
+from delayd.client.errors import OutcomeUnknownError, RequestRefusedError, verdict_unknown
+from delayd.client.outcomes import Sent, Verdict, verdict_of
+from delayd.errors import DelaydError
+from delayd.request import Op
+
+WAITS_MAX: Final = 20_000
+"""Tickets at a time; as many as requests without an acknowledgement."""
+
+EARLY_MAX: Final = 100
+"""Receipts of one id that are kept for a request whose source is not known yet."""
+
+IDLE_MS: Final = 30_000
+"""How long the reader stays after the last wait; the next one need not open it again."""
+
+POLL_MS: Final = 100
+"""How soon the reader notices that it shall end."""
+
+CLOSE_MS: Final = 5_000
+
+
+class Ticket:
+    """One wait for the verdict on one request. A context manager; closing it forgets the wait."""
+
+    def __init__(self, verdicts: "Verdicts", id: str, op: Op, ready: "Future[None]") -> None:
+        self.key: Final = id.encode()
+        self.op: Final = op
+        self.ready: Final = ready
+        """Ends when the request may be sent, or with the reader's error: then it must not be."""
+        self.answer: Final[Future[Verdict]] = Future()
+        self.answer.set_running_or_notify_cancel()
+        self._verdicts = verdicts
+        self._lock = Lock()
+        self._source: str | None = None
+        self._early: dict[str, Verdict] = {}
+
+    def follow(self, acknowledged: "Future[Sent]") -> None:
+        """To be called when the request has its outcome: now its source is known, or its error."""
+        error = acknowledged.exception()
+        if isinstance(error, OutcomeUnknownError):
+            self.fail(error)
+        elif error is not None:
+            self._end(error)
+        else:
+            source = acknowledged.result().source
+            with self._lock:
+                self._source = source
+                verdict = self._early.get(source)
+                self._early.clear()
+            if verdict is not None:
+                self._end(verdict)
+
+    def deliver(self, verdict: Verdict) -> None:
+        """A receipt for this id: the answer, or somebody else's."""
+        with self._lock:
+            if self._source is None:
+                if len(self._early) >= EARLY_MAX:
+                    del self._early[next(iter(self._early))]
+                self._early[verdict.source] = verdict
+                return
+            mine = verdict.source == self._source
+        if mine:
+            self._end(verdict)
+
+    def fail(self, error: BaseException) -> None:
+        """No receipt will come to this ticket."""
+        unknown = verdict_unknown(str(error), self.op)
+        unknown.__cause__ = error
+        self._end(unknown)
+
+    def __enter__(self) -> "Ticket":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop waiting. Idempotent."""
+        self._verdicts.forget(self)
+
+    def _end(self, result: Verdict | BaseException) -> None:
+        with self._lock:
+            if self.answer.done():
+                return
+            # Under the lock, since two threads may end it; what waits for it takes no lock of ours.
+            if isinstance(result, BaseException):
+                self.answer.set_exception(result)
+            else:
+                self.answer.set_result(result)
+
+
+class _Reading:
+    """One life of the reader: from the first ticket until nobody waits, or a failure."""
+
+    def __init__(self) -> None:
+        self.ready: Future[None] = Future()
+        self.ready.set_running_or_notify_cancel()
+        self.tickets: dict[bytes, list[Ticket]] = {}
+        self.idle_since_s: float | None = None
+        self.thread: Thread | None = None
+
+
+class Verdicts:
+    """Hands out tickets. Used by any thread."""
+
+    def __init__(self, make_reader: Callable[[], Reader], open_timeout_ms: int) -> None:
+        self._make_reader = make_reader
+        self._open_timeout_ms = open_timeout_ms
+        self._lock = Lock()
+        self._reading: _Reading | None = None
+        self._count = 0
+        self._closed = False
+
+    def ticket(self, id: str, op: Op) -> Ticket:
+        """A wait for the verdict on a request that is not sent yet."""
+        with self._lock:
+            if self._closed:
+                raise RequestRefusedError("the client is closed", remedy="make a new one")
+            if self._count >= WAITS_MAX:
+                raise RequestRefusedError(
+                    f"{WAITS_MAX} requests wait for their verdicts",
+                    remedy="wait for some, or send with wait=False",
+                )
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = _Reading()
+                reading.thread = Thread(
+                    target=self._read, args=(reading,), name="delayd-receipts", daemon=True
+                )
+                reading.thread.start()
+            ticket = Ticket(self, id, op, reading.ready)
+            reading.tickets.setdefault(ticket.key, []).append(ticket)
+            reading.idle_since_s = None
+            self._count += 1
+            return ticket
+
+    def forget(self, ticket: Ticket) -> None:
+        """That wait is over."""
+        with self._lock:
+            reading = self._reading
+            if reading is None or ticket not in reading.tickets.get(ticket.key, ()):
+                return
+            reading.tickets[ticket.key].remove(ticket)
+            if not reading.tickets[ticket.key]:
+                del reading.tickets[ticket.key]
+            self._count -= 1
+
+    def close(self) -> None:
+        """End every wait with its error, and the thread. Idempotent."""
+        with self._lock:
+            self._closed = True
+            reading = self._reading
+        if reading is not None:
+            self._end(reading, RequestRefusedError("the client was closed during the wait"))
+            if reading.thread is not None:
+                reading.thread.join(CLOSE_MS / 1000)
+
+    def _read(self, reading: _Reading) -> None:
+        reader: Reader | None = None
+        try:
+            reader = self._make_reader()
+            reader.open(self._open_timeout_ms)
+            with self._lock:
+                if not reading.ready.done():
+                    reading.ready.set_result(None)
+            while self._goes_on(reading):
+                for key, value in reader.poll(POLL_MS):
+                    self._hand_out(reading, key, value)
+        except Exception as error:  # the only handler of this thread: whoever waits must be told
+            self._end(reading, error)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _goes_on(self, reading: _Reading) -> bool:
+        with self._lock:
+            if self._reading is not reading:
+                return False
+            if reading.tickets:
+                return True
+            now_s = time.monotonic()
+            if reading.idle_since_s is None:
+                reading.idle_since_s = now_s
+            if now_s - reading.idle_since_s >= IDLE_MS / 1000:
+                self._reading = None
+                return False
+            return True
+
+    def _hand_out(self, reading: _Reading, key: bytes | None, value: bytes | None) -> None:
+        with self._lock:
+            tickets = list(reading.tickets.get(key or b"", ()))
+        if not tickets:
+            return
+        verdict = verdict_of(value)
+        if verdict is None:  # not an answer; what cannot be read cannot be anyone's
+            return
+        for ticket in tickets:
+            ticket.deliver(verdict)
+
+    def _end(self, reading: _Reading, error: Exception) -> None:
+        with self._lock:
+            if self._reading is reading:
+                self._reading = None
+                self._count = 0
+            tickets = [each for waiting in reading.tickets.values() for each in waiting]
+            reading.tickets.clear()
+            if not reading.ready.done():
+                known = isinstance(error, DelaydError)
+                told = error if known else DelaydError(f"the reader of receipts failed: {error!r}")
+                reading.ready.set_exception(told)
+        for ticket in tickets:
+            ticket.fail(error)

@@ -1,0 +1,334 @@
+"""What only real brokers can be asked, of each driver: threads, silence, poison, codecs."""
+
+import gc
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import test_bus_desk
+from confluent_kafka.admin import AdminClient
+from test_bus_desk import (
+    DRIVERS,
+    POLL_MS,
+    RECORD_BYTES_MAX,
+    TIMEOUT_MS,
+    Desk,
+    RealSite,
+    eventually,
+    poll_until_it_raises,
+    read,
+    read_to,
+    send,
+)
+
+from delayd.bus import UNREADABLE_HEADERS, Ack, Headers, Position, Record
+from delayd.clock import SystemClock
+from delayd.errors import (
+    BufferPositionError,
+    ConsumerError,
+    FencedError,
+    KafkaUnreachableError,
+    ProducerError,
+)
+
+pytestmark = pytest.mark.real
+site = test_bus_desk.real_site
+desk = test_bus_desk.desk
+
+CLOSE_MS_MAX = 2_000
+"""Much less than any time-out of a driver."""
+
+OTHERS = {name: next(other for other in DRIVERS if other != name) for name in DRIVERS}
+
+
+@pytest.fixture
+def other(site: RealSite, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """A desk at the same brokers with the other driver, and the same transactional id."""
+    [name] = [name for name, driver in DRIVERS.items() if isinstance(site.bus, driver)]
+    desk: Desk = request.getfixturevalue("desk")
+    other = Desk(RealSite(site.bootstrap, DRIVERS[OTHERS[name]]))
+    other.id = desk.id
+    yield other
+    other.close()
+
+
+def entries(folder: str) -> int:
+    return len(list(Path(f"/proc/self/{folder}").iterdir()))
+
+
+class RawName(str):
+    """A header name that kafka-python encodes to whatever bytes it was given."""
+
+    raw: bytes
+
+    def __new__(cls, raw: bytes) -> "RawName":
+        made = super().__new__(cls, "raw")
+        made.raw = raw
+        return made
+
+    def encode(self, *_: Any) -> bytes:
+        return self.raw
+
+
+def send_raw_names(bootstrap: str, topic: str, *names: bytes) -> None:
+    """One record for each header name: `first`, then that name, then `last`."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    try:
+        for n, name in enumerate(names):
+            headers = [("first", b"1"), (RawName(name), b"2"), ("last", b"3")]
+            producer.send(topic, b"%d" % n, key=b"k", headers=headers, partition=0).get(10)
+    finally:
+        producer.close()
+
+
+def test_a_header_name_that_is_not_utf_8_poisons_its_own_record_only(
+    desk: Desk, site: RealSite
+) -> None:
+    topic = desk.topic()
+    names = [b"good", b"ab\xff\xfe", b"\xc3", b"good", "ключ".encode(), b"\xed\xa0\x80"]
+    send_raw_names(site.bootstrap, topic, *names)
+    records = read(desk.consumer(topic), len(names))
+    assert [r.value for r in records] == [b"%d" % n for n in range(len(names))]
+    for n, record in enumerate(records):
+        readable = [("first", b"1"), (names[n].decode(errors="replace"), b"2"), ("last", b"3")]
+        assert record.headers == (UNREADABLE_HEADERS if n in (1, 2, 5) else readable)
+
+
+def test_a_header_name_ends_at_its_first_nul(desk: Desk, site: RealSite) -> None:
+    """delayd/bus/__init__.py: nodes with different drivers must agree on every record."""
+    topic = desk.topic()
+    send_raw_names(site.bootstrap, topic, b"a\0b", b"\0", b"a\0\xff")
+    names = [r.headers[1][0] for r in read(desk.consumer(topic), 3)]
+    assert names == ["a", "", "a"]
+
+
+def test_both_drivers_read_a_log_alike(desk: Desk, other: Desk, site: RealSite) -> None:
+    topic = desk.topic()
+    send_raw_names(site.bootstrap, topic, b"x", b"\xff", b"nul\0")
+    for writer in (desk, other):
+        writer.abort(topic, b"aborted")
+        producer = writer.producer()
+        producer.begin()
+        headers: Headers = [("h", None), ("h", b""), ("", b"\0")]
+        send(producer, topic, None, headers=headers)
+        send(producer, topic, b"", key=b"", headers=[])
+        producer.commit(TIMEOUT_MS)
+        producer.close()
+    eventually(lambda: desk.stable_offset(topic) == desk.end_offset(topic), "the last marker")
+    end = desk.end_offset(topic)
+    seen = [read_to(reader.consumer(topic), 0, end) for reader in (desk, other)]
+    assert seen[0] == seen[1] and len(seen[0]) == 7
+
+
+def test_both_drivers_describe_a_topic_alike(desk: Desk, other: Desk) -> None:
+    topic = desk.topic(partitions=3, min_insync_replicas="1")
+    [ours] = desk.cluster.describe([topic], TIMEOUT_MS).values()
+    [theirs] = other.cluster.describe([topic], TIMEOUT_MS).values()
+    assert ours == theirs, "frontier records hold topic ids and nodes compare them"
+
+
+def test_a_successor_with_another_driver_fences(desk: Desk, other: Desk) -> None:
+    topic = desk.topic()
+    zombie = desk.open_transaction(topic, b"before")
+    successor = other.producer()
+    with pytest.raises(FencedError):
+        send(zombie, topic, b"after")
+        zombie.commit(TIMEOUT_MS)
+    successor.begin()
+    send(successor, topic, b"successor")
+    successor.commit(TIMEOUT_MS)
+    assert [r.value for r in read(desk.consumer(topic), 1)] == [b"successor"]
+
+
+def test_closing_gives_every_thread_and_descriptor_back(desk: Desk, site: RealSite) -> None:
+    topic = desk.topic()
+    desk.cluster.broker_count(TIMEOUT_MS)
+    before = entries("task"), entries("fd")
+    consumer = site.bus.consumer(topic)
+    for _ in range(3):
+        consumer.assign({0: Position(0)})
+        consumer.poll(10, 100)
+    producer = site.bus.transactional_producer(desk.id)
+    producer.init_transactions(TIMEOUT_MS)
+    producer.begin()
+    for _ in range(100):
+        send(producer, topic, b"x", on_ack=lambda ack: None)
+    cluster = site.bus.cluster()
+    cluster.broker_count(TIMEOUT_MS)
+    assert entries("task") > before[0]
+    for client in (consumer, producer, cluster):
+        client.close()
+        client.close()
+    eventually(lambda: (entries("task"), entries("fd")) == before, "all is given back")
+
+
+def test_clients_that_were_never_used_are_closed_too(site: RealSite) -> None:
+    before = entries("task"), entries("fd")
+    site.bus.transactional_producer("never").close()
+    site.bus.consumer("never").close()
+    site.bus.cluster().close()
+    eventually(lambda: (entries("task"), entries("fd")) == before, "all is given back")
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """An address that accepts connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_broker: str) -> None:
+    bus = site.other_bus(silent_broker)
+    clock = SystemClock()
+    before_threads, before_ms = entries("task"), clock.monotonic_ms()
+    cluster, consumer = bus.cluster(), bus.consumer("any")
+    producer = bus.transactional_producer("held")
+    with closing(cluster), closing(consumer), closing(producer):
+        consumer.assign({0: Position(0)})
+        with pytest.raises(KafkaUnreachableError):
+            cluster.describe(["any"], 300)
+        with pytest.raises(ProducerError):
+            producer.init_transactions(300)
+        assert consumer.poll(10, 300) == []
+    assert clock.monotonic_ms() - before_ms < 900 + CLOSE_MS_MAX
+    deadline_ms = clock.monotonic_ms() + CLOSE_MS_MAX
+    while entries("task") > before_threads:
+        assert clock.monotonic_ms() < deadline_ms, "a thread outlives its client"
+        threading.Event().wait(0.01)
+
+
+def test_a_driver_prints_nothing(
+    desk: Desk, site: RealSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = desk.topic()
+    zombie = desk.open_transaction(topic, b"x")
+    desk.producer()
+    send(zombie, topic, b"x")
+    with pytest.raises(FencedError):
+        zombie.commit(TIMEOUT_MS)
+    unreachable = site.unreachable_bus().consumer(topic)
+    unreachable.assign({0: Position(0)})
+    unreachable.poll(1, 300)
+    unreachable.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def delete(site: RealSite, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    admin.delete_topics([topic])[topic].result(TIMEOUT_MS / 1000)
+
+
+def test_deleting_the_topic_under_a_reader_raises(desk: Desk, site: RealSite) -> None:
+    topic = desk.topic()
+    desk.commit(topic, b"x")
+    consumer = desk.consumer(topic)
+    read(consumer, 1)
+    delete(site, topic)
+    with pytest.raises((ConsumerError, BufferPositionError)):
+        poll_until_it_raises(consumer)
+
+
+def test_deleting_the_topic_under_a_producer_fails_its_transaction(
+    desk: Desk, site: RealSite
+) -> None:
+    gone, kept = desk.topic(), desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    send(producer, gone, b"1")
+    send(producer, kept, b"1")
+    producer.commit(TIMEOUT_MS)
+    delete(site, gone)
+    eventually(lambda: desk.cluster.describe([gone], TIMEOUT_MS) == {}, "the topic is gone")
+    producer.begin()
+    with pytest.raises(ProducerError, match=r"UNKNOWN_TOPIC|_MSG_TIMED_OUT"):
+        send(producer, kept, b"2")
+        send(producer, gone, b"2")
+        producer.flush(TIMEOUT_MS)
+    producer.close()
+    desk.commit(kept, b"3")
+    assert [r.value for r in read(desk.consumer(kept), 2)] == [b"1", b"3"]
+
+
+def test_a_record_that_a_broker_refuses_for_good_fails_the_transaction(desk: Desk) -> None:
+    good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
+    producer = desk.producer()
+    producer.begin()
+    send(producer, good, b"innocent", key=b"k")
+    send(producer, compacted, b"no key")
+    with pytest.raises(ProducerError, match="INVALID_RECORD"):
+        producer.commit(TIMEOUT_MS)
+    producer.close()
+    desk.commit(good, b"next")
+    assert [r.value for r in read(desk.consumer(good), 1)] == [b"next"]
+
+
+def test_a_record_above_the_limit_of_the_topic_fails_the_transaction(desk: Desk) -> None:
+    good, small = desk.topic(), desk.topic(max_message_bytes="20000")
+    producer = desk.producer()
+    producer.begin()
+    send(producer, good, b"innocent")
+    send(producer, small, bytes(30_000))
+    with pytest.raises(ProducerError, match="MSG_SIZE_TOO_LARGE"):
+        producer.flush(TIMEOUT_MS)
+    producer.close()
+    desk.commit(good, b"next")
+    assert [r.value for r in read(desk.consumer(good), 1)] == [b"next"]
+
+
+def test_a_full_local_queue_makes_send_wait_instead_of_fail(desk: Desk, site: RealSite) -> None:
+    topic = desk.topic()
+    bus = site.other_bus(**{"producer.queue.buffering.max.messages": "100"})
+    with closing(bus.transactional_producer(desk.id)) as producer:
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        for n in range(2_000):
+            send(producer, topic, b"%d" % n)
+        producer.commit(TIMEOUT_MS)
+    assert [r.value for r in read(desk.consumer(topic), 2_000)] == [b"%d" % n for n in range(2_000)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_written_by_each_driver_and_read_by_both(
+    desk: Desk, other: Desk, site: RealSite, codec: str
+) -> None:
+    topic = desk.topic(max_message_bytes="4000000")
+    values = [b"x" * 10_000, uuid4().bytes * 60_000, *(b"%d" % n for n in range(500))]
+    assert len(values[1]) < RECORD_BYTES_MAX
+    acks: list[Ack] = []
+    with closing(
+        site.other_bus(**{"producer.compression.type": codec}).transactional_producer(desk.id)
+    ) as producer:
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        for value in values:
+            send(producer, topic, value, headers=[("n", None)], on_ack=acks.append)
+        producer.commit(TIMEOUT_MS)
+    seen: list[Record] = read(desk.consumer(topic), len(values))
+    assert [r.value for r in seen] == values
+    assert seen == read(other.consumer(topic), len(values))
+    assert acks == [Ack(r.partition, r.offset, r.append_ms) for r in seen]
+
+
+def test_an_unreachable_broker_costs_no_descriptors(site: RealSite) -> None:
+    consumer = site.unreachable_bus().consumer("any")
+    with closing(consumer):
+        consumer.assign({0: Position(0)})
+        consumer.poll(1, POLL_MS)
+        gc.collect()
+        gc.disable()
+        try:
+            before = entries("fd")
+            for _ in range(40):
+                consumer.poll(1, POLL_MS)
+            assert entries("fd") <= before + 2, "one may be on its way"
+        finally:
+            gc.enable()

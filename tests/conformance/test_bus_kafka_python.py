@@ -1,0 +1,219 @@
+"""The guards around the traps of kafka-python (docs/adr/0014-kafka-python-for-nodes.md).
+
+Its inner parts are looked at here and nowhere else: each test provokes one trap and is red when its
+guard is taken out.
+"""
+
+import socket
+from contextlib import closing
+from typing import Any, cast
+
+import pytest
+import test_bus_desk
+from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, read_to, send
+
+from delayd.bus import Ack, Position
+from delayd.bus.kafka_python import KafkaPythonBus
+from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
+from delayd.bus.kafka_python.library import TopicPartition
+from delayd.bus.kafka_python.producer import KafkaPythonProducer
+from delayd.clock import SystemClock
+from delayd.errors import ProducerError
+
+pytestmark = pytest.mark.real
+desk = test_bus_desk.desk
+
+CLOSE_MS_MAX = 2_000
+
+
+@pytest.fixture
+def site(kafka_and_etcd: Any) -> RealSite:
+    return RealSite(kafka_and_etcd.bootstrap, KafkaPythonBus)
+
+
+def opened(desk: Desk) -> KafkaPythonProducer:
+    """A producer with a transaction, whose inner parts may be touched."""
+    producer = desk.producer()
+    producer.begin()
+    return cast(KafkaPythonProducer, producer)
+
+
+def only_next_is_committed(desk: Desk, topic: str) -> None:
+    desk.commit(topic, b"next")
+    assert [r.value for r in read(desk.consumer(topic), 1)] == [b"next"]
+
+
+def test_a_record_that_expired_keeps_the_transaction_from_committing(desk: Desk) -> None:
+    """kafka-python calls that retriable, and commits the rest."""
+    topic, producer = desk.topic(), opened(desk)
+    send(producer, topic, b"sent")
+    producer.flush(TIMEOUT_MS)
+    producer._accumulator.config["delivery_timeout_ms"] = 0
+    send(producer, topic, b"expired")
+    with pytest.raises(ProducerError, match="_TIMED_OUT"):
+        producer.commit(TIMEOUT_MS)
+    producer.close()
+    only_next_is_committed(desk, topic)
+
+
+def test_a_lost_sequence_is_the_end_and_bumps_no_epoch(desk: Desk) -> None:
+    """kafka-python has the broker abort the transaction, and goes on with the next epoch."""
+    topic, producer = desk.topic(), opened(desk)
+    send(producer, topic, b"sent")
+    producer.flush(TIMEOUT_MS)
+    before = producer._transactions.producer_id_and_epoch
+    producer._transactions.set_sequence_number(TopicPartition(topic, 0), 7)
+    send(producer, topic, b"out of order")
+    with pytest.raises(ProducerError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        producer.flush(TIMEOUT_MS)
+    assert producer._transactions.has_fatal_error()
+    assert producer._transactions.producer_id_and_epoch == before
+    with pytest.raises(AssertionError, match="dead"):
+        send(producer, topic, b"of the dead transaction")
+    producer.close()
+    only_next_is_committed(desk, topic)
+
+
+def test_a_fenced_producer_does_not_come_back_with_a_newer_epoch(desk: Desk) -> None:
+    topic, zombie = desk.topic(), opened(desk)
+    send(zombie, topic, b"before")
+    zombie.flush(TIMEOUT_MS)
+    successor = desk.producer()
+    send(zombie, topic, b"after")
+    with pytest.raises(ProducerError):
+        zombie.flush(TIMEOUT_MS)
+    assert not zombie._transactions.is_bumping_epoch()
+    assert zombie._transactions.has_fatal_error()
+    successor.begin()
+    send(successor, topic, b"successor")
+    successor.commit(TIMEOUT_MS)
+
+
+def test_closing_ends_the_sender_thread_with_a_request_that_is_never_answered(
+    site: RealSite,
+) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(4)
+        bus = site.other_bus(f"127.0.0.1:{silent.getsockname()[1]}")
+        producer = cast(KafkaPythonProducer, bus.transactional_producer("held"))
+        with pytest.raises(ProducerError):
+            producer.init_transactions(300)
+        before_ms = SystemClock().monotonic_ms()
+        producer.close()
+        producer._sender.join(CLOSE_MS_MAX / 1000)
+        assert not producer._sender.is_alive()
+        assert SystemClock().monotonic_ms() - before_ms < CLOSE_MS_MAX
+
+
+def test_closing_ends_the_sender_thread_with_records_that_were_never_sent(desk: Desk) -> None:
+    topic, producer = desk.topic(), opened(desk)
+    producer._accumulator.config["linger_ms"] = 60_000
+    send(producer, topic, b"lingers")
+    producer.close()
+    producer._sender.join(CLOSE_MS_MAX / 1000)
+    assert not producer._sender.is_alive()
+    assert desk.end_offset(topic) == 0, "closing sends nothing more"
+
+
+def test_what_waits_unacknowledged_is_bounded(desk: Desk, site: RealSite) -> None:
+    """kafka-python has a setting for it that it ignores."""
+    topic = desk.topic()
+    bus = site.other_bus(**{"producer.queue.buffering.max.messages": "100"})
+    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
+    with closing(producer):
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        acks: list[Ack] = []
+        for n in range(1_000):
+            send(producer, topic, b"%d" % n, on_ack=acks.append)
+            assert n + 1 - len(acks) <= 100
+        producer.commit(TIMEOUT_MS)
+    assert len(acks) == 1_000
+
+
+def test_the_bytes_that_wait_are_bounded_too(desk: Desk, site: RealSite) -> None:
+    topic = desk.topic()
+    bus = site.other_bus(**{"producer.queue.buffering.max.kbytes": "100"})
+    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
+    with closing(producer):
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        acks: list[Ack] = []
+        for n in range(100):
+            send(producer, topic, bytes(10_000), on_ack=acks.append)
+            assert n + 1 - len(acks) <= 10
+        producer.commit(TIMEOUT_MS)
+
+
+def test_a_queue_that_does_not_empty_fails_send_in_bounded_time(
+    desk: Desk, site: RealSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayd.bus.kafka_python.producer.SEND_WAIT_MS_MAX", 300)
+    bus = site.other_bus(**{"producer.queue.buffering.max.messages": "2"})
+    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
+    with closing(producer):
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        topic = desk.topic()
+        producer._accumulator.config["linger_ms"] = 60_000
+        with pytest.raises(ProducerError, match="_QUEUE_FULL"):
+            for n in range(3):
+                send(producer, topic, b"%d" % n)
+
+
+def test_no_client_lets_a_broker_create_a_topic(desk: Desk, site: RealSite) -> None:
+    """kafka-python takes `allow_auto_create_topics` and forgets it."""
+    topic = desk.topic()
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
+    producer = cast(KafkaPythonProducer, desk.producer())
+    for client in (consumer._client, producer._client, cast(Any, desk.cluster)._client):
+        assert client.cluster.metadata_request().allow_auto_topic_creation is False
+
+
+def test_the_epoch_of_a_position_outlives_empty_answers(desk: Desk) -> None:
+    """kafka-python forgets it, and with it whether the log was truncated behind the position."""
+    topic = desk.topic()
+    desk.commit(topic, b"0")
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
+    read_to(consumer, 0, 2)
+    for _ in range(5):
+        assert consumer.poll(10, POLL_MS) == []
+    assert consumer._positions.position(TopicPartition(topic, 0)).leader_epoch == 0
+
+
+def test_a_position_with_an_epoch_is_checked_before_anything_is_read(desk: Desk) -> None:
+    topic = desk.topic()
+    desk.commit(topic, b"0")
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic, {0: Position(0, 0)}))
+    place = TopicPartition(topic, 0)
+    assert not consumer._positions.is_fetchable(place)
+    read(consumer, 1)
+    assert consumer._positions.is_fetchable(place)
+
+
+def test_the_error_names_the_guilty_topic_and_not_its_neighbours(desk: Desk) -> None:
+    """A broker's refusal ends the whole transaction, with every record in it."""
+    good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
+    producer = opened(desk)
+    send(producer, good, b"innocent", key=b"k")
+    send(producer, compacted, b"no key")
+    send(producer, good, b"innocent too", key=b"k")
+    with pytest.raises(ProducerError) as raised:
+        producer.flush(TIMEOUT_MS)
+    assert compacted in str(raised.value) and good not in str(raised.value)
+
+
+def test_a_failed_record_is_noticed_while_sending(desk: Desk) -> None:
+    good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
+    producer = opened(desk)
+    send(producer, compacted, b"no key")
+
+    def noticed() -> bool:
+        try:
+            send(producer, good, b"x")
+        except ProducerError:
+            return True
+        return False
+
+    eventually(noticed, "an exception out of send")

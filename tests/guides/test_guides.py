@@ -1,0 +1,165 @@
+"""The programs of docs/guides, each with its language's real client on a real Kafka.
+
+Source: docs/reference/requests.md; that the guides show these very files is
+tests/unit/test_guide_pages.py.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from clusters import TestCluster, make_cluster
+from guide_programs import PROGRAMS
+from nodes import master_of, node_group
+from played_delayd import played_delayd
+from topics_read import Seen, read_until
+
+from delayd.bus.murmur2 import partition_of
+from delayd.dev.cluster import LocalCluster
+from delayd.request.times import due_ms_of
+
+pytestmark = pytest.mark.real
+
+PARTITIONS = 3
+"""No power of two: there, partitioners that keep the sign bit would look right."""
+
+IDS = (*(f"order-{n}" for n in range(20)), "x", "a b", "grüße", "日本", "i" * 256)
+RUN_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one program printed, and the requests that it wrote, partition by partition."""
+
+    target: str
+    scheduled: list[str]
+    receipts: list[dict[str, object]]
+    delivered: str
+    headers: dict[str, str]
+    requests: list[Seen]
+
+    def requests_with(self, header: str) -> list[Seen]:
+        """The requests that have a header of this name."""
+        return [seen for seen in self.requests if header in dict(seen.headers)]
+
+
+@contextlib.contextmanager
+def served_by_a_node(cluster: TestCluster) -> Iterator[None]:
+    """A real node answers."""
+    node = cluster.node(0)
+    with node_group([node]):
+        node.start()
+        master_of([node])
+        yield
+
+
+Server = Callable[[TestCluster], contextlib.AbstractContextManager[None]]
+SERVERS: dict[str, Server] = {"played": played_delayd, "node": served_by_a_node}
+
+
+@pytest.fixture(scope="module", params=["played"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Who answers the requests: names from SERVERS."""
+    return SERVERS[request.param]
+
+
+@pytest.fixture(scope="module", params=list(PROGRAMS))
+def run(
+    request: pytest.FixtureRequest,
+    server: Server,
+    kafka_and_etcd: LocalCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    """One program's run to its end, with IDS, on a cluster of its own."""
+    command = PROGRAMS[request.param]()
+    cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("guides"), PARTITIONS)
+    target = cluster.target(request.param)
+    with server(cluster):
+        done = subprocess.run(
+            [*command, *IDS],
+            env={
+                **os.environ,
+                "LC_ALL": "C.UTF-8",  # Java asks the locale what the bytes of an argument mean
+                "DELAYD_BOOTSTRAP": cluster.bootstrap,
+                "DELAYD_PREFIX": f"{cluster.name}-",
+                "TARGET": target,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+    def printed(word: str) -> list[str]:
+        return re.findall(rf"^{word} (.*)$", done.stdout, re.MULTILINE)
+
+    [delivered] = printed("delivered")
+    return Run(
+        target,
+        printed("scheduled"),
+        [json.loads(receipt) for receipt in printed("receipt")],
+        delivered,
+        dict(re.findall(r"^  (\S+): (.*)$", done.stdout, re.MULTILINE)),
+        read_until(cluster.bootstrap, cluster.buffer, lambda seen: len(seen) > 2 * len(IDS)),
+    )
+
+
+def test_a_schedule_with_an_id_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
+    requests = {seen.key: seen for seen in run.requests_with("delayd-delay")}
+    assert set(requests) == {id_.encode() for id_ in IDS}
+    for id_ in IDS:
+        request = requests[id_.encode()]
+        assert request.value == f"pay {id_}".encode()
+        assert sorted(request.headers) == [
+            ("delayd-delay", b"1h"),
+            ("delayd-id", id_.encode()),
+            ("delayd-topic", run.target.encode()),
+        ]
+
+
+def test_a_cancel_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
+    requests = {seen.key: seen for seen in run.requests_with("delayd-op")}
+    assert set(requests) == {id_.encode() for id_ in IDS}
+    for id_ in IDS:
+        request = requests[id_.encode()]
+        assert request.value is None
+        assert sorted(request.headers) == [
+            ("delayd-id", id_.encode()),
+            ("delayd-op", b"cancel"),
+        ]
+
+
+def test_every_request_with_an_id_lies_in_the_partition_of_its_id(run: Run) -> None:
+    requests = run.requests_with("delayd-id")
+    found = {(seen.key, seen.partition) for seen in requests}
+    assert found == {(id_.encode(), partition_of(id_.encode(), PARTITIONS)) for id_ in IDS}
+    assert len(requests) == 2 * len(IDS)
+
+
+def test_a_schedule_without_an_id_has_exactly_its_headers_and_no_key(run: Run) -> None:
+    [request] = run.requests_with("delayd-due")
+    assert request.key is None and request.value == b"drink water"
+    assert sorted(dict(request.headers)) == ["delayd-due", "delayd-topic"]
+    assert request.header("delayd-topic") == run.target
+
+
+def test_each_cancel_waits_for_its_own_receipt_and_for_a_committed_one(run: Run) -> None:
+    for id_, source, receipt in zip(IDS, run.scheduled[:-1], run.receipts, strict=True):
+        assert (receipt["id"], receipt["verdict"]) == (id_, "cancelled")
+        assert receipt["killed"] == [source]
+
+
+def test_the_delivered_record_is_the_committed_one_of_the_own_request(run: Run) -> None:
+    [request] = run.requests_with("delayd-due")
+    asked_ms = due_ms_of(request.header("delayd-due"))
+    assert run.delivered == "drink water"
+    assert list(run.headers) == ["delayd-due", "delayd-fired", "delayd-source"]
+    assert run.headers["delayd-source"] == run.scheduled[-1]
+    assert asked_ms == int(run.headers["delayd-due"]) <= int(run.headers["delayd-fired"])

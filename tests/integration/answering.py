@@ -1,0 +1,174 @@
+"""A stand-in for a master, as a client sees one: writes receipts in transactions.
+
+Its topics are a test's own: a buffer and its receipts, on the shared Kafka.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+from delayd.bus import Position, Record
+from delayd.bus.confluent import ConfluentBus
+from delayd.bus.murmur2 import partition_of
+
+PARTITIONS = 4
+TIMEOUT_S = 30.0
+DUE_MS = 1_900_000_000_000
+AT_MS = 1_800_000_000_000
+ANSWERS = {"cancel": "cancelled", "replace": "replaced"}
+
+
+class Answering:
+    """Topics with a prefix of their own, and someone who answers."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        prefix = f"client-{uuid4().hex}-"
+        self.buffer = f"{prefix}buffer"
+        self.receipts = f"{prefix}receipts"
+        cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
+        try:
+            for topic in (self.buffer, self.receipts):
+                cluster.create_topic(
+                    topic,
+                    partitions=PARTITIONS,
+                    replication_factor=1,
+                    config={"message.timestamp.type": "LogAppendTime"},
+                    timeout_ms=int(TIMEOUT_S * 1000),
+                )
+        finally:
+            cluster.close()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"{prefix}master",
+                "retry.backoff.ms": 5,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+
+    def write(
+        self,
+        source: str,
+        id: str,
+        verdict: str,
+        *,
+        op: str = "cancel",
+        killed: tuple[str, ...] = (),
+        due_ms: int | None = DUE_MS,
+        detail: str = "",
+        commit: bool = True,
+    ) -> None:
+        """One receipt in a transaction of its own, as the wire contract says."""
+        fields = {
+            "id": id,
+            "verdict": verdict,
+            "op": op,
+            "source": source,
+            "killed": list(killed),
+            "due_ms": due_ms,
+            "at_ms": AT_MS,
+            "detail": detail,
+        }
+        self._producer.begin_transaction()
+        self._producer.produce(
+            self.receipts,
+            json.dumps(fields).encode(),
+            id.encode(),
+            partition=partition_of(id.encode(), PARTITIONS),
+            headers=[("delayd-source", source.encode())],
+        )
+        if commit:
+            self._producer.commit_transaction(TIMEOUT_S)
+        else:
+            self._producer.flush(TIMEOUT_S)
+            self._producer.abort_transaction(TIMEOUT_S)
+
+    def next_source(self, id: str) -> str:
+        """Where the next request about the id will lie, if nobody else sends one."""
+        partition = partition_of(id.encode(), PARTITIONS)
+        cluster = ConfluentBus(self.bootstrap, client_id="test-client").cluster()
+        try:
+            ends = cluster.end_offsets(self.buffer, int(TIMEOUT_S * 1000), committed=False)
+        finally:
+            cluster.close()
+        return f"{partition}/{ends[partition]}"
+
+    def requests(self) -> Iterator[Record]:
+        """The committed records of the buffer, from its beginning; ends only with the caller."""
+        consumer = ConfluentBus(self.bootstrap, client_id="test-client").consumer(self.buffer)
+        try:
+            consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
+            while True:
+                yield from consumer.poll(1_000, 50) or [NOTHING]
+        finally:
+            consumer.close()
+
+    def read(self, count: int) -> list[Record]:
+        """The first records of the buffer; fewer than `count` fail."""
+        deadline = threading.Event()
+        timer = threading.Timer(TIMEOUT_S, deadline.set)
+        timer.start()
+        found: list[Record] = []
+        try:
+            for record in self.requests():
+                if record is not NOTHING:
+                    found.append(record)
+                if len(found) >= count or deadline.is_set():
+                    break
+        finally:
+            timer.cancel()
+        assert len(found) == count
+        return found
+
+    @contextmanager
+    def answering(self, answer: Callable[[Record], None] | None = None) -> Iterator[None]:
+        """Meanwhile, each request with an id and an operation is answered."""
+        over = threading.Event()
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                for record in self.requests():
+                    if over.is_set():
+                        return
+                    if record is not NOTHING and "delayd-op" in dict(record.headers):
+                        (answer or self.answer)(record)
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(TIMEOUT_S)
+        assert not thread.is_alive() and not failures, failures
+
+    def answer(self, record: Record) -> None:
+        """The usual answer: everything is in time."""
+        id, op = id_of(record), op_of(record)
+        self.write(f"{record.partition}/{record.offset}", id, ANSWERS[op], op=op, killed=("0/1",))
+
+
+def id_of(record: Record) -> str:
+    """The id that a request is about."""
+    id = dict(record.headers)["delayd-id"]
+    assert id is not None and id == record.key
+    return id.decode()
+
+
+def op_of(record: Record) -> str:
+    """What a request wants done with it."""
+    return (dict(record.headers)["delayd-op"] or b"").decode()
+
+
+NOTHING = Record(-1, -1, -1, -1, None, None, [])
+"""A poll that found none."""

@@ -1,0 +1,242 @@
+"""Tickets and their reader, without Kafka: the reader here is told what to read."""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+
+from delayd.client import verdicts as module
+from delayd.client.driver import Reader
+from delayd.client.errors import (
+    RequestRefusedError,
+    VerdictUnknownError,
+    not_done,
+    outcome_unknown,
+)
+from delayd.client.outcomes import Sent, Verdict, verdict_of
+from delayd.client.verdicts import EARLY_MAX, Verdicts
+from delayd.errors import ConsumerError, DelaydError, KafkaUnreachableError
+from delayd.request import Op
+
+TIMEOUT_S = 10
+Pair = tuple[bytes | None, bytes | None]
+
+
+class ScriptedReader:
+    """A `Reader` that hands out what it is given, or raises it."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.given: queue.Queue[Pair | Exception] = queue.Queue()
+        self.closed = threading.Event()
+        self._fault = fault
+
+    def open(self, timeout_ms: int) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    def poll(self, timeout_ms: int) -> list[Pair]:
+        try:
+            given = self.given.get(timeout=timeout_ms / 1000)
+        except queue.Empty:
+            return []
+        if isinstance(given, Exception):
+            raise given
+        return [given]
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def receipt(source: str, verdict: str = "cancelled", id: str = "a") -> Pair:
+    fields: dict[str, object] = {
+        "id": id,
+        "verdict": verdict,
+        "op": "cancel",
+        "source": source,
+        "killed": [],
+        "due_ms": None,
+        "at_ms": 1,
+        "detail": "",
+    }
+    return id.encode(), json.dumps(fields).encode()
+
+
+def acknowledged(source: str) -> "Future[Sent]":
+    partition, offset = source.split("/")
+    future: Future[Sent] = Future()
+    future.set_result(Sent(int(partition), int(offset), 0))
+    return future
+
+
+def failed(error: Exception) -> "Future[Sent]":
+    future: Future[Sent] = Future()
+    future.set_exception(error)
+    return future
+
+
+def opened(reader: Reader) -> Verdicts:
+    return Verdicts(lambda: reader, 1_000)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not true():
+        assert time.monotonic() < deadline_s, "it does not come true"
+        threading.Event().wait(0.01)
+
+
+def test_a_receipt_before_the_acknowledgement_waits_for_it() -> None:
+    reader = ScriptedReader()
+    verdicts = opened(reader)
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        ticket.ready.result(TIMEOUT_S)
+        reader.given.put(receipt("1/7", "too-late"))
+        reader.given.put(receipt("1/8"))
+        until(reader.given.empty)
+        verdicts.ticket("a", Op.CANCEL).close()  # so that both were handed out
+        until(lambda: len(ticket._early) == 2)
+        assert not ticket.answer.done()
+        ticket.follow(acknowledged("1/8"))
+        assert ticket.answer.result(0).source == "1/8"
+    verdicts.close()
+
+
+def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded() -> None:
+    verdicts = opened(ScriptedReader())
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        for offset in range(10 * EARLY_MAX):
+            ticket.deliver(Verdict("too-late", (), None, 0, "", f"1/{offset}"))
+        assert len(ticket._early) == EARLY_MAX
+        ticket.follow(acknowledged(f"1/{10 * EARLY_MAX - 1}"))
+        assert ticket.answer.result(0).verdict == "too-late"
+        assert not ticket._early
+    verdicts.close()
+
+
+def test_receipts_of_other_ids_are_not_kept() -> None:
+    reader = ScriptedReader()
+    verdicts = opened(reader)
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        for offset in range(100):
+            reader.given.put(receipt(f"1/{offset}", id="b"))
+        reader.given.put(receipt("1/100"))
+        until(lambda: "1/100" in ticket._early)
+        assert len(ticket._early) == 1
+    verdicts.close()
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"{", b"[]", b"3", b'{"verdict": "cancelled"}', b"\xff"]
+)
+def test_what_is_no_receipt_is_nobodys_answer(value: bytes | None) -> None:
+    assert verdict_of(value) is None
+    reader = ScriptedReader()
+    verdicts = opened(reader)
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        ticket.follow(acknowledged("1/8"))
+        reader.given.put((b"a", value))
+        reader.given.put(receipt("1/8"))
+        assert ticket.answer.result(TIMEOUT_S).source == "1/8"
+    verdicts.close()
+
+
+def test_a_reader_that_cannot_open_keeps_the_request_from_being_sent() -> None:
+    verdicts = opened(ScriptedReader(KafkaUnreachableError("no broker")))
+    with (
+        verdicts.ticket("a", Op.CANCEL) as ticket,
+        pytest.raises(KafkaUnreachableError, match="no broker"),
+    ):
+        ticket.ready.result(TIMEOUT_S)
+    verdicts.close()
+
+
+def test_a_reader_that_fails_ends_every_wait_and_the_next_wait_gets_a_new_one() -> None:
+    readers = [ScriptedReader(), ScriptedReader()]
+    made = iter(readers)
+    verdicts = Verdicts(lambda: next(made), 1_000)
+    tickets = [verdicts.ticket(id, Op.CANCEL) for id in "abc"]
+    tickets[0].follow(acknowledged("1/8"))
+    readers[0].given.put(ConsumerError("the topic is gone"))
+    for ticket in tickets:
+        with pytest.raises(VerdictUnknownError, match="the topic is gone"):
+            ticket.answer.result(TIMEOUT_S)
+        ticket.close()
+    assert readers[0].closed.wait(TIMEOUT_S)
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        ticket.ready.result(TIMEOUT_S)
+        ticket.follow(acknowledged("1/8"))
+        readers[1].given.put(receipt("1/8"))
+        assert ticket.answer.result(TIMEOUT_S).verdict == "cancelled"
+    verdicts.close()
+
+
+def test_a_bug_in_the_reader_reaches_the_waiters_too() -> None:
+    verdicts = opened(ScriptedReader(AssertionError("a bug")))
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        with pytest.raises(DelaydError, match="a bug"):
+            ticket.ready.result(TIMEOUT_S)
+        with pytest.raises(VerdictUnknownError, match="a bug"):
+            ticket.answer.result(TIMEOUT_S)
+    verdicts.close()
+
+
+def test_a_request_that_failed_ends_its_wait() -> None:
+    """What Kafka certainly does not have is no unknown outcome."""
+    verdicts = opened(ScriptedReader())
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        ticket.follow(failed(not_done("too large", Op.CANCEL)))
+        with pytest.raises(DelaydError, match="nothing is cancelled"):
+            ticket.answer.result(0)
+    with verdicts.ticket("a", Op.CANCEL) as ticket:
+        ticket.follow(failed(outcome_unknown("no acknowledgement", Op.CANCEL)))
+        with pytest.raises(VerdictUnknownError, match="no acknowledgement"):
+            ticket.answer.result(0)
+    verdicts.close()
+
+
+def test_close_ends_every_wait_and_the_thread() -> None:
+    before = threading.active_count()
+    reader = ScriptedReader()
+    verdicts = opened(reader)
+    ticket = verdicts.ticket("a", Op.CANCEL)
+    ticket.ready.result(TIMEOUT_S)
+    verdicts.close()
+    verdicts.close()
+    with pytest.raises(VerdictUnknownError, match="closed"):
+        ticket.answer.result(0)
+    assert reader.closed.is_set()
+    assert threading.active_count() == before
+    with pytest.raises(RequestRefusedError, match="closed"):
+        verdicts.ticket("a", Op.CANCEL)
+
+
+def test_the_reader_leaves_when_nobody_has_waited_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "IDLE_MS", 50)
+    reader = ScriptedReader()
+    verdicts = opened(reader)
+    ticket = verdicts.ticket("a", Op.CANCEL)
+    ticket.ready.result(TIMEOUT_S)
+    assert not reader.closed.wait(0.5), "somebody waits"
+    ticket.close()
+    assert reader.closed.wait(TIMEOUT_S)
+    verdicts.close()
+
+
+def test_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITS_MAX", 2)
+    verdicts = opened(ScriptedReader())
+    first, _ = verdicts.ticket("a", Op.CANCEL), verdicts.ticket("a", Op.CANCEL)
+    with pytest.raises(RequestRefusedError, match="2 requests wait"):
+        verdicts.ticket("b", Op.CANCEL)
+    first.close()
+    first.close()
+    verdicts.ticket("b", Op.CANCEL)
+    with pytest.raises(RequestRefusedError, match="2 requests wait"):
+        verdicts.ticket("c", Op.CANCEL)
+    verdicts.close()
