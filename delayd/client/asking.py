@@ -102,7 +102,7 @@ def ask(
             pairs.append(("delayd-key", delivered_key))
         pairs += _identity(record_key, op)
     record = Record(0, 0, -1, 0, record_key, _bytes("value", value), pairs)
-    request = parse(_as_known(record), _limits(buffer))
+    request = parse(record, _limits(buffer))
     if isinstance(request, Reject):
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
     return Ask(
@@ -114,15 +114,6 @@ def ask_cancel(id: str) -> Ask:
     """The record that cancels whatever is pending under the id."""
     key = _id(id)
     return Ask(key, None, _identity(key, Op.CANCEL), 0, relative=False, op=Op.CANCEL, id=id)
-
-
-def _as_known(record: Record) -> Record:
-    """What today's parser can read back: it knows neither ids nor the operations on them yet.
-
-    Both are checked or made here. Once the parser knows them, give it the record as it is.
-    """
-    made_here = ("delayd-id", "delayd-op")
-    return record._replace(headers=[pair for pair in record.headers if pair[0] not in made_here])
 
 
 def _id(id: str) -> bytes:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
 )
 from test_bus_desk import TIMEOUT_MS, Desk, RealSite, eventually, send
 
+from delayd.bus.confluent import ConfluentBus
 from delayd.bus import TopicState
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
@@ -43,7 +44,7 @@ def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClu
 
 @pytest.fixture
 def site(guarded_kafka: LocalCluster) -> RealSite:
-    return RealSite(guarded_kafka.bootstrap)
+    return RealSite(guarded_kafka.bootstrap, ConfluentBus)
 
 
 def guard(site: RealSite, topic: str, *allowed: AclOperation, denied: AclOperation) -> None:

@@ -26,11 +26,7 @@ from delayd.client.client import receipts_of
 from delayd.client.confluent import failure_of
 from delayd.client.errors import failed
 from delayd.errors import ConfigError, KafkaUnreachableError
-<<<<<<< HEAD
-from delayd.request import Request, RequestLimits, parse
-=======
-from delayd.request import Op, RequestLimits, Schedule, parse
->>>>>>> 8f337aafbd4b8c85cbda83b08cb1683c4671aa8e
+from delayd.request import Op, Request, RequestLimits, parse
 
 BUFFER = "delayd-buffer"
 NOWHERE = "127.0.0.1:1"
