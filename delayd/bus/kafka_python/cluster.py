@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any, Final
 
 from delayd.bus import PartitionState, TopicState
-from delayd.bus.kafka_python.connections import close_driven, open_client, wait_done
+from delayd.bus.kafka_python.connections import close_driven, open_client, refusal, wait_done
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import (
     CreateTopicsRequest,
@@ -211,7 +211,7 @@ class KafkaPythonCluster:
         manager = self._client._manager
         if self._connected is None or self._connected.failed():
             self._connected = manager.bootstrap_async()
-        question = _Question(doing, timeout_ms, self._clock, manager)
+        question = _Question(doing, timeout_ms, self._clock, self._client)
         question.await_connection(self._connected)
         return question
 
@@ -219,10 +219,11 @@ class KafkaPythonCluster:
 class _Question:
     """One call of the port: what it does, and how long it may still take."""
 
-    def __init__(self, doing: str, timeout_ms: int, clock: Clock, manager: Any) -> None:
+    def __init__(self, doing: str, timeout_ms: int, clock: Clock, client: Any) -> None:
         self._doing = doing
         self._clock = clock
-        self._manager = manager
+        self._client = client
+        self._manager = client._manager
         self._timeout_ms = timeout_ms
         self._deadline_ms = clock.monotonic_ms() + timeout_ms
 
@@ -266,6 +267,8 @@ class _Question:
         return left_ms
 
     def _unreachable(self, why: str) -> KafkaUnreachableError:
+        refused = refusal(self._client)
+        why = why if refused is None else told(refused)
         return KafkaUnreachableError(
             f"{self._doing} had no answer within {self._timeout_ms} ms: {why}",
             remedy="is Kafka running, and is the bootstrap address right?",
