@@ -1,6 +1,7 @@
 """What only real brokers can be asked, of each driver: threads, silence, poison, codecs."""
 
 import gc
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -206,8 +207,19 @@ def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_broker:
         threading.Event().wait(0.01)
 
 
+@pytest.fixture
+def heard() -> Iterator[list[str]]:
+    """The lines of libraries, as `delayd.logs` would print them: warnings that reach the root."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield lines
+    logging.getLogger().removeHandler(handler)
+
+
 def test_a_driver_prints_nothing(
-    desk: Desk, site: RealSite, capfd: pytest.CaptureFixture[str]
+    desk: Desk, site: RealSite, capfd: pytest.CaptureFixture[str], heard: list[str]
 ) -> None:
     topic = desk.topic()
     zombie = desk.open_transaction(topic, b"x")
@@ -220,6 +232,7 @@ def test_a_driver_prints_nothing(
     unreachable.poll(1, 300)
     unreachable.close()
     assert capfd.readouterr() == ("", "")
+    assert heard == []
 
 
 def delete(site: RealSite, topic: str) -> None:

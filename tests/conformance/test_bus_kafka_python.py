@@ -5,25 +5,33 @@ guard is taken out.
 """
 
 import socket
+import uuid
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import test_bus_desk
+from confluent_kafka import Uuid
+from confluent_kafka.admin import AdminClient
 from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, read_to, send
 
 from delayd.bus import Ack, Position
 from delayd.bus.kafka_python import KafkaPythonBus
+from delayd.bus.kafka_python.cluster import _id_text
+from delayd.bus.kafka_python.connections import refusal
 from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
-from delayd.bus.kafka_python.library import TopicPartition
-from delayd.bus.kafka_python.producer import KafkaPythonProducer
+from delayd.bus.kafka_python.library import Future, TopicPartition, errors
+from delayd.bus.kafka_python.producer import KafkaPythonProducer, _Waiting
 from delayd.clock import SystemClock
-from delayd.errors import ProducerError
+from delayd.errors import KafkaUnreachableError, ProducerError
 
 pytestmark = pytest.mark.real
 desk = test_bus_desk.desk
 
 CLOSE_MS_MAX = 2_000
+VANISHED_MS_MAX = 5_000
+"""Much less than the 10 s after which a record expires."""
 
 
 @pytest.fixture
@@ -217,3 +225,100 @@ def test_a_failed_record_is_noticed_while_sending(desk: Desk) -> None:
         return False
 
     eventually(noticed, "an exception out of send")
+
+
+def test_an_acknowledgement_without_a_place_is_a_loss(desk: Desk) -> None:
+    """So it answers for a batch whose repetition the broker no longer recognises."""
+    topic, producer = desk.topic(), opened(desk)
+    acks: list[Ack] = []
+    report = Future().success(SimpleNamespace(partition=0, offset=-1, timestamp=1))
+    producer._waiting.append(_Waiting(report, topic, 1, acks.append))
+    with pytest.raises(ProducerError, match="DUPLICATE_SEQUENCE_NUMBER"):
+        producer.flush(TIMEOUT_MS)
+    assert acks == []
+
+
+def test_a_broker_that_refused_credentials_once_is_asked_again(desk: Desk) -> None:
+    cluster = cast(Any, desk.cluster)
+    refused = errors.SaslAuthenticationFailedError("for now")
+    brokers = ("bootstrap-0", 1)
+    cluster._client._manager._auth_failures.update(dict.fromkeys(brokers, refused))
+    assert desk.cluster.broker_count(TIMEOUT_MS) == 1
+
+
+def test_a_refusal_of_credentials_is_told(site: RealSite) -> None:
+    cluster = cast(Any, site.unreachable_bus().cluster())
+    with closing(cluster):
+        refused = errors.SaslAuthenticationFailedError("wrong password")
+        cluster._client._manager._auth_failures["bootstrap-0"] = refused
+        assert refusal(cluster._client) is refused
+        with pytest.raises(KafkaUnreachableError, match="wrong password"):
+            cluster.broker_count(300)
+
+
+def test_a_position_passes_a_tail_that_compaction_emptied(desk: Desk) -> None:
+    topic = desk.topic(partitions=2)
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
+    consumer._client._net.stop()  # nothing but the answer below
+    place = TopicPartition(topic, 0)
+    part = SimpleNamespace(
+        error_code=0,
+        high_watermark=9,
+        last_stable_offset=7,
+        records=b"",
+        aborted_transactions=[],
+        diverging_epoch=None,
+        preferred_read_replica=-1,
+    )
+    answer = SimpleNamespace(
+        topic_partition=place,
+        fetched_offset=0,
+        response_version=12,
+        partition_data=part,
+        metric_aggregator=None,
+    )
+    assert consumer._fetcher._parse_fetched_data(answer) is None
+    assert consumer.position(0) == 7
+
+
+def vanish(desk: Desk, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cast(RealSite, desk.site).bootstrap})
+    admin.delete_topics([topic])[topic].result(TIMEOUT_MS / 1000)
+    eventually(lambda: desk.cluster.describe([topic], TIMEOUT_MS) == {}, "the topic is gone")
+
+
+def fails_soon(producer: KafkaPythonProducer, topic: str) -> None:
+    before_ms = SystemClock().monotonic_ms()
+    with pytest.raises(ProducerError, match="UNKNOWN_TOPIC_OR_PART") as raised:
+        producer.flush(TIMEOUT_MS)
+    assert SystemClock().monotonic_ms() - before_ms < VANISHED_MS_MAX
+    assert topic in str(raised.value)
+
+
+def test_a_topic_that_vanished_before_the_transaction_fails_it_soon(desk: Desk) -> None:
+    """kafka-python asks the coordinator to take it in, again and again, without end."""
+    topic, producer = desk.topic(), opened(desk)
+    send(producer, topic, b"1")
+    producer.commit(TIMEOUT_MS)
+    vanish(desk, topic)
+    producer.begin()
+    send(producer, topic, b"2")
+    fails_soon(producer, topic)
+
+
+def test_a_topic_that_vanished_within_the_transaction_fails_it_soon(desk: Desk) -> None:
+    """kafka-python keeps its records until they expire, after the transaction did."""
+    topic, producer = desk.topic(), opened(desk)
+    send(producer, topic, b"1")
+    producer.flush(TIMEOUT_MS)
+    vanish(desk, topic)
+    send(producer, topic, b"2")
+    fails_soon(producer, topic)
+
+
+def test_a_topic_s_id_is_written_as_by_the_other_driver() -> None:
+    """Frontier records hold it, and nodes compare it with what their brokers say."""
+    for number in (2**128 - 1, 0x0123456789ABCDEF_FFEEDDCCBBAA9988, 62 << 120):
+        high, low = number >> 64, number & (2**64 - 1)
+        theirs = Uuid(high - (high >> 63 << 64), low - (low >> 63 << 64))
+        assert _id_text(uuid.UUID(int=number)) == str(theirs)

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
 )
 from test_bus_desk import TIMEOUT_MS, Desk, RealSite, eventually, send
 
-from delayd.bus.confluent import ConfluentBus
 from delayd.bus import TopicState
+from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import ProducerError, TopicMismatchError

@@ -15,7 +15,9 @@ PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
 
 def test_each_example_has_a_page_and_each_page_an_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir()} == set(PROGRAMS)
-    assert {path.stem for path in GUIDES.glob("*.md")} - {"README", "python-client"} == set(PROGRAMS)
+    assert {path.stem for path in GUIDES.glob("*.md")} - {"README", "python-client"} == set(
+        PROGRAMS
+    )
 
 
 @pytest.mark.parametrize("language", PROGRAMS)

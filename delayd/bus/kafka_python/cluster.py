@@ -15,8 +15,13 @@ from collections.abc import Iterable, Mapping
 from threading import Event
 from typing import Any, Final
 
+<<<<<<< HEAD
 from delayd.bus import PartitionState, Survey, TopicState
 from delayd.bus.kafka_python.connections import close_driven, open_client, wait_done
+=======
+from delayd.bus import PartitionState, TopicState
+from delayd.bus.kafka_python.connections import close_driven, open_client, refusal, wait_done
+>>>>>>> 3c0bd438a9eb5d79a007edfda66a2f6f6ed06a62
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import (
     CreateTopicsRequest,
@@ -233,7 +238,7 @@ class KafkaPythonCluster:
         manager = self._client._manager
         if self._connected is None or self._connected.failed():
             self._connected = manager.bootstrap_async()
-        question = _Question(doing, timeout_ms, self._clock, manager)
+        question = _Question(doing, timeout_ms, self._clock, self._client)
         question.await_connection(self._connected)
         return question
 
@@ -241,10 +246,11 @@ class KafkaPythonCluster:
 class _Question:
     """One call of the port: what it does, and how long it may still take."""
 
-    def __init__(self, doing: str, timeout_ms: int, clock: Clock, manager: Any) -> None:
+    def __init__(self, doing: str, timeout_ms: int, clock: Clock, client: Any) -> None:
         self._doing = doing
         self._clock = clock
-        self._manager = manager
+        self._client = client
+        self._manager = client._manager
         self._timeout_ms = timeout_ms
         self._deadline_ms = clock.monotonic_ms() + timeout_ms
 
@@ -288,6 +294,8 @@ class _Question:
         return left_ms
 
     def _unreachable(self, why: str) -> KafkaUnreachableError:
+        refused = refusal(self._client)
+        why = why if refused is None else told(refused)
         return KafkaUnreachableError(
             f"{self._doing} had no answer within {self._timeout_ms} ms: {why}",
             remedy="is Kafka running, and is the bootstrap address right?",

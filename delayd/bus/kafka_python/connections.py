@@ -5,6 +5,7 @@ Not here: requests and their meaning.
 Invariants:
 - opening one connects to nobody, and starts no thread that is not given back by `close`;
 - no request allows a broker to create a topic;
+- a broker that refused the credentials is asked again;
 - a socket is given back when it is of no use any more;
 - a wait ends within its bound, however frozen a broker is.
 """
@@ -45,7 +46,24 @@ def open_client(properties: Properties) -> Any:
     # kafka-python 3.0.12 takes this setting and forgets it: every look at a missing topic would
     # create it on brokers that allow that.
     client.cluster.config["allow_auto_create_topics"] = False
+    client._manager._auth_failures = _Refusals()
     return client
+
+
+class _Refusals(dict[Any, BaseException]):
+    """Brokers that refused the credentials, until they take them.
+
+    kafka-python looks here before it connects, and never tries such a broker again: a node would
+    outlive a mended password file, deaf. So a look finds nothing, and only `refusal` reads it.
+    """
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return default
+
+
+def refusal(client: Any) -> BaseException | None:
+    """Why a broker would not let this client in, if one would not."""
+    return next(iter(client._manager._auth_failures.values()), None)
 
 
 def wait_done(future: Any, timeout_ms: int) -> bool:

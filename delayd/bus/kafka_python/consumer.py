@@ -150,8 +150,10 @@ class KafkaPythonConsumer:
         told_nothing = not was_answered(self._asked)
         self._asked = None
         self._existence_check_ms = now_ms + EXISTENCE_CHECK_MS
-        if told_nothing or self._topic in self._client.cluster.unauthorized_topics:
+        if told_nothing:
             return  # no broker answers: that says nothing about the topic
+        if self._topic in self._client.cluster.unauthorized_topics:
+            self._fail(ConsumerError(f"reading {self._topic} failed: TOPIC_AUTHORIZATION_FAILED"))
         missing = self._numbers - (self._client.cluster.partitions_for_topic(self._topic) or set())
         if not missing:
             self._denied_since_ms = None

@@ -301,10 +301,13 @@ class KafkaPythonProducer:
             record = waiting.popleft()
             self._waiting_bytes -= record.size_bytes
             error = record.future.exception
+            report = record.future.value
             if error is not None:
                 self._lose(error)
+            elif report.offset < 0:
+                # A repeated batch that the broker no longer remembers the place and time of.
+                self._lose(errors.DuplicateSequenceNumberError("acknowledged without a place"))
             elif record.on_ack is not None:
-                report = record.future.value
                 record.on_ack(Ack(report.partition, report.offset, report.timestamp))
 
     def _check_topic_exists(self) -> None:

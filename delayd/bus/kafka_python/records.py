@@ -6,6 +6,7 @@ Invariants:
 - a record with header names that are not UTF-8 is handed out, with `UNREADABLE_HEADERS`:
   kafka-python takes it for a corrupt batch and never gets past it;
 - a header name ends at its first NUL, as in the other driver;
+- a position passes a tail that compaction emptied, where a partition is read alone;
 - the leader epoch of a position outlives answers without records: kafka-python forgets it, and with
   it the broker's look whether the log was truncated.
 """
@@ -67,9 +68,16 @@ class CommittedFetcher(Fetcher):  # type: ignore[misc]
 
     def _parse_fetched_data(self, completed_fetch: Any) -> Any:
         parsed = super()._parse_fetched_data(completed_fetch)
-        if parsed is not None:
-            position = self._subscriptions.position(completed_fetch.topic_partition)
-            parsed.leader_epoch = position.leader_epoch
+        if parsed is None:
+            return None
+        place = completed_fetch.topic_partition
+        position = self._subscriptions.position(place)
+        parsed.leader_epoch = position.leader_epoch
+        stable = completed_fetch.partition_data.last_stable_offset
+        alone = len(self._subscriptions.assignment) == 1  # else its part may not have fitted
+        if alone and not completed_fetch.partition_data.records and stable > position.offset:
+            self._subscriptions.assignment[place].position = position._replace(offset=stable)
+            return None
         return parsed
 
 
