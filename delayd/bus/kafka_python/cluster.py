@@ -15,13 +15,8 @@ from collections.abc import Iterable, Mapping
 from threading import Event
 from typing import Any, Final
 
-<<<<<<< HEAD
 from delayd.bus import PartitionState, Survey, TopicState
-from delayd.bus.kafka_python.connections import close_driven, open_client, wait_done
-=======
-from delayd.bus import PartitionState, TopicState
 from delayd.bus.kafka_python.connections import close_driven, open_client, refusal, wait_done
->>>>>>> 3c0bd438a9eb5d79a007edfda66a2f6f6ed06a62
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import (
     CreateTopicsRequest,
