@@ -88,7 +88,7 @@ class Reason(Enum):
     BAD_REDRIVE = (
         "bad-redrive",
         "Copy `delayd-source` of the dead letter to `delayd-redrive`, and send the record to that"
-        " partition of the buffer; `delayd dead redrive` does both.",
+        " partition of the buffer.",
     )
     BAD_PROOF = (
         "bad-proof",
