@@ -1,5 +1,7 @@
 """The agenda, rule by rule; `test_agenda_model.py` is the same against sets, with any schedule."""
 
+from dataclasses import replace
+
 import pytest
 
 from replication.agenda import LATE_GRACE_MS, Agenda, Plan, StepLimits
@@ -257,3 +259,47 @@ def test_a_lane_that_is_full_waits_alone() -> None:
     assert agenda.wants_from == 2, "there is room again"
     agenda.open([(2, [next_hot, quiet])], 11)
     assert step(agenda).deliveries == (next_hot,), "and nothing is taken in twice"
+
+
+MARK = 2
+
+
+def mark_agenda(own_write: int) -> Agenda:
+    """One mark at offset 5 waits, and steps have re-buffered up to `own_write`."""
+    first = first_frontier(0, partitions=1, lanes=1)
+    frontier = replace(first, own_writes=(own_write,))
+    mark = Entry(1_000, 0, 5, 0, MARK, 0, 100)
+    return Agenda(frontier, [], [mark], mark_kinds=(MARK,))
+
+
+def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
+    """docs/design/frontier.md, Verdicts: a mark is passed once ingest is beyond R."""
+    agenda = mark_agenda(own_write=10)
+    held = agenda.plan(5_000, (10,), StepLimits())
+    assert held.answers == () and held.frontier.offsets == (5,)
+    passed = agenda.plan(5_000, (11,), StepLimits())
+    assert len(passed.answers) == 1 and passed.frontier.offsets == (11,)
+
+
+def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all() -> None:
+    """docs/design/frontier.md, Verdicts: O passes both, or neither."""
+    first = first_frontier(0, partitions=1, lanes=1)
+    frontier = replace(first, cursors=(Rank(9_000, 0, 0),), own_writes=(10,))
+    message = Entry(1_000, 0, 5, 0, 0, 0, 100)
+    agenda = Agenda(
+        frontier, [message], [Entry(1_000, 0, 5, 0, MARK, 100, 100)], mark_kinds=(MARK,)
+    )
+    held = agenda.plan(9_000, (10,), StepLimits())
+    assert (held.deliveries, held.answers, held.frontier.offsets) == ((), (), (5,))
+    passed = agenda.plan(9_000, (11,), StepLimits(records_max=1))
+    assert len(passed.deliveries) == len(passed.answers) == 1
+
+
+def test_a_suspect_lane_sends_no_more_than_it_may() -> None:
+    """docs/design/frontier.md, Targets: after a refusal less is sent there, elsewhere as much."""
+    agenda = Agenda(first_frontier(0, partitions=1, lanes=2), [], [])
+    agenda.open([], 2)
+    for offset in range(10):
+        agenda.arrived(Entry(1_000, 0, offset, offset % 2, 0, 0, 100))
+    plan = agenda.plan(1_500, (10,), StepLimits(lanes_max={0: 2}))
+    assert [e.lane for e in plan.deliveries] == [0, 0, 1, 1, 1, 1, 1]
