@@ -10,7 +10,7 @@ the driver is made, a value that the library refuses one at the first request.
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
@@ -83,7 +83,6 @@ _CERTAIN: Final = (
     faults.InvalidTimestampError,
     faults.PolicyViolationError,
     faults.TopicAuthorizationFailedError,
-    faults.ClusterAuthorizationFailedError,
     faults.UnknownTopicOrPartitionError,
 )
 
@@ -164,42 +163,37 @@ class KafkaPythonSender:
         self._admin = admin
         self._lock = Lock()
         self._producer: Any = None
+        self._judge = _Judge()
 
     def partition_count(self, topic: str, timeout_ms: int) -> int:
         """See the port. By an admin client: the producer waits for missing topics to appear."""
-        count = _partition_count(self._admin, topic, timeout_ms)
-        with self._lock:
-            if self._producer is None:
-                self._producer = _made(KafkaProducer, self._properties, timeout_ms)
-                # The library takes the setting and forgets it.
-                self._producer._metadata.config["allow_auto_create_topics"] = False
-        return count
+        return _partition_count(self._admin, topic, timeout_ms)
 
     def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
         """See the port. The library's queue has no bound, so it is never full."""
-        _send(self._producer, record, on_outcome)
+        with self._lock:
+            if self._producer is not None and self._producer._transaction_manager.has_error():
+                # One refused record ends it for all: every later one would fail with that error.
+                spent, self._producer = self._producer, None
+                _end(spent, CLOSE_MS)
+            if self._producer is None:
+                timeout_ms = self._properties["bootstrap_timeout_ms"]
+                self._producer = _made(KafkaProducer, self._properties, timeout_ms)
+                # The library takes the setting and forgets it.
+                self._producer._metadata.config["allow_auto_create_topics"] = False
+                self._judge = _Judge()
+            _send(self._producer, record, on_outcome, self._judge.failure_of)
         return True
 
     def wait_for_room(self, timeout_ms: int) -> None:
         """See the port: never needed."""
 
     def close(self, timeout_ms: int) -> None:
-        """See the port.
-
-        The library's own `close` gives up when its `flush` does, and may leave its thread running.
-        """
+        """See the port."""
         with self._lock:
             producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        thread = producer._sender
-        try:
-            producer.close(timeout=CLOSE_MS / 1000)
-        except Exception:
-            producer._closed = True  # or the garbage collector would try the same again
-        if thread.is_alive():
-            thread.force_close()
-            thread.join(timeout_ms / 1000)
+        if producer is not None:
+            _end(producer, timeout_ms)
 
 
 class KafkaPythonTransaction:
@@ -213,7 +207,8 @@ class KafkaPythonTransaction:
         for serializer in ("key_serializer", "value_serializer"):
             if self._producer.config[serializer] is not None:
                 raise NotTakenError(f"the producer's {serializer} would change the record")
-        _send(self._producer, record, on_outcome)
+        # Its other errors may be those of records before it: none says certainly that it failed.
+        _send(self._producer, record, on_outcome, lambda error, _: Failure(False, str(error)))
         return True
 
     def begin(self) -> None:
@@ -283,9 +278,25 @@ def transacting(producer: object) -> KafkaPythonTransaction | None:
     return KafkaPythonTransaction(producer) if isinstance(producer, KafkaProducer) else None
 
 
-def failure_of(error: BaseException) -> Failure:
-    """What a failed future says of its record."""
-    return Failure(isinstance(error, _CERTAIN), str(error))
+class _Judge:
+    """What the failures of one producer say of their records.
+
+    Kafka refuses one batch, and the library fails all others, those on their way too, with that
+    same error: only the first batch is certainly not in the log.
+    """
+
+    def __init__(self) -> None:
+        self._refused: object = None
+
+    def failure_of(self, error: BaseException, batch: object) -> Failure:
+        """Of a record in `batch`, which is any object that its records share."""
+        if not isinstance(error, _CERTAIN):
+            return Failure(False, str(error))
+        if self._refused is None:
+            self._refused = batch
+        if batch is self._refused:
+            return Failure(True, str(error))
+        return Failure(False, f"another record ended the producer: {error}")
 
 
 def refusal_of(record: PlainRecord) -> str | None:
@@ -301,7 +312,12 @@ def refusal_of(record: PlainRecord) -> str | None:
     return None
 
 
-def _send(producer: Any, record: PlainRecord, on_outcome: OnOutcome) -> None:
+def _send(
+    producer: Any,
+    record: PlainRecord,
+    on_outcome: OnOutcome,
+    failure_of: Callable[[BaseException, object], Failure],
+) -> None:
     refusal = refusal_of(record)
     if refusal is not None:
         raise NotTakenError(refusal)
@@ -320,10 +336,22 @@ def _send(producer: Any, record: PlainRecord, on_outcome: OnOutcome) -> None:
         on_outcome(Ack(metadata.partition, metadata.offset, metadata.timestamp))
 
     def on_failure(error: BaseException) -> None:
-        on_outcome(failure_of(error))
+        on_outcome(failure_of(error, future._produce_future))
 
     future.add_callback(on_success)
     future.add_errback(on_failure)
+
+
+def _end(producer: Any, timeout_ms: int) -> None:
+    """Close it. The library's own `close` gives up when its `flush` does, and leaves its thread."""
+    thread = producer._sender
+    try:
+        producer.close(timeout=CLOSE_MS / 1000)
+    except Exception:
+        producer._closed = True  # or the garbage collector would try the same again
+    if thread.is_alive():
+        thread.force_close()
+        thread.join(timeout_ms / 1000)
 
 
 def _made(kind: Any, properties: Mapping[str, Any], timeout_ms: int) -> Any:

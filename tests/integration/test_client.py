@@ -1,10 +1,13 @@
 """The client against a real Kafka (docs/design, wire contract)."""
 
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -18,12 +21,19 @@ from delayd.client import (
     REPORT_GRACE_MS,
     NotScheduledError,
     OutcomeUnknownError,
+    Request,
     RequestRefusedError,
+    Scheduled,
 )
+from delayd.client.client import WINDOW
+from delayd.client.drivers import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
 from delayd.request import Request, RequestLimits, parse
+
+SENDERS = ("delayd-client", "kafka-python-producer")
+"""Names of the threads that send; other tests' producers go by other names."""
 
 PARTITIONS = 4
 TIMEOUT_MS = 30_000
@@ -81,12 +91,20 @@ def buffer(bootstrap: str) -> str:
     return new_buffer(bootstrap)
 
 
+@pytest.fixture(params=["confluent", "kafka-python"])
+def driver(request: pytest.FixtureRequest) -> DriverName:
+    name: DriverName = request.param
+    return name
+
+
 @pytest.fixture
-def freezing(tmp_path: Path) -> Iterator[tuple[Client, Callable[[], object]]]:
+def freezing(tmp_path: Path, driver: DriverName) -> Iterator[tuple[Client, Callable[[], object]]]:
     """A client that has scheduled a message, and a way to freeze the only broker under it."""
     with LocalCluster(tmp_path, ClusterOptions(nodes=0)) as cluster:
         buffer = new_buffer(cluster.bootstrap)
-        client = Client(cluster.bootstrap, buffer=buffer, ack_timeout_ms=SHORT_ACK_MS)
+        client = Client(
+            cluster.bootstrap, driver=driver, buffer=buffer, ack_timeout_ms=SHORT_ACK_MS
+        )
         try:
             client.schedule("orders", b"v", in_="1s")
             yield client, lambda: freeze(cluster)
@@ -95,8 +113,8 @@ def freezing(tmp_path: Path) -> Iterator[tuple[Client, Callable[[], object]]]:
 
 
 @pytest.fixture
-def client(bootstrap: str, buffer: str) -> Iterator[Client]:
-    with Client(bootstrap, buffer=buffer) as client:
+def client(bootstrap: str, buffer: str, driver: DriverName) -> Iterator[Client]:
+    with Client(bootstrap, driver=driver, buffer=buffer) as client:
         yield client
 
 
@@ -123,10 +141,29 @@ def read(bootstrap: str, buffer: str, count: int) -> list[Record]:
     return records
 
 
+def read_all(bootstrap: str, buffer: str) -> list[bytes]:
+    """The first bytes of every value in the buffer now."""
+    cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
+    consumer = ConfluentBus(bootstrap, client_id="test-client").consumer(buffer)
+    values: list[bytes] = []
+    deadline_s = time.monotonic() + TIMEOUT_MS / 1000
+    try:
+        ends = cluster.end_offsets(buffer, TIMEOUT_MS, committed=True)
+        consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            assert time.monotonic() < deadline_s
+            values += [record.value or b"" for record in consumer.poll(1_000, 100)]
+    finally:
+        consumer.close()
+        cluster.close()
+    return values
+
+
 def test_a_scheduled_message_is_in_the_buffer_as_delayd_reads_it(
-    bootstrap: str, buffer: str, client: Client
+    bootstrap: str, buffer: str, client: Client, driver: DriverName
 ) -> None:
-    headers: list[tuple[str, bytes | str | None]] = [("b", b"2"), ("ä", None), ("b", "1")]
+    null = None if driver == "confluent" else b""
+    headers: list[tuple[str, bytes | str | None]] = [("b", b"2"), ("ä", null), ("b", "1")]
     scheduled = client.schedule(
         "orders", b"v", key="k", in_=timedelta(seconds=10), headers=headers, partition=3
     )
@@ -137,16 +174,17 @@ def test_a_scheduled_message_is_in_the_buffer_as_delayd_reads_it(
     request = parse(record, RequestLimits(60_000, 10_000, PARTITIONS, "test", b""))
     assert isinstance(request, Request)
     assert (request.topic, request.key, request.value) == ("orders", b"k", b"v")
-    assert request.headers == [("b", b"2"), ("ä", None), ("b", b"1")]
+    assert request.headers == [("b", b"2"), ("ä", null), ("b", b"1")]
     assert request.partition == 3
     assert request.asked_due_ms == scheduled.due_ms == scheduled.append_ms + 10_000
 
 
 def test_a_due_time_is_reported_as_asked(client: Client) -> None:
     at = datetime(2026, 1, 31, 23, 59, 59, 250_000, tzinfo=UTC)
-    assert client.schedule("orders", None, at=at).due_ms == 1_769_903_999_250
-    assert client.schedule("orders", None, at=at.isoformat()).due_ms == 1_769_903_999_250
-    assert client.schedule("orders", None, at=0).due_ms == 0
+    assert client.schedule("orders", None, key="k", at=at).due_ms == 1_769_903_999_250
+    at_text = at.isoformat()
+    assert client.schedule("orders", None, key="k", at=at_text).due_ms == 1_769_903_999_250
+    assert client.schedule("orders", None, key="k", at=0).due_ms == 0
 
 
 @pytest.mark.parametrize(("key", "murmur2"), MURMUR2_OF.items())
@@ -174,10 +212,10 @@ def test_twenty_thousand_requests_are_scheduled_without_waiting_for_each(
     assert elapsed_ms < MANY_MS_MAX
 
 
-def test_the_buffer_is_never_created_by_sending_to_it(bootstrap: str) -> None:
+def test_the_buffer_is_never_created_by_sending_to_it(bootstrap: str, driver: DriverName) -> None:
     missing = f"client-{uuid4().hex}-buffer"
     with (
-        Client(bootstrap, buffer=missing) as client,
+        Client(bootstrap, driver=driver, buffer=missing) as client,
         pytest.raises(NotInitialisedError, match=r"delayd topics create"),
     ):
         client.schedule("orders", b"v", in_="1s")
@@ -209,11 +247,73 @@ def test_without_an_acknowledgement_every_call_and_future_ends_with_an_unknown_o
         client.schedule_async("orders", b"v", in_="1s")
 
 
-def test_a_record_that_kafka_refuses_is_not_scheduled_and_the_next_one_is(bootstrap: str) -> None:
+def test_a_record_that_kafka_refuses_is_not_scheduled_and_the_next_one_is(
+    bootstrap: str, driver: DriverName
+) -> None:
     small = new_buffer(bootstrap, **{"max.message.bytes": "2000"})
-    with Client(bootstrap, buffer=small) as client:
-        with pytest.raises(NotScheduledError, match="too large"):
+    with Client(bootstrap, driver=driver, buffer=small) as client:
+        with pytest.raises(NotScheduledError, match=r"too large|MessageSizeTooLarge"):
             client.schedule("orders", b"v" * 5_000, in_="1s")
-        with pytest.raises(NotScheduledError, match="too large"):
+        with pytest.raises(NotScheduledError, match=r"too large|MessageSizeTooLarge"):
             client.schedule("orders", b"v" * 5_000_000, in_="1s")
         assert client.schedule("orders", b"v", in_="1s").offset == 0
+
+
+def test_close_leaves_no_thread_whatever_the_broker_does(
+    freezing: tuple[Client, Callable[[], object]],
+) -> None:
+    client, freeze_broker = freezing
+    assert any(thread.name.startswith(SENDERS) for thread in threading.enumerate())
+    freeze_broker()
+    future = client.schedule_async("orders", b"v", in_="1s")
+    client.close()
+    assert isinstance(future.exception(0), OutcomeUnknownError)
+    assert not any(thread.name.startswith(SENDERS) for thread in threading.enumerate())
+
+
+def test_many_requests_have_their_outcomes_in_order_and_a_bad_one_is_one_of_them(
+    bootstrap: str, buffer: str, client: Client
+) -> None:
+    taken = 0
+
+    def endless() -> Iterator[Request]:
+        nonlocal taken
+        for taken in count(1):
+            yield Request("orders" if taken != 10 else "__bad", b"%d" % taken, at=taken, id="i")
+
+    outcomes = client.schedule_many(endless())
+    assert taken == 0, "nothing is taken before the first outcome is asked for"
+    first = [next(outcomes) for _ in range(2_000)]
+    assert taken < 2_000 + 2 * WINDOW, "the source is taken as it goes"
+    assert isinstance(first[9], RequestRefusedError)
+    assert "forbidden-topic" in str(first[9])
+    done = [outcome for outcome in first if isinstance(outcome, Scheduled)]
+    assert [outcome.due_ms for outcome in done] == [n for n in range(1, 2_001) if n != 10]
+    offsets = [outcome.offset for outcome in done]
+    assert offsets == sorted(offsets), "one id, one partition, in the order of the source"
+    client.flush()
+
+
+def test_no_outcome_is_a_lie_when_some_records_of_a_burst_are_refused(
+    bootstrap: str, driver: DriverName
+) -> None:
+    """Both libraries send batches; kafka-python fails all it has with the error of one."""
+    small = new_buffer(bootstrap, **{"max.message.bytes": "20000"})
+    with Client(bootstrap, driver=driver, buffer=small) as client:
+        futures = {}
+        for number in range(600):
+            value = b"%d" % number if number % 50 else b"%d" % number + b"v" * 30_000
+            futures[number] = client.schedule_async("orders", value, in_="1h")
+        client.flush()
+        assert client.schedule("orders", b"last", in_="1h")
+        done = {n for n, future in futures.items() if future.exception() is None}
+        refused = {
+            n for n, future in futures.items() if isinstance(future.exception(), NotScheduledError)
+        }
+        unknown = futures.keys() - done - refused
+    assert refused and not done & {n for n in futures if n % 50 == 0}
+    assert all(isinstance(futures[n].exception(), OutcomeUnknownError) for n in unknown)
+    stored = Counter(read_all(bootstrap, small))
+    assert set(stored.values()) == {1}, "nothing is doubled"
+    assert {b"%d" % n for n in done} <= stored.keys()
+    assert not {b"%d" % n for n in refused} & stored.keys()
