@@ -293,15 +293,35 @@ def test_a_step_renews_a_bounded_number_of_descriptions_and_the_next_one_the_oth
     assert gone_count() == len(names)
 
 
+def test_of_many_descriptions_the_oldest_are_renewed_first(
+    targets: Targets, kafka: MemoryKafka, clock: ManualClock
+) -> None:
+    """docs/design/frontier.md, Targets: none is believed for ever."""
+    names = [f"t{number:03}" for number in range(REFRESHED_MAX + 10)]
+    for name in names:
+        kafka.create_topic(name)
+    targets.look_up(names)
+    for name in names[-10:]:
+        kafka.delete_topic(name)
+    for _ in range(2):
+        clock.now_ms += FRESH_MS
+        targets.look_up(names)
+    found = [targets.problem_of(name, None, b"k", 10) for name in names]
+    assert sum(each is not None for each in found) == 10
+
+
 def test_names_do_not_accumulate(targets: Targets, kafka: MemoryKafka, clock: ManualClock) -> None:
     """docs/design/frontier.md, Targets: a new bad name every second."""
     problem(targets, "orders")
+    kafka.delete_topic("orders")
     for number in range(0, 2 * KNOWN_MAX, 1000):
-        targets.look_up({f"bad{number + more}" for more in range(1000)} | {"orders"})
+        names = {f"bad{number + more}" for more in range(1000)} | {"orders"}
+        targets.look_up(names)
         assert len(targets._known) <= KNOWN_MAX
+    assert problem(targets, "orders") is None, "what is wanted in each step was never read again"
     count = kafka.surveys_count
-    problem(targets, "orders")
-    assert kafka.surveys_count == count, "what is wanted again and again is not forgotten"
+    targets.look_up(names)
+    assert kafka.surveys_count == count, "what was wanted last is remembered"
 
 
 def test_a_step_may_want_more_names_than_are_remembered(targets: Targets) -> None:
