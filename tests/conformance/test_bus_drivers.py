@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -132,6 +133,7 @@ def test_both_drivers_describe_a_topic_alike(desk: Desk, other: Desk) -> None:
     topic = desk.topic(partitions=3, min_insync_replicas="1")
     [ours] = desk.cluster.describe([topic], TIMEOUT_MS).values()
     [theirs] = other.cluster.describe([topic], TIMEOUT_MS).values()
+    ours, theirs = (replace(state, may_write=None) for state in (ours, theirs))
     assert ours == theirs, "frontier records hold topic ids and nodes compare them"
 
 

@@ -9,7 +9,7 @@ from test_bus_desk import TIMEOUT_MS, Desk, send
 from delayd.bus import TransactionalProducer
 from delayd.errors import FencedError, ProducerError
 
-site = test_bus_desk.site
+site = test_bus_desk.telling_site
 desk = test_bus_desk.desk
 
 

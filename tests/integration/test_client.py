@@ -30,7 +30,8 @@ from delayd.client.drivers import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
-from delayd.request import Request, RequestLimits, parse
+from delayd.request import Request as Parsed
+from delayd.request import RequestLimits, parse
 
 SENDERS = ("delayd-client", "kafka-python-producer")
 """Names of the threads that send; other tests' producers go by other names."""
@@ -172,7 +173,7 @@ def test_a_scheduled_message_is_in_the_buffer_as_delayd_reads_it(
     assert scheduled.source == f"{record.partition}/{record.offset}"
     assert record.append_ms == scheduled.append_ms
     request = parse(record, RequestLimits(60_000, 10_000, PARTITIONS, "test", b""))
-    assert isinstance(request, Request)
+    assert isinstance(request, Parsed)
     assert (request.topic, request.key, request.value) == ("orders", b"k", b"v")
     assert request.headers == [("b", b"2"), ("ä", null), ("b", b"1")]
     assert request.partition == 3
