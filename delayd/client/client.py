@@ -254,8 +254,11 @@ class Client:
                 yield transaction
                 owned.flush()
                 transaction.check()
-            except BaseException:
-                owned.abort()
+            except BaseException as error:
+                try:
+                    owned.abort()
+                except Exception as second:  # the first one is what the user has to know
+                    error.add_note(f"the abort failed too, discard the producer: {second}")
                 raise
             owned.commit()
         finally:

@@ -237,7 +237,7 @@ def test_a_position_that_the_log_does_not_hold_raises(desk: Desk, position: Posi
     with pytest.raises(BufferPositionError):
         poll_until_it_raises(consumer)
     with pytest.raises(BufferPositionError):
-        consumer.poll(1, POLL_MS)
+        consumer.poll(1, 0)
 
 
 def test_a_position_below_the_start_of_the_log_raises(desk: Desk) -> None:

@@ -25,7 +25,7 @@ ANSWERS = {"cancel": "cancelled", "replace": "replaced"}
 class Answering:
     """Topics with a prefix of their own, and someone who answers."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **config: str) -> None:
         self.bootstrap = bootstrap
         prefix = f"client-{uuid4().hex}-"
         self.buffer = f"{prefix}buffer"
@@ -37,7 +37,7 @@ class Answering:
                     topic,
                     partitions=PARTITIONS,
                     replication_factor=1,
-                    config={"message.timestamp.type": "LogAppendTime"},
+                    config={"message.timestamp.type": "LogAppendTime", **config},
                     timeout_ms=int(TIMEOUT_S * 1000),
                 )
         finally:

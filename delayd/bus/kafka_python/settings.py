@@ -22,10 +22,6 @@ Properties: TypeAlias = dict[str, Any]
 RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's own default of `max.message.bytes`."""
 
-BROKER_VERSION: Final = (4, 3)
-"""The newest brokers whose protocol kafka-python knows; a connection agrees on less where the
-broker is older. Without it every client asks for the version, and waits, when it is made."""
-
 REQUEST_TIMEOUT_MS: Final = 10_000
 """How long one request may go unanswered before its connection is given up; kafka-python's 30 s
 is longer than a transaction may take."""
@@ -245,7 +241,6 @@ class Settings:
         return {
             "bootstrap_servers": self.bootstrap,
             "client_id": f"{self.client_id}-{role}",
-            "api_version": BROKER_VERSION,
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "receive_message_max_bytes": RECEIVE_BYTES_MAX,
             "reconnect_backoff_ms": 50,
