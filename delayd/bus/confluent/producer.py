@@ -30,6 +30,9 @@ POLL_EVERY_RECORDS: Final = 500
 SEND_WAIT_MS_MAX: Final = 10_000
 """How long `send` waits for room in the local queue: the transaction times out then anyhow."""
 
+CAUSE_WAIT_MS_MAX: Final = 1_000
+"""How long a thread of librdkafka, which has nothing else to do, may take to tell a cause."""
+
 TOPICS_NAMED_MAX: Final = 5
 """How many of the refused topics an error's text names."""
 
@@ -225,13 +228,15 @@ class ConfluentProducer:
 
     def _transaction_cause(self) -> KafkaError | None:
         # A transaction that cannot go on drops its queued records, and their reports say only
-        # that. To commit it is refused at once, with the cause.
+        # that. To commit it is refused with the cause, without asking a broker: librdkafka never
+        # commits a transaction that lost a record.
         assert self._client is not None, "only a call of the client can have failed"
         try:
-            self._client.commit_transaction(0)
+            self._client.commit_transaction(CAUSE_WAIT_MS_MAX / 1000)
         except (KafkaException, SystemError) as error:
-            return _kafka_error(error)
-        return None
+            cause = _kafka_error(error)
+            return None if cause.code() == KafkaError._TIMED_OUT else cause
+        raise AssertionError("a transaction that lost records was committed")
 
 
 class _Failures:
