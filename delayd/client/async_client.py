@@ -10,7 +10,14 @@ turn; a cancelled call leaves nothing behind once what it sent has its outcome.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
@@ -75,7 +82,7 @@ class AsyncClient:
 
     async def schedule_many(
         self, requests: Iterable[Request] | AsyncIterable[Request]
-    ) -> AsyncIterator[Scheduled | DelaydError]:
+    ) -> AsyncGenerator[Scheduled | DelaydError, None]:
         """As `Client.schedule_many`; the source may be asynchronous too."""
         under_way: deque[asyncio.Task[Scheduled | DelaydError]] = deque()
         try:

@@ -12,10 +12,11 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from delayd.bus import Ack
+from delayd.client.awaited import Awaited
 from delayd.client.driver import (
     Failure,
     NotTakenError,
@@ -39,6 +40,12 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 
 CLOSE_MS: Final = 1_000
 """What a sender that has nothing to send needs to end; then it is ended by force."""
+
+REPORT_GRACE_MS: Final = 1_000
+"""How much later than its time-out the library may report it."""
+
+EXPIRY_INTERVAL_MS: Final = 100
+"""How soon what it does not report at all is noticed."""
 
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; the library's default is 30 s."""
@@ -156,7 +163,11 @@ class KafkaPythonDriver:
 
 
 class KafkaPythonSender:
-    """See the port `Sender`. The library's own thread sends and reports."""
+    """See the port `Sender`. The library's own thread sends and reports.
+
+    A thread of ours ends what that one forgets: while a broker is frozen it waits for an answer
+    and looks at no time-out.
+    """
 
     def __init__(self, properties: Mapping[str, Any], admin: Mapping[str, Any]) -> None:
         self._properties = properties
@@ -164,6 +175,10 @@ class KafkaPythonSender:
         self._lock = Lock()
         self._producer: Any = None
         self._judge = _Judge()
+        self._awaited = Awaited(properties["delivery_timeout_ms"] + REPORT_GRACE_MS)
+        self._closed = Event()
+        self._expiry = Thread(target=self._expire, name="delayd-client", daemon=True)
+        self._expiry.start()
 
     def partition_count(self, topic: str, timeout_ms: int) -> int:
         """See the port. By an admin client: the producer waits for missing topics to appear."""
@@ -182,7 +197,12 @@ class KafkaPythonSender:
                 # The library takes the setting and forgets it.
                 self._producer._metadata.config["allow_auto_create_topics"] = False
                 self._judge = _Judge()
-            _send(self._producer, record, on_outcome, self._judge.failure_of)
+            once = self._awaited.add(on_outcome)
+            try:
+                _send(self._producer, record, once, self._judge.failure_of)
+            except NotTakenError:
+                self._awaited.drop(once)
+                raise
         return True
 
     def wait_for_room(self, timeout_ms: int) -> None:
@@ -192,8 +212,15 @@ class KafkaPythonSender:
         """See the port."""
         with self._lock:
             producer, self._producer = self._producer, None
+        self._closed.set()
         if producer is not None:
             _end(producer, timeout_ms)
+        self._awaited.end_all("the client was closed")
+        self._expiry.join(timeout_ms / 1000)
+
+    def _expire(self) -> None:
+        while not self._closed.wait(EXPIRY_INTERVAL_MS / 1000):
+            self._awaited.end_overdue()
 
 
 class KafkaPythonTransaction:
