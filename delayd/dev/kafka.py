@@ -72,7 +72,8 @@ def plan_kafka(
     assert len(ports) in HEAP_MB, "one broker, or three that survive the loss of one"
     log4j = directory / "config" / "log4j2.xml"
     log4j.write_text(_LOG4J)
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # One that begins with a hyphen would be taken for an option.
+    cluster_id = "d" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
     voters = ",".join(
         f"{number}@{LOOPBACK}:{port.controller}" for number, port in enumerate(ports, 1)
     )

@@ -225,9 +225,9 @@ def test_a_message_whose_topic_never_comes_is_a_dead_letter_after_the_last_retry
     letters = read_until(
         desk.cluster.bootstrap,
         desk.cluster.dead,
-        lambda seen: any(letter.header("delayd-origin") == lost for letter in seen),
+        lambda seen: any(dict(r.headers).get("delayd-origin") == lost.encode() for r in seen),
     )
-    [letter] = [letter for letter in letters if letter.header("delayd-origin") == lost]
+    [letter] = [r for r in letters if dict(r.headers).get("delayd-origin") == lost.encode()]
     assert letter.value == b"keep me"
     assert letter.header("delayd-reason") == "dead"
     assert letter.header("delayd-attempt") == str(len(RETRY_DELAYS_MS) + 1)
