@@ -16,15 +16,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from delayd import __version__
+from delayd import __version__, messages
 from delayd.bench.commands import bench
-from delayd.client import Client
 from delayd.cluster_key import check_key, fingerprint, new_cluster_key
 from delayd.config import load
 from delayd.dev.commands import app as dev_app
 from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.logs import set_up_logs
 from delayd.node import cluster_status, open_bus, run_node
+from delayd.options import AsJson, Bootstrap, ClusterName, Etcd, Prefix, endpoints
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of
 from delayd.topics import (
@@ -32,7 +32,6 @@ from delayd.topics import (
     check_topics,
     create_topics,
     load_settings,
-    topic_names,
 )
 from replication.settings import DAY_MS, RECEIPTS_VERDICTS
 
@@ -49,26 +48,8 @@ topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 app.add_typer(topics_app, name="topics")
 app.add_typer(dev_app, name="dev")
 app.command("bench")(bench)
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap", "-b", envvar="DELAYD_BOOTSTRAP", help="Kafka brokers, host:port,host:port."
-    ),
-]
-Etcd = Annotated[
-    str | None,
-    typer.Option(
-        "--etcd", envvar="DELAYD_ETCD", help="etcd endpoints as URLs, separated by commas."
-    ),
-]
-ClusterName = Annotated[
-    str, typer.Option("--cluster", envvar="DELAYD_CLUSTER", help="Name of the delayd cluster.")
-]
-Prefix = Annotated[
-    str, typer.Option("--prefix", envvar="DELAYD_PREFIX", help="Prefix of delayd's topics.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+for command in (messages.send, messages.cancel, messages.replace, messages.show):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -99,47 +80,6 @@ def node(
 
 
 @app.command()
-def send(
-    value: Annotated[str, typer.Argument(help="The message's value.")],
-    bootstrap: Bootstrap,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Target topic.")],
-    in_: Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h, 30d.")] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Record key.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", help="Target partition.")] = None,
-    prefix: Prefix = "delayd-",
-    as_json: AsJson = False,
-) -> None:
-    """Schedule one message.
-
-    Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
-    """
-    with Client(bootstrap, buffer=topic_names(prefix).buffer) as client:
-        scheduled = client.schedule(
-            topic,
-            value.encode(),
-            in_=in_,
-            at=at,
-            key=None if key is None else key.encode(),
-            partition=partition,
-        )
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "source": scheduled.source,
-                    "append_ms": scheduled.append_ms,
-                    "due_ms": scheduled.due_ms,
-                }
-            )
-        )
-    else:
-        typer.echo(f"scheduled as {scheduled.source}, due at {scheduled.due_ms}")
-
-
-@app.command()
 def status(
     bootstrap: Bootstrap,
     etcd: Etcd = None,
@@ -153,7 +93,7 @@ def status(
     """
     report = cluster_status(
         bootstrap,
-        tuple(part for part in (etcd or "").split(",") if part),
+        endpoints(etcd),
         cluster,
         prefix,
         CONNECT_TIMEOUT_MS,

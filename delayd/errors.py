@@ -52,6 +52,13 @@ class EtcdUnreachableError(DelaydError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class NodeUnreachableError(DelaydError):
+    """No node answered on its admin port within the bound."""
+
+    code = "node-unreachable"
+    exit_code = ExitCode.UNREACHABLE
+
+
 class TopicMismatchError(DelaydError):
     """A delayd topic or a broker setting is not what the contract needs; nothing was started."""
 

@@ -32,11 +32,18 @@ from delayd.delivery import Delivery, DeliveryEnded, ThreadFailed
 from delayd.errors import BufferPositionError, DelaydError, DiskError, ExitCode, TopicMismatchError
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
+from delayd.lookup import admin_ports, known_of_id
 from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.request import source_of
 from delayd.status import status_report
-from delayd.topics import RECORD_MARGIN_BYTES, check_topics, last_frontier, load_settings
+from delayd.topics import (
+    RECORD_MARGIN_BYTES,
+    check_topics,
+    last_frontier,
+    load_settings,
+    topic_names,
+)
 from delayd.wheel.storage import Wheel
 from replication.election import Election, ElectionTimes
 from replication.election_facts import ResignReason
@@ -94,6 +101,33 @@ def cluster_status(
     finally:
         if coordination is not None:
             coordination.close()
+
+
+def look_up_id(
+    id: str,
+    bootstrap: str,
+    *,
+    etcd: Sequence[str],
+    admin: str | None,
+    cluster: str,
+    prefix: str,
+    timeout_ms: int,
+) -> dict[str, Any] | None:
+    """What `delayd show` shows; nodes are found through etcd unless one is named."""
+    coordination = EtcdCoordination(etcd, cluster, timeout_ms=ETCD_TIMEOUT_MS) if etcd else None
+    try:
+        nodes = admin_ports(coordination, admin)
+    finally:
+        if coordination is not None:
+            coordination.close()
+    return known_of_id(
+        id,
+        open_bus(bootstrap),
+        nodes,
+        SystemClock(),
+        buffer=topic_names(prefix).buffer,
+        timeout_ms=timeout_ms,
+    )
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:

@@ -51,12 +51,14 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What a node does.
     ("delayd.mastership", "delayd.ingestion"),
     ("delayd.delivery",),
-    ("delayd.control", "delayd.status", "delayd.admin"),
+    ("delayd.control", "delayd.status", "delayd.lookup", "delayd.admin"),
     # Where adapters meet.
     ("delayd.node",),
     # Around it: a cluster of processes, measurements, commands.
     ("delayd.dev",),
     ("delayd.bench",),
+    ("delayd.options",),
+    ("delayd.messages",),
     ("delayd.cli",),
 )
 RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}

@@ -1,0 +1,39 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap", "-b", envvar="DELAYD_BOOTSTRAP", help="Kafka brokers, host:port,host:port."
+    ),
+]
+Etcd = Annotated[
+    str | None,
+    typer.Option(
+        "--etcd", envvar="DELAYD_ETCD", help="etcd endpoints as URLs, separated by commas."
+    ),
+]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", envvar="DELAYD_CLUSTER", help="Name of the delayd cluster.")
+]
+Prefix = Annotated[
+    str, typer.Option("--prefix", envvar="DELAYD_PREFIX", help="Prefix of delayd's topics.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Topic = Annotated[str, typer.Option("--topic", "-t", help="Target topic.")]
+In = Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h, 30d.")]
+At = Annotated[str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of the delivered record.")]
+Partition = Annotated[int | None, typer.Option("--partition", help="Target partition.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the verdict.")]
+TimeoutS = Annotated[
+    float, typer.Option("--timeout-s", min=0.1, help="How long to wait for the verdict.")
+]
+
+
+def endpoints(etcd: str | None) -> tuple[str, ...]:
+    """The endpoints that the option names."""
+    return tuple(part for part in (etcd or "").split(",") if part)
