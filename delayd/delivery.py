@@ -203,10 +203,12 @@ class Delivery:
                 self._end_mastership()
             self._targets.forget()
             self._note_progress()
-            if mastership.has_committed:
+            if mastership.has_stepped:
                 retry_ms = RETRY_FIRST_MS
                 failing_since_ms = self._clock.monotonic_ms()
-            elif self._clock.monotonic_ms() - failing_since_ms > GIVE_WAY_MS:
+            if mastership.has_learnt:
+                continue  # Nothing passes by waiting: the next step is another one.
+            if self._clock.monotonic_ms() - failing_since_ms > GIVE_WAY_MS:
                 return Ended.FAILED
             self._stopping.wait(retry_ms / 1000)
             retry_ms = min(RETRY_MAX_MS, retry_ms * 2)

@@ -43,17 +43,19 @@ class FailingTargets:
         self._lock = Lock()
         self._failing: OrderedDict[str, _Failing] = OrderedDict()
 
-    def turned_away(self, topic: str, problem: str, *, wall_ms: int, monotonic_ms: int) -> None:
-        """A message was not sent to its target."""
+    def turned_away(
+        self, topic: str, problem: str, messages: int, *, wall_ms: int, monotonic_ms: int
+    ) -> None:
+        """So many messages were not sent to their target."""
         with self._lock:
             failing = self._failing.get(topic)
             if failing is None:
-                self._failing[topic] = _Failing(problem, wall_ms, 1, monotonic_ms)
+                self._failing[topic] = _Failing(problem, wall_ms, messages, monotonic_ms)
                 if len(self._failing) > TOPICS_MAX:
                     self._failing.popitem(last=False)
                 return
             failing.problem = problem
-            failing.messages += 1
+            failing.messages += messages
             failing.last_ms = monotonic_ms
             self._failing.move_to_end(topic)
 

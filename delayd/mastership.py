@@ -12,11 +12,8 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
-from zlib import crc32
 
 import structlog
 
@@ -24,41 +21,20 @@ from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.clock import Clock
 from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
 from delayd.frontier_log import FrontierLog, SeenFrontier
-from delayd.marks import receipt_of
 from delayd.pace import Pace
 from delayd.replica import Replica, StepContent
-from delayd.request import (
-    Body,
-    Op,
-    Reason,
-    Verdict,
-    asked_due_of,
-    attempt_of,
-    continuation,
-    dead_body,
-    dead_letter,
-    delivered,
-    id_of,
-    origin_of,
-    receipt,
-    receipt_record,
-    size_of,
-    source_of,
-)
+from delayd.step import FLUSH_TIMEOUT_MS, Fate, StepWriter
 from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import transactional_id
-from delayd.wheel import Frame
 from replication.agenda import Plan
 from replication.frontier import Frontier, begin_term, stand_still
 from replication.now import BrokerBound, bounded_now_ms, drift_ms
 from replication.record import FrontierRecord, StepCounts, encode, record_key
-from replication.settings import RECEIPTS_ALL
 
 log = structlog.get_logger()
 
 INIT_TIMEOUT_MS = 10_000
-FLUSH_TIMEOUT_MS = 5_000
 COMMIT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 5_000
 STABLE_TIMEOUT_MS = 5_000
@@ -74,7 +50,8 @@ GIVE_WAY_MS = 10_000
 """A master that has committed nothing for so long lets another node try."""
 
 WATCH_INTERVAL_MS = 1_000
-"""How often a master looks for a later term, which also keeps its reader near the end."""
+"""How often a master looks for a later term, which also keeps its reader near the end, and for
+targets that are well again."""
 
 
 class ClockDriftError(DelaydError):
@@ -113,15 +90,6 @@ class Grant:
         return monotonic_ms < self.deadline_ms
 
 
-class Fate(Enum):
-    """What a step does with a message that is not killed."""
-
-    DELIVERED = "delivered"
-    RETRIED = "retried"
-    """Re-buffered: an internal record continues it."""
-    DEAD = "dead"
-
-
 class Mastership:
     """One attempt at being master. Made, run and closed by the delivery thread."""
 
@@ -150,11 +118,6 @@ class Mastership:
         self._pace = pace
         self._idle_interval_ms = idle_interval_ms
         self._clock_drift_max_ms = clock_drift_max_ms
-        self._unflushed_bytes: dict[str, int] = {}
-        self._sent: dict[str, tuple[int, list[str]]] = {}
-        """By target: its lane, and the sources that the step under way sends there."""
-        self._own_writes: list[int] = []
-        """R of the step under way."""
         self.on_progress = on_progress
         """Called at every turn of the loop."""
         self._producer: TransactionalProducer = bus.transactional_producer(
@@ -162,7 +125,10 @@ class Mastership:
         )
         self._bound = BrokerBound(0, 0)
         self._last_step_ms = 0
-        self.has_committed = False
+        self.has_stepped = False
+        """Has a step been committed, beside the one that begins the term?"""
+        self.has_learnt = False
+        """Did the failure that ended it say what to send less of, so that the next one differs?"""
         self._watched_ms = 0
         self._ack: Ack | None = None
         self._ack_monotonic_ms = 0
@@ -181,7 +147,7 @@ class Mastership:
         if not self._is_valid():
             return False
         self.on_progress()
-        self._watch_terms()
+        self._watch()
         self._step()
         return True
 
@@ -280,7 +246,7 @@ class Mastership:
         )
         with self._replica.changed:
             self._replica.begin(plan)
-        self._carry_out(plan, StepContent([], 0, [], []))
+        self._carry_out(plan, StepContent([], 0, [], []), self._writer(plan))
 
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
@@ -306,34 +272,53 @@ class Mastership:
                 return
             content = self._replica.begin(plan)
         begun_ms = self._clock.monotonic_ms()
+        writer = self._writer(plan)
         try:
             self._targets.look_up(frame.body[0] for frame in content.messages)
-            self._carry_out(plan, content)
+            self._carry_out(plan, content, writer)
         except DelaydError as error:
-            self._pace.failed()
             if isinstance(error, ProducerError):
-                self._note_refusals(error)
+                self._note_refusals(error, writer)
+            if not self.has_learnt:
+                self._pace.failed()
             raise
-        sent_lanes: Counter[int] = Counter()
-        for lane, sources in self._sent.values():
-            sent_lanes[lane] += len(sources)
-        self._suspects.note_committed(self._clock.monotonic_ms(), sent_lanes)
+        self.has_stepped = True
+        self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent_lanes)
+        for topic, (problem, count) in writer.turned_away.items():
+            self._targets.turned_away(topic, problem, count)
         self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(content.messages))
 
-    def _note_refusals(self, error: ProducerError) -> None:
-        """Brokers refused what the checks had let pass: send less there, or no more."""
-        for topic, code in error.refusals.items():
-            if topic in self._sent:
-                self._suspects.note_refused(
-                    self._clock.monotonic_ms(), code, str(error), {topic: self._sent[topic]}
-                )
+    def _writer(self, plan: Plan) -> StepWriter:
+        return StepWriter(
+            self._producer,
+            self._settings,
+            self._replica.limits,
+            self._targets,
+            self._suspects,
+            self._clock,
+            self.on_progress,
+            now_ms=plan.now_ms,
+            own_writes=plan.frontier.own_writes,
+        )
 
-    def _watch_terms(self) -> None:
-        """Read the frontier topic as it grows; HigherTermError if another master writes there."""
+    def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
+        """Brokers refused what the checks had let pass: send less there, or no more."""
+        refusals = {topic: code for topic, code in error.refusals.items() if topic in writer.sent}
+        if refusals:
+            now_ms = self._clock.monotonic_ms()
+            self._suspects.note_refused(now_ms, refusals, str(error), writer.sent)
+            self.has_learnt = True
+
+    def _watch(self) -> None:
+        """Read the frontier topic as it grows; HigherTermError if another master writes there.
+
+        And ask now and then for targets that fail.
+        """
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._watched_ms < WATCH_INTERVAL_MS:
             return
         self._watched_ms = monotonic_ms
+        self._targets.look_up(())  # Failing ones may be well again, though no message asks.
         for seen in self._log.poll(0):
             if seen.record.frontier.term > self.term:
                 raise HigherTermError(
@@ -341,31 +326,15 @@ class Mastership:
                     f"master's is {self.term}"
                 )
 
-    def _carry_out(self, plan: Plan, content: StepContent) -> None:
+    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
         """One transaction: deliveries, answers, retries, the frontier; then it is committed."""
         producer = self._producer
         producer.begin()
-        self._unflushed_bytes.clear()
-        self._sent = {}
-        self._own_writes = list(plan.frontier.own_writes)
-        fates: Counter[Fate] = Counter()
-        digest = 0
-        for frame in content.messages:
-            source = source_of(frame.partition, frame.offset)
-            fate = self._deliver(frame, source, plan.now_ms)
-            fates[fate] += 1
-            if fate is Fate.DELIVERED:
-                digest += crc32(source.encode())
-        for frame in content.answers:
-            dead, told = frame.body
-            self._answer(dead, told, source_of(frame.partition, frame.offset), plan.now_ms)
-        for judged in content.judged:
-            self._receipt(receipt_of(judged), plan.now_ms)
+        writer.write(content)
+        fates = writer.fates
         frontier = plan.frontier
-        if fates[Fate.RETRIED]:
-            # R is part of the frontier record: what was re-buffered is acknowledged before it.
-            producer.flush(FLUSH_TIMEOUT_MS)
-            frontier = replace(frontier, own_writes=tuple(self._own_writes))
+        if writer.own_writes != frontier.own_writes:
+            frontier = replace(frontier, own_writes=writer.own_writes)
             self._replica.wrote(frontier.own_writes)
         record = FrontierRecord(
             frontier=frontier,
@@ -379,7 +348,7 @@ class Mastership:
                 dead=fates[Fate.DEAD],
                 answers=len(content.answers) + len(content.judged),
             ),
-            digest=digest,
+            digest=writer.digest,
             settings=self._settings,
         )
         self._ack = None
@@ -402,106 +371,8 @@ class Mastership:
         producer.commit(COMMIT_TIMEOUT_MS)
         self._bound = BrokerBound(ack.append_ms, self._ack_monotonic_ms)
         self._last_step_ms = self._clock.monotonic_ms()
-        self.has_committed = True
         self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
-
-    def _deliver(self, frame: Frame, source: str, fired_ms: int) -> "Fate":
-        """Produce a message to its target; or, if the target would refuse it, put it back."""
-        topic, partition, key, value, headers = delivered(
-            frame.body, fired_ms=fired_ms, source=source
-        )
-        size_bytes = size_of(key, value, headers)
-        problem = self._targets.problem_of(topic, partition, key, size_bytes)
-        if problem is None:
-            problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
-        if problem is not None:
-            self._targets.turned_away(topic, problem)
-            return self._retry(frame, source, problem, fired_ms)
-        partition = self._targets.partition_for(topic, partition, key)
-        self._sent.setdefault(topic, (frame.lane, []))[1].append(source)
-        self._flush_before(topic, size_bytes)
-        self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
-        if self._settings.receipts_written == RECEIPTS_ALL:
-            self._tell(frame, Verdict.DELIVERED, "", fired_ms)
-        return Fate.DELIVERED
-
-    def _retry(self, frame: Frame, source: str, problem: str, now_ms: int) -> "Fate":
-        """Re-buffer a message that cannot be delivered, or dead-letter it after the last retry."""
-        attempts = attempt_of(frame.body) + 1
-        delays_ms = self._settings.retry_delays_ms
-        if attempts > len(delays_ms):
-            origin = origin_of(frame.body, frame.partition, frame.offset)
-            dead = dead_body(
-                frame.body, reason=Reason.DEAD, detail=problem, origin=origin, attempts=attempts
-            )
-            self._dead_letter(dead, source)
-            self._tell(frame, Verdict.DEAD, problem, now_ms)
-            return Fate.DEAD
-        again = continuation(
-            frame.body,
-            partition=frame.partition,
-            offset=frame.offset,
-            rank_due_ms=frame.due_ms,
-            next_due_ms=now_ms + delays_ms[attempts - 1],
-            limits=self._replica.limits,
-        )
-        self._producer.send(
-            self._settings.buffer.name,
-            key=again.key,
-            value=again.value,
-            headers=again.headers,
-            partition=again.partition,
-            on_ack=self._on_own_write,
-        )
-        return Fate.RETRIED
-
-    def _tell(self, frame: Frame, verdict: Verdict, detail: str, at_ms: int) -> None:
-        """The receipt of a message with an id, under the source of its user's own request."""
-        if (id := id_of(frame.body)) is None:
-            return
-        told = receipt(
-            id=id,
-            verdict=verdict,
-            op=Op.SCHEDULE,
-            source=origin_of(frame.body, frame.partition, frame.offset),
-            due_ms=asked_due_of(frame.body),
-            detail=detail,
-        )
-        self._receipt(told, at_ms)
-
-    def _answer(self, dead: Body | None, told: Body | None, source: str, at_ms: int) -> None:
-        if dead is not None:
-            self._dead_letter(dead, source)
-        if told is not None:
-            self._receipt(told, at_ms)
-
-    def _receipt(self, told: Body, at_ms: int) -> None:
-        key, value, headers = receipt_record(told, at_ms=at_ms)
-        self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
-
-    def _on_own_write(self, ack: Ack) -> None:
-        self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
-
-    def _flush_before(self, topic: str, size_bytes: int) -> None:
-        """Kafka judges whole batches: to a topic that takes little, send chunks that fit.
-
-        Source: docs/design/frontier.md, "Targets".
-        """
-        chunk_bytes_max = self._targets.chunk_bytes_max(topic)
-        if chunk_bytes_max is None:
-            return
-        waiting = self._unflushed_bytes.get(topic, 0)
-        if waiting and waiting + size_bytes > chunk_bytes_max:
-            self._producer.flush(FLUSH_TIMEOUT_MS)
-            self.on_progress()
-            self._unflushed_bytes.clear()
-            waiting = 0
-        self._unflushed_bytes[topic] = waiting + size_bytes
-
-    def _dead_letter(self, body: Body, source: str) -> None:
-        key, value, headers = dead_letter(body, source=source)
-        self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
 
     def _on_frontier_ack(self, ack: Ack) -> None:
         self._ack = ack

@@ -79,17 +79,18 @@ class Suspects:
     def note_refused(
         self,
         now_ms: int,
-        error_code: str,
+        refusals: Mapping[str, str],
         text: str,
         sent: Mapping[str, tuple[int, Sequence[str]]],
     ) -> None:
-        """A transaction was lost because these topics refused records.
+        """A transaction was lost because topics refused records.
 
-        `error_code` is Kafka's name of the error, `sent` holds by refused topic its lane and the
+        `refusals` holds by topic Kafka's name of the error, `sent` by topic its lane and the
         sources of the records that the transaction had for it.
         """
         sent_counts: dict[int, int] = {}
-        for topic, (lane, sources) in sent.items():
+        for topic, error_code in refusals.items():
+            lane, sources = sent[topic]
             if error_code in TOPIC_WIDE:
                 problem = f"topic {topic} refuses records: {error_code}, {text}"
                 _put(self._barred, topic, _Verdict(problem, now_ms + BARRED_MS), BARRED_MAX)

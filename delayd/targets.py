@@ -173,11 +173,12 @@ class Targets:
         for topic in list(self._known) if topics is None else topics:
             self._known.pop(topic, None)
 
-    def turned_away(self, topic: str, problem: str) -> None:
-        """A message was not sent to this topic; counted for `failing`."""
+    def turned_away(self, topic: str, problem: str, messages: int) -> None:
+        """So many messages were not sent to this topic; counted for `failing`."""
         self._failing.turned_away(
             topic,
             problem,
+            messages,
             wall_ms=self._clock.wall_ms(),
             monotonic_ms=self._clock.monotonic_ms(),
         )

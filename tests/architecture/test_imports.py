@@ -49,6 +49,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.ingest_batch",),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
+    ("delayd.step",),
     ("delayd.mastership", "delayd.ingestion"),
     ("delayd.delivery",),
     ("delayd.control", "delayd.status", "delayd.lookup", "delayd.admin"),

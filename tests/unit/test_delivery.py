@@ -1,12 +1,15 @@
 """The delivery thread over Kafka in memory: when it gives way, and what it reports."""
 
 import queue
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from delayd.bus import Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.delivery import Delivery, DeliveryEnded, Ended, ThreadFailed
 from delayd.frontier_log import FrontierLog
@@ -21,16 +24,17 @@ FOREVER_MS = 10**15
 
 
 class RunningClock:
-    """Every look at its monotonic time finds a second gone."""
+    """Every look at its monotonic time finds a second gone, or what a test says."""
 
     def __init__(self) -> None:
         self._now_ms = 1_785_000_000_000
+        self.passes_ms = 1_000
 
     def wall_ms(self) -> int:
         return self._now_ms
 
     def monotonic_ms(self) -> int:
-        self._now_ms += 1_000
+        self._now_ms += self.passes_ms
         return self._now_ms
 
 
@@ -71,6 +75,26 @@ class Desk:
             clock_drift_max_ms=10_000,
         )
 
+    def due(self, *topics: str) -> None:
+        """A message for each of these, due long ago, is in the wheel; the topics exist."""
+        for topic in topics:
+            self.kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+            headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"1")]
+            self.kafka.append("delayd-buffer", 0, None, b"v", headers)
+        self.replica.take(self.read("delayd-buffer"))
+
+    def read(self, topic: str) -> list[Record]:
+        """Committed records of a topic."""
+        with self.kafka.changed:
+            return self.kafka.topics[topic].partitions[0].read(0, 10**9)[0]
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Until it holds; AssertionError after 20 s."""
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, "in vain"
+            threading.Event().wait(0.005)
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
@@ -92,6 +116,33 @@ def test_a_master_that_cannot_commit_lets_another_node_try(desk: Desk) -> None:
     desk.delivery.give(Grant("n/1", FOREVER_MS))
     desk.delivery.start()
     assert ended(desk) is Ended.FAILED
+
+
+def test_a_master_that_begins_terms_but_commits_no_step_lets_another_node_try(desk: Desk) -> None:
+    """docs/design/election.md, Resigning: what it cannot reach, another may."""
+    desk.clock.passes_ms = 100
+    desk.due("orders")
+    desk.kafka.refuse("orders", "_MSG_TIMED_OUT")
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+    newest = desk.replica.newest
+    assert newest is not None and newest.record.frontier.term > 1, "terms were begun"
+
+
+def test_a_refused_step_is_tried_otherwise_without_a_wait(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction."""
+    monkeypatch.setattr("delayd.delivery.RETRY_FIRST_MS", FOREVER_MS)
+    desk.clock.passes_ms = 1
+    desk.due("orders", "mails")
+    desk.kafka.refuse("orders", "INVALID_RECORD")
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    desk.wait_for(lambda: len(desk.read("mails")) == 1 and len(desk.read("delayd-buffer")) == 3)
+    [failing] = desk.delivery.failing_targets
+    assert (failing["topic"], failing["messages"]) == ("orders", 1), "counted once, when committed"
 
 
 def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:

@@ -4,7 +4,7 @@ from delayd.failing_targets import QUIET_MS, TOPICS_MAX, FailingTargets
 
 
 def turned_away(failing: FailingTargets, topic: str, at_ms: int, problem: str = "gone") -> None:
-    failing.turned_away(topic, problem, wall_ms=5_000_000 + at_ms, monotonic_ms=at_ms)
+    failing.turned_away(topic, problem, 1, wall_ms=5_000_000 + at_ms, monotonic_ms=at_ms)
 
 
 def test_a_target_fails_since_the_first_message_that_was_turned_away() -> None:

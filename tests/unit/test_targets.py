@@ -437,8 +437,8 @@ def test_a_failing_target_is_told_until_it_is_well_and_quiet(
     found = problem(targets, "later")
     assert found is not None
     since_ms = clock.wall_ms()
-    targets.turned_away("later", found)
-    targets.turned_away("later", found)
+    targets.turned_away("later", found, 1)
+    targets.turned_away("later", found, 1)
     clock.now_ms += 3_600_000
     targets.look_up([])
     told = {"topic": "later", "problem": found, "since_ms": since_ms, "messages": 2}
@@ -457,7 +457,7 @@ def test_a_target_that_turned_a_message_away_is_told_though_it_is_well(
 ) -> None:
     """docs/operations.md, "Failing targets": a record may be too large for a healthy topic."""
     targets.look_up(["orders"])
-    targets.turned_away("orders", "too large")
+    targets.turned_away("orders", "too large", 1)
     clock.now_ms += PROBE_MS
     targets.look_up(["orders"])
     assert [failing["topic"] for failing in targets.failing()] == ["orders"]

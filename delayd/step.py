@@ -1,0 +1,220 @@
+"""One step's records, written into the transaction that makes them true.
+
+A message whose target is known to refuse it is not sent there: it is re-buffered for a later retry,
+or after the last one dead-lettered. All that a step says (deliveries, retries, dead letters,
+receipts) is written here, except the frontier record, which comes last (`delayd.mastership`).
+
+Not here: what a step holds (`replication.agenda`), commit and abort, what a failure teaches.
+Source: docs/design/frontier.md, "Step" and "Targets".
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from zlib import crc32
+
+from delayd.bus import Ack, TransactionalProducer
+from delayd.clock import Clock
+from delayd.marks import receipt_of
+from delayd.replica import StepContent
+from delayd.request import (
+    Body,
+    Op,
+    Reason,
+    RequestLimits,
+    Verdict,
+    asked_due_of,
+    attempt_of,
+    continuation,
+    dead_body,
+    dead_letter,
+    delivered,
+    id_of,
+    origin_of,
+    receipt,
+    receipt_record,
+    size_of,
+    source_of,
+)
+from delayd.suspects import Suspects
+from delayd.targets import Targets
+from delayd.wheel import Frame
+from replication.settings import RECEIPTS_ALL, Settings
+
+FLUSH_TIMEOUT_MS = 5_000
+
+
+class Fate(Enum):
+    """What a step does with a message that is not killed."""
+
+    DELIVERED = "delivered"
+    RETRIED = "retried"
+    """Re-buffered: an internal record continues it."""
+    DEAD = "dead"
+
+
+class StepWriter:
+    """Writes one step; made for it, and thrown away with it. Used by one thread.
+
+    Raises ProducerError when the producer does; the transaction is then lost, and so is this.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        settings: Settings,
+        limits: RequestLimits,
+        targets: Targets,
+        suspects: Suspects,
+        clock: Clock,
+        on_progress: Callable[[], None],
+        *,
+        now_ms: int,
+        own_writes: tuple[int, ...],
+    ) -> None:
+        """`now_ms` is the step's, `own_writes` R as it was before."""
+        self._producer = producer
+        self._settings = settings
+        self._limits = limits
+        self._targets = targets
+        self._suspects = suspects
+        self._clock = clock
+        self._on_progress = on_progress
+        self._now_ms = now_ms
+        self._own_writes = list(own_writes)
+        self._unflushed_bytes: dict[str, int] = {}
+        self.fates: Counter[Fate] = Counter()
+        self.digest = 0
+        """Of what was delivered: the sum of the CRC-32 of the sources."""
+        self.sent: dict[str, tuple[int, list[str]]] = {}
+        """By target: its lane, and the sources that were sent there."""
+        self.turned_away: dict[str, tuple[str, int]] = {}
+        """By target: why messages were not sent there, and how many."""
+
+    @property
+    def own_writes(self) -> tuple[int, ...]:
+        """R: the last record in each partition of the buffer that was acknowledged to the shard."""
+        return tuple(self._own_writes)
+
+    @property
+    def sent_lanes(self) -> Counter[int]:
+        """How many records of each lane were sent to targets."""
+        lanes: Counter[int] = Counter()
+        for lane, sources in self.sent.values():
+            lanes[lane] += len(sources)
+        return lanes
+
+    def write(self, content: StepContent) -> None:
+        """Produce all of it; what was re-buffered is acknowledged when this returns."""
+        for frame in content.messages:
+            source = source_of(frame.partition, frame.offset)
+            fate = self._deliver(frame, source)
+            self.fates[fate] += 1
+            if fate is Fate.DELIVERED:
+                self.digest += crc32(source.encode())
+        for frame in content.answers:
+            dead, told = frame.body
+            self._answer(dead, told, source_of(frame.partition, frame.offset))
+        for judged in content.judged:
+            self._receipt(receipt_of(judged))
+        if self.fates[Fate.RETRIED]:
+            # R is part of the frontier record, so it must be known before that is written.
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+
+    def _deliver(self, frame: Frame, source: str) -> Fate:
+        """Produce a message to its target; or, if the target would refuse it, put it back."""
+        topic, partition, key, value, headers = delivered(
+            frame.body, fired_ms=self._now_ms, source=source
+        )
+        size_bytes = size_of(key, value, headers)
+        problem = self._targets.problem_of(topic, partition, key, size_bytes)
+        if problem is None:
+            problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
+        if problem is not None:
+            count = self.turned_away.get(topic, ("", 0))[1]
+            self.turned_away[topic] = (problem, count + 1)
+            return self._retry(frame, source, problem)
+        partition = self._targets.partition_for(topic, partition, key)
+        self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
+        self._flush_before(topic, size_bytes)
+        self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
+        if self._settings.receipts_written == RECEIPTS_ALL:
+            self._tell(frame, Verdict.DELIVERED, "")
+        return Fate.DELIVERED
+
+    def _retry(self, frame: Frame, source: str, problem: str) -> Fate:
+        """Re-buffer a message that cannot be delivered, or dead-letter it after the last retry."""
+        attempts = attempt_of(frame.body) + 1
+        delays_ms = self._settings.retry_delays_ms
+        if attempts > len(delays_ms):
+            origin = origin_of(frame.body, frame.partition, frame.offset)
+            dead = dead_body(
+                frame.body, reason=Reason.DEAD, detail=problem, origin=origin, attempts=attempts
+            )
+            self._dead_letter(dead, source)
+            self._tell(frame, Verdict.DEAD, problem)
+            return Fate.DEAD
+        again = continuation(
+            frame.body,
+            partition=frame.partition,
+            offset=frame.offset,
+            rank_due_ms=frame.due_ms,
+            next_due_ms=self._now_ms + delays_ms[attempts - 1],
+            limits=self._limits,
+        )
+        self._producer.send(
+            self._settings.buffer.name,
+            key=again.key,
+            value=again.value,
+            headers=again.headers,
+            partition=again.partition,
+            on_ack=self._on_own_write,
+        )
+        return Fate.RETRIED
+
+    def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
+        """The receipt of a message with an id, under the source of its user's own request."""
+        if (id := id_of(frame.body)) is None:
+            return
+        told = receipt(
+            id=id,
+            verdict=verdict,
+            op=Op.SCHEDULE,
+            source=origin_of(frame.body, frame.partition, frame.offset),
+            due_ms=asked_due_of(frame.body),
+            detail=detail,
+        )
+        self._receipt(told)
+
+    def _answer(self, dead: Body | None, told: Body | None, source: str) -> None:
+        if dead is not None:
+            self._dead_letter(dead, source)
+        if told is not None:
+            self._receipt(told)
+
+    def _receipt(self, told: Body) -> None:
+        key, value, headers = receipt_record(told, at_ms=self._now_ms)
+        self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
+
+    def _on_own_write(self, ack: Ack) -> None:
+        self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
+
+    def _flush_before(self, topic: str, size_bytes: int) -> None:
+        """Kafka judges whole batches: to a topic that takes little, send chunks that fit.
+
+        Source: docs/design/frontier.md, "Targets".
+        """
+        chunk_bytes_max = self._targets.chunk_bytes_max(topic)
+        if chunk_bytes_max is None:
+            return
+        waiting = self._unflushed_bytes.get(topic, 0)
+        if waiting and waiting + size_bytes > chunk_bytes_max:
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+            self._on_progress()
+            self._unflushed_bytes.clear()
+            waiting = 0
+        self._unflushed_bytes[topic] = waiting + size_bytes
+
+    def _dead_letter(self, body: Body, source: str) -> None:
+        key, value, headers = dead_letter(body, source=source)
+        self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
