@@ -110,6 +110,8 @@ class IngestBatch:
             self._message(record, request, lane, decision.rank)
         if decision.answer is Answer.MARK:
             self._mark(record, request, decision, before)
+        elif decision.answer is Answer.SCHEDULED:
+            self._scheduled(record, request)
         elif decision.answer is not Answer.NONE:
             self._answer(record, self._refusal(record, request, decision, before))
 
@@ -168,15 +170,19 @@ class IngestBatch:
             )
         if self._settings.receipts_written != RECEIPTS_ALL or request.id is None:
             return
-        if request.op in (Op.SCHEDULE, Op.REDRIVE):
-            told = receipt(
-                id=request.id,
-                verdict=Verdict.SCHEDULED,
-                op=request.op,
-                source=source_of(record.partition, record.offset),
-                due_ms=request.asked_due_ms,
-            )
-            self._answer(record, answer_body(dead=None, receipt=told))
+        if request.op is Op.SCHEDULE:
+            self._scheduled(record, request)
+
+    def _scheduled(self, record: Record, request: Request) -> None:
+        """Tell that the message is stored."""
+        told = receipt(
+            id=_told(request),
+            verdict=Verdict.SCHEDULED,
+            op=request.op,
+            source=source_of(record.partition, record.offset),
+            due_ms=request.asked_due_ms,
+        )
+        self._answer(record, answer_body(dead=None, receipt=told))
 
     def _mark(self, record: Record, request: Request, decision: Decision, before: IdState) -> None:
         due_ms = request.asked_due_ms if request.op is Op.REPLACE else None
@@ -213,10 +219,8 @@ class IngestBatch:
                     "else: send delayd-op replace to have this one instead, or use another id"
                 )
                 dead = conflict_body(record, detail)
-        id = request.redrive if request.id is None else request.id
-        assert id is not None, "nothing else is ever refused here"
         told = receipt(
-            id=id,
+            id=_told(request),
             verdict=verdict,
             op=request.op,
             source=source_of(record.partition, record.offset),
@@ -244,3 +248,10 @@ class IngestBatch:
                 body,
             )
         )
+
+
+def _told(request: Request) -> str:
+    """Whom a receipt tells: the id, or of a redrive without one the source that it redrives."""
+    id = request.redrive if request.id is None else request.id
+    assert id is not None, "nothing else is ever answered here"
+    return id

@@ -15,7 +15,7 @@ must keep:
     continue    continued one was killed         -         -           (the mark is told: refused)
                 else                             stored    -           live in place of it
     redrive     source redriven <= 30 days ago   -         DUPLICATE   unchanged
-                else                             stored    -           live beside them
+                else                             stored    SCHEDULED   live beside them
     reject                                       -         REJECTED    unchanged
 
 Source: docs/design/frontier.md, "Ingest" and "Ids".
@@ -88,6 +88,8 @@ class Answer(IntEnum):
     CONFLICT = 3
     MARK = 4
     """Decided by that step: see `replication.verdict`."""
+    SCHEDULED = 5
+    """A redrive is always answered: who sends one must know if it was the first."""
 
 
 class Known(NamedTuple):
@@ -160,7 +162,7 @@ def ingest(
         return Decision(None, Answer.DUPLICATE, after)
     return Decision(
         rank,
-        Answer.NONE,
+        Answer.SCHEDULED,
         after,
         id=with_live(known.id, message) if asked.has_id else None,
         # Remembered by its log time, which is what the 30 days are counted from.

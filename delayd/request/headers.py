@@ -60,6 +60,11 @@ RECORD_ALLOWANCE_BYTES: Final = 128
 HEADER_ALLOWANCE_BYTES: Final = 10
 """The two longest length fields of a header."""
 
+REDRIVE_MARGIN_BYTES: Final = 1024
+"""By which a redrive may be larger than the request that died: it names its source, and has an
+absolute due time in place of a short delay. Small beside the margin of internal records, which a
+redrive may have to fit when it is retried."""
+
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes that count against `record_bytes_max`: the decompressed record and an allowance."""

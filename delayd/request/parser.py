@@ -17,6 +17,7 @@ from delayd.request.grammar import (
     op_named,
     op_of,
     redrive_of,
+    source_partition_of,
     target_of,
     target_partition_of,
 )
@@ -24,6 +25,7 @@ from delayd.request.headers import (
     HEADER_ALLOWANCE_BYTES,
     HEADER_PREFIX,
     RECORD_ALLOWANCE_BYTES,
+    REDRIVE_MARGIN_BYTES,
     SUPPORTED_HEADERS,
     check_names,
     fields_of,
@@ -71,10 +73,7 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
             asked.append(header)
         else:
             user.append(header)
-    # What the master wrote for a large message has its own headers on top.
-    if size > limits.record_bytes_max and (
-        size > limits.record_bytes_max + INTERNAL_MARGIN_BYTES or not is_internal(asked)
-    ):
+    if size > limits.record_bytes_max and size > limits.record_bytes_max + _margin_bytes(asked):
         return _too_large(asked, limits, size)
     try:
         if not ascii_names:
@@ -112,6 +111,15 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
         return _refused(record, asked, limits, refusal)
 
 
+def _margin_bytes(asked: Headers) -> int:
+    """By which the record may be larger than others: what came in must be able to come again."""
+    if is_internal(asked):
+        return INTERNAL_MARGIN_BYTES
+    if any(name == "delayd-redrive" for name, _ in asked):
+        return REDRIVE_MARGIN_BYTES
+    return 0
+
+
 def _too_large(asked: Headers, limits: RequestLimits, size: int) -> Reject:
     return Reject(
         Reason.TOO_LARGE,
@@ -144,9 +152,13 @@ def _refused(
 
 
 def _readable_id(asked: Headers) -> str | None:
-    """Whom a receipt can tell of the reject: an id that is there once and could be one."""
+    """Whom a receipt can tell of the reject: an id that is there once and could be one, else the
+    source that is redriven."""
     id = _only(asked, "delayd-id")
-    return None if id is None or len(id.encode()) > ID_BYTES_MAX else id
+    if id is not None and len(id.encode()) <= ID_BYTES_MAX:
+        return id
+    source = _only(asked, "delayd-redrive")
+    return None if source is None or source_partition_of(source) is None else source
 
 
 def _readable_op(asked: Headers) -> Op:

@@ -132,7 +132,8 @@ class Reject(NamedTuple):
     truncated: bool = False
     """Too large to be carried along: its dead letter does without the value."""
     id: str | None = None
-    """Where one could be read: whom a receipt tells of the reject."""
+    """Whom a receipt tells of the reject: the id, or else the source that is redriven, if one could
+    be read."""
     op: Op = Op.SCHEDULE
     """What was wanted, as far as it could be read."""
 

@@ -1,4 +1,4 @@
-"""Receipts: what became of a request with an id, as a record for its user.
+"""Receipts: what became of a request with an id, or of a redrive, as a record for its user.
 
     stored  = (id, verdict slug, op slug, source, [killed source...], due ms or nil, detail)
     record  = key: the id; header delayd-source: the source; value: a JSON object in ASCII with
@@ -63,8 +63,8 @@ class Verdict(Enum):
     DEAD = "dead", "The message could not be delivered; it is a dead letter."
     SCHEDULED = (
         "scheduled",
-        "The message is pending. Of a replace: nothing was there to be replaced. Of a schedule:"
-        " with `receipts = all` only.",
+        "The message is pending. Of a replace: nothing was there to be replaced. Of a redrive: the"
+        " dead letter is sent again. Of a schedule: with `receipts = all` only.",
     )
     DELIVERED = "delivered", "The message is in its target; with `receipts = all` only."
 

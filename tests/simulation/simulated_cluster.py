@@ -367,6 +367,8 @@ class World:
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.random = Random(seed)
+        self._redrives = Random(f"redrives of {seed}")
+        """Apart, so that the seeds go on to mean what they meant without redrives."""
         self.time = Time()
         self.kafka = MemoryKafka(self.time)
         self.trace: list[str] = []
@@ -565,6 +567,7 @@ class World:
         headers.append(("expects", expects.encode()))
         if partition is None:
             partition = chance.randrange(self.habits.partitions)
+        self._redrive(headers, partition)
         self._append(partition, key, value, headers, inside)
 
     def _send_with_id(self, due_ms: int, value: bytes, inside: bool) -> None:
@@ -583,7 +586,15 @@ class World:
         expects = b"dead" if topic == "nowhere" else b"delivered"
         headers.append(("expects", b"answer" if op == "cancel" else expects))
         partition = partition_of(id.encode(), self.habits.partitions)
+        if op == "schedule":
+            self._redrive(headers, partition)
         self._append(partition, id.encode(), value, headers, inside)
+
+    def _redrive(self, headers: Headers, partition: int) -> None:
+        """Now and then a schedule says that it sends a dead letter again, one of a few."""
+        if self._redrives.random() < 0.15:
+            source = f"{partition}/{self._redrives.randrange(8)}"
+            headers.append(("delayd-redrive", source.encode()))
 
     def _append(
         self,

@@ -30,7 +30,7 @@ class Request:
     partition: int
     offset: int
     op: str
-    """"schedule", "cancel", "replace" or "continue"."""
+    """"schedule", "cancel", "replace", "redrive" or "continue"."""
     id: str | None
     topic: str
     due_ms: int
@@ -38,6 +38,8 @@ class Request:
     """The due time as it was written."""
     append_ms: int
     continues: int | None
+    redrive: str | None
+    """The source that it sends again."""
     expects: str
     """"delivered", "dead" or "answer"."""
     value: bytes | None
@@ -83,6 +85,7 @@ class Rules:
         """By source of a mark: what it kills."""
         self.continued_by: dict[str, Request] = {}
         """By source: the continuation that was accepted."""
+        self.redriven: set[str] = set()
         self._live: dict[str, list[Request]] = {}
         self._log_ms: Counter[int] = Counter()
         for request in requests:
@@ -100,9 +103,16 @@ class Rules:
             assert continued not in self.continued_by, f"{continued} was continued twice"
             self.continued_by[continued] = request
             live[:] = [m for m in live if m.source != continued]
-        elif request.expects == "answer" and request.op == "schedule":
+        elif request.expects == "answer" and request.op in ("schedule", "redrive"):
             self.answers.append(request)
             return
+        elif request.op == "redrive":
+            assert request.redrive is not None
+            self.answers.append(request)
+            if request.redrive in self.redriven:
+                self.refusals[request.source] = "duplicate"
+                return
+            self.redriven.add(request.redrive)
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
             self.targets_of[request.source] = list(live)
@@ -244,11 +254,11 @@ class Checker:
                 continue
             assert found == expected, f"{message.source}: {found} ({times}), not {expected}"
         for answer in self.answers:
-            is_dead = answer.op == "schedule" and self.rules.refusals.get(answer.source) != (
-                "duplicate"
+            is_dead = answer.op in ("schedule", "redrive") and (
+                self.rules.refusals.get(answer.source) != "duplicate"
             )
             found = {t: n for t, n in self.produced[answer.source].items() if t == DEAD}
-            if answer.op != "replace":
+            if answer not in self.messages:
                 assert found == ({DEAD: 1} if is_dead else {}), f"{answer.source}: {found}"
         known = {request.source for request in self.messages + self.answers}
         assert set(self.produced) <= known, f"unasked: {set(self.produced) - known}"
@@ -262,6 +272,12 @@ class Checker:
                 assert [v["verdict"] for v in self.verdicts[mark.source]] == [
                     self.rules.refusals[mark.source]
                 ]
+            elif mark.op == "redrive":
+                # Always one answer; what became of the message may follow it.
+                first = [v for v in self.verdicts[mark.source] if v["verdict"] != "dead"]
+                expected = "rejected" if mark.expects == "answer" else "scheduled"
+                assert [(v["verdict"], v["op"]) for v in first] == [(expected, "redrive")], first
+                assert {v["id"] for v in first} == {mark.id or mark.redrive}
             if mark.op not in ("cancel", "replace"):
                 continue
             marked = [v for v in self.verdicts[mark.source] if v["verdict"] != "dead"]
@@ -332,17 +348,23 @@ class Checker:
     def _request(self, record: Record) -> Request:
         headers = {name: (content or b"").decode() for name, content in record.headers}
         continues = headers.get("delayd-continues")
+        redrive = headers.get("delayd-redrive")
         due = headers.get("delayd-next-due", headers.get("delayd-due", "0"))
         return Request(
             partition=record.partition,
             offset=record.offset,
-            op="continue" if continues else headers.get("delayd-op", "schedule"),
+            op="continue"
+            if continues
+            else "redrive"
+            if redrive
+            else headers.get("delayd-op", "schedule"),
             id=headers.get("delayd-id"),
             topic=headers.get("delayd-topic", ""),
             due_ms=max(int(due), record.append_ms),
             asked=headers.get("delayd-due", ""),
             append_ms=record.append_ms,
             continues=None if continues is None else int(continues),
+            redrive=redrive,
             expects=headers["expects"],
             value=record.value,
         )

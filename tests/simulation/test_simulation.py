@@ -66,15 +66,19 @@ def test_a_seed_repeats_itself(tmp_path: Path) -> None:
 
 def test_the_seeds_do_what_they_are_for(tmp_path: Path) -> None:
     """A simulation in which nothing fails proves nothing."""
-    trace, terms, late = "", 0, 0
+    trace, terms, late, redriven, refused = "", 0, 0, 0, 0
     for seed in range(12):
         world, checker = simulate(seed, tmp_path / str(seed))
         trace += "\n".join(world.trace)
         terms += checker.steps[-1].fields["term"]
         late += len(checker.late)
+        redriven += len(checker.rules.redriven)
+        refused += sum(
+            a.op == "redrive" and a.source in checker.rules.refusals for a in checker.answers
+        )
         assert len(checker.messages) > 20 and checker.step_of
     assert [what for what in WHAT_SEEDS_ARE_FOR if what not in trace] == []
-    assert terms > 60 and late > 10
+    assert terms > 60 and late > 10 and redriven > 10 and refused > 10
 
 
 @pytest.mark.parametrize("broken", ["doubled", "lost", "altered", "early", "counted"])

@@ -116,13 +116,16 @@ def test_a_continuation_of_a_killed_message_is_refused() -> None:
 
 
 def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
-    """docs/design/frontier.md, Ids: stored unless that source was redriven in the last 30 days."""
+    """docs/design/frontier.md, Ids: stored unless that source was redriven in the last 30 days, and
+    answered either way."""
     first = decided(Asked(Op.REDRIVE, 0), Known())
     assert first.rank == Rank(1_000, 0, 50) and first.redriven is not None
+    assert first.answer is Answer.SCHEDULED
     again = Known(redriven=first.redriven)
     last_ms = 1_000 + REDRIVE_MEMORY_MS
-    assert decided(Asked(Op.REDRIVE, 0), again, last_ms).answer is Answer.DUPLICATE
-    assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.NONE
+    refused = decided(Asked(Op.REDRIVE, 0), again, last_ms)
+    assert (refused.rank, refused.answer) == (None, Answer.DUPLICATE)
+    assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.SCHEDULED
 
 
 def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:

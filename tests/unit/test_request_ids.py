@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
+from delayd.request.headers import REDRIVE_MARGIN_BYTES
+from delayd.request.internal import INTERNAL_MARGIN_BYTES
 
 APPEND_MS = 1_700_000_000_000
 PARTITIONS = 8
@@ -291,6 +293,30 @@ def test_a_reject_has_the_id_and_the_operation_that_could_be_read() -> None:
     assert (reject.reason, reject.id, reject.op) == (Reason.BAD_OP, ID, Op.SCHEDULE)
     reject = rejected(WITH_ID, CANCEL, CANCEL)
     assert (reject.reason, reject.id, reject.op) == (Reason.REPEATED_HEADER, ID, Op.SCHEDULE)
+
+
+def test_a_rejected_redrive_without_an_id_is_told_under_its_source() -> None:
+    """docs/reference/requests.md, Redrives: there is always a receipt."""
+    source = f"{HOME}/7"
+    redrive = ("delayd-redrive", source.encode())
+    reject = rejected(redrive, TOPIC)
+    assert (reject.reason, reject.id, reject.op) == (Reason.MISSING_DUE, source, Op.REDRIVE)
+    assert rejected(redrive, TOPIC, ("delayd-id", b"i" * 257)).id == source
+    assert rejected(("delayd-redrive", b"x"), TOPIC).id is None
+    assert rejected(WITH_ID, redrive, TOPIC).id == ID
+
+
+def test_a_redrive_may_be_larger_than_the_request_that_died() -> None:
+    """docs/reference/requests.md, Redrives: else the largest messages could not be sent again."""
+    redrive = ("delayd-redrive", b"%d/7" % HOME)
+    largest = LIMITS.record_bytes_max + REDRIVE_MARGIN_BYTES
+    room = largest - size_of(b"k", b"", [redrive, TOPIC, DELAY])
+    for spare, fits in ((0, True), (1, False)):
+        record = Record(HOME, 5, 0, APPEND_MS, b"k", b"v" * (room + spare), [redrive, TOPIC, DELAY])
+        assert isinstance(parse(record, LIMITS), Request) is fits
+    assert REDRIVE_MARGIN_BYTES + 1024 < INTERNAL_MARGIN_BYTES, "a redrive may be retried"
+    plain = Record(HOME, 5, 0, APPEND_MS, b"k", b"v" * room, [TOPIC, DELAY])
+    assert isinstance(parse(plain, LIMITS), Reject)
 
 
 def test_a_record_that_is_too_large_still_has_its_id() -> None:
