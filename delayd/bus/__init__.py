@@ -81,8 +81,8 @@ class TransactionalProducer(Protocol):
     Any exception is final: the object must be closed and never used again. FencedError says that
     a successor took the transactional id, ProducerError anything else (outcome unknown if it came
     from `commit`). Its `refusals` name the topics whose records a broker would not take, as far as
-    delivery reports told it. A time-out or a lost connection names none, nor does a coordinator
-    that refuses to let a partition into the transaction.
+    delivery reports told it. A time-out or a lost connection names none, and a coordinator that
+    refuses to let a partition into the transaction need not.
     """
 
     def init_transactions(self, timeout_ms: int) -> None:

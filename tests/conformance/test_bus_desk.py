@@ -78,24 +78,10 @@ class RealSite:
 DRIVERS: Mapping[str, Driver] = {"confluent": ConfluentBus, "kafka-python": KafkaPythonBus}
 
 
-TELLING = ("confluent",)
-"""Drivers that say whose records a broker refused, and whether a topic may be written."""
-
-
 @pytest.fixture(
     params=["memory", *(pytest.param(name, marks=pytest.mark.real) for name in DRIVERS)]
 )
 def site(request: pytest.FixtureRequest) -> Site:
-    if request.param == "memory":
-        return MemorySite()
-    kafka = request.getfixturevalue("kafka_and_etcd")
-    return RealSite(kafka.bootstrap, DRIVERS[request.param])
-
-
-@pytest.fixture(
-    params=["memory", *(pytest.param(name, marks=pytest.mark.real) for name in TELLING)]
-)
-def telling_site(request: pytest.FixtureRequest) -> Site:
     if request.param == "memory":
         return MemorySite()
     kafka = request.getfixturevalue("kafka_and_etcd")

@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -133,8 +132,16 @@ def test_both_drivers_describe_a_topic_alike(desk: Desk, other: Desk) -> None:
     topic = desk.topic(partitions=3, min_insync_replicas="1")
     [ours] = desk.cluster.describe([topic], TIMEOUT_MS).values()
     [theirs] = other.cluster.describe([topic], TIMEOUT_MS).values()
-    ours, theirs = (replace(state, may_write=None) for state in (ours, theirs))
     assert ours == theirs, "frontier records hold topic ids and nodes compare them"
+
+
+def test_a_name_that_no_topic_can_have_is_refused_by_itself(desk: Desk) -> None:
+    """docs/design/frontier.md, Targets: it comes from a request, among others that are good."""
+    topic, names = desk.topic(), [".", "..", "a b", "x" * 250]
+    survey = desk.cluster.survey([*names, topic], TIMEOUT_MS)
+    assert survey.states.keys() == {topic}
+    assert survey.refused.keys() == set(names)
+    assert all(why.startswith("TOPIC_EXCEPTION") for why in survey.refused.values())
 
 
 def test_a_successor_with_another_driver_fences(desk: Desk, other: Desk) -> None:

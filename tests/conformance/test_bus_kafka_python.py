@@ -5,7 +5,9 @@ guard is taken out.
 """
 
 import socket
+import threading
 import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,13 +18,15 @@ from confluent_kafka import Uuid
 from confluent_kafka.admin import AdminClient
 from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, read_to, send
 
-from delayd.bus import Ack, Position
-from delayd.bus.kafka_python import KafkaPythonBus
-from delayd.bus.kafka_python.cluster import _id_text
+from delayd.bus import Ack, Headers, Position
+from delayd.bus.kafka_python import KafkaPythonBus, descriptions
+from delayd.bus.kafka_python.cluster import KafkaPythonCluster
 from delayd.bus.kafka_python.connections import refusal
 from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
+from delayd.bus.kafka_python.descriptions import id_text
 from delayd.bus.kafka_python.library import Future, TopicPartition, errors
 from delayd.bus.kafka_python.producer import KafkaPythonProducer, _Waiting
+from delayd.bus.kafka_python.questions import Said
 from delayd.clock import SystemClock
 from delayd.errors import KafkaUnreachableError, ProducerError
 
@@ -212,6 +216,46 @@ def test_the_error_names_the_guilty_topic_and_not_its_neighbours(desk: Desk) -> 
     assert compacted in str(raised.value) and good not in str(raised.value)
 
 
+def test_an_answer_with_several_refusals_is_noted_as_a_whole(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one wakes the caller, who must not go away with half of them."""
+    guilty = [desk.topic(cleanup_policy="compact") for _ in range(3)]
+    producer = opened(desk)
+    for topic in guilty:
+        send(producer, topic, b"fine", key=b"k")
+    producer.commit(TIMEOUT_MS)
+    note = producer._losses.note_refusal
+
+    def note_slowly(topic: str, error: BaseException) -> None:
+        threading.Event().wait(0.2)
+        note(topic, error)
+
+    monkeypatch.setattr(producer._losses, "note_refusal", note_slowly)
+    producer.begin()
+    for topic in guilty:
+        send(producer, topic, b"no key")
+    with pytest.raises(ProducerError) as raised:
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.topics == set(guilty)
+
+
+def test_a_batch_above_the_limit_of_its_topic_is_split_and_arrives_once_and_unaltered(
+    desk: Desk,
+) -> None:
+    """kafka-python splits and numbers it anew, within the transaction."""
+    small, producer = desk.topic(max_message_bytes="20000"), opened(desk)
+    headers: Headers = [("h", None), ("h", b""), ("", b"\xff")]
+    acks: list[Ack] = []
+    for n in range(100):
+        send(producer, small, b"%04d" % n * 250, headers=headers, on_ack=acks.append)
+    producer.commit(TIMEOUT_MS)
+    records = read(desk.consumer(small), 100)
+    assert [r.value for r in records] == [b"%04d" % n * 250 for n in range(100)]
+    assert all(r.headers == headers for r in records)
+    assert acks == [Ack(r.partition, r.offset, r.append_ms) for r in records]
+
+
 def test_a_failed_record_is_noticed_while_sending(desk: Desk) -> None:
     good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
     producer = opened(desk)
@@ -316,9 +360,49 @@ def test_a_topic_that_vanished_within_the_transaction_fails_it_soon(desk: Desk) 
     fails_soon(producer, topic)
 
 
+def test_a_survey_of_many_topics_takes_two_requests(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [desk.topic() for _ in range(5)]
+    cluster = cast(KafkaPythonCluster, desk.cluster)
+    cluster.broker_count(TIMEOUT_MS)
+    asked: list[str] = []
+    ask = cluster._client._manager.send
+
+    async def counted(request: Any, **properties: Any) -> Any:
+        asked.append(type(request).__name__)
+        return await ask(request, **properties)
+
+    monkeypatch.setattr(cluster._client._manager, "send", counted)
+    assert cluster.survey([*topics, "absent"], TIMEOUT_MS).states.keys() == set(topics)
+    assert asked == ["MetadataRequest", "DescribeConfigsRequest"]
+
+
+@pytest.mark.parametrize("part", ["_read_metadata", "_read_configs"])
+def test_a_topic_whose_description_still_spreads_holds_up_the_others_for_a_moment_only(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    early, others = desk.topic(), {desk.topic(), desk.topic()}
+    read_answer = getattr(descriptions, part)
+
+    def not_yet(answer: Any) -> Iterator[Said]:
+        for said in read_answer(answer):
+            error = errors.LeaderNotAvailableError() if said.key == early else said.error
+            yield said._replace(error=error)
+
+    monkeypatch.setattr(descriptions, part, not_yet)
+    before_ms = SystemClock().monotonic_ms()
+    survey = desk.cluster.survey([early, *others], TIMEOUT_MS)
+    assert SystemClock().monotonic_ms() - before_ms < TIMEOUT_MS / 5
+    assert survey.states.keys() == others
+    assert survey.silent == {early} and not survey.refused
+    with pytest.raises(KafkaUnreachableError, match=f"{early}|LEADER_NOT_AVAILABLE"):
+        desk.cluster.describe([early, *others], 300)
+
+
 def test_a_topic_s_id_is_written_as_by_the_other_driver() -> None:
     """Frontier records hold it, and nodes compare it with what their brokers say."""
     for number in (2**128 - 1, 0x0123456789ABCDEF_FFEEDDCCBBAA9988, 62 << 120):
         high, low = number >> 64, number & (2**64 - 1)
         theirs = Uuid(high - (high >> 63 << 64), low - (low >> 63 << 64))
-        assert _id_text(uuid.UUID(int=number)) == str(theirs)
+        assert id_text(uuid.UUID(int=number)) == str(theirs)

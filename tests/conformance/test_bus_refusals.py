@@ -9,7 +9,7 @@ from test_bus_desk import TIMEOUT_MS, Desk, send
 from delayd.bus import TransactionalProducer
 from delayd.errors import FencedError, ProducerError
 
-site = test_bus_desk.telling_site
+site = test_bus_desk.site
 desk = test_bus_desk.desk
 
 
@@ -29,9 +29,28 @@ def test_the_topics_that_refused_records_are_named_and_no_others(desk: Desk) -> 
     innocent = desk.topic()
     producer = desk.producer()
     producer.begin()
+    for topic in (innocent, small, compacted):  # so that looking for them does not part the others
+        send(producer, topic, b"small", key=b"k")
+    producer.commit(TIMEOUT_MS)
+    producer.begin()
     for topic in (innocent, small, compacted, innocent):
         send(producer, topic, b"x" * 5_000)
     assert refusals_of(producer) == {small: "MSG_SIZE_TOO_LARGE", compacted: "INVALID_RECORD"}
+
+
+def test_a_refused_record_gives_the_transaction_its_cause_wherever_it_stands(desk: Desk) -> None:
+    """What is told of its neighbours in the batch is not the cause."""
+    compacted, innocent = desk.topic(cleanup_policy="compact"), desk.topic()
+    producer = desk.producer()
+    producer.begin()
+    send(producer, innocent, b"x")
+    send(producer, compacted, b"fine", key=b"k")
+    send(producer, compacted, b"no key")
+    send(producer, compacted, b"fine", key=b"k")
+    with pytest.raises(ProducerError, match="INVALID_RECORD") as raised:
+        producer.flush(TIMEOUT_MS)
+        producer.commit(TIMEOUT_MS)
+    assert raised.value.refusals == {compacted: "INVALID_RECORD"}
 
 
 def test_a_topic_that_does_not_exist_is_named(desk: Desk) -> None:

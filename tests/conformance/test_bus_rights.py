@@ -12,10 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ResourcePatternType,
     ResourceType,
 )
-from test_bus_desk import TIMEOUT_MS, Desk, RealSite, eventually, send
+from test_bus_desk import DRIVERS, TIMEOUT_MS, Desk, RealSite, eventually, send
 
 from delayd.bus import TopicState
-from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import ProducerError, TopicMismatchError
@@ -42,9 +41,9 @@ def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClu
         yield cluster
 
 
-@pytest.fixture
-def site(guarded_kafka: LocalCluster) -> RealSite:
-    return RealSite(guarded_kafka.bootstrap, ConfluentBus)
+@pytest.fixture(params=DRIVERS)
+def site(guarded_kafka: LocalCluster, request: pytest.FixtureRequest) -> RealSite:
+    return RealSite(guarded_kafka.bootstrap, DRIVERS[request.param])
 
 
 def guard(site: RealSite, topic: str, *allowed: AclOperation, denied: AclOperation) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from delayd.bus.kafka_python.library import errors
 
 _NAMES: Final = {
+    errors.CorruptRecordError: "INVALID_MSG",
     errors.InvalidConfigurationError: "INVALID_CONFIG",
     errors.InvalidTopicError: "TOPIC_EXCEPTION",
     errors.KafkaConnectionError: "_TRANSPORT",
@@ -28,7 +29,8 @@ def name_of(error: BaseException) -> str:
     return known or str(getattr(error, "message", type(error).__name__))
 
 
-def told(error: BaseException) -> str:
-    """The name and what kafka-python says about it."""
+def told(error: BaseException, whose: str = "") -> str:
+    """The name, whose it is, and what kafka-python says about it."""
     said = ", ".join(str(each) for each in error.args if each is not None)
-    return f"{name_of(error)}, {said or getattr(error, 'description', type(error).__name__)}"
+    said = said or getattr(error, "description", type(error).__name__)
+    return f"{name_of(error)}{f' of {whose}' if whose else ''}, {said}"

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     from kafka.producer.record_accumulator import RecordAccumulator
     from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, TransactionManager
-    from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+    from kafka.protocol.admin import ACLOperation, CreateTopicsRequest, DescribeConfigsRequest
     from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSpec
     from kafka.protocol.metadata import MetadataRequest
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -31,6 +31,7 @@ with warnings.catch_warnings():
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
 __all__ = [
+    "ACLOperation",
     "AddPartitionsToTxnHandler",
     "CreateTopicsRequest",
     "DefaultRecordBatch",

@@ -11,35 +11,25 @@ Invariants:
   flight: the successor's `init_transactions` cleans up (docs/design/frontier.md, "Fence").
 """
 
-import contextlib
-import random
 from collections import deque
 from collections.abc import Callable
-from threading import Event
 from typing import Any, Final, NamedTuple, NoReturn
 
 from delayd.bus import Ack, Headers
-from delayd.bus.kafka_python.connections import open_client, wait_done, was_answered
-from delayd.bus.kafka_python.failure import told
-from delayd.bus.kafka_python.library import (
-    DefaultRecordBatchBuilder,
-    RecordAccumulator,
-    Sender,
-    TopicPartition,
-    errors,
-)
+from delayd.bus.kafka_python.connections import open_client, wait_done
+from delayd.bus.kafka_python.library import DefaultRecordBatchBuilder, RecordAccumulator, errors
+from delayd.bus.kafka_python.losses import Losses, QueueFullError
+from delayd.bus.kafka_python.places import Places
+from delayd.bus.kafka_python.sending import GuardedSender, Uncounted
 from delayd.bus.kafka_python.settings import (
     PRODUCE_BACKOFF_MS,
     REQUEST_BYTES,
-    TOPIC_PROPAGATION_MS,
     TRANSACTION_BACKOFF_MS,
     TRANSACTION_TIMEOUT_MS,
     Properties,
 )
 from delayd.bus.kafka_python.transactions import Transactions
-from delayd.bus.murmur2 import partition_of
 from delayd.clock import SystemClock
-from delayd.errors import FencedError, ProducerError
 
 TAKE_EVERY_RECORDS: Final = 500
 """Delivery reports are taken this often, so that acknowledged records leave the local queue."""
@@ -53,8 +43,6 @@ WAIT_MS: Final = 20
 CLOSE_WAIT_S: Final = 0.2
 """How long `close` watches the sender thread end; it does within a millisecond unless it is in the
 middle of a name lookup, and then it ends after that, without sending anything more."""
-
-_FENCED: Final = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 
 
 class _Waiting(NamedTuple):
@@ -79,6 +67,7 @@ class KafkaPythonProducer:
         self._queue_records_max = int(properties["queue_records_max"])
         self._queue_bytes_max = int(properties["queue_bytes_max"])
         self._clock = SystemClock()
+        self._losses = Losses()
         self._client = open_client(properties)
         self._metadata = self._client.cluster
         self._transactions = Transactions(
@@ -86,6 +75,7 @@ class KafkaPythonProducer:
             timeout_ms=TRANSACTION_TIMEOUT_MS,
             backoff_ms=TRANSACTION_BACKOFF_MS,
             metadata=self._metadata,
+            losses=self._losses,
             clock=self._clock,
         )
         delivery_timeout_ms = properties["linger_ms"] + properties["request_timeout_ms"]
@@ -95,7 +85,7 @@ class KafkaPythonProducer:
             delivery_timeout_ms=delivery_timeout_ms,
             **properties,
         )
-        self._sender = _Sender(
+        self._sender = GuardedSender(
             self._client,
             self._metadata,
             self._accumulator,
@@ -104,15 +94,13 @@ class KafkaPythonProducer:
             guarantee_message_order=True,
             max_request_size=REQUEST_BYTES,
             retry_backoff_ms=TRANSACTION_BACKOFF_MS,
+            losses=self._losses,
             **properties,
         )
-        self._sender.daemon = True
+        self._places = Places(self._metadata, self._sender, self._losses, self._clock)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._untaken_count = 0
-        self._lost: BaseException | None = None
-        self._lost_topics: set[str] = set()
-        self._denied_since_ms: int | None = None
         self._dead = False
 
     def init_transactions(self, timeout_ms: int) -> None:
@@ -153,9 +141,10 @@ class KafkaPythonProducer:
         self._raise_lost("send")
         size_bytes = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
         if size_bytes > self._record_bytes_max:
-            self._lose(errors.MessageSizeTooLargeError(f"{size_bytes} bytes"), topic)
-            self._raise_lost(f"send to {topic}")
-        place = self._place(topic, key, partition)
+            error = errors.MessageSizeTooLargeError(f"{size_bytes} bytes")
+            self._losses.note_refusal(topic, error)
+            self._fail(f"send to {topic}", error)
+        place = self._places.place_of(topic, key, partition)
         if place is None:
             return  # the transaction is lost; flush or commit will say so
         if self._is_full(size_bytes):
@@ -163,11 +152,11 @@ class KafkaPythonProducer:
         try:
             self._transactions.maybe_add_partition_to_transaction(place)
             future, full, new, _ = self._accumulator.append(
-                place, None, key, value, _Uncounted(headers)
+                place, None, key, value, Uncounted(headers)
             )
         except errors.KafkaError as error:
             self._take_reports()  # what a report says is the cause of what append says
-            self._fail(f"send to {topic}", self._transactions.last_error or error)
+            self._fail(f"send to {topic}", error)
         if full or new:
             self._sender.wakeup()
         self._waiting.append(_Waiting(future, topic, size_bytes, on_ack))
@@ -192,71 +181,18 @@ class KafkaPythonProducer:
         try:
             result = self._transactions.begin_commit()
         except errors.KafkaError as error:
-            self._fail("commit", self._transactions.last_error or error)
+            self._fail("commit", error)
         self._sender.wakeup()
         self._await("commit", result, deadline_ms)
 
     def close(self) -> None:
-        """See the port.
-
-        kafka-python's own close flushes first, and leaves the thread running if that takes too
-        long. Closing the connections under the thread ends whatever it waits for.
-        """
+        """See the port."""
         self._dead = True
         self._waiting.clear()
-        if self._sender.is_alive():
-            self._sender.force_close()
-            with contextlib.suppress(RuntimeError):  # the thread has ended by itself
-                self._client._net.call_soon_threadsafe(self._client._manager.close)
-            self._sender.join(CLOSE_WAIT_S)
-        elif not self._client._manager.closed:
-            self._client.close()
+        self._sender.stop(CLOSE_WAIT_S)
 
     def _check_alive(self) -> None:
         assert not self._dead, "a producer that raised is dead"
-
-    def _place(self, topic: str, key: bytes | None, partition: int | None) -> Any:
-        """The partition of a record; None, and the record noted as lost, if there is none."""
-        numbers = self._metadata.partitions_for_topic(topic)
-        if numbers is None or (partition is not None and partition not in numbers):
-            numbers = self._look_up(topic, partition)
-            if numbers is None:
-                return None
-        if partition is None:
-            partition = (
-                random.choice(sorted(numbers)) if key is None else partition_of(key, len(numbers))
-            )
-        return TopicPartition(topic, partition)
-
-    def _look_up(self, topic: str, partition: int | None) -> set[int] | None:
-        deadline_ms = self._clock.monotonic_ms() + TOPIC_PROPAGATION_MS
-        try:
-            self._sender.add_topic(topic)
-        except (TypeError, ValueError):
-            self._lose(errors.InvalidTopicError(topic), topic)
-            return None
-        answered = False
-        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
-            asked = self._metadata.request_update()
-            self._sender.wakeup()
-            if not wait_done(asked, left_ms):
-                break
-            answered = answered or was_answered(asked)
-            numbers: set[int] | None = self._metadata.partitions_for_topic(topic)
-            if numbers is not None and (partition is None or partition in numbers):
-                return numbers
-            if topic in self._metadata.unauthorized_topics:
-                self._lose(errors.TopicAuthorizationFailedError(topic), topic)
-                return None
-            if numbers is not None:
-                self._lose(_UnknownPartitionError(f"{topic} has no partition {partition}"), topic)
-                return None
-            Event().wait(min(left_ms, WAIT_MS) / 1000)
-        if answered:
-            self._lose(errors.UnknownTopicOrPartitionError(topic), topic)
-        else:
-            self._lose(errors.KafkaTimeoutError(f"no metadata of {topic}"))
-        return None
 
     def _is_full(self, size_bytes: int) -> bool:
         return len(self._waiting) >= self._queue_records_max or (
@@ -272,7 +208,7 @@ class KafkaPythonProducer:
             if not self._is_full(size_bytes):
                 return
             if self._clock.monotonic_ms() >= deadline_ms:
-                self._fail("send", _QueueFullError(f"for {SEND_WAIT_MS_MAX} ms"))
+                self._fail("send", QueueFullError(f"for {SEND_WAIT_MS_MAX} ms"))
             self._waiting[0].future._produce_future.wait(WAIT_MS / 1000)
 
     def _settle(self, doing: str, deadline_ms: int) -> None:
@@ -289,7 +225,7 @@ class KafkaPythonProducer:
                 if left_ms <= 0:
                     count = len(self._waiting)
                     self._fail(doing, errors.KafkaTimeoutError(f"{count} records unacknowledged"))
-                self._check_topic_exists()
+                self._places.check_exists(self._waiting[0].topic)
                 self._waiting[0].future._produce_future.wait(min(left_ms, WAIT_MS) / 1000)
         finally:
             self._accumulator._flushes_in_progress.decrement()
@@ -303,23 +239,14 @@ class KafkaPythonProducer:
             error = record.future.exception
             report = record.future.value
             if error is not None:
-                self._lose(error)
+                # Records that shared a batch with the guilty one say only that.
+                self._losses.note(self._transactions.last_error or error)
             elif report.offset < 0:
                 # A repeated batch that the broker no longer remembers the place and time of.
-                self._lose(errors.DuplicateSequenceNumberError("acknowledged without a place"))
+                doubt = errors.DuplicateSequenceNumberError("acknowledged without a place")
+                self._losses.note(doubt)
             elif record.on_ack is not None:
                 record.on_ack(Ack(report.partition, report.offset, report.timestamp))
-
-    def _check_topic_exists(self) -> None:
-        """kafka-python keeps a record of a vanished topic until it expires; so look."""
-        topic = self._waiting[0].topic
-        now_ms = self._clock.monotonic_ms()
-        if self._metadata.partitions_for_topic(topic) is not None:
-            self._denied_since_ms = None
-        elif self._denied_since_ms is None:
-            self._denied_since_ms = now_ms
-        elif now_ms - self._denied_since_ms >= TOPIC_PROPAGATION_MS:
-            self._lose(errors.UnknownTopicOrPartitionError(topic), topic)
 
     def _await(self, doing: str, result: Any, deadline_ms: int) -> None:
         try:
@@ -329,73 +256,12 @@ class KafkaPythonProducer:
         if not done:
             self._fail(doing, errors.KafkaTimeoutError("no answer of the coordinator"))
 
-    def _lose(self, error: BaseException, topic: str | None = None) -> None:
-        if self._lost is None:
-            self._lost = error
-        if topic is not None:
-            self._lost_topics.add(topic)
-
-    def _refused_topics(self) -> frozenset[str]:
-        """Whose records were refused; not who else shared the transaction."""
-        refused = (self._sender.refused_topics, self._transactions.refused_topics)
-        return frozenset(self._lost_topics.union(*refused))
-
     def _raise_lost(self, doing: str) -> None:
-        if self._lost is not None:
-            self._fail(doing, self._lost)
+        if self._losses.cause is not None:
+            self._fail(doing, self._losses.cause)
 
     def _fail(self, doing: str, error: BaseException) -> NoReturn:
         self._dead = True
-        first = self._lost or error
-        fenced = isinstance(error, _FENCED) or isinstance(first, _FENCED)
-        kind = FencedError if fenced else ProducerError
-        refused = self._refused_topics()
-        whose = f" ({', '.join(sorted(refused))})" if refused else ""
-        raise kind(
-            f"{self._transactional_id}: {doing}: {told(first)}{whose}",
-            remedy="another master took over" if fenced else "",
-        ) from None
-
-
-class _Sender(Sender):  # type: ignore[misc]  # kafka-python has no types
-    """The sender thread, and whose records brokers refused: an error then spreads to all others."""
-
-    refused_topics: set[str]
-
-    def __init__(self, *arguments: Any, **properties: Any) -> None:
-        super().__init__(*arguments, **properties)
-        self.refused_topics = set()
-
-    def _dispatch_error(self, batch: Any, exception: Any, partition_response: Any) -> None:
-        super()._dispatch_error(batch, exception, partition_response)
-        of_the_topic = partition_response is not None and not isinstance(exception, _OF_THE_ID)
-        if of_the_topic and batch.final_state is not None:
-            self.refused_topics.add(batch.topic_partition.topic)
-
-
-_OF_THE_ID: Final = (
-    *_FENCED,
-    errors.InvalidTxnStateError,
-    errors.OutOfOrderSequenceNumberError,
-    errors.UnknownProducerIdError,
-)
-"""What a broker says of the producer, whatever it sent."""
-
-
-class _UnknownPartitionError(errors.KafkaError):  # type: ignore[misc]
-    message = "_UNKNOWN_PARTITION"
-
-
-class _QueueFullError(errors.KafkaError):  # type: ignore[misc]
-    message = "_QUEUE_FULL"
-
-
-class _Uncounted(list[tuple[str, bytes | None]]):
-    """Headers that kafka-python does not count the bytes of: it cannot count a null value.
-
-    It counts only what is not empty, for a report that nobody reads; the record is built from the
-    length and the items, as of any list.
-    """
-
-    def __bool__(self) -> bool:
-        return False
+        self._sender.await_noted()
+        known = self._transactions.last_error or error
+        raise self._losses.failure(self._transactional_id, doing, known) from None

@@ -17,6 +17,7 @@ from delayd.bus.kafka_python.library import (
     TransactionManager,
     errors,
 )
+from delayd.bus.kafka_python.losses import Losses
 from delayd.bus.kafka_python.settings import TOPIC_PROPAGATION_MS
 from delayd.clock import Clock
 
@@ -35,6 +36,7 @@ class Transactions(TransactionManager):  # type: ignore[misc]  # kafka-python ha
         timeout_ms: int,
         backoff_ms: int,
         metadata: Any,
+        losses: Losses,
         clock: Clock,
     ) -> None:
         super().__init__(
@@ -44,50 +46,42 @@ class Transactions(TransactionManager):  # type: ignore[misc]  # kafka-python ha
             api_version=WITHOUT_EPOCH_BUMPS,
             metadata=metadata,
         )
-        self.refused_topics: set[str] = set()
-        """Topics that the coordinator would not take into the transaction."""
+        self._losses = losses
         self._clock = clock
 
     def _add_partitions_to_transaction_handler(self) -> Any:
         with self._lock:
             self._pending_partitions_in_transaction.update(self._new_partitions_in_transaction)
             self._new_partitions_in_transaction.clear()
-            return _AddPartitions(self, self._pending_partitions_in_transaction, self._clock)
+            return _AddPartitions(
+                self, self._pending_partitions_in_transaction, self._losses, self._clock
+            )
 
 
 class _AddPartitions(AddPartitionsToTxnHandler):  # type: ignore[misc]
     """The request that takes partitions into the transaction, and who was refused."""
 
-    def __init__(self, transactions: Transactions, partitions: Any, clock: Clock) -> None:
+    def __init__(
+        self, transactions: Transactions, partitions: Any, losses: Losses, clock: Clock
+    ) -> None:
         super().__init__(transactions, partitions)
+        self._losses = losses
         self._clock = clock
         self._deadline_ms = clock.monotonic_ms() + TOPIC_PROPAGATION_MS
 
     def handle_response(self, response: Any) -> None:
         """What the coordinator says, partition by partition."""
-        unknown = []
+        patient = self._clock.monotonic_ms() < self._deadline_ms
+        unknown: BaseException | None = None
         for topic, partitions in response.results_by_topic_v3_and_below:
             for _, code in partitions:
-                error = errors.for_code(code)
-                if error is errors.UnknownTopicOrPartitionError:
-                    unknown.append(topic)
-                elif not issubclass(error, _NOT_OF_THE_TOPIC):
-                    self.transaction_manager.refused_topics.add(topic)
-        if unknown and self._clock.monotonic_ms() >= self._deadline_ms:
-            self.transaction_manager.refused_topics.update(unknown)
-            self.abortable_error(errors.UnknownTopicOrPartitionError(", ".join(unknown)))
-            return
-        super().handle_response(response)
-
-
-_NOT_OF_THE_TOPIC: Final = (
-    errors.NoError,
-    errors.RetriableError,
-    errors.OperationNotAttemptedError,
-    errors.InvalidProducerEpochError,
-    errors.ProducerFencedError,
-    errors.TransactionalIdAuthorizationFailedError,
-    errors.InvalidProducerIdMappingError,
-    errors.InvalidTxnStateError,
-)
-"""Answers that say nothing about the topic beside which they stand."""
+                error = errors.for_code(code)(topic)
+                if isinstance(error, errors.UnknownTopicOrPartitionError):
+                    if patient:
+                        continue
+                    unknown = unknown or error
+                self._losses.note_refusal(topic, error)
+        if unknown is None:
+            super().handle_response(response)
+        else:
+            self.abortable_error(unknown)
