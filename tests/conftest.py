@@ -16,6 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of single folders: pytest knows them only from here, wherever it is called."""
     parser.addoption("--rewrite", action="store_true", default=False, help="write transcripts anew")
     parser.addoption("--seed", type=int, default=None, help="simulate this seed only")
+    parser.addoption("--full", action="store_true", default=False, help="loads at full size")
 
 
 @pytest.fixture(scope="session")

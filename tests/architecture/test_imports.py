@@ -166,6 +166,12 @@ def test_twins_are_for_tests(twin: str) -> None:
     assert intruders(GRAPH, twin, [twin]) == []
 
 
+def test_the_judge_of_loads_knows_nothing_of_what_it_judges() -> None:
+    graph = graph_of(modules_under(ROOT, ("chaos",)))
+    assert len(graph) > 3 and intruders(graph, "delayd", []) == []
+    assert intruders(graph, "replication", []) == []
+
+
 def test_the_protocol_is_pure() -> None:
     """docs/design/frontier.md, Ingest and Step: no clock, no I/O, no randomness of its own."""
     impure = [

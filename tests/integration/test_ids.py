@@ -5,16 +5,14 @@ Source: docs/reference/requests.md, docs/design/frontier.md, "Verdicts".
 
 import itertools
 import json
-import random
-import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, NodeProcess, master_of, node_group
-from topics_read import Seen, read_until
+from nodes import NodeProcess, master_of, node_group
+from topics_read import read_until
 
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
@@ -23,12 +21,6 @@ pytestmark = pytest.mark.real
 
 PARTITIONS = 3
 _numbers = itertools.count()
-
-STORM_IDS = 3_000
-STORM_RATE = 600
-"""Cancels per second: the machine is shared by three nodes, the broker and the test."""
-STORM_SPREAD_MS = 50
-PAUSE = threading.Event()
 
 
 class Counter:
@@ -191,56 +183,3 @@ def test_a_message_that_is_being_retried_can_be_cancelled(
     fine = counter.put(f"{id}-after", topic=missing, delay="9s")
     found = read_until(counter.cluster.bootstrap, missing, seen_all({fine}))
     assert [record.header("delayd-source") for record in found] == [fine]
-
-
-def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
-    counter: Counter, target: str
-) -> None:
-    """Each cancel comes within 50 ms of the due time; the master is killed twice meanwhile."""
-    chance = random.Random(4)
-    name = f"storm-{next(_numbers)}"
-    begin_ms = CLOCK.wall_ms() + 4_000
-    due_of = {f"{name}-{n}": begin_ms + n * 1_000 // STORM_RATE for n in range(STORM_IDS)}
-    asked = {id: counter.ask(id, topic=target, due=str(due)) for id, due in due_of.items()}
-    plan = sorted(
-        (due + chance.randint(-STORM_SPREAD_MS, STORM_SPREAD_MS), id) for id, due in due_of.items()
-    )
-    kills = [begin_ms + 800, begin_ms + 4_200]
-    killed: list[NodeProcess] = []
-    cancels: dict[str, Any] = {}
-    for at_ms, id in plan:
-        while CLOCK.wall_ms() < at_ms:
-            PAUSE.wait(0.001)
-        if len(killed) < len(kills) and CLOCK.wall_ms() >= kills[len(killed)]:
-            killed.append(master_of([node for node in counter.nodes if node not in killed]))
-            killed[-1].kill()
-        cancels[id] = counter.ask(id, op="cancel")
-    assert len(killed) == len(kills)
-    for node in killed:
-        node.start()
-    sources = {id: source_of(future) for id, future in asked.items()}
-    marks = {id: source_of(future) for id, future in cancels.items()}
-    told = counter.receipts(set(marks.values()))
-    fence = counter.put(f"{name}-end", topic=target, delay="1s")
-    found = read_until(counter.cluster.bootstrap, target, seen_all({fence}))
-    check_storm(sources, marks, told, found)
-
-
-def check_storm(
-    sources: dict[str, str],
-    marks: dict[str, str],
-    told: dict[str, list[dict[str, Any]]],
-    found: list[Seen],
-) -> None:
-    """Every verdict true, none missing, none doubled."""
-    arrived = [record.header("delayd-source") for record in found]
-    assert len(arrived) == len(set(arrived)), "doubled"
-    verdicts = {}
-    for id, source in sources.items():
-        [receipt] = told[marks[id]]
-        verdicts[id] = receipt["verdict"]
-        if receipt["verdict"] == "cancelled":
-            assert receipt["killed"] == [source] and source not in arrived, receipt
-        else:
-            assert receipt["verdict"] == "too-late" and source in arrived, receipt
-    assert {"cancelled", "too-late"} == set(verdicts.values()), "the storm missed the due times"

@@ -44,7 +44,13 @@ PAGES = sorted(
 )
 SOURCES = sorted(
     path
-    for pattern in ("delayd/**/*.py", "replication/**/*.py", "tests/**/*.py", "tests/**/*.txt")
+    for pattern in (
+        "delayd/**/*.py",
+        "replication/**/*.py",
+        "chaos/**/*.py",
+        "tests/**/*.py",
+        "tests/**/*.txt",
+    )
     for path in ROOT.glob(pattern)
     if path != Path(__file__)
 )

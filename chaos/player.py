@@ -1,0 +1,100 @@
+"""Sends a plan at its times, with confluent-kafka and nothing of delayd's.
+
+One thread that does nothing else: what it looks up and encodes was made before. It does not wait
+for acknowledgements. How far behind its times it was is in `behind_ms`, and in the log.
+
+Invariant: one idempotent producer, so that requests about one id keep their order; each user
+transaction goes through a producer of its own kind.
+"""
+
+import threading
+import time
+from typing import Any, Final
+from uuid import uuid4
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from chaos.workload import Plan, Planned, PlannedTransaction
+
+TIMEOUT_S: Final = 60
+POLL_EVERY: Final = 200
+"""Records between two looks at the delivery reports, while behind."""
+
+SHORT_S: Final = 0.001
+_COMMON: Final[dict[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "linger.ms": 4,
+    "queue.buffering.max.messages": 1_000_000,
+    "retry.backoff.ms": 5,
+}
+
+
+class Player:
+    """Sends to one buffer. Errors of single records are kept and raised at the end."""
+
+    def __init__(self, bootstrap: str, buffer: str) -> None:
+        self._buffer = buffer
+        self._producer = Producer({"bootstrap.servers": bootstrap, **_COMMON})
+        self._transactional = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": f"user-{uuid4().hex}", **_COMMON}
+        )
+        self._has_begun = False
+        self._failures: list[str] = []
+        self.sent = 0
+        """Requests sent so far, aborted ones too."""
+        self.behind_ms: list[int] = []
+        """How late each of them was handed to its producer."""
+        self.is_over = threading.Event()
+        """A plan has been played to its end, well or not."""
+
+    def play(self, plan: Plan) -> None:
+        """Send all of it; returns when the broker has all. RuntimeError if it refused any."""
+        try:
+            self._play(plan)
+        finally:
+            self.is_over.set()
+
+    def _play(self, plan: Plan) -> None:
+        if not self._has_begun and any(isinstance(p, PlannedTransaction) for p in plan):
+            self._transactional.init_transactions(TIMEOUT_S)
+            self._has_begun = True
+        for planned in plan:
+            while time.time() * 1000 < planned.at_ms:
+                self._producer.poll(SHORT_S)
+            if isinstance(planned, PlannedTransaction):
+                self._play_transaction(planned)
+            else:
+                self._send(self._producer, planned)
+                if self.sent % POLL_EVERY == 0:
+                    self._producer.poll(0)
+        left = self._producer.flush(TIMEOUT_S)
+        if left or self._failures:
+            raise RuntimeError(f"{left} unsent; refused: {self._failures[:3]}")
+
+    def _play_transaction(self, planned: PlannedTransaction) -> None:
+        producer = self._transactional
+        producer.begin_transaction()
+        for request in planned.requests:
+            self._send(producer, request)
+        producer.flush(TIMEOUT_S)  # what is aborted was really in the log
+        if planned.commits:
+            producer.commit_transaction(TIMEOUT_S)
+        else:
+            producer.abort_transaction(TIMEOUT_S)
+
+    def _send(self, producer: Producer, planned: Planned) -> None:
+        producer.produce(
+            self._buffer,
+            planned.value,
+            planned.key,
+            headers=list(planned.headers),
+            on_delivery=self._on_delivery,
+        )
+        self.sent += 1
+        self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
+
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._failures.append(str(error))

@@ -1,0 +1,302 @@
+"""What to send, and when: requests of all kinds as a user would write them. Pure.
+
+A plan is a list of requests and of users' own transactions, in the order in which they are sent.
+Each record's value is new (`<run>-<number>`), but for a request that is sent again as it was.
+
+Not here: what must become of them. The judge finds that in the log itself, except for
+
+    header `expect`     the reason for which this request must be refused
+
+Invariant: the same seed makes the same plan.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+Headers = tuple[tuple[str, bytes], ...]
+
+EXPECT: Final = "expect"
+
+AROUND_MS: Final = 50
+"""How far from the due time a cancel or replace is sent, before or after."""
+
+LEAD_MS: Final = 1_500
+"""How long before its due time a message is scheduled at least."""
+
+TRANSACTION_EVERY_MS: Final = 250
+TRANSACTION_RECORDS: Final = 8
+
+
+class Planned(NamedTuple):
+    """One request, for the partition that Java's partitioner has for its key."""
+
+    at_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class PlannedTransaction(NamedTuple):
+    """A user's own transaction over some requests."""
+
+    at_ms: int
+    requests: tuple[Planned, ...]
+    commits: bool
+
+
+Plan = list[Planned | PlannedTransaction]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where and when: `run` is new for each plan; due times lie in `first_due_ms` + `spread_ms`.
+
+    `late` does not exist until someone creates it, `never` never does; messages for `late` are due
+    in the part of the spread that `late_share` names.
+    """
+
+    run: str
+    targets: tuple[str, ...]
+    late: str
+    never: str
+    first_due_ms: int
+    spread_ms: int
+    late_share: tuple[float, float] = (0.0, 1.0)
+
+
+SHARES: Final[Mapping[str, int]] = {
+    "plain": 34,
+    "overdue": 2,
+    "named": 8,
+    "cancelled": 16,
+    "cancelled_early": 3,
+    "cancelled_twice": 4,
+    "replaced": 10,
+    "sent_again": 4,
+    "conflicting": 3,
+    "late": 6,
+    "never": 3,
+    "cancelled_in_retry": 3,
+    "unknown_id": 1,
+    "bad": 3,
+}
+"""Of all requests but those in transactions, in percent."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes requests of one plan; counts them."""
+
+    scene: Scene
+    chance: random.Random
+    written: int = 0
+    plan: Plan = field(default_factory=list)
+
+    def due_ms(self, share: tuple[float, float] = (0.0, 1.0)) -> int:
+        first, last = (int(self.scene.spread_ms * part) for part in share)
+        return self.scene.first_due_ms + self.chance.randrange(first, last)
+
+    def lead_ms(self, due_ms: int) -> int:
+        return due_ms - LEAD_MS - self.chance.randrange(1_000)
+
+    def around_ms(self, due_ms: int) -> int:
+        return due_ms + self.chance.randint(-AROUND_MS, AROUND_MS)
+
+    def target(self) -> str:
+        return self.chance.choice(self.scene.targets)
+
+    def request(self, at_ms: int, id: str | None, asks: Mapping[str, object]) -> Planned:
+        """A request with a new value. With an id it is the key; else one of a hundred keys."""
+        self.written += 1
+        trace = ("trace", b"%d" % self.written)
+        own: Headers = (trace, ("bytes", b"\x00\xff"), trace)
+        headers = tuple((f"delayd-{name}", str(said).encode()) for name, said in asks.items())
+        named: Headers = (("delayd-id", id.encode()),) if id is not None else ()
+        key = id.encode() if id is not None else b"key-%d" % (self.written % 100)
+        value = f"{self.scene.run}-{self.written:07}".encode()
+        return Planned(at_ms, key, value, (own[0], *headers, *named, *own[1:]))
+
+    def put(self, at_ms: int, id: str | None = None, **asks: object) -> Planned:
+        """Such a request, as part of the plan."""
+        planned = self.request(at_ms, id, asks)
+        self.plan.append(planned)
+        return planned
+
+    def new_id(self) -> str:
+        return f"{self.scene.run}-id-{self.written}"
+
+
+def storm(
+    run: str, topic: str, *, count: int, rate: int, send_ms: int, begin_ms: int, seed: int
+) -> Plan:
+    """`count` messages sent at `send_ms`, due from `begin_ms` on at `rate` a second, and for each
+    a cancel within AROUND_MS of its due time."""
+    scene = Scene(run, (topic,), "", "", begin_ms, count * 1_000 // rate)
+    writer = _Writer(scene, random.Random(seed))
+    for number in range(count):
+        due_ms = begin_ms + number * 1_000 // rate
+        id = writer.new_id()
+        writer.put(send_ms, id, topic=topic, due=due_ms)
+        writer.put(writer.around_ms(due_ms), id, op="cancel")
+    return _in_order(writer.plan)
+
+
+def mixture(scene: Scene, *, count: int, seed: int) -> Plan:
+    """`count` requests of all kinds in the SHARES above, and transactions besides."""
+    writer = _Writer(scene, random.Random(seed))
+    kinds = [_KINDS[name] for name in SHARES]
+    for kind in writer.chance.choices(kinds, weights=list(SHARES.values()), k=count):
+        kind(writer)
+    for offset_ms in range(0, scene.spread_ms, TRANSACTION_EVERY_MS):
+        due_ms = scene.first_due_ms + offset_ms
+        writer.plan.append(_transaction(writer, due_ms, commits=offset_ms % 500 == 0))
+    return _in_order(writer.plan)
+
+
+def _in_order(plan: Plan) -> Plan:
+    """By time; the sort is stable, so that of equal times a message comes before its cancel."""
+    return sorted(plan, key=lambda planned: planned.at_ms)
+
+
+def _plain(writer: _Writer) -> None:
+    due_ms = writer.due_ms()
+    writer.put(writer.lead_ms(due_ms), topic=writer.target(), due=due_ms)
+
+
+def _overdue(writer: _Writer) -> None:
+    at_ms = writer.due_ms()
+    writer.put(at_ms, topic=writer.target(), due=at_ms - writer.chance.randrange(1, 5_000))
+
+
+def _named(writer: _Writer) -> tuple[str, int]:
+    due_ms, id = writer.due_ms(), writer.new_id()
+    writer.put(writer.lead_ms(due_ms), id, topic=writer.target(), due=due_ms, key="another key")
+    return id, due_ms
+
+
+def _cancelled(writer: _Writer) -> None:
+    id, due_ms = _named(writer)
+    writer.put(writer.around_ms(due_ms), id, op="cancel")
+
+
+def _cancelled_early(writer: _Writer) -> None:
+    id, due_ms = _named(writer)
+    writer.put(due_ms - writer.chance.randrange(100, LEAD_MS), id, op="cancel")
+
+
+def _cancelled_twice(writer: _Writer) -> None:
+    id, due_ms = _named(writer)
+    for _ in range(2):
+        writer.put(writer.around_ms(due_ms), id, op="cancel")
+
+
+def _replaced(writer: _Writer) -> None:
+    id, due_ms = _named(writer)
+    at_ms = writer.around_ms(due_ms)
+    new_ms = at_ms + writer.chance.randrange(0, 1_000)
+    writer.put(at_ms, id, op="replace", topic=writer.target(), due=new_ms)
+    if writer.chance.random() < 0.5:
+        writer.put(writer.around_ms(new_ms), id, op="cancel")
+
+
+def _sent_again(writer: _Writer) -> None:
+    """As it was: long before it is due, or about when it is."""
+    due_ms, id = writer.due_ms(), writer.new_id()
+    first = writer.put(writer.lead_ms(due_ms), id, topic=writer.target(), due=due_ms)
+    later_ms = writer.chance.choice((first.at_ms, writer.around_ms(due_ms)))
+    writer.plan.append(first._replace(at_ms=later_ms))
+
+
+def _conflicting(writer: _Writer) -> None:
+    id, due_ms = _named(writer)
+    at_ms = writer.chance.choice((due_ms - LEAD_MS, writer.around_ms(due_ms)))
+    writer.put(at_ms, id, topic=writer.target(), due=due_ms + 500)
+
+
+def _late(writer: _Writer) -> None:
+    due_ms = writer.due_ms(writer.scene.late_share)
+    id = writer.new_id() if writer.chance.random() < 0.5 else None
+    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.late, due=due_ms)
+
+
+def _never(writer: _Writer) -> None:
+    due_ms = writer.due_ms()
+    id = writer.new_id() if writer.chance.random() < 0.5 else None
+    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
+
+
+def _cancelled_in_retry(writer: _Writer) -> None:
+    """A cancel at any time from the first attempt on; some of them after the last."""
+    due_ms, id = writer.due_ms(), writer.new_id()
+    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
+    writer.put(due_ms + writer.chance.randrange(-AROUND_MS, 9_000), id, op="cancel")
+
+
+def _unknown_id(writer: _Writer) -> None:
+    writer.put(writer.due_ms(), writer.new_id(), op="cancel")
+
+
+def _bad(writer: _Writer) -> None:
+    at_ms, topic = writer.due_ms(), writer.target()
+    kinds: list[tuple[str, dict[str, object]]] = [
+        ("missing-due", {"topic": topic}),
+        ("bad-delay", {"topic": topic, "delay": "soon"}),
+        ("bad-delay", {"topic": topic, "delay": "soon", "op": "replace"}),
+        ("unknown-header", {"topic": topic, "due": at_ms, "dew": "drop"}),
+        ("forbidden-topic", {"topic": "__consumer_offsets", "due": at_ms}),
+        ("unexpected-header", {"op": "cancel", "topic": topic}),
+        ("bad-proof", {"topic": topic, "due": at_ms, "continues": 0, "proof": "00" * 32}),
+    ]
+    reason, asks = writer.chance.choice(kinds)
+    needs_id = "op" in asks
+    id = writer.new_id() if needs_id or writer.chance.random() < 0.5 else None
+    bad = writer.put(at_ms, id, **asks)
+    writer.plan[-1] = bad._replace(headers=(*bad.headers, (EXPECT, reason.encode())))
+
+
+def _transaction(writer: _Writer, due_ms: int, *, commits: bool) -> PlannedTransaction:
+    """Messages with and without ids; and cancels of messages that were scheduled outside."""
+    at_ms = due_ms - LEAD_MS
+    target = writer.target()
+    requests = []
+    for number in range(TRANSACTION_RECORDS):
+        asks: dict[str, object] = {"topic": target, "due": due_ms + number}
+        match number % 4:
+            case 0:
+                requests.append(writer.request(at_ms, None, asks))
+            case 1:
+                requests.append(writer.request(at_ms, writer.new_id(), asks))
+            case _:
+                id = writer.new_id()
+                writer.put(at_ms - 500, id, **asks)
+                requests.append(writer.request(at_ms, id, {"op": "cancel"}))
+    return PlannedTransaction(at_ms, tuple(requests), commits)
+
+
+_KINDS: Final[Mapping[str, Callable[[_Writer], object]]] = {
+    "plain": _plain,
+    "overdue": _overdue,
+    "named": _named,
+    "cancelled": _cancelled,
+    "cancelled_early": _cancelled_early,
+    "cancelled_twice": _cancelled_twice,
+    "replaced": _replaced,
+    "sent_again": _sent_again,
+    "conflicting": _conflicting,
+    "late": _late,
+    "never": _never,
+    "cancelled_in_retry": _cancelled_in_retry,
+    "unknown_id": _unknown_id,
+    "bad": _bad,
+}
+
+
+def requests_of(plan: Plan) -> Iterator[tuple[Planned, bool]]:
+    """All requests of a plan, and whether each is to be committed."""
+    for planned in plan:
+        if isinstance(planned, PlannedTransaction):
+            yield from ((request, planned.commits) for request in planned.requests)
+        else:
+            yield planned, True

@@ -1,0 +1,327 @@
+"""The judge of mixed loads finds each kind of wrong outcome. Source: chaos/judge.py."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chaos.evidence import Logged
+from chaos.judge import Findings, judge
+
+DUE_MS = 10_000
+Bytes = bytes | None
+Pairs = tuple[tuple[str, Bytes], ...]
+OWN: Pairs = (("trace", b"1"), ("bytes", b"\x00"), ("trace", b"1"))
+
+
+class World:
+    """Topics that a test fills. Everything is about one id, or none."""
+
+    def __init__(self) -> None:
+        self.requests: list[Logged] = []
+        self.delivered: list[Logged] = []
+        self.dead: list[Logged] = []
+        self.receipts: list[Logged] = []
+
+    def ask(self, append_ms: int, *own: tuple[str, Bytes], **asks: object) -> Logged:
+        """A request at the end of the log."""
+        headers = tuple((f"delayd-{name}", str(said).encode()) for name, said in asks.items())
+        value = b"v" if asks.get("op") != "cancel" else None
+        record = Logged(
+            "buffer", 0, len(self.requests), append_ms, b"id", value, (*OWN, *headers, *own)
+        )
+        self.requests.append(record)
+        return record
+
+    def message(self, append_ms: int = 1_000, **asks: object) -> Logged:
+        """A request for a message."""
+        return self.ask(append_ms, **{"topic": "target", "due": DUE_MS, "id": "id", **asks})
+
+    def cancel(self, append_ms: int = 2_000) -> Logged:
+        return self.ask(append_ms, op="cancel", id="id")
+
+    def continuation(self, of: Logged, origin: Logged) -> Logged:
+        """The master's own record."""
+        return self.ask(
+            DUE_MS + 1,
+            topic="target",
+            id="id",
+            due=DUE_MS,
+            origin=origin.place,
+            **{"continues": of.offset, "next-due": DUE_MS + 500},
+        )
+
+    def deliver(self, request: Logged, **changes: Any) -> Logged:
+        """Its record in the target, as it should be but for the changes."""
+        ours: Pairs = (
+            ("delayd-id", b"id"),
+            ("delayd-due", b"%d" % DUE_MS),
+            ("delayd-fired", b"%d" % DUE_MS),
+            ("delayd-source", request.place.encode()),
+        )
+        record = Logged("target", 0, 0, DUE_MS, b"id", b"v", (*OWN, *ours))
+        record = record._replace(**changes)
+        self.delivered.append(record)
+        return record
+
+    def tell(self, request: Logged, verdict: str, *killed: Logged, **changes: Any) -> None:
+        """A receipt."""
+        fields = {
+            "id": "id",
+            "verdict": verdict,
+            "op": request.header("delayd-op") or "schedule",
+            "source": request.place,
+            "killed": [record.place for record in killed],
+            "at_ms": DUE_MS,
+            **changes,
+        }
+        source = ("delayd-source", fields["source"].encode())
+        told = Logged("receipts", 0, 0, 0, b"id", json.dumps(fields).encode(), (source,))
+        self.receipts.append(told)
+
+    def bury(self, request: Logged, reason: str, **headers: str) -> None:
+        """A dead letter."""
+        said = {"reason": reason, "source": request.place, **headers}
+        ours = tuple((f"delayd-{name}", text.encode()) for name, text in said.items())
+        self.dead.append(Logged("dead", 0, 0, 0, b"id", request.value, (*OWN, *ours)))
+
+    def judge(self) -> Findings:
+        return judge(self.requests, self.delivered, self.dead, self.receipts)
+
+
+def cancelled(world: World) -> None:
+    message = world.message()
+    world.tell(world.cancel(), "cancelled", message)
+
+
+def too_late(world: World) -> None:
+    world.deliver(world.message())
+    world.tell(world.cancel(), "too-late")
+
+
+def cancelled_twice(world: World) -> None:
+    message = world.message()
+    world.tell(world.cancel(), "cancelled", message)
+    world.tell(world.cancel(), "cancelled", message)
+
+
+def not_found(world: World) -> None:
+    world.tell(world.cancel(), "not-found")
+
+
+def replaced(world: World) -> None:
+    old, new = world.message(), world.message(op="replace")
+    world.deliver(new)
+    world.tell(new, "replaced", old)
+
+
+def replaced_too_late(world: World) -> None:
+    old, new = world.message(), world.message(op="replace")
+    world.deliver(old)
+    world.deliver(new)
+    world.tell(new, "too-late")
+
+
+def sent_again(world: World) -> None:
+    world.deliver(world.message())
+    world.tell(world.message(), "duplicate")
+
+
+def sent_again_when_due(world: World) -> None:
+    world.deliver(world.message())
+    world.deliver(world.message(append_ms=DUE_MS))
+
+
+def conflicting(world: World) -> None:
+    world.deliver(world.message())
+    other = world.message(key="another")
+    world.tell(other, "conflict")
+    world.bury(other, "conflict")
+
+
+def delivered_after_a_retry(world: World) -> None:
+    message = world.message()
+    again = world.continuation(message, message)
+    origin = ("delayd-origin", message.place.encode())
+    record = world.deliver(again)
+    world.delivered[-1] = record._replace(
+        headers=(*record.headers, origin, ("delayd-attempt", b"1"))
+    )
+
+
+def cancelled_in_retry(world: World) -> None:
+    message = world.message()
+    again = world.continuation(message, message)
+    world.tell(world.cancel(DUE_MS + 2), "cancelled", again)
+
+
+def continuation_refused(world: World) -> None:
+    message = world.message()
+    world.tell(world.cancel(DUE_MS), "cancelled", message)
+    world.continuation(message, message)
+
+
+def dead(world: World) -> None:
+    message = world.message()
+    again = world.continuation(message, message)
+    world.bury(again, "dead", origin=message.place, attempt="2")
+    world.tell(message, "dead")
+
+
+def bad(world: World) -> None:
+    request = world.ask(1_000, ("expect", b"missing-due"), topic="target", id="id")
+    world.bury(request, "missing-due")
+    world.tell(request, "rejected")
+
+
+RIGHT: list[Callable[[World], None]] = [
+    cancelled,
+    too_late,
+    cancelled_twice,
+    not_found,
+    replaced,
+    replaced_too_late,
+    sent_again,
+    sent_again_when_due,
+    conflicting,
+    delivered_after_a_retry,
+    cancelled_in_retry,
+    continuation_refused,
+    dead,
+    bad,
+]
+
+
+@pytest.mark.parametrize("story", RIGHT, ids=lambda story: story.__name__)
+def test_what_is_right_passes(story: Callable[[World], None]) -> None:
+    world = World()
+    story(world)
+    findings = world.judge()
+    assert findings.ok, findings
+    assert sum(findings.outcomes.values()) >= 1
+
+
+@pytest.mark.parametrize("story", RIGHT, ids=lambda story: story.__name__)
+def test_whatever_is_left_out_or_doubled_is_found(story: Callable[[World], None]) -> None:
+    told = World()
+    story(told)
+    for topic in ("delivered", "dead", "receipts"):
+        for number, record in enumerate(getattr(told, topic)):
+            lost, doubled = World(), World()
+            for world in (lost, doubled):
+                story(world)
+            getattr(lost, topic).pop(number)
+            getattr(doubled, topic).append(record)
+            assert not lost.judge().ok, f"{topic} without {record}"
+            assert doubled.judge().faults, f"{topic} with {record} twice"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": b"w"},
+        {"key": b"other"},
+        {"topic": "elsewhere"},
+        {"append_ms": DUE_MS - 1},
+        {"headers": ()},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_altered_or_early_record_is_found(wrong: dict[str, Any]) -> None:
+    world = World()
+    world.deliver(world.message(), **wrong)
+    assert world.judge().faults
+
+
+@pytest.mark.parametrize("name", ["trace", "bytes", "delayd-id", "delayd-due", "delayd-fired"])
+def test_a_record_that_lacks_a_header_is_found(name: str) -> None:
+    world = World()
+    record = world.deliver(world.message())
+    left = tuple(pair for pair in record.headers if pair[0] != name)
+    world.delivered[-1] = record._replace(headers=left)
+    assert world.judge().faults
+
+
+def test_what_nobody_committed_is_found_when_it_is_delivered() -> None:
+    world = World()
+    world.deliver(world.message())
+    world.requests.clear()
+    assert "nobody asked" in str(world.judge())
+
+
+def test_a_cancelled_message_that_is_delivered_is_found() -> None:
+    world = World()
+    message = world.message()
+    world.tell(world.cancel(), "cancelled", message)
+    world.deliver(message)
+    assert "delivered and killed" in str(world.judge())
+
+
+def test_a_message_that_is_both_dead_and_delivered_is_found() -> None:
+    world = World()
+    message = world.message(topic="target")
+    world.deliver(message)
+    world.bury(message, "dead", origin=message.place, attempt="1")
+    world.tell(message, "dead")
+    assert "delivered and dead" in str(world.judge())
+
+
+def test_too_late_said_before_anything_was_delivered_is_found() -> None:
+    world = World()
+    world.deliver(world.message())
+    world.tell(world.cancel(), "too-late", at_ms=DUE_MS - 1)
+    assert world.judge().faults
+
+
+def test_a_verdict_about_what_was_not_there_is_found() -> None:
+    for verdict in ("cancelled", "too-late", "replaced", "scheduled"):
+        world = World()
+        world.tell(world.cancel(), verdict)
+        assert world.judge().faults, verdict
+
+
+def test_not_found_about_what_was_there_is_found() -> None:
+    world = World()
+    world.deliver(world.message())
+    world.tell(world.cancel(), "not-found")
+    assert world.judge().faults
+
+
+def test_a_cancel_that_claims_to_have_killed_another_message_is_found() -> None:
+    world = World()
+    world.message()
+    other = world.message(id="other")
+    world.tell(world.cancel(), "cancelled", other)
+    assert world.judge().faults
+
+
+def test_a_message_stored_twice_under_a_pending_id_is_found() -> None:
+    world = World()
+    world.deliver(world.message())
+    world.deliver(world.message())
+    assert world.judge().faults
+
+
+def test_a_delivery_of_a_killed_messages_continuation_is_found() -> None:
+    world = World()
+    delivered_after_a_retry(world)
+    mark = world.requests[1:2]
+    world.requests.clear()
+    world.message()
+    world.tell(world.cancel(DUE_MS), "cancelled", world.requests[0])
+    world.requests.append(mark[0]._replace(offset=2))
+    world.delivered[0] = world.delivered[0]._replace(
+        headers=tuple(
+            (name, b"0/2" if name == "delayd-source" else said)
+            for name, said in world.delivered[0].headers
+        )
+    )
+    assert "delivered and killed" in str(world.judge())
+
+
+def test_a_bad_request_with_another_reason_is_found() -> None:
+    world = World()
+    request = world.ask(1_000, ("expect", b"missing-due"), topic="target")
+    world.bury(request, "bad-due")
+    assert world.judge().faults
