@@ -70,7 +70,11 @@ class Evidence:
     @property
     def delivered(self) -> list[Logged]:
         """The records of all targets."""
-        return [record for topic in self.targets for record in self._of_topic[topic]]
+        return [record for topic in self.targets for record in self.of(topic)]
+
+    def of(self, topic: str) -> list[Logged]:
+        """The records of one target."""
+        return self._of_topic[topic]
 
     def read(self) -> None:
         """Read on; topics that do not exist yet are passed over. TimeoutError if it takes long."""

@@ -1,7 +1,8 @@
 """Nodes without librdkafka: they deliver, die and are succeeded like the others, and by the others.
 
 The witness is kafka-python too, in a process of its own and through its public consumer, of which
-the driver uses nothing. Source: docs/adr/0014-kafka-python-for-nodes.md.
+the driver uses nothing. Clusters that are all of such nodes are in test_failover_mixed.py.
+Source: docs/adr/0014-kafka-python-for-nodes.md.
 """
 
 from pathlib import Path
@@ -25,11 +26,7 @@ def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
 
 @pytest.mark.parametrize(
     "first, second",
-    [
-        ("kafka-python", "kafka-python"),
-        ("kafka-python", "confluent"),
-        ("confluent", "kafka-python"),
-    ],
+    [("kafka-python", "confluent"), ("confluent", "kafka-python")],
 )
 def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
     cluster: TestCluster, first: str, second: str

@@ -1,7 +1,8 @@
-"""Nodes die, freeze, hand over and come back under load; the independent witness counts.
+"""Nodes die, hand over and come back under load; the independent witness counts.
 
 The witness (delayd/dev/witness.py) is kafka-python in a process of its own: lost, doubled, early,
-altered and unknown must all be 0. Source: docs/design/frontier.md, "Takeover" and "Fence".
+altered and unknown must all be 0. Kills and freezes under loads of everything are in
+test_failover_mixed.py. Source: docs/design/frontier.md, "Takeover" and "Fence".
 """
 
 import signal
@@ -53,59 +54,6 @@ def kill(node: NodeProcess, witness: Witness) -> None:
     at_ms = CLOCK.wall_ms()
     node.kill()
     witness.note_kill(Kill(at_ms, CLOCK.wall_ms()))
-
-
-def test_a_master_killed_twice_under_load_loses_and_doubles_nothing(cluster: TestCluster) -> None:
-    nodes = [cluster.node(number) for number in range(3)]
-    targets = (cluster.target("a"), cluster.target("b"), cluster.target("c", partitions=1))
-    with node_group(nodes), cluster.client() as client:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
-        batch = batch_on(targets, 20_000, 20_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
-            for share in (0.2, 0.6):
-                wait_due(batch, share)
-                killed = master_of(nodes)
-                kill(killed, witness)
-                successor = master_of([node for node in nodes if node is not killed])
-                assert successor is not killed
-                killed.start()
-            verdict = finish(witness, batch)
-        assert [failover.counts for failover in verdict.failovers] == [True, True]
-        ends = [0] * 3
-        for node in nodes:
-            wait_for(lambda n=node: bool(n.status().get("ready")), 30, f"{node.name} is ready")  # type: ignore[misc]
-            ends = [max(a, b) for a, b in zip(ends, node.status()["ingested"], strict=True)]
-        for node in nodes:
-            assert node.status()["ingested"] == ends, "every node has the whole buffer"
-
-
-@pytest.mark.parametrize("driver", ["confluent", "kafka-python"])
-def test_a_master_frozen_past_its_lease_doubles_nothing_when_it_wakes(
-    cluster: TestCluster, driver: str
-) -> None:
-    nodes = [cluster.node(number, driver=driver) for number in range(2)]
-    targets = (cluster.target("a"), cluster.target("b"))
-    with node_group(nodes), cluster.client() as client:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
-        batch = batch_on(targets, 20_000, 20_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
-            wait_due(batch, 0.2)
-            frozen = master_of(nodes)
-            frozen.signal(signal.SIGSTOP)
-            [other] = [node for node in nodes if node is not frozen]
-            assert master_of([other]) is other
-            term = other.status()["term"]
-            frozen.signal(signal.SIGCONT)
-            wait_for(lambda: frozen.status().get("role") == "follower", 20, "the woken one follows")
-            finish(witness, batch)
-        assert other.is_master() and other.status()["term"] == term
-        assert frozen.status()["term"] == term, "the woken one has read the successor's frontier"
 
 
 def test_sigterm_hands_over_within_the_lease_and_exits_0(cluster: TestCluster) -> None:
