@@ -87,6 +87,7 @@ def create_topics(
     max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
     receipts_written: str = RECEIPTS_VERDICTS,
+    id_memory_ms: int = ID_MEMORY_MS,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
@@ -126,7 +127,7 @@ def create_topics(
                 lanes=LANES,
                 max_delay_ms=max_delay_ms,
                 record_bytes_max=largest - RECORD_MARGIN_BYTES,
-                id_memory_ms=ID_MEMORY_MS,
+                id_memory_ms=id_memory_ms,
                 rules_version=RULES_VERSION,
                 prefix=prefix,
                 retry_delays_ms=retry_delays_ms,

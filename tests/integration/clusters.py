@@ -13,7 +13,7 @@ from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
-from delayd.topics import create_topics
+from delayd.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
 
 _numbers = itertools.count()
 
@@ -87,7 +87,15 @@ class TestCluster:
         return Client(self.bootstrap, buffer=self.buffer)
 
 
-def make_cluster(kafka_and_etcd: LocalCluster, folder: Path, partitions: int = 3) -> TestCluster:
+def make_cluster(
+    kafka_and_etcd: LocalCluster,
+    folder: Path,
+    partitions: int = 3,
+    *,
+    retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
+    max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
+    id_memory_ms: int = ID_MEMORY_MS,
+) -> TestCluster:
     """Initialise a cluster under a name of its own."""
     name = f"t{os.getpid()}x{next(_numbers)}"
     create_topics(
@@ -96,7 +104,9 @@ def make_cluster(kafka_and_etcd: LocalCluster, folder: Path, partitions: int = 3
         cluster_key=CLUSTER_KEY,
         prefix=f"{name}-",
         partitions=partitions,
-        retry_delays_ms=RETRY_DELAYS_MS,
+        max_delay_ms=max_delay_ms,
+        retry_delays_ms=retry_delays_ms,
+        id_memory_ms=id_memory_ms,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
 

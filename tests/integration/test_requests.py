@@ -1,5 +1,6 @@
-"""Each kind of request through a real node, written with plain kafka-python headers.
+"""What bad targets, bursts, trims and kills do to requests, on a real node.
 
+Not here: what comes of each kind of request (test_request_cases.py).
 Source: docs/reference/requests.md.
 """
 
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster
+from clusters import TestCluster, make_cluster
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
@@ -19,7 +20,6 @@ from topics_read import Seen, read_until
 
 from delayd.bus import Headers
 from delayd.bus.confluent import ConfluentBus
-from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
@@ -78,129 +78,6 @@ def target(desk: Desk) -> str:
     return desk.cluster.target(f"requests{next(_numbers)}")
 
 
-def test_a_message_arrives_at_its_due_time_with_its_own_headers_untouched(
-    desk: Desk, target: str
-) -> None:
-    due_ms = CLOCK.wall_ms() + 1_500
-    own = [("a", b"1"), ("b", b"\x00\xff"), ("a", b"2"), ("empty", b"")]
-    source = desk.put(
-        [own[0], ("delayd-topic", target.encode()), *own[1:], ("delayd-due", b"%d" % due_ms)],
-        key=b"order-1",
-        value=b"\x00payload",
-    )
-    record = desk.delivered(target, source)
-    assert record.value == b"\x00payload" and record.key == b"order-1"
-    assert record.headers[:4] == own
-    assert [name for name, _ in record.headers[4:]] == [
-        "delayd-due",
-        "delayd-fired",
-        "delayd-source",
-    ]
-    assert record.header("delayd-due") == str(due_ms)
-    assert due_ms <= int(record.header("delayd-fired")) <= record.received_ms
-
-
-def test_a_delay_counts_from_the_append_time(desk: Desk, target: str) -> None:
-    before_ms = CLOCK.wall_ms()
-    source = desk.put([("delayd-topic", target.encode()), ("delayd-delay", b"900ms")])
-    record = desk.delivered(target, source)
-    due_ms = int(record.header("delayd-due"))
-    assert before_ms + 900 <= due_ms <= record.received_ms
-    assert int(record.header("delayd-fired")) >= due_ms
-
-
-def test_level_1_is_one_second(desk: Desk, target: str) -> None:
-    before_ms = CLOCK.wall_ms()
-    source = desk.put([("delayd-topic", target.encode()), ("delayd-level", b"1")])
-    due_ms = int(desk.delivered(target, source).header("delayd-due"))
-    assert before_ms + 1_000 <= due_ms <= CLOCK.wall_ms()
-
-
-def test_a_past_due_message_is_delivered_at_once_with_the_due_time_as_asked(
-    desk: Desk, target: str
-) -> None:
-    source = desk.put([("delayd-topic", target.encode()), ("delayd-due", b"2020-01-01T00:00:00Z")])
-    assert desk.delivered(target, source).header("delayd-due") == "1577836800000"
-
-
-def test_delayd_key_is_the_key_of_the_delivered_record_and_decides_its_partition(
-    desk: Desk, target: str
-) -> None:
-    source = desk.put(
-        [
-            ("delayd-topic", target.encode()),
-            ("delayd-due", b"0"),
-            ("delayd-key", "schlüssel".encode()),
-        ],
-        key=b"another",
-    )
-    record = desk.delivered(target, source)
-    assert record.key == "schlüssel".encode()
-    assert record.partition == partition_of("schlüssel".encode(), 4)
-
-
-def test_delayd_partition_is_the_target_partition(desk: Desk, target: str) -> None:
-    for partition in range(4):
-        source = desk.put(
-            [
-                ("delayd-topic", target.encode()),
-                ("delayd-due", b"0"),
-                ("delayd-partition", b"%d" % partition),
-            ]
-        )
-        assert desk.delivered(target, source).partition == partition
-
-
-GOOD: HeaderList = [("delayd-topic", b"t"), ("delayd-due", b"0")]
-BAD: list[tuple[str, HeaderList]] = [
-    ("missing-topic", [("delayd-due", b"0")]),
-    ("bad-topic", [("delayd-topic", b"no spaces"), ("delayd-due", b"0")]),
-    ("forbidden-topic", [("delayd-topic", b"__consumer_offsets"), ("delayd-due", b"0")]),
-    ("missing-due", [("delayd-topic", b"t")]),
-    ("several-dues", [*GOOD, ("delayd-delay", b"1s")]),
-    ("bad-due", [("delayd-topic", b"t"), ("delayd-due", b"tomorrow")]),
-    ("bad-delay", [("delayd-topic", b"t"), ("delayd-delay", b"-5s")]),
-    ("bad-level", [("delayd-topic", b"t"), ("delayd-level", b"19")]),
-    ("too-far", [("delayd-topic", b"t"), ("delayd-delay", b"3000d")]),
-    ("bad-partition", [*GOOD, ("delayd-partition", b"-1")]),
-    ("repeated-header", [*GOOD, ("delayd-topic", b"u")]),
-    ("empty-header", [*GOOD, ("delayd-key", b"")]),
-    ("not-utf8", [("delayd-topic", b"\xff"), ("delayd-due", b"0")]),
-    ("unknown-header", [*GOOD, ("delayd-dely", b"1s")]),
-    ("not-supported", [*GOOD, ("delayd-cron", b"* * * * *")]),
-    ("bad-id", [*GOOD, ("delayd-id", b"not the key")]),
-    ("missing-id", [("delayd-op", b"cancel")]),
-    ("bad-redrive", [*GOOD, ("delayd-redrive", b"nowhere")]),
-    ("bad-proof", [*GOOD, ("delayd-continues", b"0")]),
-]
-
-
-def test_what_is_not_understood_is_a_dead_letter_and_a_log_line_and_holds_nothing_up(
-    desk: Desk, target: str
-) -> None:
-    """Source: docs/reference/requests.md, "Rejects"."""
-    sources = {
-        desk.put([("mine", b"1"), *headers], key=b"key", value=b"original"): (reason, headers)
-        for reason, headers in BAD
-    }
-    behind = desk.put([("delayd-topic", target.encode()), ("delayd-due", b"0")])
-    desk.delivered(target, behind)
-    letters = read_until(
-        desk.cluster.bootstrap,
-        desk.cluster.dead,
-        lambda seen: sources.keys() <= {letter.header("delayd-source") for letter in seen},
-    )
-    by_source = {letter.header("delayd-source"): letter for letter in letters}
-    assert len(by_source) == len(letters), "each reject is dead-lettered once"
-    for source, (reason, headers) in sources.items():
-        letter = by_source[source]
-        assert letter.header("delayd-reason") == reason
-        assert letter.header("delayd-detail")
-        assert (letter.key, letter.value) == (b"key", b"original")
-        assert letter.headers[: 1 + len(headers)] == [("mine", b"1"), *headers]
-        assert f"source={source}" in desk.node.log and reason in desk.node.log
-
-
 def test_a_message_for_a_topic_that_does_not_exist_arrives_once_it_is_created(
     desk: Desk, target: str
 ) -> None:
@@ -215,23 +92,6 @@ def test_a_message_for_a_topic_that_does_not_exist_arrives_once_it_is_created(
     assert record.header("delayd-origin") == early
     assert int(record.header("delayd-attempt")) >= 1
     assert record.header("delayd-source") != early
-
-
-def test_a_message_whose_topic_never_comes_is_a_dead_letter_after_the_last_retry(
-    desk: Desk,
-) -> None:
-    """Source: docs/reference/requests.md, "Rejects"."""
-    lost = desk.put([("delayd-topic", b"never-created"), ("delayd-due", b"0")], value=b"keep me")
-    letters = read_until(
-        desk.cluster.bootstrap,
-        desk.cluster.dead,
-        lambda seen: any(dict(r.headers).get("delayd-origin") == lost.encode() for r in seen),
-    )
-    [letter] = [r for r in letters if dict(r.headers).get("delayd-origin") == lost.encode()]
-    assert letter.value == b"keep me"
-    assert letter.header("delayd-reason") == "dead"
-    assert letter.header("delayd-attempt") == str(len(RETRY_DELAYS_MS) + 1)
-    assert "never-created does not exist" in letter.header("delayd-detail")
 
 
 def test_a_burst_to_a_target_that_takes_small_batches_arrives_and_holds_nobody_up(

@@ -1,0 +1,228 @@
+"""Whether a request had its outcome, exactly that one, and nothing else.
+
+Source: docs/reference/requests.md.
+"""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from nodes import NodeProcess
+from outcomes_read import Found
+from request_case import (
+    TARGET_PARTITIONS,
+    Case,
+    Dead,
+    Delivered,
+    Due,
+    Header,
+    Killed,
+    Moment,
+    Nothing,
+    Pending,
+    Refused,
+    Span,
+    Step,
+    Told,
+    header_of,
+)
+from request_play import Play, Sent
+
+from delayd.bus.murmur2 import partition_of
+
+RECEIPT_FIELDS = ["id", "verdict", "op", "source", "killed", "due_ms", "at_ms", "detail"]
+NOW_BEFORE_SNAPSHOT_MS = 1_000
+"""A step reads its `now` first, and then takes what has been ingested by then."""
+
+OPS = {b"cancel": "cancel", b"replace": "replace"}
+
+
+def judge(play: Play, case: Case) -> None:
+    """AssertionError if a step of the case came to anything but what it says."""
+    sent = play.sent[id(case)]
+    assert len(sent) == len(case.steps), f"step {len(sent)} was never to be written"
+    for step, written in zip(case.steps, sent, strict=True):
+        judge_fate(play, step, written)
+        judge_receipts(play, case, step, written)
+
+
+def judge_fate(play: Play, step: Step, sent: Sent) -> None:
+    """At most one record anywhere, the right one."""
+    source = sent.at.source
+    delivered, letters = play.seen.delivered[source], play.seen.letters[source]
+    wanted = (isinstance(step.fate, Delivered), isinstance(step.fate, Refused | Dead))
+    assert (len(delivered), len(letters)) == wanted, (
+        f"{source}: delivered {delivered}, dead letters {letters}"
+    )
+    match step.fate:
+        case Delivered():
+            check_delivered(play, step.fate, sent, delivered[0])
+        case Refused():
+            check_refused(step.fate, sent, letters[0])
+        case Dead():
+            check_dead(step, step.fate, sent, letters[0])
+        case Pending():
+            assert source in live_under(play, header_of(step, "delayd-id")), "it is not pending"
+        case Killed() | Nothing():
+            assert source not in live_under(play, header_of(step, "delayd-id")), "it is pending"
+
+
+def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> None:
+    assert found.topic == play.topic_of[fate.topic]
+    assert found.value == sent.value
+    key = sent.key if fate.key is None else fate.key
+    assert found.key == key
+    if fate.partition is not None:
+        assert found.partition == fate.partition
+    elif key is not None and fate.topic == b"orders":
+        assert found.partition == partition_of(key, TARGET_PARTITIONS)
+    user = list(fate.headers) if fate.headers is not None else users(sent)
+    assert found.headers[: len(user)] == user
+    own = found.headers[len(user) :]
+    names = ["delayd-due", "delayd-fired", "delayd-source"]
+    id = dict(sent.headers).get("delayd-id")
+    if id is not None:
+        assert own[0] == ("delayd-id", id)
+        own = own[1:]
+    assert [name for name, _ in own] == names
+    due_ms = due_of(fate.due, sent)
+    assert found.header("delayd-due") == str(due_ms)
+    fired_ms = int(found.header("delayd-fired") or 0)
+    assert max(due_ms, sent.at.append_ms) <= fired_ms <= found.received_ms
+
+
+def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
+    kept = sent.headers if fate.keeps_headers else []
+    if not fate.keeps_headers and fate.keeps_value:
+        kept = [("delayd-unreadable-headers", None)]
+    wanted = [
+        ("delayd-reason", fate.reason.encode()),
+        ("delayd-detail", (letter.header("delayd-detail") or "").encode()),
+        ("delayd-source", sent.at.source.encode()),
+    ]
+    if not fate.keeps_value:
+        wanted.append(("delayd-truncated", b"%d" % counted(sent)))
+    assert letter.header("delayd-reason") == fate.reason
+    assert letter.headers == [*kept, *wanted]
+    assert letter.key == sent.key
+    assert letter.value == (sent.value if fate.keeps_value else None)
+    check_detail(letter.header("delayd-detail") or "", fate.detail)
+
+
+def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
+    """The request is put back, so that it can be sent again."""
+    given = dict(sent.headers)
+    due_ms = sent.at.append_ms + 1 if "delayd-delay" in given else 0
+    asked: list[tuple[str, bytes | None]] = [
+        ("delayd-topic", given["delayd-topic"]),
+        ("delayd-due", b"%d" % due_ms),
+    ]
+    asked += [(n, c) for n, c in sent.headers if n in ("delayd-id", "delayd-partition")]
+    user = users(sent)
+    assert letter.headers[: len(user) + len(asked)] == [*user, *asked]
+    own = dict(letter.headers[len(user) + len(asked) :])
+    assert list(own) == [
+        *("delayd-reason", "delayd-detail", "delayd-source", "delayd-origin", "delayd-attempt")
+    ]
+    assert (letter.key, letter.value) == (sent.key, sent.value)
+    assert (own["delayd-reason"], own["delayd-attempt"]) == (b"dead", b"3")
+    assert own["delayd-origin"] == sent.at.source.encode() != own["delayd-source"]
+    check_detail(letter.header("delayd-detail") or "", fate.detail)
+
+
+def check_detail(detail: str, fragment: str) -> None:
+    """A person can act on it."""
+    assert fragment in detail
+    assert 0 < len(detail) <= 500 and detail.isascii() and detail.isprintable()
+
+
+def judge_receipts(play: Play, case: Case, step: Step, sent: Sent) -> None:
+    """All receipts that the step must have, and no other."""
+    found = play.seen.receipts[sent.at.source]
+    verdicts = sorted(receipt["verdict"] for receipt in found)
+    assert verdicts == sorted(told.verdict for told in step.told), found
+    for told in step.told:
+        [receipt] = [each for each in found if each["verdict"] == told.verdict]
+        check_receipt(play, case, step, told, sent, receipt)
+
+
+def check_receipt(
+    play: Play, case: Case, step: Step, told: Told, sent: Sent, receipt: dict[str, Any]
+) -> None:
+    assert list(receipt) == RECEIPT_FIELDS
+    id = header_of(step, "delayd-id")
+    assert receipt["id"] == (told.id if id is None else id.decode())
+    op = OPS.get(header_of(step, "delayd-op") or b"", "schedule")
+    if op == "schedule" and told.verdict != "dead" and header_of(step, "delayd-redrive"):
+        op = "redrive"
+    assert receipt["op"] == op
+    # A message that is retried is killed under its newest source; its user knows the first.
+    origins = [play.seen.origin_of.get(source, source) for source in receipt["killed"]]
+    killed = [play.sent[id_of(case)][n].at.source for n in told.killed]
+    assert sorted(origins) == sorted(killed)
+    assert told.detail in receipt["detail"], receipt["detail"]
+    assert receipt["at_ms"] > sent.at.append_ms - NOW_BEFORE_SNAPSHOT_MS
+    due_ms = receipt["due_ms"]
+    if told.verdict == "rejected":
+        assert due_ms is None
+    elif op == "cancel":
+        assert (due_ms is None) == ("nothing is remembered" in receipt["detail"])
+    else:
+        [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]
+        assert due_ms == asked_ms(when, sent)
+
+
+def id_of(case: Case) -> int:
+    """The key of a case in what was played."""
+    return id(case)
+
+
+def asked_ms(when: Header, sent: Sent) -> int:
+    """The few times that cases with receipts ask for."""
+    name, content = when
+    spans = {b"1ms": 1, b"4s": 4_000, b"1h": 3_600_000}
+    assert isinstance(content, bytes)
+    return int(content) if name == "delayd-due" else sent.at.append_ms + spans[content]
+
+
+def due_of(due: Due, sent: Sent) -> int:
+    """Unix ms."""
+    if isinstance(due, Span):
+        return sent.at.append_ms + due.ms
+    return sent.due_ms if isinstance(due, Moment) else due
+
+
+def users(sent: Sent) -> list[tuple[str, bytes | None]]:
+    """The headers that are not delayd's."""
+    return [header for header in sent.headers if not header[0].startswith("delayd-")]
+
+
+def counted(sent: Sent) -> int:
+    """What a record counts against the limit."""
+    size = 128 + len(sent.key or b"") + len(sent.value or b"")
+    return size + sum(10 + len(name) + len(content or b"") for name, content in sent.headers)
+
+
+def live_under(play: Play, id: bytes | None) -> set[str]:
+    """Sources that a node still has to deliver under an id."""
+    if id is None:
+        return set()
+    known = known_of(play.nodes[0], id)
+    return {each["source"] for each in known["live"] if not each["done"]}
+
+
+def known_of(node: NodeProcess, id: bytes) -> dict[str, Any]:
+    """What a node knows of an id."""
+    path = urllib.parse.quote(id, safe="")
+    try:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{node.port}/ids/{path}", timeout=10
+        ) as answer:
+            known: dict[str, Any] = json.load(answer)
+            return known
+    except urllib.error.HTTPError as error:
+        assert error.code == 404, error
+        error.close()
+        return {"live": [], "killed": []}
