@@ -105,6 +105,7 @@ class RawWriter:
     def close(self) -> None:
         """End its threads."""
         self._odd.close(TIMEOUT_S)
+        del self._usual
 
 
 class _RawName(str):

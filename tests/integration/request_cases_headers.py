@@ -1,6 +1,7 @@
 """The cases of single headers: each good, at the edge, and bad. Data only."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from request_case import (
     KEY,
@@ -552,17 +553,34 @@ def id_cases() -> Iterable[Case]:
 def redrive_cases() -> Iterable[Case]:
     name = "delayd-redrive"
 
-    def bad(says: str, text: str, detail: str = "copy delayd-source of the dead letter") -> Case:
-        shown = (name, text.encode())
-        return refused(name, says, shown, reason="bad-redrive", detail=detail, partition=0)
+    def good(says: str, source: str, *others: Header, **fields: Any) -> Case:
+        return delivered(
+            name,
+            says,
+            (name, source.encode()),
+            *others,
+            partition=int(source.partition("/")[0]),
+            told=(Told("scheduled", id=source),),
+            **fields,
+        )
 
-    yield delivered(name, "a source", (name, b"0/4711000"), partition=0)
-    yield delivered(name, "in any partition", (name, b"2/4711000"), partition=2)
-    yield delivered(
-        name, "as a schedule", (name, b"0/4711001"), ("delayd-op", b"schedule"), partition=0
+    def bad(
+        says: str, text: str, detail: str = "copy delayd-source of the dead letter", **fields: Any
+    ) -> Case:
+        shown = (name, text.encode())
+        usual: dict[str, Any] = {"reason": "bad-redrive", "partition": 0}
+        return refused(name, says, shown, detail=detail, **(usual | fields))
+
+    yield good("a source", "0/4711000")
+    yield good("in any partition", "2/4711000")
+    yield good("as a schedule", "0/4711001", ("delayd-op", b"schedule"))
+    yield good("Kafka's last offset", "1/9223372036854775807")
+    first = Step(
+        ((name, b"1/4711002"), TOPIC, NOW),
+        Delivered(0),
+        (Told("scheduled", id="1/4711002"),),
+        partition=1,
     )
-    yield delivered(name, "Kafka's last offset", (name, b"1/9223372036854775807"), partition=1)
-    first = Step(((name, b"1/4711002"), TOPIC, NOW), Delivered(0), partition=1)
     again = Step(
         ((name, b"1/4711002"), TOPIC, NOW),
         Nothing(),
@@ -572,7 +590,23 @@ def redrive_cases() -> Iterable[Case]:
         implied=2,
     )
     yield Case(name, "the same source again", (first, again))
-    yield bad("not its partition", "1/4711003", "is sent again through partition 1")
+    limit = RECORD_BYTES_MAX + 1_024
+    yield good("as large as it may be", "0/4711004", size_bytes=limit)
+    yield bad(
+        "one byte more",
+        "0/4711005",
+        f"counts {limit + 1} bytes",
+        reason="too-large",
+        size_bytes=limit + 1,
+        keeps_value=False,
+        told=(Told("rejected", id="0/4711005"),),
+    )
+    yield bad(
+        "not its partition",
+        "1/4711003",
+        "is sent again through partition 1",
+        told=(Told("rejected", id="1/4711003"),),
+    )
     yield bad("beyond Kafka's last offset", "0/9223372036854775808")
     yield bad("a word", "nowhere")
     yield bad("a partition only", "0")

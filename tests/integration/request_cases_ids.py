@@ -65,7 +65,7 @@ class State:
     other: Came
     replace: Came
     cancel: Came
-    redrive: Came = Came(ARRIVES)
+    redrive: Came = Came(ARRIVES, (Told("scheduled"),))
     sent: int = 0
     """The step that `the same again` repeats."""
     after: After = After.SENT
@@ -239,7 +239,14 @@ STATES = (
         "two",
         (
             PENDING,
-            step(TOPIC, FAR, ("delayd-redrive", OLDER), fate=Pending(), value=b"redriven"),
+            step(
+                TOPIC,
+                FAR,
+                ("delayd-redrive", OLDER),
+                fate=Pending(),
+                told=(Told("scheduled"),),
+                value=b"redriven",
+            ),
         ),
         same=DUPLICATE,
         other=CONFLICT,
