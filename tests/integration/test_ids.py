@@ -76,16 +76,18 @@ def seen_all(sources: set[str]) -> Any:
     return lambda seen: sources <= {record.header("delayd-source") for record in seen}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["confluent", "kafka-python"])
 def counter(
-    kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+    kafka_and_etcd: LocalCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Counter]:
-    """One cluster of three nodes for all of these tests."""
+    """One cluster of three nodes for all of these tests, whose first two masters have the driver."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from kafka import KafkaProducer
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("ids"), PARTITIONS)
-    nodes = [cluster.node(number) for number in range(3)]
+    nodes = [cluster.node(number, driver=request.param) for number in range(3)]
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=1)
     try:
         with node_group(nodes):

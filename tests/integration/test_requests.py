@@ -54,14 +54,18 @@ class Desk:
         return record
 
 
-@pytest.fixture(scope="module")
-def desk(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+@pytest.fixture(scope="module", params=["confluent", "kafka-python"])
+def desk(
+    kafka_and_etcd: LocalCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Desk]:
     """One cluster for all of these tests; each uses a target of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from kafka import KafkaProducer
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("requests"))
-    node = cluster.node(0)
+    node = cluster.node(0, driver=request.param)
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
     try:
         with node_group([node]):
