@@ -5,12 +5,25 @@ the driver uses nothing. Clusters that are all of such nodes are in test_failove
 Source: docs/adr/0014-kafka-python-for-nodes.md.
 """
 
+import signal
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from clusters import TestCluster, make_cluster, schedule
-from nodes import master_of, node_group, wait_for
+from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster, schedule
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
 from test_failover import batch_on, finish, kill, wait_due
+from test_ids import Counter, seen_all
+from topics_read import Seen, read_until
 
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.witness import Witness
@@ -48,6 +61,129 @@ def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
         assert [failover.counts for failover in verdict.failovers] == [True]
         wait_for(lambda: bool(killed.status().get("ready")), 30, "the killed one is ready again")
         assert killed.status()["ingested"] == successor.status()["ingested"]
+
+
+@pytest.fixture
+def producer(cluster: TestCluster) -> Iterator[Any]:
+    """A plain producer of requests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from kafka import KafkaProducer
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=1)
+    yield producer
+    producer.close()
+
+
+def origins(records: list[Seen]) -> list[str]:
+    """Whom retried messages and dead letters are about."""
+    found = [dict(record.headers).get("delayd-origin") for record in records]
+    return [origin.decode() for origin in found if origin is not None]
+
+
+def restart(node: NodeProcess) -> None:
+    node.start()
+    wait_for(lambda: bool(node.status().get("ready")), 30, "it is ready again")
+
+
+def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(
+    cluster: TestCluster, producer: Any
+) -> None:
+    """Source: docs/design/frontier.md, "Takeover", "Verdicts" and "Targets"."""
+    ours, theirs = cluster.node(1, driver="kafka-python"), cluster.node(2)
+    target, missing = cluster.target("fine"), f"target.{cluster.name}.missing"
+    small = cluster.target("small", partitions=1, config={"max.message.bytes": "2000"})
+    counter = Counter(cluster, [ours, theirs], producer)
+    with node_group([ours, theirs]):
+        assert master_of([ours.start()]) is ours
+        restart(theirs)
+        due = str(CLOCK.wall_ms() + 6_000)
+        kept = [counter.put(f"kept{n}", topic=target, due=due) for n in range(20)]
+        doomed = [counter.put(f"doomed{n}", topic=target, due=due) for n in range(4)]
+        old = counter.put("swapped", topic=target, due=due)
+        new = counter.put("swapped", b"new", topic=target, due=due, op="replace")
+        lost = counter.put("lost", topic=missing, due="0")
+        large = counter.put("large", b"x" * 5_000, topic=small, due="0")
+        cancels = [counter.put(f"doomed{n}", op="cancel") for n in (0, 1)]
+        replaced = counter.verdict(new)
+        assert (replaced["verdict"], replaced["killed"]) == ("replaced", [old])
+        read_until(
+            cluster.bootstrap, cluster.buffer, lambda seen: {lost, large} <= set(origins(seen))
+        )
+        ours.kill()
+        assert master_of([theirs]) is theirs
+        cancels += [counter.put(f"doomed{n}", op="cancel") for n in (2, 3)]
+        told = counter.receipts({*cancels, new})
+        for n, cancel in enumerate(cancels):
+            assert [(r["verdict"], r["killed"]) for r in told[cancel]] == [
+                ("cancelled", [doomed[n]])
+            ]
+        assert len(told[new]) == 1
+        cluster.create_topic(missing)
+        assert origins(read_until(cluster.bootstrap, missing, bool)) == [lost]
+        letters = read_until(
+            cluster.bootstrap, cluster.dead, lambda seen: large in set(origins(seen))
+        )
+        [letter] = [letter for letter in letters if letter.header("delayd-origin") == large]
+        assert letter.header("delayd-attempt") == str(len(RETRY_DELAYS_MS) + 1)
+        assert "max.message.bytes" in letter.header("delayd-detail")
+        read_until(cluster.bootstrap, target, seen_all({*kept, new}))
+        restart(ours)
+        theirs.signal(signal.SIGTERM)
+        assert theirs.wait_exit() == 0, theirs.log
+        assert master_of([ours]) is ours
+        late = counter.put("kept0", op="cancel")
+        assert counter.verdict(late)["verdict"] == "too-late"
+        after = counter.put("after", topic=target, due="0")
+        seen = read_until(cluster.bootstrap, target, seen_all({after}))
+        arrived = sorted(record.header("delayd-source") for record in seen)
+        assert arrived == sorted([*kept, new, after]), "none lost, none doubled"
+
+
+@pytest.mark.parametrize("driver", ["confluent", "kafka-python"])
+def test_a_record_that_only_the_broker_refuses_is_retried_alone(
+    cluster: TestCluster, producer: Any, driver: str
+) -> None:
+    """Its topic changed since it was looked at. Source: docs/design/frontier.md, "Targets"."""
+    node = cluster.node(1, driver=driver)
+    fine, changed = cluster.target("fine", partitions=1), cluster.target("changed", partitions=1)
+    counter = Counter(cluster, [node], producer)
+    with node_group([node]):
+        master_of([node.start()])
+        before = counter.put("before", topic=changed, due="0")
+        read_until(cluster.bootstrap, changed, seen_all({before}))
+        limit(cluster, changed, "2000")
+        due = str(CLOCK.wall_ms() + 200)
+        large = counter.put("large", b"x" * 5_000, topic=changed, due=due)
+        beside = {counter.put(f"beside{n}", topic=changed, due=due) for n in range(20)}
+        others = {counter.put(f"other{n}", topic=fine, due=due) for n in range(20)}
+        letters = read_until(cluster.bootstrap, cluster.dead, lambda seen: large in origins(seen))
+        assert origins(letters) == [large]
+        assert "MSG_SIZE_TOO_LARGE" in node.log, "the check before the step stopped it"
+        seen = read_until(cluster.bootstrap, fine, seen_all(others))
+        assert len(seen) == len(others)
+        seen = read_until(
+            cluster.bootstrap,
+            changed,
+            lambda seen: {before, *beside} <= {source_or_origin(record) for record in seen},
+        )
+        assert len(seen) == 1 + len(beside)
+
+
+def source_or_origin(record: Seen) -> str:
+    """Of the user's own request, be it retried or not."""
+    headers = dict(record.headers)
+    return (headers.get("delayd-origin") or headers["delayd-source"] or b"").decode()
+
+
+def limit(cluster: TestCluster, topic: str, record_bytes_max: str) -> None:
+    """Change how large a batch may be."""
+    wanted = ConfigEntry(
+        "max.message.bytes", record_bytes_max, incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(20)
 
 
 def test_a_node_says_which_property_its_driver_cannot_keep(cluster: TestCluster) -> None:

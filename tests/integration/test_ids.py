@@ -82,7 +82,7 @@ def counter(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Iterator[Counter]:
-    """One cluster of three nodes for all of these tests, whose first two masters have the driver."""
+    """One cluster of three nodes for all of these tests, with each driver."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from kafka import KafkaProducer
