@@ -20,6 +20,7 @@ from delayd import __version__, messages
 from delayd.bench.commands import bench
 from delayd.cluster_key import check_key, fingerprint, new_cluster_key
 from delayd.config import load
+from delayd.dead.commands import app as dead_app
 from delayd.dev.commands import app as dev_app
 from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.logs import set_up_logs
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 app.add_typer(topics_app, name="topics")
+app.add_typer(dead_app, name="dead")
 app.add_typer(dev_app, name="dev")
 app.command("bench")(bench)
 for command in (messages.send, messages.cancel, messages.replace, messages.show):

@@ -184,6 +184,10 @@ class Cluster(Protocol):
     def end_offsets(self, topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
         """Last stable offset (`committed=True`) or high watermark, by partition."""
 
+    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
+        """From where on there are records with a timestamp of `at_ms` (Unix ms) or later, by
+        partition; partitions without any are absent. Records behind it may be older."""
+
     def close(self) -> None:
         """Give back sockets and threads. Idempotent."""
 

@@ -62,6 +62,9 @@ class Ask(NamedTuple):
     relative: bool
     op: Op = Op.SCHEDULE
     id: str | None = None
+    """What its receipt will name as `id`."""
+    partition: int | None = None
+    """Of the buffer, if it must be a certain one; else the key decides."""
 
     def due_ms(self, append_ms: int) -> int:
         """The due time as asked of the record that was appended at `append_ms`."""
@@ -69,7 +72,8 @@ class Ask(NamedTuple):
 
     def record(self, buffer: str, partition: int | None = None) -> PlainRecord:
         """What to send."""
-        return PlainRecord(buffer, self.key, self.value, self.headers, partition)
+        wanted = self.partition if partition is None else partition
+        return PlainRecord(buffer, self.key, self.value, self.headers, wanted)
 
     def size(self) -> int:
         """Bytes that it takes in memory and on the wire, about."""

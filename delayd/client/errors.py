@@ -15,17 +15,20 @@ _NOTHING_DONE: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "the message is not scheduled",
     Op.CANCEL: "nothing is cancelled",
     Op.REPLACE: "nothing is replaced or scheduled",
+    Op.REDRIVE: "nothing is redriven",
 }
 _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "the message may be scheduled or not",
     Op.CANCEL: "the message may be cancelled or not",
     Op.REPLACE: "the message may be replaced or not",
+    Op.REDRIVE: "the dead letter may be redriven or not",
 }
 _REPEAT: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "repeat it only if a second delivery does no harm",
     Op.CANCEL: "cancel the same id again: a repeated cancel gets a true answer",
     Op.REPLACE: "`delayd show ID` tells what is pending; until that is due, repeating the replace "
     "does no harm",
+    Op.REDRIVE: "redrive it again: it is sent once, and a second redrive is told so",
 }
 
 

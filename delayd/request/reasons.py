@@ -87,8 +87,8 @@ class Reason(Enum):
     )
     BAD_REDRIVE = (
         "bad-redrive",
-        "Copy `delayd-source` of the dead letter to `delayd-redrive`, and send the record to that"
-        " partition of the buffer.",
+        "Use `delayd dead redrive`; or copy `delayd-source` of the dead letter to `delayd-redrive`,"
+        " and send the record to that partition of the buffer.",
     )
     BAD_PROOF = (
         "bad-proof",

@@ -59,7 +59,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.dev",),
     ("delayd.bench",),
     ("delayd.options",),
-    ("delayd.messages",),
+    ("delayd.messages", "delayd.dead"),
     ("delayd.cli",),
 )
 RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}

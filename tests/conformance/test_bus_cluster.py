@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 import test_bus_desk
-from test_bus_desk import TIMEOUT_MS, Desk
+from test_bus_desk import TIMEOUT_MS, Desk, eventually, read
 
 from delayd.bus import Position
 from delayd.clock import SystemClock
@@ -82,6 +82,23 @@ def test_offsets_of_a_new_topic_are_zero(desk: Desk) -> None:
     assert desk.cluster.start_offsets(topic, TIMEOUT_MS) == {0: 0, 1: 0}
     for committed in (True, False):
         assert desk.cluster.end_offsets(topic, TIMEOUT_MS, committed=committed) == {0: 0, 1: 0}
+
+
+def test_the_first_record_since_a_moment_is_found(desk: Desk) -> None:
+    topic = desk.topic(partitions=2)
+    assert desk.cluster.offsets_since(topic, 0, TIMEOUT_MS) == {}
+    desk.commit(topic, b"0", b"1")
+    desk.commit(topic, b"2")
+    eventually(lambda: desk.stable_offset(topic) == 5, "the commit markers")
+    records = read(desk.consumer(topic), 3)
+    for record in records:
+        [(partition, offset)] = desk.cluster.offsets_since(
+            topic, record.append_ms, TIMEOUT_MS
+        ).items()
+        first = next(r.offset for r in records if r.append_ms >= record.append_ms)
+        assert (partition, offset) == (0, first)
+    assert desk.cluster.offsets_since(topic, 0, TIMEOUT_MS) == {0: 0}
+    assert desk.cluster.offsets_since(topic, records[-1].append_ms + 60_000, TIMEOUT_MS) == {}
 
 
 def test_offsets_of_an_absent_topic_are_an_error(desk: Desk) -> None:

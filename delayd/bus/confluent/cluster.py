@@ -146,6 +146,12 @@ class ConfluentCluster:
         """See the port; TopicMismatchError if the topic does not exist."""
         return self._offsets(topic, timeout_ms, _LATEST, committed=committed)
 
+    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        spec = OffsetSpec.for_timestamp(at_ms)
+        found = self._offsets(topic, timeout_ms, spec, committed=False)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
     def close(self) -> None:
         """See the port."""
         self._client = None

@@ -109,6 +109,11 @@ class KafkaPythonCluster:
         """See the port; TopicMismatchError if the topic does not exist."""
         return self._offsets(topic, timeout_ms, OffsetSpec.LATEST, committed=committed)
 
+    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        found = self._offsets(topic, timeout_ms, at_ms, committed=False)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
     def close(self) -> None:
         """See the port."""
         if self._client is not None:

@@ -82,6 +82,12 @@ class MemoryCluster:
                 for p in self._partitions(topic, timeout_ms)
             }
 
+    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        with self._kafka.changed:
+            found = {p.number: p.offset_since(at_ms) for p in self._partitions(topic, timeout_ms)}
+            return {number: offset for number, offset in found.items() if offset is not None}
+
     def close(self) -> None:
         """See the port."""
 

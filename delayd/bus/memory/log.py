@@ -99,6 +99,11 @@ class PartitionLog:
                 found.append(record._replace(headers=list(record.headers)))
         return found, offset
 
+    def offset_since(self, at_ms: int) -> int | None:
+        """Of the first record, committed or not, that was appended at `at_ms` or later."""
+        records = (entry.record for entry in self.entries)
+        return next((r.offset for r in records if r is not None and r.append_ms >= at_ms), None)
+
     def holds(self, position: Position) -> bool:
         """If a reader may begin there: inside the log, and of the same history."""
         if not self.start_offset <= position.offset <= self.end_offset:

@@ -1,0 +1,111 @@
+"""Dead letters sent again: what is sent, and what became of each.
+
+Invariant: each wanted letter gets exactly one outcome, or none if it was stopped before.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from delayd.client import NotScheduledError, RequestRefusedError, Verdict
+from delayd.errors import DelaydError, KafkaUnreachableError
+from delayd.request.letters import Letter
+from delayd.request.redrives import NoRedrive, Redrive
+
+NOTHING_SENT: Final = (NotScheduledError, RequestRefusedError)
+"""Errors of one request only: others may do better."""
+
+
+class Word(Enum):
+    """What became of a letter."""
+
+    REDRIVEN = "redriven"
+    """It will be delivered; or, of a dry run, it could be sent."""
+    ALREADY = "already redriven"
+    """It was sent again before, and is not a second time."""
+    REJECTED = "rejected"
+    """The cluster refused the request."""
+    IMPOSSIBLE = "not redriven"
+    """Nothing was sent: such a request would be refused, or Kafka did not take it."""
+    UNKNOWN = "unknown"
+    """It may be redriven or not."""
+    MISSING = "not found"
+    """There is no such letter."""
+
+
+class Outcome(NamedTuple):
+    """What became of one letter."""
+
+    source: str
+    """Of the letter."""
+    word: Word
+    detail: str
+    request: str | None = None
+    """Source of the request that sent it again."""
+
+
+Plan: TypeAlias = Callable[[Letter], Redrive | NoRedrive]
+Send: TypeAlias = Callable[[Iterable[Redrive]], Iterator[Verdict | DelaydError]]
+"""As `Redriver.redrive`: the answer to each, in order."""
+
+
+def try_out(letters: Iterable[Letter], plan: Plan) -> Iterator[Outcome]:
+    """What would be sent, without sending anything."""
+    for letter in letters:
+        yield _planned(letter, plan(letter))
+
+
+def redrive(
+    letters: Iterable[Letter],
+    plan: Plan,
+    send: Send,
+    report: Callable[[Outcome], None],
+) -> bool:
+    """Send each letter again, in their order, and report its outcome as soon as it is known.
+
+    False if it stopped early: once an answer fails to come no more are sent, for nobody seems to
+    answer.
+    """
+    waiting: deque[tuple[str, str | None]] = deque()
+    stopped = False
+
+    def possible() -> Iterator[Redrive]:
+        for letter in letters:
+            if stopped:
+                return
+            planned = plan(letter)
+            if isinstance(planned, NoRedrive):
+                report(_planned(letter, planned))
+                continue
+            waiting.append((letter.source, planned.lost_id))
+            yield planned
+
+    for answer in send(possible()):
+        source, lost_id = waiting.popleft()
+        report(_outcome(source, lost_id, answer))
+        stopped = stopped or (
+            isinstance(answer, DelaydError) and not isinstance(answer, NOTHING_SENT)
+        )
+    return not stopped
+
+
+def _planned(letter: Letter, planned: Redrive | NoRedrive) -> Outcome:
+    if isinstance(planned, NoRedrive):
+        return Outcome(letter.source, Word.IMPOSSIBLE, planned.detail)
+    return Outcome(letter.source, Word.REDRIVEN, _without(planned.lost_id))
+
+
+def _outcome(source: str, lost_id: str | None, answer: Verdict | DelaydError) -> Outcome:
+    if isinstance(answer, (*NOTHING_SENT, KafkaUnreachableError)):
+        return Outcome(source, Word.IMPOSSIBLE, str(answer))
+    if isinstance(answer, DelaydError):
+        return Outcome(source, Word.UNKNOWN, str(answer))
+    if answer.verdict == "scheduled":
+        return Outcome(source, Word.REDRIVEN, _without(lost_id), answer.source)
+    word = Word.ALREADY if answer.verdict == "duplicate" else Word.REJECTED
+    return Outcome(source, word, answer.detail, answer.source)
+
+
+def _without(lost_id: str | None) -> str:
+    return "" if lost_id is None else f"without its id {lost_id[:80]!a}: it cannot be cancelled"
