@@ -11,7 +11,7 @@ Invariant: the same seed makes the same plan.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -143,6 +143,18 @@ def storm(
     return _in_order(writer.plan)
 
 
+def neighbours(
+    run: str, healthy: Sequence[str], missing: str, *, count: int, rate: int, begin_ms: int
+) -> Plan:
+    """`count` messages sent at once, due from `begin_ms` on at `rate` a second; each tenth is for
+    the missing target, the others go round the healthy ones."""
+    writer = _Writer(Scene(run, tuple(healthy), "", "", begin_ms, 0), random.Random(0))
+    for number in range(count):
+        topic = missing if number % 10 == 0 else healthy[number % len(healthy)]
+        writer.put(0, topic=topic, due=begin_ms + number * 1_000 // rate)
+    return writer.plan
+
+
 def mixture(scene: Scene, *, count: int, seed: int) -> Plan:
     """`count` requests of all kinds in the SHARES above, and transactions besides."""
     writer = _Writer(scene, random.Random(seed))
@@ -231,7 +243,7 @@ def _cancelled_in_retry(writer: _Writer) -> None:
     """A cancel at any time from the first attempt on; some of them after the last."""
     due_ms, id = writer.due_ms(), writer.new_id()
     writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
-    writer.put(due_ms + writer.chance.randrange(-AROUND_MS, 9_000), id, op="cancel")
+    writer.put(due_ms + writer.chance.randrange(-AROUND_MS, 12_000), id, op="cancel")
 
 
 def _unknown_id(writer: _Writer) -> None:
@@ -291,12 +303,3 @@ _KINDS: Final[Mapping[str, Callable[[_Writer], object]]] = {
     "unknown_id": _unknown_id,
     "bad": _bad,
 }
-
-
-def requests_of(plan: Plan) -> Iterator[tuple[Planned, bool]]:
-    """All requests of a plan, and whether each is to be committed."""
-    for planned in plan:
-        if isinstance(planned, PlannedTransaction):
-            yield from ((request, planned.commits) for request in planned.requests)
-        else:
-            yield planned, True

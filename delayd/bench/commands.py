@@ -12,21 +12,30 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd.bench.figures import Figure, machine
+from delayd.bench.neighbours import bench_neighbours, is_wrong
 from delayd.bench.rates import Bench, bench_deliver, bench_ingest
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
 from delayd.node import tune_collector
 
-BENCHES: dict[str, Callable[[Bench], list[Figure]]] = {
+RATES: dict[str, Callable[[Bench], list[Figure]]] = {
     "ingest": bench_ingest,
     "deliver": bench_deliver,
 }
+RATES_MESSAGES = 300_000
+
+NEIGHBOURS = "neighbours"
+NEIGHBOURS_MESSAGES = 60_000
+"""Half a minute."""
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="ingest, deliver, or all.")],
-    messages: Annotated[int, typer.Option(min=1000, help="Messages of 300 B per run.")] = 300_000,
+    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, or all.")],
+    messages: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Messages per run (300000; neighbours 60000)."),
+    ] = None,
     runs: Annotated[int, typer.Option(min=1, max=20, help="Runs; medians are shown.")] = 3,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of own ones.")
@@ -35,16 +44,30 @@ def bench(
 ) -> None:
     """Measure delayd against the bare driver, on the same brokers in the same minutes.
 
+    neighbours: how late the others are while a tenth of the messages goes to a topic that does not
+    exist, against the same with none missing. Exit code 1 if any message was lost or doubled.
+
     Example: delayd bench all --json
     """
-    chosen = BENCHES if name == "all" else {name: BENCHES[name]} if name in BENCHES else {}
-    if not chosen:
-        raise typer.BadParameter(f"{name} is none of: all, {', '.join(BENCHES)}")
+    if name not in (*RATES, NEIGHBOURS, "all"):
+        raise typer.BadParameter(f"{name} is none of: all, {', '.join(RATES)}, {NEIGHBOURS}")
+    if name == NEIGHBOURS and bootstrap is not None:
+        raise typer.BadParameter(f"{NEIGHBOURS} needs nodes, and starts a cluster of its own")
     tune_collector()
     figures: list[Figure] = []
-    with _brokers(bootstrap) as brokers:
-        for measure in chosen.values():
-            figures += measure(Bench(brokers, messages, runs))
+    if chosen := [measure for rate, measure in RATES.items() if name in (rate, "all")]:
+        with _brokers(bootstrap) as brokers:
+            for measure in chosen:
+                figures += measure(Bench(brokers, messages or RATES_MESSAGES, runs))
+    if name in (NEIGHBOURS, "all") and bootstrap is None:
+        with _cluster(nodes=3) as cluster:
+            figures += bench_neighbours(cluster, messages or NEIGHBOURS_MESSAGES, runs)
+    _show(name, figures, as_json)
+    if is_wrong(figures):
+        raise typer.Exit(1)
+
+
+def _show(name: str, figures: list[Figure], as_json: bool) -> None:
     if as_json:
         typer.echo(
             json.dumps(
@@ -75,9 +98,15 @@ def _brokers(bootstrap: str | None) -> Iterator[str]:
     if bootstrap is not None:
         yield bootstrap
         return
+    with _cluster(nodes=0) as cluster:
+        yield cluster.bootstrap
+
+
+@contextlib.contextmanager
+def _cluster(nodes: int) -> Iterator[LocalCluster]:
     with (
         interrupts_raised(),
         tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,
-        LocalCluster(Path(folder), ClusterOptions(nodes=0)) as cluster,
+        LocalCluster(Path(folder), ClusterOptions(nodes=nodes)) as cluster,
     ):
-        yield cluster.bootstrap
+        yield cluster

@@ -24,10 +24,14 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The median of the ratios of paired runs; None where there is nothing to compare."""
+        """The median of the ratios of paired runs; None where there is nothing to compare.
+
+        What is compared with less than 1, as a lateness of 0 ms may be, is compared with 1.
+        """
         if not self.against_runs:
             return None
-        return median(own / other for own, other in zip(self.runs, self.against_runs, strict=True))
+        pairs = zip(self.runs, self.against_runs, strict=True)
+        return median(own / max(1, other) for own, other in pairs)
 
     def to_json(self) -> dict[str, Any]:
         """Rounded to what the measurement can bear."""

@@ -171,7 +171,8 @@ class Ledger:
         values = sorted(self._received_ms[number] - batch.due_ms(number) for number in numbers)
         if not values:
             return None
-        return Lateness(nearest_rank(values, 50), nearest_rank(values, 99), values[-1])
+        p50, p99, p999 = (nearest_rank(values, per_mille) for per_mille in (500, 990, 999))
+        return Lateness(p50, p99, p999, values[-1])
 
     def _examples(self) -> Iterator[str]:
         left = EXAMPLES_MAX
@@ -197,9 +198,9 @@ def judge(batch: Batch, receipts: Iterable[Receipt], kills: Iterable[Kill] = ())
     return ledger.verdict(complete=True)
 
 
-def nearest_rank(values: Sequence[int], percent: int) -> int:
-    """The percentile of sorted values: the smallest that `percent` % of them do not exceed."""
-    return values[max(0, -(-len(values) * percent // 100) - 1)]
+def nearest_rank(values: Sequence[int], per_mille: int) -> int:
+    """A quantile of sorted values: the smallest that so many of a thousand do not exceed."""
+    return values[max(0, -(-len(values) * per_mille // 1000) - 1)]
 
 
 def _stalls(received_ms: Iterable[int]) -> tuple[Stall, ...]:

@@ -13,6 +13,7 @@ class Lateness:
 
     p50: int
     p99: int
+    p999: int
     max: int
 
 

@@ -93,7 +93,7 @@ class _Watch:
             self._failovers = self._ledger.failovers()
         return Progress(
             counts=self._ledger.counts(),
-            recent_p50_ms=nearest_rank(recent, 50) if recent else None,
+            recent_p50_ms=nearest_rank(recent, 500) if recent else None,
             failovers=self._failovers,
         )
 

@@ -192,10 +192,10 @@ def test_a_target_that_was_not_read_to_its_end_proves_nothing() -> None:
 def test_lateness_is_receipt_minus_due_by_nearest_rank() -> None:
     verdict = judge(BATCH, (receipt(number, late_ms=number + 1) for number in range(100)))
 
-    assert verdict.lateness_ms == Lateness(p50=50, p99=99, max=100)
+    assert verdict.lateness_ms == Lateness(p50=50, p99=99, p999=100, max=100)
     assert verdict.steady_lateness_ms == verdict.lateness_ms
     assert judge(BATCH, []).lateness_ms is None
-    assert nearest_rank([7], 50) == nearest_rank([7], 99) == 7
+    assert nearest_rank([7], 500) == nearest_rank([7], 990) == 7
 
 
 KILLED_MS = DUE_MS + 5_000
@@ -254,8 +254,8 @@ def test_steady_lateness_leaves_out_what_the_failover_delayed_and_nothing_else()
 
     verdict = judge(BATCH, receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
 
-    assert verdict.lateness_ms == Lateness(p50=5, p99=2_900, max=3_000)
-    assert verdict.steady_lateness_ms == Lateness(p50=5, p99=70, max=70)
+    assert verdict.lateness_ms == Lateness(p50=5, p99=2_900, p999=3_000, max=3_000)
+    assert verdict.steady_lateness_ms == Lateness(p50=5, p99=70, p999=70, max=70)
 
 
 def test_a_successor_has_caught_up_with_the_first_message_that_is_on_time() -> None:

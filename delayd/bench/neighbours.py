@@ -1,0 +1,206 @@
+"""What a failing target costs its neighbours: their lateness with and without it.
+
+Windows in turn, on one local cluster: in the first of a pair all targets exist, in the second a
+tenth of the messages goes to one that does not. The lateness is of the others only, measured by the
+witness (delayd/dev/witness.py), another driver in another process. Then the missing target is
+created, and a second witness counts what was being retried: each once.
+
+Invariants: both windows of a pair send the same to topics of the same shape; everything was
+scheduled before the first message of a window is due.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Final
+from uuid import uuid4
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from delayd.bench.figures import Figure
+from delayd.clock import SystemClock
+from delayd.dev.batch import Batch
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.verdict import Lateness, Verdict
+from delayd.dev.witness import Witness
+from delayd.errors import DelaydError
+from delayd.node import open_bus
+
+RATE: Final = 2_000
+"""Messages a second, of which one in FAILING_SHARE goes to the target that may be missing."""
+
+FAILING_SHARE: Final = 10
+HEALTHY_TARGETS: Final = 3
+TARGET_PARTITIONS: Final = 4
+TOPIC_TIMEOUT_MS: Final = 30_000
+
+LEAD_MS: Final = 10_000
+"""Time to schedule a window: ten times what two cores need that do nothing else."""
+
+BUFFER: Final = "delayd-buffer"
+PRODUCER: Final[dict[str, str | int]] = {
+    "acks": "all",
+    "linger.ms": 20,
+    "queue.buffering.max.messages": 1_000_000,
+}
+
+WARM_UP_MESSAGES: Final = 10_000
+"""A broker that was just started is slower than it will be."""
+
+DRAIN_MS: Final = 60_000
+RETRIES_MS: Final = 180_000
+"""What failed for a short while is tried again within a minute (10 s, then 30 s)."""
+
+SETTLE_MS: Final = 2_000
+"""How long a witness waits for doubles after the last message."""
+
+
+class NeighboursError(DelaydError):
+    """A window was not what it should be: nothing is measured by it."""
+
+    code = "bench"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the windows of one kind showed."""
+
+    latenesses: list[Lateness] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+    """Messages lost, doubled, early or altered, by window."""
+
+
+def bench_neighbours(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
+    """Lateness of the neighbours, and what was wrong with any message; needs running nodes."""
+    clock = SystemClock()
+    window = _Window(cluster, clock)
+    window.play(WARM_UP_MESSAGES, is_missing=False)
+    whole, failing = _Seen(), _Seen()
+    retried_wrong: list[int] = []
+    retried_s: list[float] = []
+    for _ in range(runs):
+        for seen, is_missing in ((whole, False), (failing, True)):
+            verdict = window.play(messages, is_missing=is_missing)
+            assert verdict.lateness_ms is not None, "something arrived"
+            seen.latenesses.append(verdict.lateness_ms)
+            seen.wrong.append(_wrong(verdict))
+        took_ms, verdict = window.heal()
+        retried_s.append(took_ms / 1000)
+        retried_wrong.append(_wrong(verdict))
+    return [
+        *_lateness_figures(failing.latenesses, whole.latenesses),
+        Figure("whole-wrong", "messages", _floats(whole.wrong)),
+        Figure("neighbours-wrong", "messages", _floats(failing.wrong)),
+        Figure("retried-wrong", "messages", _floats(retried_wrong)),
+        Figure("retried-all-arrived", "s after creation", tuple(retried_s)),
+    ]
+
+
+def _lateness_figures(failing: list[Lateness], whole: list[Lateness]) -> Iterator[Figure]:
+    for name in ("p50", "p99", "p999", "max"):
+        own = _floats(getattr(lateness, name) for lateness in failing)
+        other = _floats(getattr(lateness, name) for lateness in whole)
+        yield Figure(f"whole-{name}", "ms late", other)
+        yield Figure(f"neighbours-{name}", "ms late", own, f"whole-{name}", other)
+
+
+class _Window:
+    """Plays one window after the other."""
+
+    def __init__(self, cluster: LocalCluster, clock: SystemClock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._log = cluster.directory / "logs" / "witness.log"
+        self._failing: Batch | None = None
+
+    def play(self, messages: int, *, is_missing: bool) -> Verdict:
+        """One window; returns when all neighbours have arrived, or are long overdue."""
+        run = uuid4().hex[:8]
+        targets = tuple(f"bench.{run}.{number}" for number in range(HEALTHY_TARGETS))
+        tenth = f"bench.{run}.failing"
+        self._create(targets if is_missing else (*targets, tenth))
+        failing_count = messages // FAILING_SHARE
+        due_ms = self._clock.wall_ms() + LEAD_MS
+        spread_ms = messages * 1000 // RATE
+        healthy = Batch(run, targets, messages - failing_count, due_ms, spread_ms)
+        failing = Batch(f"{run}f", (tenth,), failing_count, due_ms, spread_ms)
+        self._failing = failing
+        with Witness(self._cluster.bootstrap, healthy, log=self._log) as witness:
+            self._schedule(failing, healthy)
+            left_ms = due_ms + spread_ms + DRAIN_MS - self._clock.wall_ms()
+            return self._verdict_of(witness, healthy, left_ms)
+
+    def heal(self) -> tuple[int, Verdict]:
+        """Create the missing target; ms until all that was retried had arrived, and the verdict."""
+        assert self._failing is not None, "a window was played"
+        self._create(self._failing.topics)
+        begun_ms = self._clock.monotonic_ms()
+        with Witness(self._cluster.bootstrap, self._failing, log=self._log) as witness:
+            witness.wait_until(self._failing.count, RETRIES_MS)
+            took_ms = self._clock.monotonic_ms() - begun_ms
+            return took_ms, self._verdict_of(witness, self._failing, 0)
+
+    def _verdict_of(self, witness: Witness, batch: Batch, timeout_ms: int) -> Verdict:
+        witness.wait_until(batch.count, max(0, timeout_ms))
+        Event().wait(SETTLE_MS / 1000)
+        return witness.stop()
+
+    def _create(self, topics: Iterable[str]) -> None:
+        with contextlib.closing(open_bus(self._cluster.bootstrap).cluster()) as kafka:
+            for topic in topics:
+                kafka.create_topic(
+                    topic,
+                    partitions=TARGET_PARTITIONS,
+                    replication_factor=1,
+                    config={},
+                    timeout_ms=TOPIC_TIMEOUT_MS,
+                )
+
+    def _schedule(self, *batches: Batch) -> None:
+        """All at once, as plain requests; the last append time says whether it was in time."""
+        last_ms = 0
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            nonlocal last_ms
+            if error is not None:
+                raise NeighboursError(f"a request was refused: {error}")
+            last_ms = max(last_ms, message.timestamp()[1])
+
+        producer = Producer({"bootstrap.servers": self._cluster.bootstrap, **PRODUCER})
+        for batch in batches:
+            for number in range(batch.count):
+                due = ("delayd-due", b"%d" % batch.due_ms(number))
+                topic = ("delayd-topic", batch.topic(number).encode())
+                producer.produce(
+                    BUFFER,
+                    batch.value(number),
+                    batch.key(number),
+                    headers=[*batch.headers(number), topic, due],
+                    on_delivery=note,
+                )
+        left = producer.flush(LEAD_MS / 1000)
+        if left or last_ms >= batches[0].first_due_ms:
+            raise NeighboursError(
+                "this machine was too slow to schedule everything before it was due",
+                remedy="measure when it does nothing else, or fewer --messages",
+            )
+
+
+def is_wrong(figures: Iterable[Figure]) -> bool:
+    """Was any message lost, doubled, early or altered, in any run?"""
+    return any(
+        any((*figure.runs, *figure.against_runs))
+        for figure in figures
+        if figure.name.endswith("-wrong")
+    )
+
+
+def _wrong(verdict: Verdict) -> int:
+    counts = verdict.counts
+    faults = (verdict.lost, counts.doubled, counts.early, counts.altered, counts.unknown)
+    return max(sum(faults), int(not verdict.complete))
+
+
+def _floats(values: Iterable[int]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
