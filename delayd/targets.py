@@ -79,8 +79,8 @@ class _Target:
 class Targets:
     """A cache of topic descriptions. Used by the delivery thread only, but for `failing`.
 
-    Unless `unreplicated` is allowed, a partition with one replica in sync is a problem on a cluster
-    of more than one broker.
+    Unless `unreplicated` is allowed, on a cluster of more than one broker a partition with one
+    replica in sync is a problem, and so is one that must have all of its replicas in sync.
     """
 
     def __init__(
@@ -266,10 +266,19 @@ class Targets:
                 f"{whose} has {partition.in_sync} replicas in sync, fewer than "
                 f"min.insync.replicas = {needed}"
             )
-        if partition.in_sync < 2 and not self._unreplicated and self._brokers > 1:
+        if self._unreplicated or self._brokers <= 1:
+            return None
+        if partition.in_sync < 2:
             return (
                 f"{whose} has one replica in sync, and would lose what is delivered with it; give "
                 "it another, or set unreplicated_targets = true"
+            )
+        if partition.replicas <= needed:
+            # Kafka ends no transaction while a partition in it has too few replicas in sync.
+            return (
+                f"{whose} has no replica to spare (min.insync.replicas = {needed}): one broker "
+                "away would hold up all targets; give it another replica, lower "
+                "min.insync.replicas, or set unreplicated_targets = true"
             )
         return None
 

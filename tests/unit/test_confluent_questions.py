@@ -42,7 +42,7 @@ def clock() -> SystemClock:
 
 @pytest.fixture
 def question(clock: SystemClock) -> _Question:
-    return _Question("asking", TIMEOUT_MS, clock)
+    return _Question("asking", TIMEOUT_MS, clock, lambda: None)
 
 
 def test_each_key_has_its_own_answer(question: _Question) -> None:
@@ -69,7 +69,7 @@ def test_each_key_has_its_own_answer(question: _Question) -> None:
 
 def test_a_passing_failure_is_asked_again_alone_and_not_for_long(clock: SystemClock) -> None:
     """docs/design/frontier.md, Targets: no lane is held up by another's target."""
-    question = _Question("asking", 100 * PATIENCE_MS, clock)
+    question = _Question("asking", 100 * PATIENCE_MS, clock, lambda: None)
     asked: list[list[str]] = []
     order = brokers({"here": "yes", "moving": KafkaError.LEADER_NOT_AVAILABLE}, asked)
     before_ms = clock.monotonic_ms()
@@ -116,3 +116,26 @@ def test_a_question_that_needs_every_answer_fails_with_the_one_it_lacks(
     """docs/design/frontier.md, Takeover: offsets are needed of all partitions."""
     with pytest.raises(error):
         question.ask_each(brokers({"here": "yes", "other": answer}, []), ["here", "other"])
+
+
+def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None:
+    """A client may wait for a controller that is dead, and find the next one only anew."""
+    renewed: list[float] = []
+    silent, asked = {"a": None}, list[list[str]]()
+    question = _Question("asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), PATIENCE_MS)
+
+    def order(keys: list[str], timeout_s: float) -> dict[str, Future[str]]:
+        answers: dict[str, int | str | None] = {"a": "yes"} if len(renewed) == 2 else {**silent}
+        return brokers(answers, asked)(keys, timeout_s)
+
+    assert question.ask_each(order, ["a"]) == {"a": "yes"}
+    assert len(renewed) == 2 and len(asked) == 3
+
+
+def test_an_answer_that_came_too_early_does_not_replace_the_client(clock: SystemClock) -> None:
+    """A leader that moves is a matter of time, not of the client."""
+    renewed: list[int] = []
+    question = _Question("asking", TIMEOUT_MS, clock, lambda: renewed.append(1))
+    with pytest.raises(KafkaUnreachableError):
+        question.ask_each(brokers({"a": KafkaError.LEADER_NOT_AVAILABLE}, []), ["a"])
+    assert not renewed

@@ -195,6 +195,28 @@ def test_a_lone_replica_is_fine_where_that_was_allowed(clock: ManualClock) -> No
     assert problem(targets, "two", 1) is problem(targets, "one", 0) is None
 
 
+def test_a_partition_without_a_replica_to_spare_is_a_problem(clock: ManualClock) -> None:
+    """docs/operations.md, "A transaction that cannot end": it would hold up all targets."""
+    kafka, targets = replicated(clock, unreplicated=False)
+    kafka.create_topic("fragile", 1, {"min.insync.replicas": "2"}, replication_factor=2)
+    kafka.create_topic("sound", 1, {"min.insync.replicas": "2"}, replication_factor=3)
+    found = problem(targets, "fragile")
+    assert found is not None and "no replica to spare (min.insync.replicas = 2)" in found
+    assert problem(targets, "sound") is None
+    kafka.log("sound", 0).in_sync = 2
+    clock.now_ms += FRESH_MS
+    assert problem(targets, "sound") is None, "one broker is away: that is what it is for"
+
+
+def test_a_partition_without_a_replica_to_spare_is_fine_where_that_was_allowed(
+    clock: ManualClock,
+) -> None:
+    """docs/operations.md, `unreplicated_targets`."""
+    kafka, targets = replicated(clock, unreplicated=True)
+    kafka.create_topic("fragile", 1, {"min.insync.replicas": "2"}, replication_factor=2)
+    assert problem(targets, "fragile") is None
+
+
 def test_a_lone_replica_is_fine_on_one_broker_until_there_are_more(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:

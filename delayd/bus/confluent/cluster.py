@@ -42,6 +42,11 @@ T = TypeVar("T")
 RETRY_MS: Final = 20
 """Pause before a question that came too early (no leader yet, not yet visible) is repeated."""
 
+ATTEMPT_FIRST_MS: Final = 1_000
+"""After so long without an answer a question is asked again by a new client, which then has twice
+as long. librdkafka waits for the broker that it knows as the controller, also when that is dead,
+and asks no other who the controller is now."""
+
 SURVEY_PATIENCE_MS: Final = 200
 """How long one topic whose metadata still spreads may hold up the answer about the others."""
 
@@ -87,6 +92,7 @@ class ConfluentCluster:
 
     def __init__(self, properties: Properties) -> None:
         self._clock = SystemClock()
+        self._properties = properties
         self._client: Client | None = Client(properties)
 
     def broker_count(self, timeout_ms: int) -> int:
@@ -119,7 +125,8 @@ class ConfluentCluster:
         timeout_ms: int,
     ) -> bool:
         """See the port."""
-        question = self._question(f"creating {name}", timeout_ms)
+        # One attempt: the second would find what the first one made.
+        question = self._question(f"creating {name}", timeout_ms, attempt_ms=timeout_ms)
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         created = question.ask_each(
             lambda _, s: self._alive().create_topics(
@@ -218,9 +225,15 @@ class ConfluentCluster:
         }
         return Survey(states, refused, frozenset(silent))
 
-    def _question(self, doing: str, timeout_ms: int) -> "_Question":
+    def _question(
+        self, doing: str, timeout_ms: int, attempt_ms: int = ATTEMPT_FIRST_MS
+    ) -> "_Question":
         self._alive().poll(0)  # takes librdkafka's log lines, which would pile up
-        return _Question(doing, timeout_ms, self._clock)
+        return _Question(doing, timeout_ms, self._clock, self._renew, attempt_ms)
+
+    def _renew(self) -> None:
+        """Forget what the client believes about the brokers."""
+        self._client = Client(self._properties)
 
     def _alive(self) -> Client:
         assert self._client is not None, "the cluster was closed"
@@ -228,22 +241,38 @@ class ConfluentCluster:
 
 
 class _Question:
-    """One call of the port: what it does, and how long it may still take."""
+    """One call of the port: what it does, and how long it may still take.
 
-    def __init__(self, doing: str, timeout_ms: int, clock: Clock) -> None:
+    `renew` replaces the client, when the present one had no answer.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        timeout_ms: int,
+        clock: Clock,
+        renew: Callable[[], None],
+        attempt_ms: int = ATTEMPT_FIRST_MS,
+    ) -> None:
         self._doing = doing
         self._clock = clock
+        self._renew = renew
+        self._attempt_ms = attempt_ms
         self._timeout_ms = timeout_ms
         self._deadline_ms = clock.monotonic_ms() + timeout_ms
 
     def ask(self, order: Callable[[float], Future[T]]) -> T:
         """The answer, asked again while Kafka calls the failure a passing one."""
         while True:
+            until_ms = self._begin_attempt()
             try:
-                return order(self._left_s()).result(self._left_s())
+                return order(self._until_s(until_ms)).result(self._until_s(until_ms))
             except FutureTimeoutError:
-                raise self.unreachable("no answer") from None
+                self._end_attempt()
+                self.pause("no answer")
             except KafkaException as error:
+                if error.args[0].code() in _UNREACHABLE:
+                    self._end_attempt()
                 self._pause_or_raise(error.args[0])
 
     def ask_each(
@@ -275,13 +304,18 @@ class _Question:
         waiting = keys
         patient_until_ms = self._clock.monotonic_ms() + patience_ms
         while waiting:
-            left_s = self._left_ms() / 1000
-            if left_s <= 0:
+            if self._left_ms() <= 0:
                 break
-            futures = order(waiting, left_s)
+            attempt_until_ms = self._begin_attempt()
+            futures = order(waiting, self._until_s(attempt_until_ms))
+            answers.unreachable = False
             waiting = [
-                key for key in waiting if not self._settle(futures[key], key, answers, absent)
+                key
+                for key in waiting
+                if not self._settle(futures[key], key, answers, absent, attempt_until_ms)
             ]
+            if answers.unreachable:
+                self._end_attempt()
             until_ms = self._deadline_ms
             if answers.given or answers.refused:
                 until_ms = min(until_ms, patient_until_ms)
@@ -292,12 +326,18 @@ class _Question:
         return answers
 
     def _settle(
-        self, future: Future[T], key: Any, answers: "_Answers[T]", absent: int | None
+        self,
+        future: Future[T],
+        key: Any,
+        answers: "_Answers[T]",
+        absent: int | None,
+        until_ms: int,
     ) -> bool:
         """Take a key's answer; False if it has to be asked for again."""
         try:
-            answers.given[key] = future.result(max(0, self._left_ms()) / 1000)
+            answers.given[key] = future.result(self._until_s(until_ms))
         except FutureTimeoutError:
+            answers.unreachable = True
             return False
         except KafkaException as error:
             found: KafkaError = error.args[0]
@@ -306,6 +346,7 @@ class _Question:
             told = f"{found.name()}, {found.str()}"
             if _is_passing(found):
                 answers.passing = told
+                answers.unreachable |= found.code() in _UNREACHABLE
                 return False
             answers.refused[key] = told
         return True
@@ -335,11 +376,20 @@ class _Question:
     def _left_ms(self) -> int:
         return self._deadline_ms - self._clock.monotonic_ms()
 
-    def _left_s(self) -> float:
+    def _begin_attempt(self) -> int:
+        """Until when (monotonic ms) this attempt may wait."""
         left_ms = self._left_ms()
         if left_ms <= 0:
             raise self.unreachable("no answer")
-        return left_ms / 1000
+        return self._clock.monotonic_ms() + min(left_ms, self._attempt_ms)
+
+    def _end_attempt(self) -> None:
+        """There was no answer."""
+        self._attempt_ms *= 2
+        self._renew()
+
+    def _until_s(self, until_ms: int) -> float:
+        return max(1, until_ms - self._clock.monotonic_ms()) / 1000
 
 
 @dataclass(slots=True)
@@ -351,6 +401,8 @@ class _Answers(Generic[T]):
     silent: list[Any] = field(default_factory=list)
     passing: str = ""
     """The last passing failure, if there was one."""
+    unreachable: bool = False
+    """Had the last attempt no answer at all about some key?"""
 
 
 def _is_passing(error: KafkaError) -> bool:

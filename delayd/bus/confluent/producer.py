@@ -72,6 +72,12 @@ _REFUSED: Final = frozenset(
 the transaction, and names every record that happened to be on its way."""
 
 
+_REMEDIES: Final = {
+    "CONCURRENT_TRANSACTIONS": "the last transaction cannot be ended, because a partition in it "
+    "has no leader or too few replicas in sync: see docs/operations.md, 'A transaction that cannot "
+    "end'",
+}
+
 _PURGED: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
 """Reports of records that were innocent, or never tried."""
 
@@ -214,7 +220,7 @@ class ConfluentProducer:
         kind = FencedError if fenced else ProducerError
         whose = f" of {', '.join(sorted(refusals)[:TOPICS_NAMED_MAX])}" if refusals else ""
         told = f"{self._transactional_id}: {doing}: {error.name()}{whose}, {error.str()}"
-        remedy = "another master took over" if fenced else ""
+        remedy = "another master took over" if fenced else _REMEDIES.get(error.name(), "")
         raise kind(told, remedy=remedy, refusals=refusals) from None
 
     def _fatal_cause(self) -> KafkaError | None:

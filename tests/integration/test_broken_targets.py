@@ -1,0 +1,357 @@
+"""Targets that fail on real brokers: their messages wait, everybody else's go out.
+
+Each test breaks a target under traffic, sees that the neighbours still arrive and that the status
+says what is wrong, mends the target, and counts: all of it arrived, once.
+Source: docs/design/frontier.md, "Targets"; docs/operations.md, "Failing targets".
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from clusters import TestCluster, make_cluster
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from topics_read import Seen, read_until
+
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.startup import ClusterOptions
+
+pytestmark = pytest.mark.real
+
+RATE_MS = 10
+"""Each target gets a message so often."""
+LEAD_MS = 500
+TIMEOUT_S = 60
+RETRY_DELAYS_MS = (1_500,) * 60
+"""No message is given up while its test lasts."""
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+_numbers = itertools.count()
+
+
+class Site:
+    """Brokers and nodes of this module's own: they may be killed."""
+
+    def __init__(self, brokers: LocalCluster, cluster: TestCluster, nodes: list[NodeProcess]):
+        self.brokers = brokers
+        self.cluster = cluster
+        self.nodes = nodes
+        self.admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+
+    def topic(
+        self,
+        assignment: Sequence[Sequence[int]],
+        config: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> str:
+        """Make a topic whose partitions have their replicas on these brokers."""
+        name = name or self.name()
+        wanted = NewTopic(
+            name,
+            num_partitions=len(assignment),
+            replica_assignment=[list(brokers) for brokers in assignment],
+            config=dict(config or {}),
+        )
+        self.admin.create_topics([wanted])[name].result(TIMEOUT_S)
+        return name
+
+    def name(self) -> str:
+        """A topic's name that nobody has used."""
+        return f"target.{self.cluster.name}.{next(_numbers)}"
+
+    def problem(self, topic: str) -> str | None:
+        """What the master's status says of a topic."""
+        for node in self.nodes:
+            for failing in node.status().get("failing_targets", ()):
+                if failing["topic"] == topic:
+                    return str(failing["problem"])
+        return None
+
+    def wait_problem(self, topic: str, text: str) -> None:
+        """Until the status says it."""
+        said: list[str | None] = []
+
+        def is_said() -> bool:
+            said[:] = [self.problem(topic)]
+            return text in (said[0] or "")
+
+        try:
+            wait_for(is_said, TIMEOUT_S, "the status says what is wrong")
+        except AssertionError:
+            raise AssertionError(f"{topic}: {said[0]!r}, not {text!r}") from None
+
+    def sources(self, topic: str, enough: Callable[[list[Seen]], bool]) -> list[str]:
+        """Origins of what a topic holds, once it is enough."""
+        seen = read_until(self.brokers.bootstrap, topic, enough, TIMEOUT_S)
+        return [origin_of(record) for record in seen]
+
+    def wait_later(self, topic: str, source: str) -> None:
+        """Until a message has arrived."""
+        wanted = self.sources(topic, lambda seen: source in map(origin_of, seen))
+        assert source in wanted, f"{source} did not come to {topic}"
+
+
+def origin_of(record: Seen) -> str:
+    """The source of the user's own request."""
+    names = [name for name, _ in record.headers]
+    return record.header("delayd-origin" if "delayd-origin" in names else "delayd-source")
+
+
+class Traffic:
+    """Steady messages to several targets, from a thread of its own."""
+
+    def __init__(self, cluster: TestCluster, targets: Sequence[str]) -> None:
+        self.sources: dict[str, list[str]] = {target: [] for target in targets}
+        self.others: Iterator[str] = iter(())
+        """Further targets, one message each, one for each turn."""
+        self._cluster = cluster
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def latest(self, target: str) -> str:
+        """The source of a message that is scheduled from now on."""
+        count = len(self.sources[target])
+        wait_for(lambda: len(self.sources[target]) > count, TIMEOUT_S, "traffic goes on")
+        return self.sources[target][-1]
+
+    def _run(self) -> None:
+        try:
+            with self._cluster.client() as client:
+                while not self._stopping.wait(RATE_MS / 1000):
+                    other = next(self.others, None)
+                    due = str(CLOCK.wall_ms() + LEAD_MS)
+                    sent = {
+                        target: client.schedule_async(target, b"v", at=due, key=b"k")
+                        for target in self.sources
+                    }
+                    if other is not None:
+                        client.schedule(other, b"v", at=due)
+                    for target, future in sent.items():
+                        self.sources[target].append(future.result(TIMEOUT_S).source)
+        except BaseException as failure:
+            self._failure = failure
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; raises what ended it before."""
+        self._stopping.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+
+@contextmanager
+def traffic_to(site: Site, *targets: str) -> Iterator[Traffic]:
+    """While it lasts messages are scheduled; after it each has arrived exactly once."""
+    traffic = Traffic(site.cluster, targets)
+    traffic.start()
+    try:
+        yield traffic
+    finally:
+        traffic.stop()
+    for target, sources in traffic.sources.items():
+        wanted = set(sources)
+        found = site.sources(target, lambda seen, w=wanted: w <= set(map(origin_of, seen)))  # type: ignore[misc]
+        assert sorted(found) == sorted(sources), f"{target}: each once"
+
+
+@contextmanager
+def site_of(folder: Path, options: ClusterOptions) -> Iterator[Site]:
+    """Brokers and nodes, running."""
+    with LocalCluster(folder / "brokers", options) as brokers:
+        cluster = make_cluster(brokers, folder, retry_delays_ms=RETRY_DELAYS_MS)
+        nodes = [cluster.node(number) for number in range(2)]
+        with node_group(nodes):
+            for node in nodes:
+                node.start()
+            master_of(nodes)
+            yield Site(brokers, cluster, nodes)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three brokers and two nodes."""
+    with site_of(tmp_path_factory.mktemp("broken"), ClusterOptions(nodes=0, brokers=3)) as made:
+        yield made
+
+
+@pytest.fixture
+def guarded_site(tmp_path: Path) -> Iterator[Site]:
+    """One broker that asks for rights on every topic that has an access control list."""
+    with site_of(tmp_path, ClusterOptions(nodes=0, broker_settings=AUTHORIZER)) as made:
+        yield made
+
+
+@pytest.fixture
+def fine(site: Site) -> str:
+    """The neighbour: a target on all brokers."""
+    return site.topic([[1, 2, 3]] * 2)
+
+
+def test_partitions_without_leader_or_replicas_wait_for_their_broker(site: Site, fine: str) -> None:
+    leaderless = site.topic([[3]], {"min.insync.replicas": "1"})
+    thin = site.topic([[1, 3]], {"min.insync.replicas": "1"})
+    with traffic_to(site, fine, thin) as traffic:
+        site.wait_later(thin, traffic.latest(thin))
+        site.brokers.kill("broker-3")
+        lost = traffic.latest(thin)
+        with site.cluster.client() as client:
+            orphan = client.schedule(leaderless, b"v", in_="1ms").source
+        site.wait_problem(thin, "has one replica in sync")
+        site.wait_problem(leaderless, "has no leader")
+        site.wait_later(fine, traffic.latest(fine))
+        site.brokers.restart("broker-3")
+        site.wait_later(thin, lost)
+    # It is back, and has one replica only, which is refused on a cluster of three brokers.
+    site.wait_problem(leaderless, "would lose what is delivered with it")
+    site.admin.delete_topics([leaderless])[leaderless].result(TIMEOUT_S)
+    wait_for(
+        lambda: leaderless not in site.admin.list_topics(timeout=10).topics, TIMEOUT_S, "it is gone"
+    )
+    site.topic([[3, 1]], {"min.insync.replicas": "1"}, leaderless)
+    assert site.sources(leaderless, bool) == [orphan]
+
+
+def test_a_target_that_could_hold_up_all_others_gets_nothing_until_it_has_a_replica_to_spare(
+    site: Site, fine: str
+) -> None:
+    """Kafka ends no transaction while a partition in it is below `min.insync.replicas`.
+
+    Source: docs/operations.md, "A transaction that cannot end".
+    """
+    fragile = site.topic([[1, 3]], {"min.insync.replicas": "2"})
+    with traffic_to(site, fine, fragile) as traffic:
+        site.wait_problem(fragile, "no replica to spare (min.insync.replicas = 2)")
+        site.wait_later(fine, traffic.latest(fine))
+        waited = traffic.latest(fragile)
+        grant(site, fragile, "min.insync.replicas", "1")
+        site.wait_later(fragile, waited)
+
+
+def test_a_topic_that_is_deleted_and_made_again_gets_the_rest(site: Site, fine: str) -> None:
+    again = site.topic([[1, 2, 3]])
+    with traffic_to(site, fine) as traffic, site.cluster.client() as client:
+        site.admin.delete_topics([again])[again].result(TIMEOUT_S)
+        sources = [client.schedule(again, b"v", in_="100ms").source for _ in range(20)]
+        site.wait_problem(again, "does not exist")
+        site.wait_later(fine, traffic.latest(fine))
+        site.topic([[1, 2, 3]] * 3, name=again)
+        found = site.sources(again, lambda seen: len(seen) >= len(sources))
+        assert sorted(found) == sorted(sources)
+
+
+def test_a_guilty_record_among_innocents_is_the_only_one_that_waits(site: Site, fine: str) -> None:
+    """A compacted target takes no record without a key, one that takes little nothing large; a
+    record for a partition that is not there waits for it."""
+    compacted = site.topic([[1, 2, 3]], {"cleanup.policy": "compact"})
+    small = site.topic([[1, 2, 3]], {"max.message.bytes": "4000"})
+    with traffic_to(site, fine, compacted, small) as traffic, site.cluster.client() as client:
+        keyless = client.schedule(compacted, b"v", in_="200ms").source
+        large = client.schedule(small, b"x" * 8_000, in_="200ms").source
+        elsewhere = client.schedule(fine, b"v", in_="200ms", partition=2).source
+        site.wait_problem(compacted, "each record needs a key")
+        site.wait_problem(small, "max.message.bytes")
+        site.wait_problem(fine, "has 2 partitions")
+        for target in (fine, compacted, small):
+            site.wait_later(target, traffic.latest(target))
+        # The wish of each is granted, so that it arrives once too.
+        traffic.sources[compacted].append(keyless)
+        traffic.sources[small].append(large)
+        traffic.sources[fine].append(elsewhere)
+        grant(site, compacted, "cleanup.policy", "delete")
+        grant(site, small, "max.message.bytes", "100000")
+        add_partition(site, fine, 3)
+
+
+def test_a_new_bad_name_every_turn_holds_nobody_up(site: Site, fine: str) -> None:
+    with traffic_to(site, fine) as traffic:
+        traffic.others = (site.name() for _ in range(150))
+        first = traffic.latest(fine)
+        site.wait_later(fine, first)
+        wait_for(lambda: next(iter_left(traffic), None) is None, TIMEOUT_S, "all were scheduled")
+        site.wait_later(fine, traffic.latest(fine))
+        counts = [len(node.status().get("failing_targets", ())) for node in site.nodes]
+        assert 0 < max(counts) <= 100, "bounded"
+
+
+def test_a_right_that_is_taken_away_under_traffic_holds_up_its_own_target_only(
+    guarded_site: Site,
+) -> None:
+    site = guarded_site
+    fine, denied = site.topic([[1]]), site.topic([[1]])
+    with traffic_to(site, fine, denied) as traffic:
+        site.wait_later(denied, traffic.latest(denied))
+        binding = AclBinding(
+            ResourceType.TOPIC,
+            denied,
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            AclOperation.WRITE,
+            AclPermissionType.DENY,
+        )
+        for future in site.admin.create_acls([binding]).values():
+            future.result(TIMEOUT_S)
+        turned_away = traffic.latest(denied)
+        site.wait_problem(denied, "")
+        site.wait_later(fine, traffic.latest(fine))
+        everything = AclBindingFilter(
+            ResourceType.TOPIC,
+            denied,
+            ResourcePatternType.LITERAL,
+            None,  # type: ignore[arg-type]  # any
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        for future in site.admin.delete_acls([everything]).values():
+            future.result(TIMEOUT_S)
+        site.wait_later(denied, turned_away)
+
+
+def iter_left(traffic: Traffic) -> Iterator[str]:
+    """What is left of the further targets, without taking any."""
+    traffic.others, left = itertools.tee(traffic.others)
+    return left
+
+
+def grant(site: Site, topic: str, name: str, value: str) -> None:
+    """Set a topic's setting."""
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+    )
+
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in site.admin.incremental_alter_configs([resource]).values():
+        future.result(TIMEOUT_S)
+
+
+def add_partition(site: Site, topic: str, count: int) -> None:
+    """Give a topic more partitions."""
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+    wanted = NewPartitions(topic, count, replica_assignment=[[1, 2, 3]])
+    for future in site.admin.create_partitions([wanted]).values():
+        future.result(TIMEOUT_S)
