@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.delayd-installed
 ARGS ?=
 
-.PHONY: help setup demo test check check-fast format clean
+.PHONY: help setup demo test test-full check check-fast format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs through a killed m
 
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
 	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides $(ARGS)
+
+test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels
+	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 

@@ -56,13 +56,16 @@ class RawWriter:
     def send(
         self, partition: int, key: bytes | None, value: bytes | None, headers: RawHeaders
     ) -> "Future[Written]":
-        """Write a record; the future fails if the broker does not take it."""
+        """Write a record; the future fails if the broker does not take it.
+
+        With odd names, nulls that kafka-python refuses become empty.
+        """
         done: Future[Written] = Future()
         if any(isinstance(name, bytes) for name, _ in headers):
             sent = self._odd.send(
                 self._topic,
                 key=key,
-                value=value,
+                value=b"" if key is None and value is None else value,
                 partition=partition,
                 headers=[
                     (_RawName(name) if isinstance(name, bytes) else name, content or b"")

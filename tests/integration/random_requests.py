@@ -1,0 +1,135 @@
+"""Random records for the buffer, from one seed: noise, and what is good but for a spoilt place.
+
+Half of them begin as a good request or as a record that the master wrote, and are then spoilt,
+because pure noise never gets past the first check. What they should come to is not known here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from delayd.bus import Headers, Record
+from delayd.bus.murmur2 import partition_of
+from delayd.request import RequestLimits, continuation
+from delayd.request.headers import (
+    INTERNAL_HEADERS,
+    PLANNED_HEADERS,
+    SUPPORTED_HEADERS,
+    UNREADABLE_HEADERS,
+    WRITTEN_HEADERS,
+)
+
+APPEND_MS: Final = 1_700_000_000_000
+"""When the records say that they were appended; brokers know better."""
+
+NAMES: Final = (
+    *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *INTERNAL_HEADERS, *WRITTEN_HEADERS),
+    *(UNREADABLE_HEADERS, "delayd-", "delayd-\udc80", "delayd-ü", "", "trace", "\ud800", "a\0b"),
+)
+CONTENTS: Final = (
+    *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
+    *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
+    *(b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
+)
+DUES: Final[Headers] = [("delayd-delay", b"10s"), ("delayd-due", b"1"), ("delayd-level", b"18")]
+IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """What the good ones among the records are made of."""
+
+    limits: RequestLimits
+    """Of the cluster; its key signs the records of the master's kind."""
+    ids: tuple[bytes, ...] = IDS
+    topics: tuple[bytes, ...] = (b"orders",)
+    target_partitions: tuple[bytes, ...] = (b"3",)
+    due: Callable[[Random], tuple[str, bytes | None]] = lambda random: random.choice(DUES)
+    value: Callable[[Random], bytes | None] = lambda random: random.choice(
+        [None, b"", b"v", b"v" * 700]
+    )
+    redrives: int = 1
+    """So many dead letters are redriven, of each partition."""
+    noise: float = 0.5
+    """The share of records that nothing good was made of."""
+    retries: float = 0.33
+    """Of the others, the share that was made of a record of the master's kind."""
+
+
+def record(random: Random, mixture: Mixture) -> Record:
+    """A record: noise, or something good that is spoilt in up to two places."""
+    key: bytes | None = random.choice(mixture.ids)
+    partitions = mixture.limits.partitions
+    partition = partition_of(key or b"", partitions)
+    is_retry = False
+    if random.random() < mixture.noise:
+        headers = [noise(random) for _ in range(random.randrange(7))]
+    elif random.random() >= mixture.retries:
+        headers = request(random, key, mixture)
+    else:
+        is_retry = True
+        headers = retry(random, key, partition, mixture.limits)
+    for _ in range(random.randrange(3)):
+        at = random.randrange(len(headers) + 1)
+        match random.randrange(5):
+            case 0:
+                headers.insert(at, noise(random))
+            case 1 if at < len(headers):
+                headers[at] = (headers[at][0], noise(random)[1])
+            case 2 if at < len(headers):
+                del headers[at]
+            case 3:
+                key = random.choice([None, b"", b"another", key])
+            case 4:
+                random.shuffle(headers)
+            case _:
+                partition = random.randrange(partitions)
+    value = b"v" if is_retry else mixture.value(random)
+    return Record(partition, random.randrange(2**40), -1, APPEND_MS, key, value, headers)
+
+
+def noise(random: Random) -> tuple[str, bytes | None]:
+    """Any header."""
+    content = random.choice(CONTENTS)
+    if random.random() < 0.2:
+        content = random.randbytes(random.randrange(20))
+    return random.choice(NAMES), content
+
+
+def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
+    """The headers of a good request."""
+    topic: tuple[str, bytes | None] = ("delayd-topic", random.choice(mixture.topics))
+    headers: Headers = [("u", random.choice(CONTENTS)), topic, mixture.due(random)]
+    with_id: tuple[str, bytes | None] = ("delayd-id", key)
+    match random.randrange(5):
+        case 0:
+            headers.append(with_id)
+        case 1:
+            headers += [with_id, ("delayd-op", b"replace")]
+        case 2:
+            headers = [with_id, ("delayd-op", b"cancel")]
+        case 3:
+            partition = partition_of(key or b"", mixture.limits.partitions)
+            number = 6 + random.randint(1, mixture.redrives)
+            headers.append(("delayd-redrive", b"%d/%d" % (partition, number)))
+        case _:
+            target_partition = random.choice(mixture.target_partitions)
+            headers += [("delayd-key", b"k"), ("delayd-partition", target_partition)]
+    return headers
+
+
+def retry(random: Random, key: bytes | None, partition: int, limits: RequestLimits) -> Headers:
+    """The headers of a record that a master with the key of `limits` wrote."""
+    id = None if key is None or random.random() < 0.5 else key.decode()
+    digest = b"d" * 16 if id else b""
+    body = ("orders", APPEND_MS, key, b"v", [("u", None)], None, id, digest, "", 0)
+    written = continuation(
+        body,
+        partition=partition,
+        offset=7,
+        rank_due_ms=APPEND_MS,
+        next_due_ms=APPEND_MS + 10_000,
+        limits=limits,
+    )
+    return list(written.headers)
