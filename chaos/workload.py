@@ -240,10 +240,13 @@ def _never(writer: _Writer) -> None:
 
 
 def _cancelled_in_retry(writer: _Writer) -> None:
-    """A cancel at any time from the first attempt on; some of them after the last."""
+    """A cancel while the first attempt fails, or at any time after; some after the last."""
     due_ms, id = writer.due_ms(), writer.new_id()
     writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
-    writer.put(due_ms + writer.chance.randrange(-AROUND_MS, 12_000), id, op="cancel")
+    at_ms = writer.chance.choice(
+        (writer.around_ms(due_ms), due_ms + writer.chance.randrange(12_000))
+    )
+    writer.put(at_ms, id, op="cancel")
 
 
 def _unknown_id(writer: _Writer) -> None:
