@@ -204,6 +204,15 @@ def test_position_never_passes_a_record_that_was_not_handed_out(desk: Desk) -> N
         assert consumer.position(0) <= 2 * handed_out, "record n lies at offset 2n"
 
 
+def test_position_follows_each_record_within_a_batch(desk: Desk) -> None:
+    topic = desk.topic()
+    desk.commit(topic, *(b"%d" % n for n in range(5)))
+    consumer = desk.consumer(topic)
+    for n in range(4):
+        [record] = read(consumer, 1)
+        assert (record.offset, consumer.position(0)) == (n, n + 1)
+
+
 def test_a_new_assignment_replaces_the_old_one(desk: Desk) -> None:
     topic = desk.topic(partitions=2)
     producer = desk.producer()

@@ -144,6 +144,19 @@ def test_a_name_that_no_topic_can_have_is_refused_by_itself(desk: Desk) -> None:
     assert all(why.startswith("TOPIC_EXCEPTION") for why in survey.refused.values())
 
 
+@pytest.mark.parametrize("name", ["..", "a b"])
+def test_a_record_for_a_name_that_no_topic_can_have_fails_its_transaction(
+    desk: Desk, name: str
+) -> None:
+    innocent, producer = desk.topic(), desk.producer()
+    producer.begin()
+    with pytest.raises(ProducerError) as raised:
+        send(producer, innocent, b"x")
+        send(producer, name, b"x")
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.refusals == {name: "TOPIC_EXCEPTION"}
+
+
 def test_a_successor_with_another_driver_fences(desk: Desk, other: Desk) -> None:
     topic = desk.topic()
     zombie = desk.open_transaction(topic, b"before")

@@ -27,6 +27,7 @@ from delayd.bus.kafka_python.descriptions import id_text
 from delayd.bus.kafka_python.library import Future, TopicPartition, errors
 from delayd.bus.kafka_python.producer import KafkaPythonProducer, _Waiting
 from delayd.bus.kafka_python.questions import Said
+from delayd.bus.kafka_python.transactions import _AddPartitions
 from delayd.clock import SystemClock
 from delayd.errors import KafkaUnreachableError, ProducerError
 
@@ -181,6 +182,7 @@ def test_no_client_lets_a_broker_create_a_topic(desk: Desk, site: RealSite) -> N
     producer = cast(KafkaPythonProducer, desk.producer())
     for client in (consumer._client, producer._client, cast(Any, desk.cluster)._client):
         assert client.cluster.metadata_request().allow_auto_topic_creation is False
+    assert descriptions.metadata_request([topic]).allow_auto_topic_creation is False
 
 
 def test_the_epoch_of_a_position_outlives_empty_answers(desk: Desk) -> None:
@@ -256,6 +258,18 @@ def test_a_batch_above_the_limit_of_its_topic_is_split_and_arrives_once_and_unal
     assert acks == [Ack(r.partition, r.offset, r.append_ms) for r in records]
 
 
+def test_a_refusal_that_was_mended_by_splitting_accuses_nobody(desk: Desk) -> None:
+    small, compacted = desk.topic(max_message_bytes="20000"), desk.topic(cleanup_policy="compact")
+    producer = opened(desk)
+    for _ in range(100):
+        send(producer, small, bytes(1_000))
+    producer.flush(TIMEOUT_MS)
+    send(producer, compacted, b"no key")
+    with pytest.raises(ProducerError) as raised:
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.refusals == {compacted: "INVALID_RECORD"}
+
+
 def test_a_failed_record_is_noticed_while_sending(desk: Desk) -> None:
     good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
     producer = opened(desk)
@@ -269,6 +283,33 @@ def test_a_failed_record_is_noticed_while_sending(desk: Desk) -> None:
         return False
 
     eventually(noticed, "an exception out of send")
+
+
+def test_a_flush_ends_in_time_though_its_records_cannot_be_sent(desk: Desk) -> None:
+    topic, producer = desk.topic(), opened(desk)
+    producer._accumulator.muted.add(TopicPartition(topic, 0))
+    send(producer, topic, b"x")
+    before_ms = SystemClock().monotonic_ms()
+    with pytest.raises(ProducerError, match="_TIMED_OUT") as raised:
+        producer.flush(300)
+    assert SystemClock().monotonic_ms() - before_ms < CLOSE_MS_MAX
+    assert not raised.value.topics, "that says nothing about the topic"
+
+
+def test_a_coordinator_that_does_not_know_a_partition_yet_is_asked_again_for_a_while(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, producer = desk.topic(), opened(desk)
+    transactions, losses = producer._transactions, producer._losses
+    answer = SimpleNamespace(results_by_topic_v3_and_below=[(topic, [(0, 3)])])
+    asked = _AddPartitions(transactions, {TopicPartition(topic, 0)}, losses, SystemClock())
+    monkeypatch.setattr(transactions, "_enqueue_request", lambda request: None)
+    asked.handle_response(answer)
+    assert not transactions.has_error()
+    asked._deadline_ms = 0
+    asked.handle_response(answer)
+    assert transactions.has_abortable_error()
+    assert losses.failure("id", "flush", transactions.last_error).topics == {topic}
 
 
 def test_an_acknowledgement_without_a_place_is_a_loss(desk: Desk) -> None:
@@ -300,11 +341,15 @@ def test_a_refusal_of_credentials_is_told(site: RealSite) -> None:
             cluster.broker_count(300)
 
 
-def test_a_position_passes_a_tail_that_compaction_emptied(desk: Desk) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_position_passes_a_tail_that_compaction_emptied_if_its_partition_is_read_alone(
+    desk: Desk, alone: bool
+) -> None:
+    """Beside others an empty part may be one that did not fit into the answer."""
     topic = desk.topic(partitions=2)
-    consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
+    positions = {0: Position(0)} if alone else {0: Position(0), 1: Position(0)}
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic, positions))
     consumer._client._net.stop()  # nothing but the answer below
-    place = TopicPartition(topic, 0)
     part = SimpleNamespace(
         error_code=0,
         high_watermark=9,
@@ -315,14 +360,52 @@ def test_a_position_passes_a_tail_that_compaction_emptied(desk: Desk) -> None:
         preferred_read_replica=-1,
     )
     answer = SimpleNamespace(
-        topic_partition=place,
+        topic_partition=TopicPartition(topic, 0),
         fetched_offset=0,
         response_version=12,
         partition_data=part,
         metric_aggregator=None,
     )
-    assert consumer._fetcher._parse_fetched_data(answer) is None
-    assert consumer.position(0) == 7
+    consumer._fetcher._parse_fetched_data(answer)
+    assert consumer.position(0) == (7 if alone else 0)
+
+
+def test_one_broker_that_does_not_know_a_topic_yet_ends_no_reading(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayd.bus.kafka_python.consumer.EXISTENCE_CHECK_MS", 0)
+    monkeypatch.setattr("delayd.bus.kafka_python.consumer.EXISTENCE_RECHECK_MS", 100)
+    topic = desk.topic()
+    consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
+    metadata = consumer._client.cluster
+    know = metadata.partitions_for_topic
+    denials = iter(["once"])
+    asked: list[set[int] | None] = []
+
+    def deny_at_first(name: str) -> set[int] | None:
+        asked.append(None if next(denials, None) else know(name))
+        return asked[-1]
+
+    monkeypatch.setattr(metadata, "partitions_for_topic", deny_at_first)
+    consumer._denied_since_ms = None
+
+    def asked_again() -> bool:
+        assert consumer.poll(10, POLL_MS) == []
+        return len(asked) > 1
+
+    eventually(asked_again, "it is asked about again")
+    desk.commit(topic, b"x")
+    assert [r.value for r in read(consumer, 1)] == [b"x"]
+
+
+def test_silence_says_nothing_about_whether_a_topic_exists(
+    site: RealSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EXISTENCE_CHECK_MS", "EXISTENCE_RECHECK_MS"):
+        monkeypatch.setattr(f"delayd.bus.kafka_python.consumer.{name}", 0)
+    with closing(site.unreachable_bus().consumer("any")) as consumer:
+        consumer.assign({0: Position(0)})
+        assert [consumer.poll(10, POLL_MS) for _ in range(10)] == [[]] * 10
 
 
 def vanish(desk: Desk, topic: str) -> None:
@@ -378,17 +461,20 @@ def test_a_survey_of_many_topics_takes_two_requests(
     assert asked == ["MetadataRequest", "DescribeConfigsRequest"]
 
 
+@pytest.mark.parametrize("left_out", [True, False])
 @pytest.mark.parametrize("part", ["_read_metadata", "_read_configs"])
 def test_a_topic_whose_description_still_spreads_holds_up_the_others_for_a_moment_only(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, part: str
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, part: str, left_out: bool
 ) -> None:
     early, others = desk.topic(), {desk.topic(), desk.topic()}
     read_answer = getattr(descriptions, part)
 
     def not_yet(answer: Any) -> Iterator[Said]:
         for said in read_answer(answer):
-            error = errors.LeaderNotAvailableError() if said.key == early else said.error
-            yield said._replace(error=error)
+            if said.key != early:
+                yield said
+            elif not left_out:
+                yield said._replace(error=errors.LeaderNotAvailableError())
 
     monkeypatch.setattr(descriptions, part, not_yet)
     before_ms = SystemClock().monotonic_ms()
@@ -396,8 +482,50 @@ def test_a_topic_whose_description_still_spreads_holds_up_the_others_for_a_momen
     assert SystemClock().monotonic_ms() - before_ms < TIMEOUT_MS / 5
     assert survey.states.keys() == others
     assert survey.silent == {early} and not survey.refused
-    with pytest.raises(KafkaUnreachableError, match=f"{early}|LEADER_NOT_AVAILABLE"):
+    with pytest.raises(KafkaUnreachableError, match=f"{early}|LEADER_NOT_AVAILABLE|left it out"):
         desk.cluster.describe([early, *others], 300)
+
+
+def test_a_question_whose_connection_is_lost_is_asked_again_and_one_without_answer_ends_in_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = cast(KafkaPythonCluster, desk.cluster)
+    cluster.broker_count(TIMEOUT_MS)
+    ask = cluster._client._manager.send
+    failures = iter([errors.KafkaConnectionError("lost"), errors.NotControllerError("moved")])
+
+    async def at_second_try(request: Any, **properties: Any) -> Any:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await ask(request, **properties)
+
+    async def never(request: Any, **properties: Any) -> Any:
+        return await Future()
+
+    monkeypatch.setattr(cluster._client._manager, "send", at_second_try)
+    assert cluster.broker_count(TIMEOUT_MS) == 1
+    monkeypatch.setattr(cluster._client._manager, "send", never)
+    before_ms = SystemClock().monotonic_ms()
+    with pytest.raises(KafkaUnreachableError):
+        cluster.describe(["any"], 300)
+    assert SystemClock().monotonic_ms() - before_ms < CLOSE_MS_MAX
+
+
+def test_a_topic_is_not_created_before_its_partitions_have_leaders(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = iter(range(3))
+    read_answer = descriptions._read_metadata
+
+    def none_yet(answer: Any) -> Iterator[Said]:
+        for said in read_answer(answer):
+            if next(waiting, None) is not None:
+                said.given.partitions[0].leader_id = -1
+            yield said
+
+    monkeypatch.setattr(descriptions, "_read_metadata", none_yet)
+    desk.topic()
+    assert next(waiting, None) is None
 
 
 def test_a_topic_s_id_is_written_as_by_the_other_driver() -> None:

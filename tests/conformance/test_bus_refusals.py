@@ -70,6 +70,7 @@ def test_a_partition_that_does_not_exist_is_named_by_its_topic(desk: Desk) -> No
     producer.begin()
     with pytest.raises(ProducerError) as raised:
         send(producer, innocent, b"x")
+        send(producer, topic, b"x")  # so that it is known
         send(producer, topic, b"x", partition=7)
         producer.flush(TIMEOUT_MS)
     assert raised.value.refusals == {topic: "_UNKNOWN_PARTITION"}

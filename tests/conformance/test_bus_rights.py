@@ -12,12 +12,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ResourcePatternType,
     ResourceType,
 )
-from test_bus_desk import DRIVERS, TIMEOUT_MS, Desk, RealSite, eventually, send
+from test_bus_desk import (
+    DRIVERS,
+    TIMEOUT_MS,
+    Desk,
+    RealSite,
+    eventually,
+    poll_until_it_raises,
+    send,
+)
 
 from delayd.bus import TopicState
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
-from delayd.errors import ProducerError, TopicMismatchError
+from delayd.errors import ConsumerError, ProducerError, TopicMismatchError
 
 pytestmark = pytest.mark.real
 desk = test_bus_desk.desk
@@ -26,9 +34,10 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-DESCRIBE, DESCRIBE_CONFIGS, WRITE = (
+DESCRIBE, DESCRIBE_CONFIGS, READ, WRITE = (
     AclOperation.DESCRIBE,
     AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.READ,
     AclOperation.WRITE,
 )
 
@@ -76,7 +85,7 @@ def test_the_right_to_write_shows_in_a_topics_state(desk: Desk, site: RealSite) 
     """docs/design/frontier.md, Targets: allowed."""
     open_, guarded = desk.topic(), desk.topic()
     assert state(desk, open_).may_write is state(desk, guarded).may_write is True
-    guard(site, guarded, DESCRIBE, DESCRIBE_CONFIGS, denied=WRITE)
+    guard(site, guarded, READ, DESCRIBE, DESCRIBE_CONFIGS, denied=WRITE)
     eventually(lambda: state(desk, guarded).may_write is False, "the list is known")
     assert state(desk, open_).may_write is True
     assert desk.cluster.describe([guarded], TIMEOUT_MS)[guarded].may_write is False
@@ -121,3 +130,31 @@ def test_a_record_that_may_not_be_written_fails_its_transaction_with_that_cause(
         producer.flush(TIMEOUT_MS)
         producer.commit(TIMEOUT_MS)
     assert raised.value.topics <= {guarded}, "and never an innocent one"
+
+
+def test_a_record_for_a_topic_that_may_not_be_described_fails_its_transaction_with_that_cause(
+    desk: Desk, site: RealSite
+) -> None:
+    """docs/design/frontier.md, Targets."""
+    hidden = desk.topic()
+    guard(site, hidden, WRITE, denied=DESCRIBE)
+    eventually(lambda: bool(desk.cluster.survey([hidden], TIMEOUT_MS).refused), "the list is known")
+    producer = desk.producer()
+    producer.begin()
+    with pytest.raises(ProducerError, match="TOPIC_AUTHORIZATION_FAILED") as raised:
+        send(producer, hidden, b"x")
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.topics <= {hidden}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied"), [(DESCRIBE, READ), (READ, DESCRIBE)], ids=["read", "describe"]
+)
+def test_a_topic_that_may_not_be_read_fails_its_reader(
+    desk: Desk, site: RealSite, allowed: AclOperation, denied: AclOperation
+) -> None:
+    """Else a node would wait for its buffer without end, and say nothing."""
+    topic = desk.topic()
+    guard(site, topic, allowed, denied=denied)
+    with pytest.raises(ConsumerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        poll_until_it_raises(desk.consumer(topic))

@@ -163,6 +163,8 @@ class ConfluentConsumer:
         except KafkaException:
             return wait_ms  # no broker answers: that says nothing about the topic
         topic = seen.topics[self._topic]
+        if topic.error is not None and topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._fail(_consumer_error(self._topic, topic.error))  # a fetch would never say so
         if topic.error is not None and topic.error.code() not in _UNKNOWN_TOPIC:
             return self._clock.monotonic_ms() - now_ms
         missing = sorted(self._start_offsets.keys() - topic.partitions.keys())

@@ -76,9 +76,11 @@ def wait_done(future: Any, timeout_ms: int) -> bool:
 
 
 def was_answered(metadata: Any) -> bool:
-    """Has a broker answered this question for metadata, be it that the topic does not exist?"""
+    """Has a broker answered this question for metadata, be it that the topic does not exist, or may
+    not be seen?"""
     return metadata.exception is None or isinstance(
-        metadata.exception, errors.UnknownTopicOrPartitionError
+        metadata.exception,
+        (errors.UnknownTopicOrPartitionError, errors.TopicAuthorizationFailedError),
     )
 
 

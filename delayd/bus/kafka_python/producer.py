@@ -164,8 +164,7 @@ class KafkaPythonProducer:
         self._untaken_count += 1
         if self._untaken_count >= TAKE_EVERY_RECORDS:
             self._untaken_count = 0
-            self._take_reports()
-            self._raise_lost("send")
+            self._take_reports()  # the next call raises what they tell
 
     def flush(self, timeout_ms: int) -> None:
         """See the port."""
