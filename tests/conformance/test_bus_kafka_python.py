@@ -119,6 +119,25 @@ def test_closing_ends_the_sender_thread_with_a_request_that_is_never_answered(
         assert SystemClock().monotonic_ms() - before_ms < CLOSE_MS_MAX
 
 
+def test_closing_ends_the_sender_thread_that_connects_to_a_silent_coordinator(desk: Desk) -> None:
+    topic, producer = desk.topic(), opened(desk)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(4)
+        silent.settimeout(TIMEOUT_MS / 1000)
+        host, port = silent.getsockname()
+        moved = SimpleNamespace(error_code=0, node_id=77, host=host, port=port, rack=None)
+        producer._transactions._transaction_coordinator = producer._metadata.add_coordinator(
+            moved, "transaction", desk.id
+        )
+        send(producer, topic, b"x")
+        connection, _ = silent.accept()
+        with connection:
+            producer.close()
+            producer._sender.join(CLOSE_MS_MAX / 1000)
+            assert not producer._sender.is_alive()
+
+
 def test_closing_ends_the_sender_thread_with_records_that_were_never_sent(desk: Desk) -> None:
     topic, producer = desk.topic(), opened(desk)
     producer._accumulator.config["linger_ms"] = 60_000
@@ -399,13 +418,16 @@ def test_one_broker_that_does_not_know_a_topic_yet_ends_no_reading(
 
 
 def test_silence_says_nothing_about_whether_a_topic_exists(
-    site: RealSite, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EXISTENCE_CHECK_MS", "EXISTENCE_RECHECK_MS"):
         monkeypatch.setattr(f"delayd.bus.kafka_python.consumer.{name}", 0)
-    with closing(site.unreachable_bus().consumer("any")) as consumer:
-        consumer.assign({0: Position(0)})
-        assert [consumer.poll(10, POLL_MS) for _ in range(10)] == [[]] * 10
+    consumer = cast(KafkaPythonConsumer, desk.consumer(desk.topic()))
+    metadata = consumer._client.cluster
+    lost = errors.KafkaConnectionError("lost")
+    monkeypatch.setattr(metadata, "request_update", lambda: Future().failure(lost))
+    monkeypatch.setattr(metadata, "partitions_for_topic", lambda topic: None)
+    assert [consumer.poll(10, POLL_MS) for _ in range(10)] == [[]] * 10
 
 
 def vanish(desk: Desk, topic: str) -> None:

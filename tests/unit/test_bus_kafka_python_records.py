@@ -13,11 +13,11 @@ LENGTH_AT, EPOCH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT = 8, 12, 16,
 CONTROL, GZIP = 0x20, 0x01
 
 
-def batch_of(*values: bytes) -> bytearray:
+def batch_of(*values: bytes, header: bytes | None = None) -> bytearray:
     """A batch of one record for each value, as a broker keeps it."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1_000_000)
     for n, value in enumerate(values):
-        assert builder.append(n, 1_000 + n, b"k", value, [("h", None)])
+        assert builder.append(n, 1_000 + n, b"k", value, [("h", header)])
     return bytearray(builder.build())
 
 
@@ -92,6 +92,12 @@ def test_lengths_that_contradict_each_other_are_a_corrupt_batch(at: int, to: int
     batch[at] = to
     with pytest.raises(errors.CorruptRecordError):
         unpacked(sealed(batch)).take(10)
+
+
+def test_a_batch_that_ends_within_its_last_record_is_a_corrupt_batch() -> None:
+    """All of its lengths agree with each other."""
+    with pytest.raises(errors.CorruptRecordError, match="cut off"):
+        unpacked(sealed(batch_of(b"value", header=b"12345")[:-3])).take(10)
 
 
 def test_a_batch_that_cannot_be_uncompressed_is_a_corrupt_batch() -> None:
