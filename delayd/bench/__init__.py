@@ -1,5 +1,6 @@
-"""`delayd bench`: how fast this machine is with delayd, beside the bare driver in the same run.
+"""`delayd bench`: how fast this machine is with delayd, beside something else in the same run.
 
-Machines differ, so every figure comes with a ratio against bare confluent-kafka doing the same
-work on the same brokers, the two in turn. Not here: tests; a benchmark never passes or fails.
+Machines differ, so figures come with a ratio against something in the same run, the two in turn:
+rates against bare confluent-kafka doing the same work on the same brokers, lateness with a target
+missing against lateness without. Not here: tests; a benchmark never passes or fails by a figure.
 """
