@@ -54,13 +54,10 @@ class OutcomesRead:
             fetch_max_wait_ms=20,
             max_poll_records=20_000,
         )
-        topics = [*targets, cluster.dead, cluster.receipts]
-        self._places = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in sorted(self._partitions_of(topic))
-        ]
-        self._consumer.assign(self._places)
+        self._place = TopicPartition
+        self._places: list[Any] = []
+        for topic in (*targets, cluster.dead, cluster.receipts):
+            self.follow(topic)
         self._log = KafkaPythonBus(cluster.bootstrap).consumer(cluster.buffer)
         self._log.assign({number: Position(0) for number in range(partitions)})
         self.delivered: dict[str, list[Found]] = defaultdict(list)
@@ -70,6 +67,14 @@ class OutcomesRead:
         """The buffer, what the master wrote there too."""
         self.origin_of: dict[str, str] = {}
         """Of what the master re-buffered: the source of the user's own request."""
+
+    def follow(self, topic: str) -> None:
+        """Read this target too, from its beginning."""
+        positions = {place: self._consumer.position(place) for place in self._places}
+        self._places += [self._place(topic, n) for n in sorted(self._partitions_of(topic))]
+        self._consumer.assign(self._places)
+        for place, offset in positions.items():
+            self._consumer.seek(place, offset)
 
     def _partitions_of(self, topic: str) -> set[int]:
         found: set[int] = set()

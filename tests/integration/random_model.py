@@ -291,7 +291,7 @@ class Judgement:
         if len(delivered) + len(letters) + is_killed != 1:
             self._fault(source, f"killed: {is_killed}, {self._found(source)}")
         elif delivered:
-            self.outcomes["delivered again" if tip is not message else "delivered"] += 1
+            self.outcomes["delivered after a retry" if tip is not message else "delivered"] += 1
             self._judge_delivery(tip, delivered[0])
         elif letters:
             self.outcomes["dead letter: dead"] += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodes import NodeProcess
 from outcomes_read import Found
-from request_case import (
+from request_cases.case import (
     TARGET_PARTITIONS,
     Case,
     Dead,

@@ -12,7 +12,7 @@ from clusters import TestCluster
 from nodes import CLOCK, NodeProcess, master_of
 from outcomes_read import OutcomesRead
 from raw_records import RawHeaders, RawWriter, Written
-from request_case import (
+from request_cases.case import (
     PARTITIONS,
     TARGET_PARTITIONS,
     After,

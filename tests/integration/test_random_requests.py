@@ -65,6 +65,7 @@ def test_any_requests_have_one_outcome_each_and_no_node_crashes_or_stalls(
         cluster.target("small", partitions=1, config={"max.message.bytes": "2000"}),
         cluster.target("compacted", partitions=2, config={"cleanup.policy": "compact"}),
     )
+    late = f"late.{cluster.name}"  # what waits for it is delivered after a retry
     nodes = [cluster.node(0, driver="confluent"), cluster.node(1, driver="kafka-python")]
     begun_ms = CLOCK.wall_ms()
     with (
@@ -78,7 +79,7 @@ def test_any_requests_have_one_outcome_each_and_no_node_crashes_or_stalls(
         model = Model(limits_of(cluster, CLUSTER_KEY), far_ms=begun_ms + HOUR_MS)
         killed: NodeProcess | None = None
         acks: list[Future[Written]] = []
-        for number, asked in enumerate(records(cluster, targets, count)):
+        for number, asked in enumerate(records(cluster, (*targets, late), count)):
             if number == count // 2:
                 killed = master_of(nodes)
                 killed.kill()
@@ -86,6 +87,8 @@ def test_any_requests_have_one_outcome_each_and_no_node_crashes_or_stalls(
             if number == count * 3 // 4:
                 # So that the rest is about ids that have been delivered, too.
                 wait_until_delivered(nodes, CLOCK.wall_ms())
+                cluster.create_topic(late, partitions=2)
+                seen.follow(late)
             headers = raw(asked.headers)
             acks.append(writer.send(asked.partition, asked.key, asked.value, headers))
         writer.flush()
@@ -103,7 +106,7 @@ def test_any_requests_have_one_outcome_each_and_no_node_crashes_or_stalls(
             "outcomes": dict(sorted(judgement.outcomes.items())),
         }
         print(json.dumps(figures))
-        assert not judgement.faults, judgement
+        assert not judgement.faults, str(judgement)
         for node in nodes:
             assert node.process is not None and node.process.poll() is None, node.log[-3000:]
             assert node.log.count("node_started") == (2 if node is killed else 1)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from clusters import make_cluster
 from nodes import master_of, node_group, wait_for
-from request_case import PARTITIONS, Case, header_of
 from request_cases import CASES
+from request_cases.case import PARTITIONS, Case, header_of
 from request_judge import judge, known_of
 from request_play import Play
 

@@ -7,7 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from request_case import (
+from request_cases import CASES, HEADER_CASES, ID_CASES
+from request_cases.case import (
     KEY,
     PARTITIONS,
     VALUE,
@@ -28,9 +29,7 @@ from request_case import (
     Told,
     header_of,
 )
-from request_cases import CASES
-from request_cases_headers import HEADER_CASES
-from request_cases_ids import COLUMNS, ID_CASES
+from request_cases.states import COLUMNS
 
 from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Verdict

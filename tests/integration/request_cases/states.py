@@ -7,7 +7,8 @@ the same in every row, but for the id.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from request_case import (
+from delayd.bus.murmur2 import partition_of
+from request_cases.case import (
     PARTITIONS,
     After,
     Case,
@@ -24,8 +25,6 @@ from request_case import (
     Step,
     Told,
 )
-
-from delayd.bus.murmur2 import partition_of
 
 SECTION = "Each operation in each state of the id"
 COLUMNS = ("the same again", "something else", "replace", "cancel", "redrive")

@@ -1,8 +1,5 @@
 """What a request case is: records for the buffer, and the one outcome of each. Data only.
 
-Not here: the cases themselves (request_cases.py), how they are played on a real cluster
-(request_play.py), how a reader is told of them (tests/unit/test_request_cases_page.py).
-
 A case is a list of steps. The last one is what the case is about; those before it bring the id into
 a state, and are judged too.
 """

@@ -1,0 +1,38 @@
+"""Request cases: what docs/reference/request-cases.md says, and a real cluster must do.
+
+| file | what it holds |
+|---|---|
+| `case.py` | what a case is |
+| `making.py` | how those of headers are put together |
+| `targets.py`, `times.py`, `operations.py`, `others.py` | each header good, at its edge, and bad |
+| `states.py` | each operation in each state of the id |
+
+Not here: how they are played (request_play.py) and judged (request_judge.py), how a reader is told
+of them (tests/unit/test_request_cases_page.py).
+"""
+
+from request_cases.case import Case
+from request_cases.operations import id_cases, op_cases, redrive_cases
+from request_cases.others import other_header_cases, user_cases
+from request_cases.states import ID_CASES
+from request_cases.targets import key_cases, partition_cases, topic_cases
+from request_cases.times import delay_cases, due_cases, level_cases, several_due_cases
+
+HEADER_CASES: tuple[Case, ...] = (
+    *topic_cases(),
+    *due_cases(),
+    *delay_cases(),
+    *level_cases(),
+    *several_due_cases(),
+    *key_cases(),
+    *partition_cases(),
+    *op_cases(),
+    *id_cases(),
+    *redrive_cases(),
+    *other_header_cases(),
+    *user_cases(),
+)
+
+CASES: tuple[Case, ...] = (*HEADER_CASES, *ID_CASES)
+
+__all__ = ["CASES", "HEADER_CASES", "ID_CASES"]

@@ -1,0 +1,128 @@
+"""The cases of other headers, and of what is the user's own. Data only."""
+
+from collections.abc import Iterable
+
+from request_cases.case import (
+    RECORD_BYTES_MAX,
+    Case,
+    Header,
+)
+from request_cases.making import (
+    delivered,
+    refused,
+)
+
+
+def other_header_cases() -> Iterable[Case]:
+    section = "Other names that begin with delayd-"
+    for planned in ("cron", "zone", "until", "late"):
+        yield refused(
+            section,
+            "reserved",
+            (f"delayd-{planned}", b"1"),
+            reason="not-supported",
+            detail="leave it out, or upgrade the cluster",
+        )
+    for unknown, near in (
+        ("delayd-dely", "delay"),
+        ("delayd-Topic", "topic"),
+        ("delayd-keys", "key"),
+        ("delayd-until-", "until"),
+    ):
+        yield refused(
+            section,
+            "nearly right",
+            (unknown, b"1"),
+            reason="unknown-header",
+            detail=f"did you mean delayd-{near}?",
+        )
+    for unknown in ("delayd-", "delayd-zzzzzzzzz", "delayd-\u00fc"):
+        yield refused(
+            section,
+            "unknown",
+            (unknown, b"1"),
+            reason="unknown-header",
+            detail="names that start with delayd- are reserved",
+        )
+    for written in (
+        *("fired", "source", "origin", "attempt", "occurrence"),
+        *("reason", "detail", "truncated"),
+    ):
+        yield refused(
+            section,
+            "one that delayd writes",
+            (f"delayd-{written}", b"1"),
+            reason="unknown-header",
+            detail="drop its delayd-* headers first",
+        )
+    for internal in ("continues", "continues-due", "next-due", "digest", "proof"):
+        yield refused(
+            section,
+            "of delayd's own records, without a proof",
+            (f"delayd-{internal}", b"1"),
+            reason="bad-proof",
+            detail="send a plain request without it",
+        )
+    yield refused(
+        section,
+        "a whole record like delayd's own, with a wrong proof",
+        *(("delayd-topic", b"orders"), ("delayd-due", b"0"), ("delayd-continues", b"0")),
+        *(("delayd-continues-due", b"0"), ("delayd-next-due", b"0"), ("delayd-origin", b"0/0")),
+        *(("delayd-attempt", b"1"), ("delayd-proof", b"0" * 64)),
+        reason="bad-proof",
+        detail="lacks their proof",
+        implied=(),
+    )
+
+
+def user_cases() -> Iterable[Case]:
+    section = "What is yours"
+
+    def mine(
+        says: str, *shown: Header, user: tuple[tuple[str, bytes | None], ...] | None = None
+    ) -> Case:
+        return delivered(section, says, *shown, user=user)
+
+    yield mine("repeated, in your order", ("b", b"1"), ("a", b"2"), ("b", b"3"), ("b", b"1"))
+    yield mine("binary", ("trace", b"\x00\xff\xfe"))
+    yield mine("empty and null", ("empty", b""), ("null", None))
+    yield mine("an empty name", ("", b"1"))
+    yield mine("a name that is not ASCII", ("größe", b"1"))
+    yield mine("a name of 1,000 characters", ("n" * 1_000, b"1"))
+    yield mine("500 headers", *((f"h{n}", b"%d" % n) for n in range(500)))
+    yield mine("spellings that are not reserved", ("Delayd-Due", b"9"), ("delayd_due", b"9"))
+    yield mine("reserved, but for a letter", ("delayd", b"9"), ("xdelayd-due", b"9"))
+    yield mine("a name with a NUL byte is cut there", (b"a\0b", b"1"), user=(("a", b"1"),))
+    yield refused(
+        section,
+        "a name that is not UTF-8: no header can be read",
+        (b"\xff", b"1"),
+        reason="not-utf8",
+        detail="encode header names as UTF-8",
+        keeps_headers=False,
+    )
+    yield delivered(section, "a null value", value=None)
+    yield delivered(section, "an empty value", value=b"")
+    yield delivered(section, "a binary value", value=b"\x00\xff\xfe")
+    yield delivered(section, "no key: any partition", key=None)
+    yield delivered(section, "an empty key", key=b"")
+    yield delivered(section, "a binary key", key=b"\xff\x00")
+    yield delivered(section, "a record as large as it may be", size_bytes=RECORD_BYTES_MAX)
+    yield refused(
+        section,
+        "one byte more",
+        reason="too-large",
+        detail="counts 983053 bytes of key, value and headers, this cluster takes 983052",
+        size_bytes=RECORD_BYTES_MAX + 1,
+        keeps_value=False,
+    )
+    yield refused(
+        section,
+        "one byte more, most of it in headers",
+        ("mine", b"x" * 40_000),
+        reason="too-large",
+        detail="send a smaller one",
+        size_bytes=RECORD_BYTES_MAX + 1,
+        keeps_value=False,
+        keeps_headers=False,
+    )
