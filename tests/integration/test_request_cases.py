@@ -5,6 +5,7 @@ what an independent reader found of it, and that nothing else was found.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from clusters import make_cluster
@@ -47,8 +48,8 @@ def plays(
             Play(forgetful, one, [case for case in CASES if case.forgets]),
         )
         try:
-            for play in played:
-                play.run()
+            with ThreadPoolExecutor() as threads:
+                list(threads.map(Play.run, played))
             yield played
         finally:
             for play in played:
