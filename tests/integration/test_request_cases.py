@@ -37,7 +37,7 @@ def plays(
     usual = make_cluster(kafka_and_etcd, folder, PARTITIONS, retry_delays_ms=RETRY_DELAYS_MS)
     forgetful = make_cluster(kafka_and_etcd, folder, PARTITIONS, id_memory_ms=FORGETFUL_MS)
     both = [usual.node(0, driver="confluent"), usual.node(1, driver="kafka-python")]
-    one = [forgetful.node(2)]
+    one = [forgetful.node(2, driver="kafka-python")]
     with node_group([*both, *one]):
         for node in (*both, *one):
             node.start()
