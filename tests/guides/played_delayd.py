@@ -1,7 +1,7 @@
 """A stand-in for delayd's nodes, which answers as they do amid what a reader must not believe.
 
-Not here: the rules of delayd. A cancel finds what was scheduled under its id; a message without an
-id is delivered at its due time; nothing else is known.
+Not here: the rules of delayd. A cancel or a replace finds what was scheduled under its id; a
+message without an id is delivered at its due time; nothing else is known.
 
 Each answer comes third: after one in a transaction that is aborted (taken by whoever does not read
 committed records only) and after one to another request (taken by whoever compares no sources).
@@ -24,6 +24,8 @@ from delayd.request.times import due_ms_of
 CLOCK = SystemClock()
 ELSEWHERE = "77/7777"
 """A source that no request has."""
+
+VERDICTS = {"cancel": "cancelled", "replace": "replaced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +104,24 @@ class _Player:
     def _take(self, source: str, record: Any) -> None:
         headers = {name: value.decode() for name, value in record.headers}
         id_ = headers.get("delayd-id")
-        if headers.get("delayd-op") == "cancel":
-            assert id_ is not None, "a cancel without an id"
-            self._answer_cancel(id_, source, self._live.pop(id_, []))
+        op = headers.get("delayd-op")
+        if op in VERDICTS:
+            assert id_ is not None, f"a {op} without an id"
+            self._answer(op, id_, source, self._live.pop(id_, []))
+            if op == "replace":
+                self._live[id_] = [source]
         elif id_ is not None:
             self._live.setdefault(id_, []).append(source)
         else:
             due_ms = due_ms_of(headers["delayd-due"])
             self._waiting.append(_Waiting(due_ms, source, headers["delayd-topic"], record.value))
 
-    def _answer_cancel(self, id_: str, source: str, killed: list[str]) -> None:
+    def _answer(self, op: str, id_: str, source: str, killed: list[str]) -> None:
         def receipt(of: str, verdict: str, sources: list[str]) -> None:
             document = {
                 "id": id_,
                 "verdict": verdict,
-                "op": "cancel",
+                "op": op,
                 "source": of,
                 "killed": sources,
                 "due_ms": None,
@@ -132,7 +137,7 @@ class _Player:
 
         self._begin_with_an_aborted(lambda: receipt(source, "aborted", []))
         receipt(ELSEWHERE, "not-found", [])
-        receipt(source, "cancelled" if killed else "not-found", killed)
+        receipt(source, VERDICTS[op] if killed else "not-found", killed)
         self._producer.commit_transaction(10)
 
     def _deliver_what_is_due(self) -> None:

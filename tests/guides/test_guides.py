@@ -5,6 +5,7 @@ tests/unit/test_guide_pages.py.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -43,9 +44,10 @@ class Run:
     headers: dict[str, str]
     requests: list[Seen]
 
-    def requests_with(self, header: str) -> list[Seen]:
-        """The requests that have a header of this name."""
-        return [seen for seen in self.requests if header in dict(seen.headers)]
+    def requests_with(self, header: str, value: bytes | None = None) -> list[Seen]:
+        """The requests that have a header of this name, and if one is given of this value."""
+        found = [(seen, dict(seen.headers).get(header)) for seen in self.requests]
+        return [seen for seen, has in found if has is not None and value in (None, has)]
 
 
 @contextlib.contextmanager
@@ -55,17 +57,28 @@ def served_by_a_node(cluster: TestCluster) -> Iterator[None]:
     with node_group([node]):
         node.start()
         master_of([node])
-        yield
+        try:
+            yield
+        except BaseException:
+            print(f"{node.log[-4000:]}\n{node.status()}")
+            raise
 
 
 Server = Callable[[TestCluster], contextlib.AbstractContextManager[None]]
 SERVERS: dict[str, Server] = {"played": played_delayd, "node": served_by_a_node}
 
 
-@pytest.fixture(scope="module", params=["played"])
+@pytest.fixture(scope="module", params=["played", "node"])
 def server(request: pytest.FixtureRequest) -> Server:
-    """Who answers the requests: names from SERVERS."""
+    """Who answers the requests: names from SERVERS. The node is real; the played one surrounds its
+    answers with what a reader must not believe, which a node cannot be made to do."""
     return SERVERS[request.param]
+
+
+@functools.cache
+def command_of(language: str) -> list[str]:
+    """The command of a program, which is made once."""
+    return PROGRAMS[language]()
 
 
 @pytest.fixture(scope="module", params=list(PROGRAMS))
@@ -76,7 +89,7 @@ def run(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
     """One program's run to its end, with IDS, on a cluster of its own."""
-    command = PROGRAMS[request.param]()
+    command = command_of(request.param)
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("guides"), PARTITIONS)
     target = cluster.target(request.param)
     with server(cluster):
@@ -95,7 +108,7 @@ def run(
             timeout=RUN_TIMEOUT_S,
             check=False,
         )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
     def printed(word: str) -> list[str]:
         return re.findall(rf"^{word} (.*)$", done.stdout, re.MULTILINE)
@@ -107,12 +120,12 @@ def run(
         [json.loads(receipt) for receipt in printed("receipt")],
         delivered,
         dict(re.findall(r"^  (\S+): (.*)$", done.stdout, re.MULTILINE)),
-        read_until(cluster.bootstrap, cluster.buffer, lambda seen: len(seen) > 2 * len(IDS)),
+        read_until(cluster.bootstrap, cluster.buffer, lambda seen: len(seen) > 3 * len(IDS)),
     )
 
 
 def test_a_schedule_with_an_id_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
-    requests = {seen.key: seen for seen in run.requests_with("delayd-delay")}
+    requests = {seen.key: seen for seen in run.requests_with("delayd-delay", b"1h")}
     assert set(requests) == {id_.encode() for id_ in IDS}
     for id_ in IDS:
         request = requests[id_.encode()]
@@ -124,8 +137,22 @@ def test_a_schedule_with_an_id_has_exactly_its_headers_and_the_id_as_key(run: Ru
         ]
 
 
+def test_a_replace_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
+    requests = {seen.key: seen for seen in run.requests_with("delayd-op", b"replace")}
+    assert set(requests) == {id_.encode() for id_ in IDS}
+    for id_ in IDS:
+        request = requests[id_.encode()]
+        assert request.value == f"pay {id_} now".encode()
+        assert sorted(request.headers) == [
+            ("delayd-delay", b"2h"),
+            ("delayd-id", id_.encode()),
+            ("delayd-op", b"replace"),
+            ("delayd-topic", run.target.encode()),
+        ]
+
+
 def test_a_cancel_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
-    requests = {seen.key: seen for seen in run.requests_with("delayd-op")}
+    requests = {seen.key: seen for seen in run.requests_with("delayd-op", b"cancel")}
     assert set(requests) == {id_.encode() for id_ in IDS}
     for id_ in IDS:
         request = requests[id_.encode()]
@@ -140,7 +167,7 @@ def test_every_request_with_an_id_lies_in_the_partition_of_its_id(run: Run) -> N
     requests = run.requests_with("delayd-id")
     found = {(seen.key, seen.partition) for seen in requests}
     assert found == {(id_.encode(), partition_of(id_.encode(), PARTITIONS)) for id_ in IDS}
-    assert len(requests) == 2 * len(IDS)
+    assert len(requests) == 3 * len(IDS)
 
 
 def test_a_schedule_without_an_id_has_exactly_its_headers_and_no_key(run: Run) -> None:
@@ -150,10 +177,17 @@ def test_a_schedule_without_an_id_has_exactly_its_headers_and_no_key(run: Run) -
     assert request.header("delayd-topic") == run.target
 
 
-def test_each_cancel_waits_for_its_own_receipt_and_for_a_committed_one(run: Run) -> None:
-    for id_, source, receipt in zip(IDS, run.scheduled[:-1], run.receipts, strict=True):
-        assert (receipt["id"], receipt["verdict"]) == (id_, "cancelled")
-        assert receipt["killed"] == [source]
+def test_each_replace_and_cancel_waits_for_its_own_receipt_and_for_a_committed_one(
+    run: Run,
+) -> None:
+    """Each kills what came before it under its id."""
+    replaced, cancelled = run.receipts[::2], run.receipts[1::2]
+    assert len(replaced) == len(cancelled) == len(IDS)
+    for id_, source, first, then in zip(IDS, run.scheduled[:-1], replaced, cancelled, strict=True):
+        assert (first["id"], first["verdict"], first["op"]) == (id_, "replaced", "replace")
+        assert first["killed"] == [source]
+        assert (then["id"], then["verdict"], then["op"]) == (id_, "cancelled", "cancel")
+        assert then["killed"] == [first["source"]]
 
 
 def test_the_delivered_record_is_the_committed_one_of_the_own_request(run: Run) -> None:

@@ -270,7 +270,9 @@ def test_after_an_answer_that_fails_to_come_nothing_more_is_sent() -> None:
     more = [letter("0/3"), letter("0/4")]
     sent: list[str] = []
     send = sending(
-        sent, NotScheduledError("denied"), verdict("scheduled"), VerdictUnknownError("silence")
+        sent,
+        *(NotScheduledError("denied"), verdict("scheduled"), VerdictUnknownError("silence")),
+        *(verdict("scheduled"), verdict("scheduled")),
     )
     said: list[Outcome] = []
     complete = redrive([*some, *more], planned, send, said.append)

@@ -1,5 +1,5 @@
-// Reminders schedules, cancels and reads reminders with headers alone.
-// Arguments: ids of your choice.
+// Reminders schedules, replaces, cancels and reads reminders with headers alone.
+// Arguments: any ids.
 package main
 
 import (
@@ -45,7 +45,10 @@ func main() {
 	fmt.Println("scheduled", due)
 
 	for _, id := range ids {
-		source := send(ctx, buffer, []byte(id), nil, "delayd-op", "cancel", "delayd-id", id)
+		source := send(ctx, buffer, []byte(id), []byte("pay "+id+" now"), "delayd-op", "replace",
+			"delayd-topic", target, "delayd-id", id, "delayd-delay", "2h")
+		fmt.Println("receipt", string(answer(ctx, receipts, source).Value))
+		source = send(ctx, buffer, []byte(id), nil, "delayd-op", "cancel", "delayd-id", id)
 		fmt.Println("receipt", string(answer(ctx, receipts, source).Value))
 	}
 

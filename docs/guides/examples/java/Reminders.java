@@ -13,7 +13,7 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Schedules, cancels and reads reminders with headers alone. Arguments: ids of your choice. */
+/** Schedules, replaces, cancels and reads reminders with headers alone. Arguments: any ids. */
 public class Reminders {
     static final String BOOTSTRAP = setting("DELAYD_BOOTSTRAP", "localhost:9092");
     static final String PREFIX = setting("DELAYD_PREFIX", "delayd-"); // of delayd's own topics
@@ -40,9 +40,11 @@ public class Reminders {
             System.out.println("scheduled " + due);
 
             for (String id : ids) {
+                var replace = send(buffer, id, "pay " + id + " now", Map.of("delayd-op", "replace",
+                        "delayd-topic", TARGET, "delayd-id", id, "delayd-delay", "2h"));
+                System.out.println("receipt " + answer(receipts, replace).value());
                 var cancel = send(buffer, id, null, Map.of("delayd-op", "cancel", "delayd-id", id));
-                var receipt = answer(receipts, cancel);
-                System.out.println("receipt " + receipt.value());
+                System.out.println("receipt " + answer(receipts, cancel).value());
             }
 
             var reminder = answer(reminders, due);

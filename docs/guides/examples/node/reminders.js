@@ -1,4 +1,4 @@
-// Schedules, cancels and reads reminders with headers alone. Arguments: ids of your choice.
+// Schedules, replaces, cancels and reads reminders with headers alone. Arguments: any ids.
 import { randomInt, randomUUID } from 'node:crypto'
 import {
   Consumer,
@@ -73,6 +73,9 @@ const due = await send({ 'delayd-topic': target, 'delayd-due': soon }, 'drink wa
 console.log('scheduled', due)
 
 for (const id of ids) {
+  const later = { 'delayd-topic': target, 'delayd-id': id, 'delayd-delay': '2h' }
+  const replace = await send({ 'delayd-op': 'replace', ...later }, `pay ${id} now`, id)
+  console.log('receipt', (await answer(receipts, replace)).value)
   const cancel = await send({ 'delayd-op': 'cancel', 'delayd-id': id }, undefined, id)
   console.log('receipt', (await answer(receipts, cancel)).value)
 }
