@@ -42,6 +42,12 @@ def test_the_promises_are_kept_by_default() -> None:
     assert settings().producer()["record_bytes_max"] == 1_048_588
 
 
+def test_new_partitions_are_known_in_time_and_no_fetch_session_can_get_out_of_step() -> None:
+    for properties in (settings().consumer(), settings().producer(), settings().admin()):
+        assert properties["metadata_max_age_ms"] <= 30_000, "kafka-python's 5 minutes are long"
+    assert settings().consumer()["enable_incremental_fetch_sessions"] is False
+
+
 def test_security_is_translated_for_every_client(pem: str) -> None:
     got = settings(
         {
