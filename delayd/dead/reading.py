@@ -10,7 +10,7 @@ from typing import Final
 from delayd.bus import Bus, Position
 from delayd.clock import Clock
 from delayd.dead.wanted import Wanted
-from delayd.errors import KafkaUnreachableError
+from delayd.errors import BufferPositionError, ConsumerError, KafkaUnreachableError
 from delayd.request.letters import Letter, letter_of
 
 RECORDS_MAX: Final = 500
@@ -39,7 +39,13 @@ def letters(
         consumer.assign({partition: Position(starts[partition]) for partition in left})
         moved_ms = clock.monotonic_ms()
         while left:
-            records = consumer.poll(RECORDS_MAX, POLL_MS)
+            try:
+                records = consumer.poll(RECORDS_MAX, POLL_MS)
+            except BufferPositionError as error:
+                raise ConsumerError(
+                    f"{topic} was trimmed by its retention while it was read",
+                    remedy="run the command again",
+                ) from error
             for record in records:
                 if record.offset >= ends[record.partition]:
                     continue

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from delayd.bus import Headers
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
+from delayd.client.redriving import UNDER_WAY_MAX
 from delayd.dead.commands import app
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import DelaydError
@@ -61,23 +62,34 @@ class Desk:
         self, key: bytes | None, value: bytes, *headers: tuple[str, bytes | None], partition: int
     ) -> str:
         """A record into the buffer; its source."""
+        [source] = self.send_all(key, [value], *headers, partition=partition)
+        return source
+
+    def send_all(
+        self,
+        key: bytes | None,
+        values: list[bytes],
+        *headers: tuple[str, bytes | None],
+        partition: int,
+    ) -> list[str]:
+        """Records that differ by their values only."""
         placed: list[str] = []
 
         def done(error: object, message: Any) -> None:
             assert error is None, error
             placed.append(source_of(message.partition(), message.offset()))
 
-        self.producer.produce(
-            self.cluster.buffer,
-            value,
-            key,
-            partition=partition,
-            headers=[*USER, *headers],
-            on_delivery=done,
-        )
-        self.producer.flush(TIMEOUT_S)
-        [source] = placed
-        return source
+        for value in values:
+            self.producer.produce(
+                self.cluster.buffer,
+                value,
+                key,
+                partition=partition,
+                headers=[*USER, *headers],
+                on_delivery=done,
+            )
+        assert self.producer.flush(TIMEOUT_S) == 0
+        return placed
 
     def schedule(
         self, name: str, value: bytes, *headers: tuple[str, bytes | None], id: str | None = None
@@ -108,7 +120,9 @@ class Desk:
         """The dead letters for a target, once there are so many."""
         topic = ("delayd-topic", self.topic(name).encode())
         self.letters(lambda seen: sum(topic in each.headers for each in seen) >= count)
-        found: list[dict[str, Any]] = self.listed("--topic", self.topic(name))["letters"]
+        found: list[dict[str, Any]] = self.listed("--topic", self.topic(name), "--limit", "10000")[
+            "letters"
+        ]
         assert len(found) == count
         return found
 
@@ -168,15 +182,22 @@ class Died:
     again: str
 
 
-MANY = 40
+MANY = UNDER_WAY_MAX + 100
+"""More than are under way at a time."""
 
 
 @pytest.fixture(scope="module")
 def died(desk: Desk) -> Died:
     desk.schedule("plain", b"\xfe plain", ("delayd-key", b"dk"))
     desk.schedule("ids", b"with id", id="order-7")
-    for number in range(MANY):
-        desk.schedule("many", b"%d" % number)
+    for partition in range(PARTITIONS):
+        desk.send_all(
+            b"k",
+            [b"%d" % number for number in range(MANY) if number % PARTITIONS == partition],
+            ("delayd-topic", desk.topic("many").encode()),
+            ("delayd-delay", b"0ms"),
+            partition=partition,
+        )
     desk.schedule("again", b"again")
     return Died(
         plain=desk.dead("plain")[0]["source"],

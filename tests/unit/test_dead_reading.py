@@ -13,7 +13,13 @@ from delayd.dead.reading import RECORDS_MAX, letters
 from delayd.dead.redriving import Outcome, Send, Word, redrive, try_out
 from delayd.dead.showing import Newest, line, outcome_line, page, time_of, whole
 from delayd.dead.wanted import Wanted, wanted
-from delayd.errors import ConfigError, DelaydError, KafkaUnreachableError, TopicMismatchError
+from delayd.errors import (
+    ConfigError,
+    ConsumerError,
+    DelaydError,
+    KafkaUnreachableError,
+    TopicMismatchError,
+)
 from delayd.request.letters import Letter
 from delayd.request.redrives import NoRedrive, Redrive
 
@@ -156,6 +162,16 @@ def test_reading_begins_where_it_may(kafka: MemoryKafka) -> None:
     meant = Wanted(since_ms=NOW_MS + 1_000)
     assert [each.source for each in read(kafka, meant)] == ["0/1", "0/2"]
     assert list(read(kafka, Wanted(since_ms=clock.now_ms))) == []
+
+
+def test_a_log_that_is_trimmed_meanwhile_is_no_mystery(kafka: MemoryKafka) -> None:
+    for number in range(2 * RECORDS_MAX):
+        write(kafka, 0, number)
+    reading = read(kafka)
+    next(reading)
+    kafka.log(DEAD, 0).delete_before(2 * RECORDS_MAX - 1)
+    with pytest.raises(ConsumerError, match="trimmed"):
+        list(reading)
 
 
 def test_an_absent_topic_and_a_log_that_stands_still_are_errors(kafka: MemoryKafka) -> None:
