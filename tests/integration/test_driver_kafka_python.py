@@ -139,34 +139,42 @@ def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(
         assert arrived == sorted([*kept, new, after]), "none lost, none doubled"
 
 
-@pytest.mark.parametrize("driver", ["confluent", "kafka-python"])
 def test_a_record_that_only_the_broker_refuses_is_retried_alone(
-    cluster: TestCluster, producer: Any, driver: str
+    cluster: TestCluster, producer: Any
 ) -> None:
     """Its topic changed since it was looked at. Source: docs/design/frontier.md, "Targets"."""
-    node = cluster.node(1, driver=driver)
-    fine, changed = cluster.target("fine", partitions=1), cluster.target("changed", partitions=1)
+    node, fine = cluster.node(1, driver="kafka-python"), cluster.target("fine", partitions=1)
     counter = Counter(cluster, [node], producer)
+    guilty: list[str] = []
     with node_group([node]):
         master_of([node.start()])
-        before = counter.put("before", topic=changed, due="0")
-        read_until(cluster.bootstrap, changed, seen_all({before}))
-        limit(cluster, changed, "2000")
-        due = str(CLOCK.wall_ms() + 200)
-        large = counter.put("large", b"x" * 5_000, topic=changed, due=due)
-        beside = {counter.put(f"beside{n}", topic=changed, due=due) for n in range(20)}
-        others = {counter.put(f"other{n}", topic=fine, due=due) for n in range(20)}
-        letters = read_until(cluster.bootstrap, cluster.dead, lambda seen: large in origins(seen))
-        assert origins(letters) == [large]
-        assert "MSG_SIZE_TOO_LARGE" in node.log, "the check before the step stopped it"
-        seen = read_until(cluster.bootstrap, fine, seen_all(others))
-        assert len(seen) == len(others)
-        seen = read_until(
-            cluster.bootstrap,
-            changed,
-            lambda seen: {before, *beside} <= {source_or_origin(record) for record in seen},
+        while "MSG_SIZE_TOO_LARGE" not in node.log:
+            number = len(guilty)
+            assert number < 3, "the check before the step stopped it each time"
+            changed = cluster.target(f"changed{number}", partitions=1)
+            before = counter.put(f"before{number}", topic=changed, due="0")
+            read_until(cluster.bootstrap, changed, seen_all({before}))
+            limit(cluster, changed, "2000")  # for 5 s the node believes what it knows
+            due = str(CLOCK.wall_ms() + 200)
+            guilty.append(counter.put(f"large{number}", b"x" * 5_000, topic=changed, due=due))
+            beside = {counter.put(f"{number}.{n}", topic=changed, due=due) for n in range(20)}
+            others = {counter.put(f"o{number}.{n}", topic=fine, due=due) for n in range(20)}
+            assert others <= {
+                record.header("delayd-source")
+                for record in read_until(cluster.bootstrap, fine, seen_all(others))
+            }
+            seen = read_until(
+                cluster.bootstrap,
+                changed,
+                lambda seen, wanted={before, *beside}: (  # type: ignore[misc]
+                    wanted <= {source_or_origin(record) for record in seen}
+                ),
+            )
+            assert len(seen) == 1 + len(beside)
+        letters = read_until(
+            cluster.bootstrap, cluster.dead, lambda seen: set(guilty) <= set(origins(seen))
         )
-        assert len(seen) == 1 + len(beside)
+        assert sorted(origins(letters)) == sorted(guilty)
 
 
 def source_or_origin(record: Seen) -> str:
