@@ -21,13 +21,14 @@ from delayd.client.client import (
 from delayd.client.drivers import open_driver
 from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Verdict
-from delayd.client.verdicts import Ticket, Verdicts
+from delayd.client.verdicts import EARLY_MAX, Ticket, Verdicts
 from delayd.errors import DelaydError
 from delayd.request import Op
 from delayd.request.redrives import Redrive
 
-UNDER_WAY_MAX: Final = 500
-"""Redrives without an answer: enough for a step to take many, few enough to report soon."""
+UNDER_WAY_MAX: Final = EARLY_MAX // 2
+"""Redrives without an answer. All may be of one id, and a ticket may see the answers to as many
+before itself and behind itself until it knows which is its own."""
 
 
 class Redriver:

@@ -182,7 +182,7 @@ class Died:
     again: str
 
 
-MANY = UNDER_WAY_MAX + 100
+MANY = 8 * UNDER_WAY_MAX
 """More than are under way at a time."""
 
 
@@ -280,6 +280,28 @@ def test_a_redrive_that_dies_again_can_be_redriven_again(desk: Desk, died: Died)
     [seen] = desk.arrived("again", 1)
     assert (seen.value, seen.headers[: len(USER)]) == (b"again", USER)
     desk.nothing_more("again", 1)
+
+
+def test_letters_of_one_id_each_get_their_own_answer(desk: Desk) -> None:
+    target = ("delayd-topic", desk.cluster.target("one-id").encode())
+    partition = partition_of(b"same", PARTITIONS)
+    sources = desk.send_all(
+        b"same",
+        [b"%d" % number for number in range(MANY)],
+        *(target, ("delayd-delay", b"1h"), ("delayd-id", b"same")),
+        partition=partition,
+    )
+    conflicts = set(sources[1:])
+    desk.letters(lambda seen: sum(("delayd-reason", b"conflict") in s.headers for s in seen) >= 1)
+    wait_for(
+        lambda: desk.listed("--id", "same")["matching"] == len(conflicts), TIMEOUT_S, "conflicts"
+    )
+    code, outcomes = desk.redriven("--id", "same", "--reason", "conflict", "--in", "0s")
+    assert (code, set(outcomes)) == (0, conflicts)
+    requests = {each["request"] for each in outcomes.values()}
+    seen = desk.arrived("one-id", len(conflicts))
+    assert {each.header("delayd-source") for each in seen} == requests
+    assert [int(each.value or b"") for each in seen] == list(range(1, MANY)), "in their order"
 
 
 def test_letters_that_cannot_be_sent_again_say_why(desk: Desk) -> None:
