@@ -53,7 +53,8 @@ class Run:
 @contextlib.contextmanager
 def served_by_a_node(cluster: TestCluster) -> Iterator[None]:
     """A real node answers."""
-    node = cluster.node(0)
+    # Nobody takes over here: a lease that outlasts a machine that is busy compiling.
+    node = cluster.node(0, lease_ttl_s=20)
     with node_group([node]):
         node.start()
         master_of([node])
