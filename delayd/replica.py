@@ -285,14 +285,20 @@ class Replica:
             return False
         rank = Rank(frame.due_ms, frame.partition, frame.offset)
         kill = self._wheel.ids.kill(rank)
-        return kill is not None and kill.mark_offset < after.offsets[frame.partition]
+        if kill is None:
+            return False
+        if kill.mark_offset < after.offsets[frame.partition]:
+            return True
+        assert self._agenda is not None, "only a master delivers"
+        self._agenda.postpone_verdict(frame.partition, kill.mark_offset)
+        return False
 
     def _judge(self, frame: Frame, before: Frontier) -> Judged:
         mark, id, due_ms = mark_of(frame)
         refused = set()
-        for message in mark.killed:
+        for message in (*mark.killed, *mark.killed_before):
             kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))
-            if kill is not None and kill.is_refused and kill.mark_offset == mark.offset:
+            if kill is not None and kill.is_refused:
                 refused.add(message.offset)
         judgement = judge(mark, before, refused, self.settings.id_memory_ms)
         return Judged(mark, id, due_ms, judgement)

@@ -9,6 +9,11 @@ A stored message with rank >= K of its lane waits in its lane, once its slot has
 with rank < K and offset >= O is a *late arrival* and waits under its offset, for the step that
 moves O over it. An *answer* waits under its offset too.
 
+A verdict among them must know what became of everything that it kills: whether what a step has
+re-buffered was refused at ingest. So it waits until the wheel has ingested R, as R was when the
+verdict could first be given. R may grow on: what later steps re-buffer is refused only if it
+continues something that the verdict kills, and the caller says so when that happens.
+
 Not thread safe: the caller holds one lock around it and the wheel.
 Source: docs/design/frontier.md, "Step".
 """
@@ -87,10 +92,14 @@ class Agenda:
         self._lanes: list[Lane] = [Lane(slot_of(cursor.due_ms)) for cursor in frontier.cursors]
         self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._answers: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        self._verdict_waits: dict[tuple[int, int], int] = {}
+        """By partition and offset of a verdict: the offset that must be ingested before it."""
+        self._verdicts_new: list[tuple[int, int]] = []
+        """Those of which that is not known before the step under way has ended."""
         for entry in late:
             insort(self._late[entry.partition], (entry.offset, entry))
         for entry in answers:
-            insort(self._answers[entry.partition], (entry.offset, entry))
+            self.answer_arrived(entry)
 
     @property
     def wants_from(self) -> int | None:
@@ -133,6 +142,12 @@ class Agenda:
     def answer_arrived(self, entry: Entry) -> None:
         """An answer was stored."""
         insort(self._answers[entry.partition], (entry.offset, entry))
+        if entry.kind in self._mark_kinds:
+            self._verdicts_new.append((entry.partition, entry.offset))
+
+    def postpone_verdict(self, partition: int, offset: int) -> None:
+        """The step under way may re-buffer a message that the verdict at this offset kills."""
+        self._verdicts_new.append((partition, offset))
 
     def next_due_ms(self) -> int | None:
         """The earliest due time of anything opened, late or waiting for an answer; None if none.
@@ -149,6 +164,9 @@ class Agenda:
         """The next step at `now_ms`, with everything below `ingested` known to the agenda."""
         last = self.frontier
         assert last.reached_by(ingested), "a step needs a wheel that has reached O"
+        for partition, offset in self._verdicts_new:
+            self._verdict_waits[partition, offset] = last.own_writes[partition]
+        self._verdicts_new.clear()
         offsets, late, answers = self._pass_offsets(now_ms, ingested, limits)
         cursors = list(last.cursors)
         deliveries: list[Entry] = []
@@ -205,6 +223,7 @@ class Agenda:
             for waiting in (self._late[partition], self._answers[partition]):
                 passed = 0
                 while passed < len(waiting) and waiting[passed][0] < offset:
+                    self._verdict_waits.pop((partition, waiting[passed][0]), None)
                     passed += 1
                 del waiting[:passed]
         for entry in plan.passed_over:
@@ -249,8 +268,7 @@ class Agenda:
                 is_second = bool(passed) and passed[-1][1].offset == offset
                 is_full = records >= records_max or size + entry.length > bytes_max
                 if is_answer:
-                    # A verdict needs to know what has become of all that the shard continued.
-                    waits = entry.kind in self._mark_kinds and reached <= last.own_writes[partition]
+                    waits = reached <= self._verdict_waits.get((partition, offset), -1)
                 else:
                     lane_max = limits.lanes_max.get(entry.lane)
                     crowded = lane_max is not None and late_of[entry.lane] >= lane_max

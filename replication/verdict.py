@@ -59,8 +59,9 @@ def judge(
 ) -> Judgement:
     """The verdict, under the frontier before the step that passes the mark.
 
-    `refused_offsets` are those of T whose continuation was refused because of this mark; the caller
-    has ingested beyond R of the partition, so that it knows all of them.
+    `refused_offsets` are those of T whose continuation was refused because of this mark, and those
+    killed before whose continuation an earlier mark refused. The caller has ingested everything
+    that the shard's steps up to `before` have re-buffered of T, so that it knows all of them.
     """
 
     def is_done(message: KilledMessage) -> bool:
@@ -77,7 +78,9 @@ def judge(
         return Judgement(Outcome.TOO_LATE, (), done)
     if mark.is_replace:
         return Judgement(Outcome.SCHEDULED, (), ())
-    proved = tuple(m for m in mark.killed_before if not is_done(m))
+    proved = tuple(
+        m for m in mark.killed_before if not is_done(m) or m.offset in refused_offsets
+    )
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())
     return Judgement(Outcome.NOT_FOUND, (), mark.killed_before)

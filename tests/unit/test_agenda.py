@@ -281,6 +281,38 @@ def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
     assert len(passed.answers) == 1 and passed.frontier.offsets == (11,)
 
 
+def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_passed() -> None:
+    """docs/design/frontier.md, Verdicts: a target that fails all the time starves no verdict."""
+    agenda = mark_agenda(own_write=10)
+    for written in range(11, 20):
+        held = agenda.plan(5_000, (10,), StepLimits())
+        assert held.answers == ()
+        agenda.begin(held)
+        agenda.wrote((written,))
+    passed = agenda.plan(5_000, (11,), StepLimits())
+    assert len(passed.answers) == 1 and passed.frontier.own_writes == (19,)
+
+
+def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers() -> None:
+    """docs/design/frontier.md, Verdicts: it may continue what the mark kills."""
+    agenda = Agenda(first_frontier(0, partitions=1, lanes=1), [], [], mark_kinds=(MARK,))
+    agenda.begin(agenda.plan(5_000, (5,), StepLimits()))
+    agenda.answer_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))
+    agenda.wrote((8,))
+    assert agenda.plan(5_000, (8,), StepLimits()).answers == ()
+    assert len(agenda.plan(5_000, (9,), StepLimits()).answers) == 1
+
+
+def test_a_postponed_verdict_waits_for_the_step_that_may_re_buffer_what_it_kills() -> None:
+    """docs/design/frontier.md, Verdicts: the continuation must have been refused before."""
+    agenda = mark_agenda(own_write=10)
+    agenda.begin(agenda.plan(5_000, (10,), StepLimits()))
+    agenda.postpone_verdict(0, 5)
+    agenda.wrote((15,))
+    assert agenda.plan(5_000, (12,), StepLimits()).answers == ()
+    assert len(agenda.plan(5_000, (16,), StepLimits()).answers) == 1
+
+
 def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all() -> None:
     """docs/design/frontier.md, Verdicts: O passes both, or neither."""
     first = first_frontier(0, partitions=1, lanes=1)

@@ -89,6 +89,12 @@ def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -
     assert late == (Outcome.NOT_FOUND, (), (killed,))
 
 
+def test_a_repeated_cancel_of_what_was_to_be_retried_is_cancelled_again() -> None:
+    refused = message(NOW_MS - 5, 7)
+    judged = judge(mark(before=(refused,)), frontier(NOW_MS, 40), {7}, HOUR_MS)
+    assert judged == (Outcome.CANCELLED, (refused,), ())
+
+
 def test_nothing_under_the_id() -> None:
     assert judge(mark(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
     replaced = judge(mark(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
