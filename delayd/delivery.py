@@ -93,7 +93,11 @@ class Delivery:
         self._clock_drift_max_ms = clock_drift_max_ms
         self._cluster = bus.cluster()
         self._targets = Targets(
-            self._cluster, clock, METADATA_TIMEOUT_MS, unreplicated=unreplicated_targets
+            self._cluster,
+            clock,
+            METADATA_TIMEOUT_MS,
+            anchor=replica.settings.buffer.name,
+            unreplicated=unreplicated_targets,
         )
         self._suspects = Suspects()
         self._grant: Grant | None = None

@@ -28,7 +28,7 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.id_memory import IdMemory, Kill, id_name, redrive_name
 from replication import ingest as rules
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState
+from replication.ids import NOTHING, REDRIVES_MAX, IdState
 from replication.ingest import REDRIVE_MEMORY_MS, Answer, Asked, Decision, Known, LogState, ingest
 from replication.rank import Rank, lane_of
 from replication.settings import RECEIPTS_ALL, Settings
@@ -203,7 +203,14 @@ class IngestBatch:
     ) -> tuple[Any, ...]:
         """The answer to a request that is not stored."""
         dead = None
-        if request.op is Op.REDRIVE:
+        if request.op is Op.REDRIVE and decision.answer is Answer.CONFLICT:
+            verdict = Verdict.CONFLICT
+            detail = (
+                f"{REDRIVES_MAX} messages or more are pending under the id: wait until they are "
+                "delivered, or cancel them, and redrive then"
+            )
+            dead = conflict_body(record, detail)
+        elif request.op is Op.REDRIVE:
             verdict = Verdict.DUPLICATE
             detail = f"the dead letter {request.redrive} was redriven before: nothing is sent twice"
         else:

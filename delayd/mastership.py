@@ -30,6 +30,7 @@ from delayd.topics import transactional_id
 from replication.agenda import Plan
 from replication.frontier import Frontier, begin_term, stand_still
 from replication.now import BrokerBound, bounded_now_ms, drift_ms
+from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 
 log = structlog.get_logger()
@@ -246,7 +247,7 @@ class Mastership:
         )
         with self._replica.changed:
             self._replica.begin(plan)
-        self._carry_out(plan, StepContent([], 0, [], []), self._writer(plan))
+        self._carry_out(plan, StepContent([], 0, [], [], []), self._writer(plan))
 
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
@@ -257,7 +258,7 @@ class Mastership:
             return
         idle_ms = monotonic_ms - self._last_step_ms
         with self._replica.changed:
-            lanes_max = self._suspects.lane_limits(monotonic_ms)
+            lanes_max = self._lane_limits(monotonic_ms)
             plan = self._replica.plan(now_ms, replace(self._pace.limits, lanes_max=lanes_max))
             if plan.is_empty and idle_ms < self._idle_interval_ms:
                 due_ms = self._replica.next_due_ms(now_ms)
@@ -278,15 +279,24 @@ class Mastership:
             self._carry_out(plan, content, writer)
         except DelaydError as error:
             if isinstance(error, ProducerError):
+                self._suspects.note_failed(str(error), writer.tried)
                 self._note_refusals(error, writer)
             if not self.has_learnt:
                 self._pace.failed()
             raise
         self.has_stepped = True
-        self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent_lanes)
+        self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent)
         for topic, (problem, count) in writer.turned_away.items():
             self._targets.turned_away(topic, problem, count)
         self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(content.messages))
+
+    def _lane_limits(self, now_ms: int) -> dict[int, int]:
+        """By lane how many records a step may take, for those that must not take all."""
+        limits = dict(self._suspects.lane_limits(now_ms))
+        for topic, records in self._targets.record_limits.items():
+            lane = lane_of(topic, self._settings.lanes)
+            limits[lane] = min(records, limits.get(lane, records))
+        return limits
 
     def _writer(self, plan: Plan) -> StepWriter:
         return StepWriter(
@@ -344,7 +354,7 @@ class Mastership:
                 delivered=fates[Fate.DELIVERED],
                 late=plan.late,
                 killed=content.killed_count,
-                retried=fates[Fate.RETRIED],
+                retried=fates[Fate.RETRIED] + fates[Fate.DEFERRED],
                 dead=fates[Fate.DEAD],
                 answers=len(content.answers) + len(content.judged),
             ),

@@ -60,6 +60,8 @@ class StepContent(NamedTuple):
     killed_count: int
     answers: list[Frame]
     judged: list[Judged]
+    deferred: list[Frame]
+    """Messages to be put back for a moment."""
 
 
 class KnownId(NamedTuple):
@@ -255,6 +257,9 @@ class Replica:
         self._agenda.begin(plan)
         planned = self._wheel.read(plan.deliveries)
         messages = [frame for frame in planned if not self._is_killed(frame, plan.frontier)]
+        crowded = self._wheel.read(plan.deferred)
+        deferred = [frame for frame in crowded if not self._is_killed(frame, plan.frontier)]
+        killed_count = len(planned) + len(crowded) - len(messages) - len(deferred)
         answers: list[Frame] = []
         judged: list[Judged] = []
         for frame in self._wheel.read(plan.answers):
@@ -262,7 +267,7 @@ class Replica:
                 judged.append(self._judge(frame, plan.before))
             else:
                 answers.append(frame)
-        return StepContent(messages, len(planned) - len(messages), answers, judged)
+        return StepContent(messages, killed_count, answers, judged, deferred)
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """The step under way has re-buffered messages: R. Takes the lock."""

@@ -37,11 +37,14 @@ from delayd.request import (
     source_of,
 )
 from delayd.suspects import Suspects
-from delayd.targets import Targets
+from delayd.targets import CHUNKS_MAX, Targets
 from delayd.wheel import Frame
 from replication.settings import RECEIPTS_ALL, Settings
 
 FLUSH_TIMEOUT_MS = 5_000
+
+DEFER_MS = 1_000
+"""How long a message is put off that was in the way of others."""
 
 
 class Fate(Enum):
@@ -50,6 +53,8 @@ class Fate(Enum):
     DELIVERED = "delivered"
     RETRIED = "retried"
     """Re-buffered: an internal record continues it."""
+    DEFERRED = "deferred"
+    """Re-buffered for a moment, and not counted as tried."""
     DEAD = "dead"
 
 
@@ -83,6 +88,9 @@ class StepWriter:
         self._now_ms = now_ms
         self._own_writes = list(own_writes)
         self._unflushed_bytes: dict[str, int] = {}
+        self._chunks: Counter[str] = Counter()
+        self.tried: set[str] = set()
+        """Unproven targets that records were sent to, as far as that is limited."""
         self.fates: Counter[Fate] = Counter()
         self.digest = 0
         """Of what was delivered: the sum of the CRC-32 of the sources."""
@@ -96,14 +104,6 @@ class StepWriter:
         """R: the last record in each partition of the buffer that was acknowledged to the shard."""
         return tuple(self._own_writes)
 
-    @property
-    def sent_lanes(self) -> Counter[int]:
-        """How many records of each lane were sent to targets."""
-        lanes: Counter[int] = Counter()
-        for lane, sources in self.sent.values():
-            lanes[lane] += len(sources)
-        return lanes
-
     def write(self, content: StepContent) -> None:
         """Produce all of it; what was re-buffered is acknowledged when this returns."""
         for frame in content.messages:
@@ -112,12 +112,14 @@ class StepWriter:
             self.fates[fate] += 1
             if fate is Fate.DELIVERED:
                 self.digest += crc32(source.encode())
+        for frame in content.deferred:
+            self.fates[self._defer(frame)] += 1
         for frame in content.answers:
             dead, told = frame.body
             self._answer(dead, told, source_of(frame.partition, frame.offset))
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self.fates[Fate.RETRIED]:
+        if self.fates[Fate.RETRIED] or self.fates[Fate.DEFERRED]:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
@@ -134,9 +136,12 @@ class StepWriter:
             count = self.turned_away.get(topic, ("", 0))[1]
             self.turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
+        if not self._suspects.may_try(topic, self.tried):
+            return self._defer(frame)
+        if not self._make_room(topic, size_bytes):
+            return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
-        self._flush_before(topic, size_bytes)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:
             self._tell(frame, Verdict.DELIVERED, "")
@@ -154,13 +159,23 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
+        self._put_back(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
+        return Fate.RETRIED
+
+    def _defer(self, frame: Frame) -> Fate:
+        """Put off a message whose turn it is, so that others need not wait for it."""
+        self._put_back(frame, self._now_ms + DEFER_MS, is_retry=False)
+        return Fate.DEFERRED
+
+    def _put_back(self, frame: Frame, next_due_ms: int, *, is_retry: bool) -> None:
         again = continuation(
             frame.body,
             partition=frame.partition,
             offset=frame.offset,
             rank_due_ms=frame.due_ms,
-            next_due_ms=self._now_ms + delays_ms[attempts - 1],
+            next_due_ms=next_due_ms,
             limits=self._limits,
+            is_retry=is_retry,
         )
         self._producer.send(
             self._settings.buffer.name,
@@ -170,7 +185,6 @@ class StepWriter:
             partition=again.partition,
             on_ack=self._on_own_write,
         )
-        return Fate.RETRIED
 
     def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
         """The receipt of a message with an id, under the source of its user's own request."""
@@ -199,21 +213,26 @@ class StepWriter:
     def _on_own_write(self, ack: Ack) -> None:
         self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
 
-    def _flush_before(self, topic: str, size_bytes: int) -> None:
-        """Kafka judges whole batches: to a topic that takes little, send chunks that fit.
+    def _make_room(self, topic: str, size_bytes: int) -> bool:
+        """Kafka judges whole batches: to a topic that takes little, send chunks that fit. False if
+        the step has sent it enough of them.
 
         Source: docs/design/frontier.md, "Targets".
         """
         chunk_bytes_max = self._targets.chunk_bytes_max(topic)
         if chunk_bytes_max is None:
-            return
+            return True
         waiting = self._unflushed_bytes.get(topic, 0)
         if waiting and waiting + size_bytes > chunk_bytes_max:
+            if self._chunks[topic] >= CHUNKS_MAX:
+                return False
+            self._chunks[topic] += 1
             self._producer.flush(FLUSH_TIMEOUT_MS)
             self._on_progress()
             self._unflushed_bytes.clear()
             waiting = 0
         self._unflushed_bytes[topic] = waiting + size_bytes
+        return True
 
     def _dead_letter(self, body: Body, source: str) -> None:
         key, value, headers = dead_letter(body, source=source)

@@ -54,6 +54,16 @@ BATCH_OVERHEAD_BYTES = 512
 
 MESSAGE_BYTES_DEFAULT = 1_048_588
 
+TIMESTAMP_SLACK_MIN_MS = 60_000
+"""Kafka checks the times of transaction markers too: a topic that refuses one can never end its
+transaction, and so holds up everything (measured, Kafka 4.3.1)."""
+
+CHUNKS_MAX = 20
+"""Flushes that one step spends on a target that takes only small batches, a few ms each."""
+
+CHUNK_RECORD_BYTES = 4_000
+"""Size of the records, if unknown, by which a step is cut to about CHUNKS_MAX chunks."""
+
 
 @dataclass(slots=True)
 class _Target:
@@ -84,16 +94,28 @@ class Targets:
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, timeout_ms: int, *, unreplicated: bool = False
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        timeout_ms: int,
+        *,
+        anchor: str | None = None,
+        unreplicated: bool = False,
     ) -> None:
+        """`anchor` is a topic that is there: an answer about it alone tells a topic that the
+        brokers are silent about from brokers that are silent."""
         self._cluster = cluster
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._anchor = anchor
         self._unreplicated = unreplicated
         self._known: OrderedDict[str, _Target] = OrderedDict()
         self._brokers = 0
         """The most that were ever seen: a cluster that lost brokers is not a smaller one."""
         self._brokers_asked_ms: int | None = None
+        self.record_limits: dict[str, int] = {}
+        """By topic that takes only small batches: how many records of its lane are enough for a
+        step."""
         self._failing = FailingTargets()
         self._probed_ms = clock.monotonic_ms()
 
@@ -118,7 +140,8 @@ class Targets:
         if asked := sorted(unknown) + old[:REFRESHED_MAX] + probed:
             self._read(asked, now_ms)
             while len(self._known) > max(KNOWN_MAX, len(wanted) + len(probed)):
-                self._known.popitem(last=False)
+                forgotten, _ = self._known.popitem(last=False)
+                self.record_limits.pop(forgotten, None)
 
     def problem_of(
         self, topic: str, partition: int | None, key: bytes | None, size_bytes: int
@@ -172,6 +195,7 @@ class Targets:
         """A step failed: believe nothing any more of these, or of any topic."""
         for topic in list(self._known) if topics is None else topics:
             self._known.pop(topic, None)
+            self.record_limits.pop(topic, None)
 
     def turned_away(self, topic: str, problem: str, messages: int) -> None:
         """So many messages were not sent to this topic; counted for `failing`."""
@@ -213,7 +237,8 @@ class Targets:
             try:
                 if left_ms <= 0:
                     raise KafkaUnreachableError("no time is left")
-                survey = self._cluster.survey(chunk, left_ms)
+                anchored = chunk if self._anchor is None else [*chunk, self._anchor]
+                survey = self._cluster.survey(anchored, left_ms)
                 self._count_brokers(survey.states.values(), left_ms)
             except KafkaUnreachableError:
                 if first == 0:
@@ -254,6 +279,9 @@ class Targets:
             target.is_compacted = "compact" in state.config.get("cleanup.policy", "delete")
         target.ask_ms += FRESH_MS if target.is_healthy else RECHECK_MS
         self._known[topic] = target
+        self.record_limits.pop(topic, None)
+        if target.problem is None and (chunk := self.chunk_bytes_max(topic)) is not None:
+            self.record_limits[topic] = CHUNKS_MAX * max(1, chunk // CHUNK_RECORD_BYTES)
 
     def _problem_of_partition(self, state: TopicState, number: int) -> str | None:
         partition = state.partitions[number]
@@ -309,4 +337,12 @@ def _problem_of_topic(topic: str, state: TopicState | None, refused: str | None)
         return f"topic {topic} may not be written; delayd needs the right Write on it"
     if not state.partitions:
         return f"topic {topic} has no partitions yet"
+    if state.config.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        if int(state.config.get(name, TIMESTAMP_SLACK_MIN_MS)) < TIMESTAMP_SLACK_MIN_MS:
+            return (
+                f"topic {topic} has {name} below {TIMESTAMP_SLACK_MIN_MS}, by which Kafka may be "
+                "unable to end a transaction in it; raise it"
+            )
     return None

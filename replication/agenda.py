@@ -43,7 +43,7 @@ class StepLimits:
     records_max: int = 10_000
     bytes_max: int = 16 * 1024 * 1024
     lanes_max: Mapping[int, int] = field(default_factory=dict)
-    """Records of a lane, for lanes in which something was refused."""
+    """Records of a lane, for lanes that must take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,14 @@ class Plan:
     """Entries to take off the front of each lane."""
     passed_over: tuple[Entry, ...]
     """Entries that K' passes though O' does not: from now on late arrivals."""
+    deferred: tuple[Entry, ...] = ()
+    """Late arrivals beyond what their lane may take: to be put back into the buffer, because O'
+    passes them for the sake of everybody else."""
 
     @property
     def is_empty(self) -> bool:
         """Does the step move bounds only?"""
-        return not self.deliveries and not self.answers
+        return not self.deliveries and not self.answers and not self.deferred
 
 
 class Agenda:
@@ -167,7 +170,7 @@ class Agenda:
         for partition, offset in self._verdicts_new:
             self._verdict_waits[partition, offset] = last.own_writes[partition]
         self._verdicts_new.clear()
-        offsets, late, answers = self._pass_offsets(now_ms, ingested, limits)
+        offsets, late, answers, deferred = self._pass_offsets(now_ms, ingested, limits)
         cursors = list(last.cursors)
         deliveries: list[Entry] = []
         taken: dict[int, int] = {}
@@ -213,6 +216,7 @@ class Agenda:
             now_ms=now_ms,
             taken=taken,
             passed_over=tuple(passed_over),
+            deferred=tuple(deferred),
         )
 
     def begin(self, plan: Plan) -> None:
@@ -236,16 +240,17 @@ class Agenda:
 
     def _pass_offsets(
         self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
-    ) -> tuple[list[int], list[Entry], list[Entry]]:
-        """O', and the late arrivals and answers below it. Only these ever cut O'."""
+    ) -> tuple[list[int], list[Entry], list[Entry], list[Entry]]:
+        """O', and the late arrivals and answers below it. Only these ever cut O'. The last are late
+        arrivals that their lane may not take."""
         waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._answers, strict=True))
         records_max = max(1, limits.records_max // max(1, waiting))
         bytes_max = limits.bytes_max // max(1, waiting)
-        last = self.frontier
         late_of: Counter[int] = Counter()
         offsets: list[int] = []
         late: list[Entry] = []
         answers: list[Entry] = []
+        deferred: list[Entry] = []
         for partition, reached in enumerate(ingested):
             for rest in (self._late[partition], self._answers[partition]):
                 assert not rest or rest[-1][0] < reached, (
@@ -270,20 +275,24 @@ class Agenda:
                 if is_answer:
                     waits = reached <= self._verdict_waits.get((partition, offset), -1)
                 else:
-                    lane_max = limits.lanes_max.get(entry.lane)
-                    crowded = lane_max is not None and late_of[entry.lane] >= lane_max
-                    waits = entry.due_ms > now_ms or crowded
-                    late_of[entry.lane] += 1
+                    waits = entry.due_ms > now_ms
                 if waits or (records and is_full and not is_second):
                     stop = offset
                     break
                 passed.append((is_answer, entry))
                 size += entry.length
             for is_answer, entry in passed:
-                if entry.offset < stop:
-                    (answers if is_answer else late).append(entry)
+                if entry.offset >= stop:
+                    continue
+                if is_answer:
+                    answers.append(entry)
+                    continue
+                lane_max = limits.lanes_max.get(entry.lane)
+                is_crowded = lane_max is not None and late_of[entry.lane] >= lane_max
+                late_of[entry.lane] += 1
+                (deferred if is_crowded else late).append(entry)
             offsets.append(min([stop, *beyond]))
-        return offsets, late, answers
+        return offsets, late, answers, deferred
 
     def _cut_lane(
         self,

@@ -15,6 +15,10 @@ LIVE_MAX = 64
 """Live messages kept per id; beyond it the one due first is forgotten: it has fired long ago, and
 can no longer be cancelled while it is being retried."""
 
+REDRIVES_MAX = LIVE_MAX // 2
+"""With so many messages pending under an id no redrive is added to them, so that none of those
+forgotten is pending."""
+
 
 class LiveMessage(NamedTuple):
     """A message that its id can still reach. Sorts by due time, then by offset."""

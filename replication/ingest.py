@@ -15,6 +15,7 @@ must keep:
     continue    continued one was killed         -         -           (the mark is told: refused)
                 else                             stored    -           live in place of it
     redrive     source redriven <= 30 days ago   -         DUPLICATE   unchanged
+                32 or more with due > L          -         CONFLICT    unchanged
                 else                             stored    SCHEDULED   live beside them
     reject                                       -         REJECTED    unchanged
 
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from replication.ids import (
     NOTHING,
+    REDRIVES_MAX,
     IdState,
     KilledMessage,
     LiveMessage,
@@ -160,6 +162,8 @@ def ingest(
     assert op is Op.REDRIVE, f"unknown operation {op}"
     if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms for m in known.redriven.live):
         return Decision(None, Answer.DUPLICATE, after)
+    if sum(m.due_ms > after.log_ms for m in known.id.live) >= REDRIVES_MAX:
+        return Decision(None, Answer.CONFLICT, after)
     return Decision(
         rank,
         Answer.SCHEDULED,

@@ -78,9 +78,7 @@ def judge(
         return Judgement(Outcome.TOO_LATE, (), done)
     if mark.is_replace:
         return Judgement(Outcome.SCHEDULED, (), ())
-    proved = tuple(
-        m for m in mark.killed_before if not is_done(m) or m.offset in refused_offsets
-    )
+    proved = tuple(m for m in mark.killed_before if not is_done(m) or m.offset in refused_offsets)
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())
     return Judgement(Outcome.NOT_FOUND, (), mark.killed_before)

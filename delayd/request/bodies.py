@@ -11,7 +11,7 @@ alike, because unpacking makes one of the other. A later field goes to the end.
 
 Invariants:
 - delivered: user headers first, in their order, then `delayd-id`, `delayd-due`, `delayd-fired`,
-  `delayd-source`, and of a retry `delayd-origin`, `delayd-attempt`;
+  `delayd-source`, of what was put back `delayd-origin`, and of a retry `delayd-attempt`;
 - dead letters: key, value and headers of the record, then `delayd-reason`, `delayd-detail`,
   `delayd-source`, `delayd-truncated` where the value is left out, and of a message that could not
   be delivered `delayd-origin`, `delayd-attempt`.
@@ -101,8 +101,9 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     headers.append(("delayd-due", b"%d" % asked_due_ms))
     headers.append(("delayd-fired", b"%d" % fired_ms))
     headers.append(("delayd-source", source.encode()))
-    if attempt:
+    if origin:
         headers.append(("delayd-origin", origin.encode()))
+    if attempt:
         headers.append(("delayd-attempt", b"%d" % attempt))
     return Delivery(topic, partition, key, value, headers)
 

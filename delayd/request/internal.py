@@ -8,7 +8,7 @@
              delayd-continues-due  its ranking due, ms
              delayd-next-due       when it is due next, ms
              delayd-origin         source of the user's own request
-             delayd-attempt        it is the n-th retry, from 1
+             delayd-attempt        how often it was tried in vain; 0 if it was only deferred
              delayd-proof          last: says that the master wrote all this, for this partition
 
 Invariants: a record is internal if it has a header that only such records have, and then nothing
@@ -70,8 +70,10 @@ def continuation(
     rank_due_ms: int,
     next_due_ms: int,
     limits: RequestLimits,
+    is_retry: bool = True,
 ) -> BufferRecord:
-    """The record by which the message `body` goes on at `next_due_ms`, as its next retry.
+    """The record by which the message `body` goes on at `next_due_ms`: as its next retry, or only
+    deferred.
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
@@ -85,7 +87,7 @@ def continuation(
     headers.append(("delayd-continues-due", b"%d" % rank_due_ms))
     headers.append(("delayd-next-due", b"%d" % next_due_ms))
     headers.append(("delayd-origin", origin_of(body, partition, offset).encode()))
-    headers.append(("delayd-attempt", b"%d" % (attempt + 1)))
+    headers.append(("delayd-attempt", b"%d" % (attempt + is_retry)))
     headers.append(("delayd-proof", proof_of(limits, partition, key, value, headers)))
     return BufferRecord(partition, key, value, headers)
 
@@ -120,7 +122,7 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         id,
         _digest(fields),
         _origin(fields),
-        _number(fields, "delayd-attempt", at_least=1),
+        _number(fields, "delayd-attempt"),
         (_number(fields, "delayd-continues-due"), _number(fields, "delayd-continues")),
     )
 
@@ -140,9 +142,9 @@ def _check_proof(record: Record, limits: RequestLimits) -> None:
     )
 
 
-def _number(fields: dict[str, str], name: str, at_least: int = 0) -> int:
+def _number(fields: dict[str, str], name: str) -> int:
     number = number_of(fields.get(name, ""))
-    if number is None or number < at_least:
+    if number is None:
         raise _not_as_written(name)
     return number
 

@@ -2,7 +2,7 @@
 
     key                                        value (msgpack)
     "i" partition:u16 name                     live killed killed_by        state of an id
-    "e" forget_ms:u64 partition:u16 name       (empty)                      when to look at it again
+    "e" partition:u16 forget_ms:u64 name       (empty)                      when to look at it again
     "k" due_ms:u64 partition:u16 offset:u64    mark_offset is_refused       a killed message
 
 `name` is "i" + id, or "r" + source for what was redriven. A state has one line in the queue "e" for
@@ -28,7 +28,7 @@ FORGET_MAX = 20_000
 """Lines looked at per checkpoint, of each queue: about 0.1 s."""
 
 _STATE = Struct(">cH")
-_QUEUE = Struct(">cQH")
+_QUEUE = Struct(">cHQ")
 _KILLED = Struct(">cQHQ")
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
@@ -69,7 +69,7 @@ class IdMemory:
         """Replace a state; it is kept until log time passes its last due time by `keep_ms`."""
         self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *state)))
         forget_ms = state.last_due_ms + keep_ms
-        self._layers.put(_QUEUE.pack(b"e", forget_ms, partition) + name, b"")
+        self._layers.put(_QUEUE.pack(b"e", partition, forget_ms) + name, b"")
 
     def kill(self, rank: Rank) -> Kill | None:
         """Who killed the message of this rank; None if nobody did."""
@@ -94,21 +94,21 @@ class IdMemory:
                 self._layers.put(key, None)
 
     def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> None:
-        stop = _QUEUE.pack(b"e", max(log_ms), 0)
-        for key, _ in self._layers.stored(b"e", stop, FORGET_MAX):
-            _, forget_ms, partition = _QUEUE.unpack_from(key)
-            if forget_ms >= log_ms[partition]:
-                continue
-            name = key[_QUEUE.size :]
-            value = self._layers.get(_STATE.pack(b"i", partition) + name)
-            if value is not None:
-                keep_ms, *_ = msgpack.unpackb(value)
-                state = _unpack_state(value)
-                if state.last_due_ms + keep_ms < log_ms[partition]:
-                    if not _is_covered(state, partition, cut):
-                        continue
-                    self._layers.put(_STATE.pack(b"i", partition) + name, None)
-            self._layers.put(key, None)
+        # Each partition by its own log time: one that gets no records must not hold up the others.
+        for partition, now_ms in enumerate(log_ms):
+            start = _QUEUE.pack(b"e", partition, 0)
+            stop = _QUEUE.pack(b"e", partition, now_ms)
+            for key, _ in self._layers.stored(start, stop, FORGET_MAX // len(log_ms) + 1):
+                name = key[_QUEUE.size :]
+                value = self._layers.get(_STATE.pack(b"i", partition) + name)
+                if value is not None:
+                    keep_ms, *_ = msgpack.unpackb(value)
+                    state = _unpack_state(value)
+                    if state.last_due_ms + keep_ms < now_ms:
+                        if not _is_covered(state, partition, cut):
+                            continue
+                        self._layers.put(_STATE.pack(b"i", partition) + name, None)
+                self._layers.put(key, None)
 
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""

@@ -122,7 +122,8 @@ def test_a_master_that_begins_terms_but_commits_no_step_lets_another_node_try(de
     """docs/design/election.md, Resigning: what it cannot reach, another may."""
     desk.clock.passes_ms = 100
     desk.due("orders")
-    desk.kafka.refuse("orders", "_MSG_TIMED_OUT")
+    for topic in ("orders", "delayd-buffer"):
+        desk.kafka.refuse(topic, "_MSG_TIMED_OUT")
     desk.delivery.give(Grant("n/1", FOREVER_MS))
     desk.delivery.start()
     assert ended(desk) is Ended.FAILED

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.ids import LIVE_MAX, NOTHING, IdState, LiveMessage
+from replication.ids import LIVE_MAX, NOTHING, REDRIVES_MAX, IdState, LiveMessage
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     Answer,
@@ -126,6 +126,21 @@ def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
     refused = decided(Asked(Op.REDRIVE, 0), again, last_ms)
     assert (refused.rank, refused.answer) == (None, Answer.DUPLICATE)
     assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.SCHEDULED
+
+
+def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
+    """docs/design/frontier.md, Ids: what is forgotten beyond the limit has fired."""
+    redrive = Asked(Op.REDRIVE, 9_000, 0, True, b"x")
+    full = IdState(tuple(LiveMessage(5_000 + n, n, 0, b"x") for n in range(REDRIVES_MAX)))
+    refused = decided(redrive, Known(full))
+    assert (refused.rank, refused.answer, refused.id, refused.redriven) == (
+        None,
+        Answer.CONFLICT,
+        None,
+        None,
+    )
+    fired = full._replace(live=(LiveMessage(900, 0, 0, b"x"), *full.live[1:]))
+    assert decided(redrive, Known(fired)).answer is Answer.SCHEDULED
 
 
 def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:

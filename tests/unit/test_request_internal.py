@@ -355,7 +355,7 @@ def test_the_good_headers_are_good() -> None:
         ("delayd-continues-due", b"\xff", Reason.NOT_UTF8),
         ("delayd-next-due", b"", Reason.EMPTY_HEADER),
         ("delayd-origin", b"3-77", Reason.BAD_PROOF),
-        ("delayd-attempt", b"0", Reason.BAD_PROOF),
+        ("delayd-attempt", b"-1", Reason.BAD_PROOF),
         ("delayd-partition", b"-1", Reason.BAD_PARTITION),
         ("delayd-op", b"cancel", Reason.UNKNOWN_HEADER),
         ("delayd-proof", b"x", Reason.REPEATED_HEADER),

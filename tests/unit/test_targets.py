@@ -238,6 +238,20 @@ def test_a_cluster_that_lost_brokers_is_not_a_smaller_one(clock: ManualClock) ->
     assert problem(targets, "one") is not None
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_topic_that_may_refuse_the_end_of_a_transaction_is_a_problem(
+    targets: Targets, kafka: MemoryKafka, side: str
+) -> None:
+    """docs/operations.md, "A transaction that cannot end": markers have a time too."""
+    name = f"message.timestamp.{side}.max.ms"
+    kafka.create_topic("strict", 1, {name: "59999"})
+    kafka.create_topic("lenient", 1, {name: "60000"})
+    kafka.create_topic("own", 1, {name: "0", "message.timestamp.type": "LogAppendTime"})
+    found = problem(targets, "strict")
+    assert found is not None and f"{name} below 60000" in found
+    assert problem(targets, "lenient") is problem(targets, "own") is None
+
+
 def test_topics_are_never_created_by_looking_at_them(targets: Targets, kafka: MemoryKafka) -> None:
     """docs/design/frontier.md, Targets: topics are never created automatically."""
     targets.look_up(["nowhere"])

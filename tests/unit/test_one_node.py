@@ -1,0 +1,156 @@
+"""Steps of one master, move by move: who has to wait for whom, and who must not."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from one_node import START_MS, OneNode
+
+from delayd.targets import CHUNKS_MAX
+from delayd.wheel import id_memory
+
+HOUR_MS = 3_600_000
+
+Maker = Callable[..., OneNode]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Maker]:
+    """Makes nodes with these targets."""
+    made: list[OneNode] = []
+
+    def make_node(*targets: str, **options: object) -> OneNode:
+        made.append(OneNode(tmp_path / str(len(made)), *targets, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make_node
+    for node in made:
+        node.close()
+
+
+def test_a_target_that_fails_all_the_time_starves_no_verdict(make: Maker) -> None:
+    """docs/design/frontier.md, Verdicts: R grows with each step, a mark waits for it as it was."""
+    node = make("orders")
+    for number in range(2_000):
+        node.send("nowhere", START_MS + 10_000 + 10 * number)
+    node.send("orders", START_MS + HOUR_MS, id="a")
+    node.ingest()
+    node.lead()
+    node.clock.now_ms = START_MS + 10_000
+    for _ in range(5):
+        node.ingest()
+        node.step()
+        node.clock.now_ms += 10
+    node.send("orders", id="a", op="cancel")
+    node.send("orders")
+    begun_ms = node.clock.now_ms
+    while not node.read("orders"):
+        assert node.clock.now_ms < begun_ms + 1_000, "an innocent message waits"
+        seen = node.consumer.poll(10**6, 0)
+        node.step()
+        node.clock.now_ms += 10
+        node.replica.take(seen)  # one step late, as a reader is
+    [receipt] = node.read("delayd-receipts")
+    assert json.loads(receipt.value or b"")["verdict"] == "cancelled"
+
+
+@pytest.mark.parametrize("crowd", [10, 200])
+def test_a_suspect_lane_holds_up_no_late_arrival_of_others(make: Maker, crowd: int) -> None:
+    """docs/design/frontier.md, Targets: the lane takes less, and O passes what it leaves."""
+    node = make("orders", "bad")
+    node.kafka.refuse("bad", "INVALID_RECORD")
+    node.send("orders")
+    node.ingest()
+    node.lead()
+    node.step()
+    for _ in range(crowd):
+        node.send("bad")
+    node.send("orders")
+    node.ingest()
+    for _ in range(10):
+        node.step()
+        node.clock.now_ms += 10
+        node.ingest()
+    assert len(node.read("orders")) == 2
+    assert sum(node.failures.values()) <= 6
+
+
+def test_a_burst_to_a_target_that_takes_small_batches_is_spread_over_steps(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Targets: each batch is flushed by itself, while all others wait."""
+    from delayd.bus.memory.producer import MemoryProducer
+
+    node = make("orders")
+    node.kafka.create_topic(
+        "small", 1, {"max.message.bytes": "1500", "message.timestamp.type": "LogAppendTime"}
+    )
+    sources = [node.send("small", START_MS + 100, value=b"x" * 300).offset for _ in range(500)]
+    node.ingest()
+    node.lead()
+    flushes = [0]
+    flush = MemoryProducer.flush
+
+    def counted(self: MemoryProducer, timeout_ms: int) -> None:
+        flushes[0] += 1
+        flush(self, timeout_ms)
+
+    monkeypatch.setattr(MemoryProducer, "flush", counted)
+    while len(node.read("small")) < len(sources):
+        assert node.clock.now_ms < START_MS + HOUR_MS
+        before = flushes[0]
+        node.step()
+        assert flushes[0] - before <= CHUNKS_MAX + 3
+        node.clock.now_ms += 50
+        node.ingest()
+    for _ in range(100):
+        node.step()
+        node.clock.now_ms += 50
+        node.ingest()
+    assert not node.failures
+    delivered = [dict(record.headers) for record in node.read("small")]
+    deferred = [headers for headers in delivered if "delayd-origin" in headers]
+    assert deferred and all("delayd-attempt" not in headers for headers in delivered), "not tried"
+    told = [
+        headers.get("delayd-origin") or headers["delayd-source"] or b"" for headers in delivered
+    ]
+    assert sorted(told) == sorted(b"0/%d" % offset for offset in sources), "each once"
+
+
+def test_a_silent_topic_does_not_make_the_brokers_silent(make: Maker) -> None:
+    """docs/design/frontier.md, Targets: it is asked for alone when all others are fresh."""
+    node = make("orders", "odd")
+    node.kafka.silent.add("odd")
+    node.lead()
+    for _ in range(60):
+        node.send("odd")
+        node.send("orders")
+        node.ingest()
+        node.clock.now_ms += 500
+        node.step()
+    assert not node.failures and len(node.read("orders")) == 60
+
+
+def test_a_partition_without_records_keeps_no_other_from_forgetting(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Forgetting: each by its own log time."""
+    monkeypatch.setattr(id_memory, "FORGET_MAX", 100)
+    node = make("orders", partitions=2)
+    names = [f"id{number}" for number in range(2_000)]
+    sent = [(name, node.send("orders", START_MS + 100, id=name).partition) for name in names]
+    node.ingest()
+    node.lead()
+    for _ in range(5):
+        node.step()
+        node.clock.now_ms += 1_000
+    node.clock.now_ms += 2 * HOUR_MS
+    node.send("orders", partition=1)
+    node.ingest()
+    for _ in range(60):
+        node.step()
+        node.replica.checkpoint()
+        node.clock.now_ms += 1_000
+    known = [partition for name, partition in sent if node.replica.know(partition, name)]
+    assert known == [partition for _, partition in sent if partition == 0]
