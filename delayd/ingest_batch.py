@@ -214,7 +214,9 @@ class IngestBatch:
             verdict = Verdict.DUPLICATE
             detail = f"the dead letter {request.redrive} was redriven before: nothing is sent twice"
         else:
-            taken = next(m for m in before.live if m.due_ms > decision.state.log_ms)
+            pending = [m for m in before.live if m.due_ms > decision.state.log_ms]
+            same = [m for m in pending if m.digest == request.digest]
+            taken = (same or pending)[0]
             holder = source_of(record.partition, taken.offset)
             if decision.answer is Answer.DUPLICATE:
                 verdict = Verdict.DUPLICATE

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from delayd.bus import Cluster, TopicState
 from delayd.bus.murmur2 import partition_of
+from delayd.bus.overrides import BATCH_BYTES_MAX
 from delayd.clock import Clock
 from delayd.errors import KafkaUnreachableError
 from delayd.failing_targets import FailingTarget, FailingTargets
@@ -45,9 +46,6 @@ believed for a step longer."""
 
 SURVEY_TOPICS_MAX = 200
 """How many topics one question is about."""
-
-BATCH_BYTES_MAX = 1_000_000
-"""Largest batch that the producer makes of small records (librdkafka's `batch.size`)."""
 
 BATCH_OVERHEAD_BYTES = 512
 """Room for the record batch around a single record, and for the headers that delayd adds."""

@@ -33,6 +33,9 @@ PROMISED: Final = frozenset(
     }
 )
 
+BATCH_BYTES_MAX: Final = 1_000_000
+"""Largest `batch.size`, which is librdkafka's default: targets that take less are sent less."""
+
 
 def bare(name: str) -> str:
     """A property's name without the client that it is for."""
@@ -48,6 +51,15 @@ def refuse_promised(overrides: Mapping[str, str]) -> None:
                 f"the Kafka property {name} cannot be overridden",
                 remedy="delayd's guarantees rest on its value: remove it",
             )
+        if bare(name) == "batch.size" and not 0 < _whole(overrides[name]) <= BATCH_BYTES_MAX:
+            raise ConfigError(
+                f"the Kafka property {name} is {overrides[name]!r}",
+                remedy=f"give it 1 to {BATCH_BYTES_MAX}: no batch may be too large for a target",
+            )
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def of_role(overrides: Mapping[str, str], role: str) -> dict[str, str]:

@@ -13,6 +13,13 @@ def settings(**overrides: str) -> Settings:
     return Settings.checked("kafka:9092", "delayd", named, None)
 
 
+@pytest.mark.parametrize("size", ["1000001", "0", "-1", "many", ""])
+def test_a_batch_may_not_be_larger_than_what_targets_are_checked_for(size: str) -> None:
+    with pytest.raises(ConfigError, match=r"batch\.size is .*1 to 1000000"):
+        settings(producer__batch__size=size)
+    assert settings(batch__size="1000000").producer("id")["batch.size"] == "1000000"
+
+
 @pytest.mark.parametrize("name", sorted(PROMISED))
 @pytest.mark.parametrize("role", ["", "consumer.", "producer.", "admin."])
 def test_what_carries_a_promise_cannot_be_overridden(role: str, name: str) -> None:
