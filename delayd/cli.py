@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +90,9 @@ def status(
     prefix: Prefix = "delayd-",
     as_json: AsJson = False,
 ) -> None:
-    """Show the cluster: frontier, cursor, master and nodes. Exit 1 if nothing delivers.
+    """Show the cluster: frontier, cursor, master, failing targets and nodes.
+
+    Exit 1 if nothing delivers.
 
     Example: delayd status --bootstrap 127.0.0.1:9092 --etcd http://127.0.0.1:2379
     """
@@ -232,6 +235,13 @@ def _show_status(report: dict[str, Any]) -> None:
             entry["admin"],
         )
     console.print(nodes)
+    if report["failing_targets"]:
+        targets = Table("failing target", "since", "messages", "problem")
+        for failing in report["failing_targets"]:
+            since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
+            told = since.isoformat(timespec="seconds")
+            targets.add_row(failing["topic"], told, str(failing["messages"]), failing["problem"])
+        console.print(targets)
     for problem in report["problems"]:
         console.print(f"[red]{problem}[/red]")
 

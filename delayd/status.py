@@ -30,7 +30,8 @@ def status_report(
     prefix: str,
     timeout_ms: int,
 ) -> dict[str, Any]:
-    """One JSON-able object; `healthy` is False if something needs a person.
+    """One JSON-able object; `healthy` is False if something needs a person. Targets that fail are
+    listed, as the master sees them, and do not make delayd unhealthy.
 
     Raises KafkaUnreachableError, NotInitialisedError or TopicMismatchError.
     """
@@ -49,6 +50,7 @@ def status_report(
         problems.append(f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck")
     master: str | None = None
     nodes: list[dict[str, Any]] = []
+    failing: list[dict[str, Any]] = []
     if coordination is not None:
         try:
             held = coordination.leader(0)
@@ -62,6 +64,13 @@ def status_report(
         if master is None:
             problems.append("no node holds the leader key")
         problems += [f"node {n['node']} does not answer" for n in nodes if "role" not in n]
+        # A former master's list ends with its mastership: only what is tried now fails now.
+        failing = [
+            target
+            for node in nodes
+            for target in node.pop("failing_targets", None) or ()
+            if node["node"] == master
+        ]
     return {
         "cluster": cluster,
         "healthy": not problems,
@@ -74,6 +83,7 @@ def status_report(
         "cursor": datetime.fromtimestamp(cursor_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         "cursor_age_ms": age_ms,
         "lag": lag,
+        "failing_targets": failing,
         "nodes": nodes,
     }
 
@@ -85,5 +95,8 @@ def _ask(admin: str) -> dict[str, Any]:
             fields: dict[str, Any] = json.load(answer)
     except (OSError, ValueError, urllib.error.URLError):
         return {"admin": admin}
-    wanted = ("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel")
+    wanted = (
+        *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
+        "failing_targets",
+    )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

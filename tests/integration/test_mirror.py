@@ -48,6 +48,16 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         assert {node["node"]: node["role"] for node in report["nodes"]} == {
             node.name: "master" if node is master else "follower" for node in nodes
         }
+        assert report["failing_targets"] == []
+        begun_ms = CLOCK.wall_ms()
+        with cluster.client() as client:
+            client.schedule("a.topic.nobody.made", b"v", in_="1ms")
+        wait_for(lambda: bool(master.status()["failing_targets"]), 20, "the target fails")
+        [failing] = json.loads(delayd(*asked).stdout)["failing_targets"]
+        assert (failing["topic"], failing["messages"]) == ("a.topic.nobody.made", 1)
+        assert begun_ms <= failing["since_ms"] <= CLOCK.wall_ms()
+        text = delayd(*asked[:-1])
+        assert text.returncode == 0 and "a.topic.nobody.made" in text.stdout
     wait_for(lambda: etcd.leader(0) is None, 20, "the lease of the dead master ends")
     dead = delayd(*asked)
     assert dead.returncode == 1 and "no node holds the leader key" in dead.stdout
