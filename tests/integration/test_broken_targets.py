@@ -231,19 +231,28 @@ def test_partitions_without_leader_or_replicas_wait_for_their_broker(site: Site,
     assert site.sources(leaderless, bool) == [orphan]
 
 
-def test_a_target_that_could_hold_up_all_others_gets_nothing_until_it_has_a_replica_to_spare(
-    site: Site, fine: str
+@pytest.mark.parametrize(
+    ("brokers", "name", "bad", "good", "problem"),
+    [
+        ([1, 3], "min.insync.replicas", "2", "1", "no replica to spare (min.insync.replicas = 2)"),
+        ([1, 2, 3], "message.timestamp.before.max.ms", "0", "60000", "unable to end a transaction"),
+    ],
+    ids=["no replica to spare", "times of marks"],
+)
+def test_a_target_that_could_hold_up_all_others_gets_nothing_until_it_cannot(
+    site: Site, fine: str, brokers: list[int], name: str, bad: str, good: str, problem: str
 ) -> None:
-    """Kafka ends no transaction while a partition in it is below `min.insync.replicas`.
+    """Kafka ends no transaction while a partition in it is below `min.insync.replicas`, or refuses
+    the mark that ends it.
 
     Source: docs/operations.md, "A transaction that cannot end".
     """
-    fragile = site.topic([[1, 3]], {"min.insync.replicas": "2"})
+    fragile = site.topic([brokers], {name: bad})
     with traffic_to(site, fine, fragile) as traffic:
-        site.wait_problem(fragile, "no replica to spare (min.insync.replicas = 2)")
+        site.wait_problem(fragile, problem)
         site.wait_later(fine, traffic.latest(fine))
         waited = traffic.latest(fragile)
-        grant(site, fragile, "min.insync.replicas", "1")
+        grant(site, fragile, name, good)
         site.wait_later(fragile, waited)
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from delayd.bus.confluent.cluster import _Question
+from delayd.bus.confluent.questions import Question
 from delayd.clock import SystemClock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
 
@@ -41,11 +41,11 @@ def clock() -> SystemClock:
 
 
 @pytest.fixture
-def question(clock: SystemClock) -> _Question:
-    return _Question("asking", TIMEOUT_MS, clock, lambda: None)
+def question(clock: SystemClock) -> Question:
+    return Question("asking", TIMEOUT_MS, clock, lambda: None)
 
 
-def test_each_key_has_its_own_answer(question: _Question) -> None:
+def test_each_key_has_its_own_answer(question: Question) -> None:
     """docs/design/frontier.md, Targets: one refusal does not stand for all."""
     asked: list[list[str]] = []
     order = brokers(
@@ -69,7 +69,7 @@ def test_each_key_has_its_own_answer(question: _Question) -> None:
 
 def test_a_passing_failure_is_asked_again_alone_and_not_for_long(clock: SystemClock) -> None:
     """docs/design/frontier.md, Targets: no lane is held up by another's target."""
-    question = _Question("asking", 100 * PATIENCE_MS, clock, lambda: None)
+    question = Question("asking", 100 * PATIENCE_MS, clock, lambda: None)
     asked: list[list[str]] = []
     order = brokers({"here": "yes", "moving": KafkaError.LEADER_NOT_AVAILABLE}, asked)
     before_ms = clock.monotonic_ms()
@@ -81,7 +81,7 @@ def test_a_passing_failure_is_asked_again_alone_and_not_for_long(clock: SystemCl
 
 
 def test_while_nobody_answers_all_of_the_time_is_waited(
-    question: _Question, clock: SystemClock
+    question: Question, clock: SystemClock
 ) -> None:
     """docs/design/frontier.md, Targets: an election of the only broker passes."""
     order = brokers({"a": KafkaError._TRANSPORT, "b": KafkaError._TIMED_OUT}, [])
@@ -92,7 +92,7 @@ def test_while_nobody_answers_all_of_the_time_is_waited(
 
 
 def test_silence_ends_with_the_time_and_keeps_what_was_answered(
-    question: _Question, clock: SystemClock
+    question: Question, clock: SystemClock
 ) -> None:
     """docs/design/frontier.md, Targets."""
     order = brokers({"here": "yes", "mute": None, "dumb": None}, [])
@@ -111,7 +111,7 @@ def test_silence_ends_with_the_time_and_keeps_what_was_answered(
     ],
 )
 def test_a_question_that_needs_every_answer_fails_with_the_one_it_lacks(
-    question: _Question, answer: int | None, error: type[Exception]
+    question: Question, answer: int | None, error: type[Exception]
 ) -> None:
     """docs/design/frontier.md, Takeover: offsets are needed of all partitions."""
     with pytest.raises(error):
@@ -122,7 +122,7 @@ def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None
     """A client may wait for a controller that is dead, and find the next one only anew."""
     renewed: list[float] = []
     silent, asked = {"a": None}, list[list[str]]()
-    question = _Question("asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), PATIENCE_MS)
+    question = Question("asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), PATIENCE_MS)
 
     def order(keys: list[str], timeout_s: float) -> dict[str, Future[str]]:
         answers: dict[str, int | str | None] = {"a": "yes"} if len(renewed) == 2 else {**silent}
@@ -135,7 +135,7 @@ def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None
 def test_an_answer_that_came_too_early_does_not_replace_the_client(clock: SystemClock) -> None:
     """A leader that moves is a matter of time, not of the client."""
     renewed: list[int] = []
-    question = _Question("asking", TIMEOUT_MS, clock, lambda: renewed.append(1))
+    question = Question("asking", TIMEOUT_MS, clock, lambda: renewed.append(1))
     with pytest.raises(KafkaUnreachableError):
         question.ask_each(brokers({"a": KafkaError.LEADER_NOT_AVAILABLE}, []), ["a"])
     assert not renewed
