@@ -221,8 +221,8 @@ class _Judge:
         self.receipts[source].append(told)
         if told["op"] in ("cancel", "replace"):
             for killed in told["killed"]:
-                if (message := self.family_of.get(killed)) is None:
-                    self._fault(source, f"its receipt says that it killed {killed}, not a message")
+                if (message := self.messages.get(killed)) is None:
+                    self._fault(source, f"its receipt says that it killed {killed}, no request")
                 else:
                     message.killers.add(source)
 
@@ -243,7 +243,7 @@ class _Judge:
             self._fault(source, f"the receipt is of something else: {receipt}")
         if mark.live:
             in_time = "replaced" if mark.is_replace else "cancelled"
-            may_kill = {place for message in mark.live for place in message.family}
+            may_kill = {message.request.place for message in mark.live}
             is_true = bool(killed) and set(killed) <= may_kill if verdict == in_time else not killed
             if verdict not in (in_time, "too-late") or not is_true:
                 self._fault(source, f"of {sorted(may_kill)}: {receipt}")

@@ -19,6 +19,7 @@ from delayd.request import (
     answer_body,
     conflict_body,
     message_body,
+    offset_of,
     receipt,
     reject_body,
     reject_receipt,
@@ -81,6 +82,7 @@ class IngestBatch:
             request.id is not None,
             request.digest,
             -1 if continues is None else continues[1],
+            -1 if continues is None else offset_of(request.origin),
         )
         if request.id is None and request.op in (Op.SCHEDULE, Op.CONTINUE):
             decision = self._rule(record, asked, Known())
@@ -217,7 +219,7 @@ class IngestBatch:
             pending = [m for m in before.live if m.due_ms > decision.state.log_ms]
             same = [m for m in pending if m.digest == request.digest]
             taken = (same or pending)[0]
-            holder = source_of(record.partition, taken.offset)
+            holder = source_of(record.partition, taken.asked_at)
             if decision.answer is Answer.DUPLICATE:
                 verdict = Verdict.DUPLICATE
                 detail = f"the same request is scheduled as {holder}, due at {taken.due_ms}"

@@ -1,6 +1,6 @@
 """Marks: how a cancel or replace waits in the wheel, and what is answered once it is judged.
 
-    mark body = (is_replace, id, log_ms, [[due_ms, offset, lane]...] killed,
+    mark body = (is_replace, id, log_ms, [[due_ms, offset, lane, origin]...] killed,
                  the same of the id's last killed set before, asked due ms of a replace or nil)
 
 Source: docs/design/frontier.md, "Verdicts".
@@ -63,7 +63,7 @@ def receipt_of(judged: Judged) -> tuple[Any, ...]:
         verdict=Verdict(outcome.value),
         op=Op.REPLACE if mark.is_replace else Op.CANCEL,
         source=source_of(mark.partition, mark.offset),
-        killed=tuple(source_of(mark.partition, m.offset) for m in killed),
+        killed=tuple(source_of(mark.partition, m.asked_at) for m in killed),
         due_ms=due_ms,
         detail=_detail(judged),
     )
@@ -86,7 +86,8 @@ def _detail(judged: Judged) -> str:
 
 def _named(partition: int, messages: tuple[KilledMessage, ...]) -> str:
     told = [
-        f"{source_of(partition, m.offset)} (due at {m.due_ms})" for m in messages[:SOURCES_TOLD_MAX]
+        f"{source_of(partition, m.asked_at)} (due at {m.due_ms})"
+        for m in messages[:SOURCES_TOLD_MAX]
     ]
     more = len(messages) - len(told)
     return ", ".join(told) + (f" and {more} more" if more else "")

@@ -9,6 +9,7 @@ parts, so that nodes which drop sooner and later go on to decide alike.
 Source: docs/design/frontier.md, "Ids".
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LIVE_MAX = 64
@@ -28,6 +29,13 @@ class LiveMessage(NamedTuple):
     lane: int
     digest: bytes
     """Of the request as sent; a continuation inherits it."""
+    origin: int = -1
+    """Of a continuation: offset of the user's own request."""
+
+    @property
+    def asked_at(self) -> int:
+        """Offset of the user's own request."""
+        return self.offset if self.origin < 0 else self.origin
 
 
 class KilledMessage(NamedTuple):
@@ -36,6 +44,18 @@ class KilledMessage(NamedTuple):
     due_ms: int
     offset: int
     lane: int
+    origin: int = -1
+    """As of the live message."""
+
+    @property
+    def asked_at(self) -> int:
+        """Offset of the user's own request."""
+        return self.offset if self.origin < 0 else self.origin
+
+
+def killed_from(live: Iterable[LiveMessage]) -> tuple[KilledMessage, ...]:
+    """What live messages are once a mark has killed them."""
+    return tuple(KilledMessage(m.due_ms, m.offset, m.lane, m.origin) for m in live)
 
 
 class IdState(NamedTuple):
@@ -75,7 +95,7 @@ def kill_all(state: IdState, mark_offset: int, log_ms: int, id_memory_ms: int) -
     The last killed set gives way to what this mark kills. Messages that were due longer ago than
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
-    killed = tuple(KilledMessage(m.due_ms, m.offset, m.lane) for m in state.live)
+    killed = killed_from(state.live)
     if not any(m.due_ms + id_memory_ms >= log_ms for m in killed):
         if not killed:
             return state

@@ -32,6 +32,7 @@ from replication.ids import (
     KilledMessage,
     LiveMessage,
     kill_all,
+    killed_from,
     with_live,
     without_live,
 )
@@ -70,6 +71,8 @@ class Asked(NamedTuple):
     """Of the request as sent, 16 bytes; only with an id."""
     continued_offset: int = -1
     """Of a continuation: offset of the record that it continues."""
+    origin: int = -1
+    """Of a continuation: offset of the user's own request."""
 
 
 class LogState(NamedTuple):
@@ -143,11 +146,11 @@ def ingest(
     rank = Rank(due_ms, partition, offset)
     if op is Op.SCHEDULE and not asked.has_id:
         return Decision(rank, Answer.NONE, after)
-    message = LiveMessage(due_ms, offset, asked.lane, asked.digest)
+    message = LiveMessage(due_ms, offset, asked.lane, asked.digest, asked.origin)
     if op is Op.SCHEDULE:
         return _schedule(rank, after, message, known.id)
     if op in (Op.CANCEL, Op.REPLACE):
-        killed = tuple(KilledMessage(m.due_ms, m.offset, m.lane) for m in known.id.live)
+        killed = killed_from(known.id.live)
         changed = kill_all(known.id, offset, after.log_ms, id_memory_ms)
         if op is Op.CANCEL:
             return Decision(None, Answer.MARK, after, id=changed, killed=killed)

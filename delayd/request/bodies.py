@@ -58,6 +58,11 @@ def source_of(partition: int, offset: int) -> str:
     return f"{partition}/{offset}"
 
 
+def offset_of(source: str) -> int:
+    """The offset in a source."""
+    return int(source.partition("/")[2])
+
+
 def message_body(request: Request) -> tuple[Any, ...]:
     """What a message's frame keeps of its request."""
     _, topic, asked_due_ms, _, key, value, headers, partition, id, digest, origin, attempt, *_ = (

@@ -125,7 +125,7 @@ class Model:
         live = self._live.pop(request.id, [])
         for message in live:
             message.killed_by = source
-            self.killed_under[request.id].add(message.source)
+            self.killed_under[request.id].add((message.root or message).source)
         self.marks[source] = Mark(request, live)
 
     def _continue(self, message: Message) -> None:
@@ -256,7 +256,8 @@ class Judgement:
         self.outcomes[f"{mark.request.op.slug}: {receipt['verdict']}"] += 1
         if is_cancel and (self._seen.delivered.get(source) or self._seen.letters.get(source)):
             self._fault(source, f"a cancel came to something: {self._found(source)}")
-        named, live = set(receipt["killed"]), {message.source for message in mark.live}
+        named = set(receipt["killed"])
+        live = {(message.root or message).source for message in mark.live}
         if live:
             wanted = ("cancelled" if is_cancel else "replaced") if named else "too-late"
             true = named <= live
@@ -271,8 +272,8 @@ class Judgement:
             self._fault(source, f"{sorted(live)} were live: {receipt}")
 
     def _is_killed(self, source: str) -> bool:
-        """Does the receipt of its own killer say so?"""
-        killer = self._model.messages[source].killed_by
+        """Does the receipt of its own killer say so? The source is that of a user's own request."""
+        killer = self._model.messages[source].tip.killed_by
         assert killer is not None, "only what is killed is asked for"
         return any(source in told["killed"] for told in self._seen.receipts.get(killer, []))
 
@@ -280,7 +281,7 @@ class Judgement:
         source, tip, request = message.source, message.tip, message.request
         delivered = self._seen.delivered.get(source, [])
         letters = self._seen.letters.get(source, [])
-        is_killed = tip.killed_by is not None and self._is_killed(tip.source)
+        is_killed = tip.killed_by is not None and self._is_killed(source)
         if request.op is Op.REDRIVE:
             self._wanted[source].append({"scheduled"})
         if tip.due_ms >= self._model.far_ms and not is_killed:

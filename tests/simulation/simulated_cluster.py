@@ -487,7 +487,8 @@ class World:
         if self.is_quiet:
             return
         chance = self.random
-        if chance.random() < self.habits.death:
+        # A step sends many records and commits once, which is when a death matters most.
+        if chance.random() < self.habits.death * (5 if what.endswith("commit") else 1):
             self.note(f"{node.name} at {what}")
             raise NodeDied
         if what == "sync":

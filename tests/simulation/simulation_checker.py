@@ -86,6 +86,8 @@ class Rules:
         self.continued_by: dict[str, Request] = {}
         """By source: the continuation that was accepted."""
         self.redriven: set[str] = set()
+        self.origins: dict[str, str] = {}
+        """By source of a continuation: the source of the user's own request."""
         self._live: dict[str, list[Request]] = {}
         self._log_ms: Counter[int] = Counter()
         for request in requests:
@@ -93,6 +95,10 @@ class Rules:
                 self._log_ms[request.partition], request.append_ms
             )
             self._take(request, self._log_ms[request.partition])
+
+    def origin_of(self, source: str) -> str:
+        """The source of the user's own request for a message."""
+        return self.origins.get(source, source)
 
     def _take(self, request: Request, log_ms: int) -> None:
         live = self._live.setdefault(request.id or request.source, [])
@@ -102,6 +108,7 @@ class Rules:
                 return
             assert continued not in self.continued_by, f"{continued} was continued twice"
             self.continued_by[continued] = request
+            self.origins[request.source] = self.origin_of(continued)
             live[:] = [m for m in live if m.source != continued]
         elif request.expects == "answer" and request.op in ("schedule", "redrive"):
             self.answers.append(request)
@@ -284,8 +291,12 @@ class Checker:
             assert len(marked) == 1, f"{mark.source}: {marked}"
             verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
             targets = {m.source for m in self.rules.targets_of[mark.source]}
-            truly = targets & self.killed
-            assert not any(self.produced[source] for source in killed), f"{killed} arrived"
+            truly = {self.rules.origin_of(source) for source in targets & self.killed}
+            assert not any(
+                self.produced[source]
+                for source in self.rules.origins.keys() | killed
+                if self.rules.origin_of(source) in killed
+            ), f"{killed} arrived"
             if truly:
                 expected = "cancelled" if mark.op == "cancel" else "replaced"
             elif targets:
@@ -296,7 +307,8 @@ class Checker:
                 expected = "cancelled" if killed else "not-found"
             assert verdict == expected, f"{mark.source}: {marked}, kills {targets}"
             assert killed == truly or not targets, f"{mark.source}: {killed}, not {truly}"
-            assert killed <= self.killed, f"{mark.source}: {killed} are not killed"
+            known = {self.rules.origin_of(source) for source in self.killed}
+            assert killed <= known, f"{mark.source}: {killed} are not killed"
 
     def _reached(self, message: Request, topic: str) -> bool:
         return self.produced[message.source][topic] > 0

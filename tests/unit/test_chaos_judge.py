@@ -152,8 +152,8 @@ def delivered_after_a_retry(world: World) -> None:
 
 def cancelled_in_retry(world: World) -> None:
     message = world.message()
-    again = world.continuation(message, message)
-    world.tell(world.cancel(DUE_MS + 2), "cancelled", again)
+    world.continuation(message, message)
+    world.tell(world.cancel(DUE_MS + 2), "cancelled", message)
 
 
 def continuation_refused(world: World) -> None:

@@ -55,6 +55,28 @@ def test_a_target_that_fails_all_the_time_starves_no_verdict(make: Maker) -> Non
     assert json.loads(receipt.value or b"")["verdict"] == "cancelled"
 
 
+def test_a_cancel_in_a_retry_names_the_users_own_request(make: Maker) -> None:
+    """docs/reference/requests.md, "Receipts": nobody else knows the copies in the buffer."""
+    node = make()
+    asked = node.send("nowhere", id="a")
+    node.ingest()
+    node.lead()
+    node.step()
+    node.ingest()
+    node.clock.now_ms += 20_000
+    node.step()
+    node.ingest()
+    for _ in range(2):
+        node.send("nowhere", id="a", op="cancel")
+    node.ingest()
+    node.step()
+    told = [json.loads(record.value or b"") for record in node.read("delayd-receipts")]
+    assert [(t["verdict"], t["killed"]) for t in told] == [
+        ("cancelled", [f"{asked.partition}/{asked.offset}"])
+    ] * 2
+    assert len(node.read("delayd-buffer")) == 5, "it had been tried twice"
+
+
 @pytest.mark.parametrize("crowd", [10, 200])
 def test_a_suspect_lane_holds_up_no_late_arrival_of_others(make: Maker, crowd: int) -> None:
     """docs/design/frontier.md, Targets: the lane takes less, and O passes what it leaves."""
