@@ -30,7 +30,16 @@ from delayd.wheel.id_memory import IdMemory, Kill, id_name, redrive_name
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.ids import NOTHING, REDRIVES_MAX, IdState
-from replication.ingest import REDRIVE_MEMORY_MS, Answer, Asked, Decision, Known, LogState, ingest
+from replication.ingest import (
+    REDRIVE_MEMORY_MS,
+    Answer,
+    Asked,
+    Decision,
+    Known,
+    LogState,
+    ingest,
+    ingest_plain,
+)
 from replication.rank import Rank, lane_of
 from replication.settings import RECEIPTS_ALL, Settings
 from replication.verdict import Mark
@@ -74,6 +83,12 @@ class IngestBatch:
             self._answer(record, body)
             return
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
+        if request.op is Op.SCHEDULE and request.id is None:
+            rank, self.states[partition] = ingest_plain(
+                self.states[partition], partition, offset, record.append_ms, request.due_ms
+            )
+            self._message(record, request, lane, rank)
+            return
         continues = request.continues
         asked = Asked(
             _OPS[request.op],
@@ -84,7 +99,7 @@ class IngestBatch:
             -1 if continues is None else continues[1],
             -1 if continues is None else offset_of(request.origin),
         )
-        if request.id is None and request.op in (Op.SCHEDULE, Op.CONTINUE):
+        if request.id is None and request.op is Op.CONTINUE:
             decision = self._rule(record, asked, Known())
         else:
             decision = self._rule(record, asked, self._known(partition, request))

@@ -112,6 +112,8 @@ class Suspects:
         self._lanes: dict[int, _Lane] = {}
         self._records: OrderedDict[str, _Record] = OrderedDict()
         self._forgot_ms = 0
+        self._unserved: list[_Verdict] = []
+        """Those whose term begins with the next step that is committed."""
         self._proven: OrderedDict[str, None] = OrderedDict()
         """Topics that have taken records, the latest last."""
         self._failures = 0
@@ -141,7 +143,7 @@ class Suspects:
                 self._bar(topic, f"topic {topic} refuses records: {error_code}, {text}")
             elif len(sources) == 1:
                 problem = f"topic {topic} refused the record: {error_code}, {text}"
-                _put(self._guilty, sources[0], _Verdict(problem, GUILTY_MS), GUILTY_MAX)
+                self._put(self._guilty, sources[0], _Verdict(problem, GUILTY_MS), GUILTY_MAX)
                 record = self._record(topic)
                 record.guilty_count += 1
                 if record.guilty_count >= GUILTY_RECORDS_MAX:
@@ -166,10 +168,9 @@ class Suspects:
             self._proven.move_to_end(topic)
         while len(self._proven) > PROVEN_MAX:
             self._proven.popitem(last=False)
-        for verdicts in (self._barred, self._guilty):
-            for verdict in verdicts.values():
-                if verdict.until_ms is None:
-                    verdict.until_ms = now_ms + verdict.term_ms
+        for verdict in self._unserved:
+            verdict.until_ms = now_ms + verdict.term_ms
+        self._unserved.clear()
         for lane in [lane for lane in self._lanes if lane in sent_lanes]:
             suspect = self._lanes[lane]
             suspect.limit *= 2
@@ -223,7 +224,7 @@ class Suspects:
     def _bar(self, topic: str, problem: str) -> None:
         self._proven.pop(topic, None)
         record = self._record(topic)
-        _put(self._barred, topic, _Verdict(problem, record.term_ms), BARRED_MAX)
+        self._put(self._barred, topic, _Verdict(problem, record.term_ms), BARRED_MAX)
         record.term_ms = min(BARRED_MS_MAX, record.term_ms * 2)
 
     def _forget(self, now_ms: int) -> None:
@@ -238,9 +239,11 @@ class Suspects:
         ]:
             del self._lanes[lane]
 
-
-def _put(verdicts: OrderedDict[str, _Verdict], name: str, verdict: _Verdict, most: int) -> None:
-    verdicts[name] = verdict
-    verdicts.move_to_end(name)
-    if len(verdicts) > most:
-        verdicts.popitem(last=False)
+    def _put(
+        self, verdicts: OrderedDict[str, _Verdict], name: str, verdict: _Verdict, most: int
+    ) -> None:
+        verdicts[name] = verdict
+        verdicts.move_to_end(name)
+        self._unserved.append(verdict)
+        if len(verdicts) > most:
+            verdicts.popitem(last=False)

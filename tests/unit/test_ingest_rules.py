@@ -14,6 +14,7 @@ from replication.ingest import (
     LogState,
     Op,
     ingest,
+    ingest_plain,
 )
 from replication.rank import Rank
 
@@ -126,6 +127,18 @@ def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
     refused = decided(Asked(Op.REDRIVE, 0), again, last_ms)
     assert (refused.rank, refused.answer) == (None, Answer.DUPLICATE)
     assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.SCHEDULED
+
+
+@given(st.integers(0, 100), st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 10_000))
+def test_a_plain_schedule_is_decided_as_any_other(
+    next_offset: int, log_ms: int, append_ms: int, due_ms: int
+) -> None:
+    """docs/design/frontier.md, Ingest: the short way gives the same answer."""
+    state = LogState(next_offset, log_ms)
+    decision = ingest(state, 3, next_offset + 2, append_ms, Asked(Op.SCHEDULE, due_ms), Known(), 1)
+    plain = ingest_plain(state, 3, next_offset + 2, append_ms, due_ms)
+    assert (decision.rank, decision.state) == plain
+    assert decision == Decision(plain[0], Answer.NONE, plain[1])
 
 
 def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
