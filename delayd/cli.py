@@ -239,7 +239,7 @@ def _show_status(report: dict[str, Any]) -> None:
         targets = Table("failing target", "since", "messages", "problem")
         for failing in report["failing_targets"]:
             since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
-            told = since.isoformat(timespec="seconds")
+            told = f"{since:%Y-%m-%dT%H:%M:%SZ}"
             targets.add_row(failing["topic"], told, str(failing["messages"]), failing["problem"])
         console.print(targets)
     for problem in report["problems"]:

@@ -82,8 +82,8 @@ def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
     if answered:
         return None
     raise NodeUnreachableError(
-        f"no node answers ({', '.join(nodes) or 'etcd knows none'})",
-        remedy="start one, or name a living one's admin port with --admin",
+        f"no node answers ({', '.join(nodes) or 'etcd knows none of this cluster'})",
+        remedy="start one, check --cluster, or name a living one's admin port with --admin",
     )
 
 
