@@ -52,7 +52,7 @@ class Site:
         self.brokers = brokers
         self.cluster = cluster
         self.nodes = nodes
-        self.admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
 
     def topic(
         self,

@@ -26,10 +26,12 @@ _PASSING: Final = (
     errors.RetriableError,
     errors.BrokerNotAvailableError,
     errors.KafkaConnectionError,
+    errors.UnknownBrokerIdError,
     errors.UnknownTopicOrPartitionError,
 )
 """What is answered while metadata spreads or leaders move; it is asked again. An unknown topic is
-among them only where it was just described: one broker knows it, the other not yet."""
+among them only where it was just described: one broker knows it, the other not yet. An unknown
+broker is one that left the metadata between a look at it and the request."""
 
 
 class Said(NamedTuple):
