@@ -279,7 +279,7 @@ class Mastership:
             self._carry_out(plan, content, writer)
         except DelaydError as error:
             if isinstance(error, ProducerError):
-                self._suspects.note_failed(str(error), writer.tried)
+                self._suspects.note_failed(writer.tried)
                 self._note_refusals(error, writer)
             if not self.has_learnt:
                 self._pace.failed()

@@ -36,15 +36,12 @@ from delayd.request import (
     size_of,
     source_of,
 )
-from delayd.suspects import Suspects
+from delayd.suspects import PUT_OFF_MS, Suspects
 from delayd.targets import CHUNKS_MAX, Targets
 from delayd.wheel import Frame
 from replication.settings import RECEIPTS_ALL, Settings
 
 FLUSH_TIMEOUT_MS = 5_000
-
-DEFER_MS = 1_000
-"""How long a message is put off that was in the way of others."""
 
 
 class Fate(Enum):
@@ -136,8 +133,9 @@ class StepWriter:
             count = self.turned_away.get(topic, ("", 0))[1]
             self.turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
-        if not self._suspects.may_try(topic, self.tried):
-            return self._defer(frame)
+        put_off_ms = self._suspects.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
+        if put_off_ms:
+            return self._defer(frame, put_off_ms)
         if not self._make_room(topic, size_bytes):
             return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key)
@@ -162,9 +160,9 @@ class StepWriter:
         self._put_back(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
         return Fate.RETRIED
 
-    def _defer(self, frame: Frame) -> Fate:
+    def _defer(self, frame: Frame, by_ms: int = PUT_OFF_MS) -> Fate:
         """Put off a message whose turn it is, so that others need not wait for it."""
-        self._put_back(frame, self._now_ms + DEFER_MS, is_retry=False)
+        self._put_back(frame, self._now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
     def _put_back(self, frame: Frame, next_due_ms: int, *, is_retry: bool) -> None:

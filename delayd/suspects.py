@@ -11,8 +11,9 @@ the transaction is lost with all that was innocent in it. So:
                                      what was sent, then a sixteenth of that, at last one record
 
 After two failures in a row only topics that have taken records before are sent to, then one other
-at a time, then two: who works goes on while the broken ones of a crowd are found. One of these
-is barred if the step in which it was tried fails, whether the failure names it or not.
+at a time, then two: who works goes on while the broken ones of a crowd are found. If the step in
+which one was tried fails, and the failure names nobody, it is avoided for a while: what waits for
+it is put off, but has not been tried, for it may be innocent.
 
 A suspect lane's limit doubles with each of its steps that is committed, until it is whole again.
 Other lanes are not limited. A bar or a guilt ends some time after a step was committed: as long as
@@ -58,6 +59,11 @@ UNPROVEN_MAX: Final = 64
 """With so many unproven topics in a step that was committed, caution ends."""
 
 PROVEN_MAX: Final = 10_000
+
+PUT_OFF_MS: Final = 1_000
+"""How long a message is put off that could be in the way of others."""
+
+PUT_OFF_MS_MAX: Final = 10_000
 
 FORGET_INTERVAL_MS: Final = 1_000
 
@@ -109,6 +115,7 @@ class Suspects:
     def __init__(self) -> None:
         self._barred: OrderedDict[str, _Verdict] = OrderedDict()
         self._guilty: OrderedDict[str, _Verdict] = OrderedDict()
+        self._avoided: OrderedDict[str, _Verdict] = OrderedDict()
         self._lanes: dict[int, _Lane] = {}
         self._records: OrderedDict[str, _Record] = OrderedDict()
         self._forgot_ms = 0
@@ -178,23 +185,29 @@ class Suspects:
             if suspect.limit >= suspect.whole:
                 del self._lanes[lane]
 
-    def note_failed(self, text: str, tried: set[str]) -> None:
+    def note_failed(self, tried: set[str]) -> None:
         """A transaction was lost, whatever the cause; `tried` are the unproven topics in it."""
         self._failures += 1
         if self._unproven_max is not None and len(tried) == 1:
             [topic] = tried
-            self._bar(topic, f"a transaction with records for topic {topic} was lost: {text}")
+            self._put(self._avoided, topic, self._sentence(topic, "it may be broken"), BARRED_MAX)
         if self._failures >= CAUTION_AFTER or self._unproven_max is not None:
             self._unproven_max = 0
 
-    def may_try(self, topic: str, tried: set[str]) -> bool:
-        """May this step send to the topic? `tried` are the unproven ones that it has sent to."""
+    def put_off_ms(self, now_ms: int, topic: str, tried: set[str]) -> int:
+        """How long this step should put off what is for the topic; 0 if it may send to it.
+
+        `tried` are the unproven topics that it has sent to; this one is added.
+        """
+        if self._avoided and (avoided := self._avoided.get(topic)) and avoided.holds(now_ms):
+            left_ms = PUT_OFF_MS if avoided.until_ms is None else avoided.until_ms - now_ms
+            return max(PUT_OFF_MS, min(left_ms, PUT_OFF_MS_MAX))
         if self._unproven_max is None or topic in self._proven or topic in tried:
-            return True
+            return 0
         if len(tried) >= self._unproven_max:
-            return False
+            return PUT_OFF_MS
         tried.add(topic)
-        return True
+        return 0
 
     def problem(self, now_ms: int, topic: str, source: str) -> str | None:
         """Why this message is not to be sent now; None if nothing is held against it."""
@@ -222,16 +235,20 @@ class Suspects:
         return record
 
     def _bar(self, topic: str, problem: str) -> None:
+        self._put(self._barred, topic, self._sentence(topic, problem), BARRED_MAX)
+
+    def _sentence(self, topic: str, problem: str) -> _Verdict:
+        """Longer from time to time, until the topic takes a record."""
         self._proven.pop(topic, None)
         record = self._record(topic)
-        self._put(self._barred, topic, _Verdict(problem, record.term_ms), BARRED_MAX)
-        record.term_ms = min(BARRED_MS_MAX, record.term_ms * 2)
+        term_ms, record.term_ms = record.term_ms, min(BARRED_MS_MAX, record.term_ms * 2)
+        return _Verdict(problem, term_ms)
 
     def _forget(self, now_ms: int) -> None:
         if now_ms - self._forgot_ms < FORGET_INTERVAL_MS:
             return
         self._forgot_ms = now_ms
-        for verdicts in (self._barred, self._guilty):
+        for verdicts in (self._barred, self._guilty, self._avoided):
             for name in [n for n, verdict in verdicts.items() if not verdict.holds(now_ms)]:
                 del verdicts[name]
         for lane in [

@@ -59,7 +59,7 @@ class Plan:
     answers: tuple[Entry, ...]
     """Answers with offsets in [O, O')."""
     late: int
-    """How many of the deliveries were late arrivals."""
+    """How many late arrivals it passes."""
     now_ms: int
     taken: dict[int, int]
     """Entries to take off the front of each lane."""
@@ -212,7 +212,7 @@ class Agenda:
             frontier=frontier,
             deliveries=tuple(deliveries),
             answers=tuple(answers),
-            late=len(late),
+            late=len(late) + len(deferred),
             now_ms=now_ms,
             taken=taken,
             passed_over=tuple(passed_over),

@@ -511,7 +511,7 @@ class World:
         kind = chance.choice(["die", "cut", "skew", "refuse", "expire", "withdraw"])
         if kind == "refuse":
             topic = chance.choice(list(TARGETS))
-            code = chance.choice([None, None, "TOPIC_AUTHORIZATION_FAILED"])
+            code = chance.choice([None, None, "TOPIC_AUTHORIZATION_FAILED", "INVALID_RECORD"])
             self.kafka.refuse(topic, code)
             if code is not None:
                 self.refused.add(topic)

@@ -12,6 +12,8 @@ from delayd.suspects import (
     GUILTY_MAX,
     GUILTY_MS,
     GUILTY_RECORDS_MAX,
+    PUT_OFF_MS,
+    PUT_OFF_MS_MAX,
     QUIET_MS,
     TOPIC_WIDE,
     Suspects,
@@ -28,6 +30,10 @@ def sources(count: int) -> list[str]:
 @pytest.fixture
 def suspects() -> Suspects:
     return Suspects()
+
+
+def may_try(suspects: Suspects, topic: str, tried: set[str], now_ms: int = NOW_MS) -> bool:
+    return suspects.put_off_ms(now_ms, topic, tried) == 0
 
 
 def test_without_a_refusal_nothing_is_held_against_anybody(suspects: Suspects) -> None:
@@ -178,26 +184,29 @@ def test_after_failures_in_a_row_only_proven_topics_are_sent_to(suspects: Suspec
     """docs/design/frontier.md, Targets: who works goes on while the broken are found."""
     tried: set[str] = set()
     suspects.note_committed(NOW_MS, {"good": (1, ["0/1"])})
-    suspects.note_failed("no answer", tried)
-    assert suspects.may_try("new", tried), "one failure may pass"
-    suspects.note_failed("no answer", tried)
-    assert suspects.may_try("good", tried) and not suspects.may_try("new", tried)
+    suspects.note_failed(tried)
+    assert may_try(suspects, "new", tried), "one failure may pass"
+    suspects.note_failed(tried)
+    assert may_try(suspects, "good", tried) and not may_try(suspects, "new", tried)
     suspects.note_committed(NOW_MS, {"good": (1, ["0/2"])})
-    assert suspects.may_try("new", tried) and tried == {"new"}
-    assert suspects.may_try("new", tried) and not suspects.may_try("newer", tried)
-    suspects.note_failed("no answer", tried)
-    assert "no answer" in (suspects.problem(NOW_MS, "new", "0/3") or ""), "it was the only one"
-    assert not suspects.may_try("newer", set()), "a step of the proven ones comes first"
+    assert may_try(suspects, "new", tried) and tried == {"new"}
+    assert may_try(suspects, "new", tried) and not may_try(suspects, "newer", tried)
+    suspects.note_failed(tried)
+    assert suspects.problem(NOW_MS, "new", "0/3") is None, "it may be innocent"
+    assert suspects.put_off_ms(NOW_MS, "new", set()) == PUT_OFF_MS
+    suspects.note_committed(NOW_MS, {"good": (1, ["0/4"])})
+    assert suspects.put_off_ms(NOW_MS, "new", set()) == PUT_OFF_MS_MAX == BARRED_MS
+    assert suspects.put_off_ms(NOW_MS + BARRED_MS, "new", set()) == 0
 
 
 def test_caution_ends_when_many_unproven_topics_went_well(suspects: Suspects) -> None:
     """docs/design/frontier.md, Targets: a suspicion does not last."""
     for _ in range(2):
-        suspects.note_failed("no answer", set())
+        suspects.note_failed(set())
     for _ in range(10):
         suspects.note_committed(NOW_MS, {})
     tried: set[str] = set()
-    assert all(suspects.may_try(f"t{number}", tried) for number in range(1_000))
+    assert all(may_try(suspects, f"t{number}", tried) for number in range(1_000))
 
 
 @pytest.mark.parametrize("broken", [5, 60])
@@ -214,13 +223,14 @@ def test_among_many_broken_targets_the_proven_are_sent_to_in_every_second_step(
         sent = {
             topic: (2, ["1/1"])
             for topic in ("good", *waiting)
-            if not suspects.problem(now_ms, topic, "1/1") and suspects.may_try(topic, tried)
+            if not suspects.problem(now_ms, topic, "1/1")
+            and may_try(suspects, topic, tried, now_ms)
         }
         outcomes.append(sent.keys() == {"good"})
         if outcomes[-1]:
             suspects.note_committed(now_ms, sent)
         else:
-            suspects.note_failed("no answer", tried)
+            suspects.note_failed(tried)
     assert not any(outcomes[:2]), "all was tried"
     assert all(
         a or b or c for a, b, c in zip(outcomes[2:], outcomes[3:], outcomes[4:], strict=False)
