@@ -130,7 +130,7 @@ def ingest_plain(
 ) -> tuple[Rank, LogState]:
     """Decide a schedule without an id, which is always stored: its place, and the state after it.
 
-    As `ingest`, for the most frequent case.
+    All of `ingest` for the most frequent case, and how it begins for the others.
     """
     assert offset >= state.next_offset, (
         f"partition {partition}: offset {offset} came after {state.next_offset - 1}"
@@ -149,18 +149,13 @@ def ingest(
     id_memory_ms: int,
 ) -> Decision:
     """Decide one record; records of a partition must come in offset order, without repeats."""
-    assert offset >= state.next_offset, (
-        f"partition {partition}: offset {offset} came after {state.next_offset - 1}"
-    )
-    after = LogState(offset + 1, max(state.log_ms, append_ms))
+    rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms)
     op = asked.op
     if op is Op.REJECT:
         return Decision(None, Answer.REJECTED, after)
-    due_ms = due_of(asked.due_ms, append_ms)
-    rank = Rank(due_ms, partition, offset)
     if op is Op.SCHEDULE and not asked.has_id:
         return Decision(rank, Answer.NONE, after)
-    message = LiveMessage(due_ms, offset, asked.lane, asked.digest, asked.origin)
+    message = LiveMessage(rank.due_ms, offset, asked.lane, asked.digest, asked.origin)
     if op is Op.SCHEDULE:
         return _schedule(rank, after, message, known.id)
     if op in (Op.CANCEL, Op.REPLACE):
