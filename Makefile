@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml
 	if [ -z "$$python" ]; then echo "delayd needs Python 3.11 or 3.12 with the venv module: install it (Debian: apt-get install python3 python3-venv) or name one with PYTHON=" >&2; exit 1; fi; \
 	echo "setting up $(VENV) with $$($$python --version)"; \
 	"$$python" -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev-cluster,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[audit,dev-cluster,test]'
 	@touch $@
 
 demo: setup  ## the main job, on real parts: 20,000 time-outs through a killed master (ARGS="--orders 200000")
