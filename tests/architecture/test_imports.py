@@ -56,6 +56,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # Where adapters meet.
     ("delayd.node",),
     # Around it: a cluster of processes, measurements, commands.
+    ("delayd.audit",),
     ("delayd.dev",),
     ("delayd.bench",),
     ("delayd.options",),

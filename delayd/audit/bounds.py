@@ -1,0 +1,29 @@
+"""What a judgement has to know besides the tables: small values, no connection to anything."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replication.frontier import Frontier
+from replication.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The cut, and how far the evidence reaches. Times are Unix ms."""
+
+    settings: Settings
+    frontier: Frontier
+    """The cut: what it covers must be over; what it does not must be in every node's export."""
+    frontier_offset: int
+    frontier_append_ms: int
+    buffer_starts: tuple[int, ...]
+    """First offset of each buffer partition that Kafka still had."""
+    buffer_ends: tuple[int, ...]
+    """One past the last offset read of each; never before the cut's O."""
+    trimmed_ms: Mapping[str, int]
+    """Of topics (targets, receipts, dead letters, buffer) whose beginning Kafka has deleted:
+    what was written before this time may be missing. Others are whole."""
+    target_partitions: Mapping[str, int]
+    """How many partitions each target topic has; one that does not exist is missing."""
+    proofs_checked: bool
+    """Was the cluster key given? Else a record that looks like the master's own is believed."""

@@ -1,0 +1,60 @@
+"""Columns that several judgements share."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.judging.faults import Fault
+from delayd.audit.tables import FINDINGS
+from replication.frontier import Frontier
+
+
+def source_text(partition: Column, offset: Column) -> Column:
+    """`partition/offset`, as `delayd-source` has it."""
+    return F.concat_ws("/", partition, offset)
+
+
+def is_done(
+    frontier: Frontier, lane: Column, rank_ms: Column, partition: Column, offset: Column
+) -> Column:
+    """Is a message in Done(K, O) of this frontier?"""
+    rank = F.struct(
+        rank_ms.cast("long").alias("due"),
+        partition.cast("long").alias("partition"),
+        offset.cast("long").alias("offset"),
+    )
+    return (rank < _cursor_of(frontier, lane)) & is_below(frontier.offsets, partition, offset)
+
+
+def is_below(offsets: Sequence[int], partition: Column, offset: Column) -> Column:
+    """Is the offset below the one of its partition?"""
+    return offset < F.element_at(_longs(offsets), partition.cast("int") + 1)
+
+
+def _cursor_of(frontier: Frontier, lane: Column) -> Column:
+    index = lane.cast("int") + 1
+    dues, partitions, offsets = zip(*frontier.cursors, strict=True)
+    return F.struct(
+        F.element_at(_longs(dues), index).alias("due"),
+        F.element_at(_longs(partitions), index).alias("partition"),
+        F.element_at(_longs(offsets), index).alias("offset"),
+    )
+
+
+def _longs(values: Sequence[int]) -> Column:
+    return F.array(*(F.lit(value).cast("long") for value in values))
+
+
+def findings(rows: DataFrame, fault: Fault, reason: Column, **columns: Column) -> DataFrame:
+    """Each of `rows` as a finding; columns of tables.FINDINGS that are not given are null."""
+    fixed = {"job": F.lit(fault.job), "fault": F.lit(fault.slug), "reason": reason}
+    given = {**fixed, **columns}
+    unknown = given.keys() - set(FINDINGS.fieldNames())
+    assert not unknown, f"no columns of findings: {unknown}"
+    return rows.select(
+        *(
+            given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in FINDINGS.fields
+        )
+    )

@@ -1,0 +1,105 @@
+"""Every kind of fault that an audit can find: a stable slug, the job that finds it, what it means.
+
+A fault is reported by one job only, and one wrong thing is one fault: a message that is missing is
+`lost` and nothing besides, though its step's digest cannot be reproduced from the target either.
+"""
+
+from enum import Enum
+
+
+class Fault(Enum):
+    """Slug, job, and what it says."""
+
+    job: str
+    meaning: str
+
+    def __new__(cls, slug: str, job: str = "", meaning: str = "") -> "Fault":
+        member = object.__new__(cls)
+        member._value_ = slug
+        member.job = job
+        member.meaning = meaning
+        return member
+
+    @property
+    def slug(self) -> str:
+        """Its name in findings and in JSON."""
+        return str(self._value_)
+
+    LOST = "lost", "delivery", "It was due, the frontier covers it, and it is nowhere."
+    DUPLICATE = "duplicate", "delivery", "It is in the targets more than once."
+    EARLY = "early", "delivery", "It was delivered before its due time."
+    ALTERED = (
+        "altered",
+        "delivery",
+        "It was delivered with something else in it; the reason names what.",
+    )
+    GHOST = (
+        "ghost",
+        "delivery",
+        "It was delivered although it had been cancelled, replaced or refused.",
+    )
+    UNKNOWN = (
+        "unknown",
+        "delivery",
+        "A record in a target that names a source which nobody asked for.",
+    )
+    LETTER_MISSING = (
+        "letter-missing",
+        "delivery",
+        "A request that had to be refused has no dead letter.",
+    )
+    LETTER_DOUBLED = "letter-doubled", "delivery", "A request has more than one dead letter."
+    LETTER_FALSE = (
+        "letter-false",
+        "delivery",
+        "A dead letter of nothing that is wrong, with a wrong reason, or altered.",
+    )
+    VERDICT_MISSING = "verdict-missing", "verdicts", "A request that is owed a receipt has none."
+    VERDICT_DOUBLED = (
+        "verdict-doubled",
+        "verdicts",
+        "A request has more than one receipt of a kind.",
+    )
+    VERDICT_FALSE = "verdict-false", "verdicts", "A receipt says what is not so."
+    VERDICT_UNKNOWN = (
+        "verdict-unknown",
+        "verdicts",
+        "A receipt of a request that nobody made, or that is no receipt.",
+    )
+    ORDER = (
+        "order",
+        "order",
+        "It was delivered after one of a higher rank in the same target partition.",
+    )
+    REPLICA_ABSENT = (
+        "replica-absent",
+        "replicas",
+        "A node gave no export: down, behind, or not asked.",
+    )
+    REPLICA_MISSING = "replica-missing", "replicas", "A pending message is not on a node."
+    REPLICA_EXTRA = "replica-extra", "replicas", "A node holds a message that is not pending."
+    REPLICA_CHANGED = (
+        "replica-changed",
+        "replicas",
+        "A node holds a pending message with something else in it.",
+    )
+    FRONTIER_BACK = (
+        "frontier-back",
+        "frontier",
+        "A frontier record steps back behind the one before.",
+    )
+    FRONTIER_TERM = "frontier-term", "frontier", "A term that falls, or two owners in one term."
+    FRONTIER_STEP = "frontier-step", "frontier", "A step is missing or there twice."
+    FRONTIER_FALSE = (
+        "frontier-false",
+        "frontier",
+        "A step says that it delivered something else than its difference.",
+    )
+    FRONTIER_BROKEN = (
+        "frontier-broken",
+        "frontier",
+        "A record of the frontier topic that is no frontier record.",
+    )
+
+
+JOBS = ("delivery", "verdicts", "order", "replicas", "frontier")

@@ -1,0 +1,1 @@
+"""Kafka topics and exports into Spark, one way in."""

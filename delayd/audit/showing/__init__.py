@@ -1,0 +1,1 @@
+"""A report as text, as JSON, as a page."""

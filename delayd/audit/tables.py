@@ -1,0 +1,230 @@
+"""What each table of an audit holds: names, types and units of its columns.
+
+A *source* is the place of a request in the buffer, as two columns: `partition` and `offset` of a
+request's own, `source_partition` and `source_offset` where something points to one. Times are Unix
+ms. Hashes are xxhash64; `payload_crc` is defined in docs/design/audit.md, "Payload CRC".
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+CONTROL_HEADERS: Final = (
+    *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
+    *("cron", "zone", "until", "late"),
+    *("continues", "continues-due", "next-due", "digest", "proof"),
+    *("fired", "source", "origin", "attempt", "occurrence"),
+    *("reason", "detail", "truncated"),
+)
+"""Headers of delayd's own, without their prefix; `-` is `_` in columns."""
+
+
+def _table(**columns: object) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])  # type: ignore[arg-type]
+
+
+_TEXT, _INT, _LONG, _BOOL, _BYTES = (
+    *(StringType(), IntegerType(), LongType(), BooleanType(), BinaryType()),
+)
+
+HEADERS: Final = ArrayType(_table(name=_TEXT, value=_BYTES))
+
+CONTROL: Final = _table(**{name.replace("-", "_"): _TEXT for name in CONTROL_HEADERS})
+
+RECORDS: Final = _table(
+    topic=_TEXT,
+    partition=_INT,
+    offset=_LONG,
+    timestamp_ms=_LONG,
+    is_append_time=_BOOL,
+    log_ms=_LONG,  # largest timestamp of the partition so far, within what was read
+    key=_BYTES,
+    value=_BYTES,
+    headers=HEADERS,  # the user's: in order, with repeats
+    control=CONTROL,  # delayd's own, as text
+    flaw=_TEXT,  # what is wrong with delayd's headers as such, as a reason slug; see reading/
+    size_bytes=_LONG,  # decompressed, as docs/reference/requests.md counts
+    key_murmur2=_INT,  # murmur2(key) & 0x7fffffff; null without a key
+    is_proved=_BOOL,  # of a record with a proof: is it right? null if there is none, or no key
+)
+"""Records of any topic, as the data source hands them out."""
+
+REQUESTS: Final = _table(
+    partition=_INT,
+    offset=_LONG,
+    append_ms=_LONG,
+    log_ms=_LONG,
+    op=_TEXT,  # schedule cancel replace redrive continue reject
+    asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
+    reason=_TEXT,  # of a reject
+    id=_TEXT,  # of a reject: whom a receipt tells; of a redrive without id: null
+    redrive=_TEXT,  # source that is redriven, "p/o"
+    topic=_TEXT,  # the target
+    lane=_INT,
+    due_ms=_LONG,  # as asked, absolute
+    rank_ms=_LONG,  # max(due asked or next due, append_ms): where it stands
+    target_partition=_INT,  # as asked; null: by the key
+    key_hash=_LONG,  # of the key to deliver; null without one
+    key_murmur2=_INT,  # of the key to deliver
+    value_hash=_LONG,  # null without a value
+    headers_hash=_LONG,  # the user's, in order
+    headers_set_hash=_LONG,  # the same in any order
+    record_hash=_LONG,  # key, value and all headers of the record itself: what a dead letter keeps
+    sent_hash=_LONG,  # what makes two requests under an id the same
+    payload_crc=_LONG,
+    continues=_LONG,  # offset of what a continuation continues
+    origin=_LONG,  # offset of the user's own request, in the same partition
+    attempt=_INT,
+)
+"""One row for each record of the buffer."""
+
+LOGGED: Final = StructType(
+    [
+        *REQUESTS.fields,
+        *_table(
+            stored=_BOOL,  # did the rules put it into the wheels? false for rejects and cancels
+            answer=_TEXT,  # of what is not stored: duplicate or conflict, by the rules
+            is_refused=_BOOL,  # a continuation of what had been killed
+            killed_by=_LONG,  # offset of the mark that killed it, in the same partition
+            killed=ArrayType(_LONG),  # of a mark: offsets of all that was live, its killed set
+            killed_before=ArrayType(_LONG),  # of a mark: the id's last killed set before it
+            continued_by=_LONG,  # offset of the record that continues it, refused or not
+        ).fields,
+    ]
+)
+"""Requests, and what the ingest rules say of each from the log alone."""
+
+MESSAGES: Final = _table(
+    partition=_INT,
+    offset=_LONG,
+    id=_TEXT,
+    topic=_TEXT,
+    append_ms=_LONG,
+    due_ms=_LONG,
+    rank_ms=_LONG,  # of the newest record of its family: when it is due now
+    fate=_TEXT,  # a field of report.Fates
+    killed_ms=_LONG,  # append time of the mark that killed it, if that is its fate
+    delivered_ms=_LONG,  # see judging/lateness.py; null unless delivered
+    dead_ms=_LONG,  # when its dead letter was written
+)
+"""One row for each request of a user that is no valid cancel: exactly one fate."""
+
+DELIVERIES: Final = _table(
+    topic=_TEXT,
+    partition=_INT,
+    offset=_LONG,
+    timestamp_ms=_LONG,
+    is_append_time=_BOOL,
+    source=_TEXT,  # as written
+    source_partition=_INT,  # null if the source is no source
+    source_offset=_LONG,
+    key_hash=_LONG,
+    key_murmur2=_INT,
+    value_hash=_LONG,
+    headers_hash=_LONG,
+    headers_set_hash=_LONG,
+    id=_TEXT,
+    due_ms=_LONG,
+    fired_ms=_LONG,
+    origin=_TEXT,
+    attempt=_INT,
+    flaw=_TEXT,  # headers of delayd's that do not belong there
+)
+"""One row for each record of a target that has a `delayd-source`."""
+
+RECEIPTS: Final = _table(
+    partition=_INT,
+    offset=_LONG,
+    timestamp_ms=_LONG,
+    source=_TEXT,
+    source_partition=_INT,
+    source_offset=_LONG,
+    id=_TEXT,
+    verdict=_TEXT,
+    op=_TEXT,
+    killed=ArrayType(_TEXT),  # sources, "p/o"
+    due_ms=_LONG,
+    at_ms=_LONG,
+    flaw=_TEXT,  # why it is no receipt: no JSON, key or header contradicts the value
+)
+
+LETTERS: Final = _table(
+    partition=_INT,
+    offset=_LONG,
+    timestamp_ms=_LONG,
+    source=_TEXT,
+    source_partition=_INT,
+    source_offset=_LONG,
+    reason=_TEXT,
+    origin=_TEXT,
+    attempt=_INT,
+    key_hash=_LONG,
+    value_hash=_LONG,
+    headers_hash=_LONG,  # the user's
+    record_hash=_LONG,  # without what delayd appended; null if truncated
+    is_truncated=_BOOL,
+)
+
+RANK: Final = ArrayType(_LONG)
+"""[due_ms, partition, offset]"""
+
+FRONTIERS: Final = _table(
+    offset=_LONG,
+    append_ms=_LONG,
+    shard=_INT,
+    term=_LONG,
+    step=_LONG,
+    owner=_TEXT,
+    now_ms=_LONG,
+    cursor=RANK,
+    lanes=MapType(_TEXT, RANK),
+    offsets=ArrayType(_LONG),
+    own_writes=ArrayType(_LONG),
+    delivered=_LONG,
+    late=_LONG,
+    killed=_LONG,
+    retried=_LONG,
+    dead=_LONG,
+    answers=_LONG,
+    digest=_LONG,
+    flaw=_TEXT,  # why it is no frontier record
+)
+
+PENDING: Final = _table(
+    node=_TEXT,
+    slot=_LONG,
+    due_ms=_LONG,  # of the rank
+    partition=_INT,
+    offset=_LONG,
+    lane=_INT,
+    topic=_TEXT,
+    append_ms=_LONG,
+    id=_TEXT,
+    digest=_BYTES,  # 16 bytes, as sent; null without an id
+    payload_crc=_LONG,
+)
+"""What a node holds at the cut: its export with its name."""
+
+FINDINGS: Final = _table(
+    job=_TEXT,
+    fault=_TEXT,
+    source=_TEXT,  # of the request concerned, "p/o"
+    id=_TEXT,
+    topic=_TEXT,  # where the finding is: a target, a topic of delayd's
+    partition=_INT,
+    offset=_LONG,
+    node=_TEXT,
+    due_ms=_LONG,
+    reason=_TEXT,  # one sentence for people
+)
+"""One row for each thing that is wrong. `job` and `fault` are in `judging/faults.py`."""
