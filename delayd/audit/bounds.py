@@ -20,6 +20,9 @@ class Bounds:
     """First offset of each buffer partition that Kafka still had."""
     buffer_ends: tuple[int, ...]
     """One past the last offset read of each; never before the cut's O."""
+    buffer_latest: tuple[int, ...]
+    """The ends after all else was read: what points between both is not judged, what points
+    beyond is unknown."""
     trimmed_ms: Mapping[str, int]
     """Of topics (targets, receipts, dead letters, buffer) whose beginning Kafka has deleted:
     what was written before this time may be missing. Others are whole."""
