@@ -3,12 +3,6 @@
 from delayd.errors import DelaydError
 
 
-class JavaMissingError(DelaydError):
-    """No Java that can run Kafka; no broker was started."""
-
-    code = "java-missing"
-
-
 class JarsError(DelaydError):
     """Kafka's jars could not be fetched; the cache holds nothing half-done."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from delayd.clock import SystemClock
 from delayd.dev.errors import JarsError
-from delayd.dev.java import Java
+from delayd.java import Java
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"  # the log4j of that Kafka

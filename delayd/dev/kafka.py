@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.dev.java import Java
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 from delayd.errors import DelaydError
+from delayd.java import Java
 
 INTERNAL_PARTITIONS = 5  # Kafka's default of 50 makes the first transaction slow
 METADATA_TIMEOUT_MS = 2_000  # one try; the caller tries again

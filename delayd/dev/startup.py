@@ -16,7 +16,6 @@ from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, cache_directory, kafka_jars
-from delayd.dev.java import find_java
 from delayd.dev.kafka import (
     BrokerPorts,
     Kafka,
@@ -30,6 +29,7 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
+from delayd.java import find_java
 from delayd.topics import create_topics
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine

@@ -27,6 +27,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("replication", "delayd"),
     # Errors, time, log lines.
     ("delayd.errors", "delayd.clock", "delayd.logs"),
+    ("delayd.java",),
     # Ports.
     ("delayd.bus", "delayd.coordination"),
     # What is said on the wire and in the configuration.
@@ -86,7 +87,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "uvicorn": ("delayd.admin",),
     "pydantic": ("delayd.config",),
     "pydantic_settings": ("delayd.config",),
-    "subprocess": ("delayd.dev",),
+    "subprocess": ("delayd.dev", "delayd.java"),
     # Adapters meet in node.py; the local cluster starts Kafka before there is a node.
     "delayd.bus.confluent": (
         "delayd.bus.confluent",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from delayd.dev.jars import cache_directory, ivy_jar, kafka_jars
-from delayd.dev.java import find_java
+from delayd.java import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "guides" / "examples"
 INSTALL_TIMEOUT_S = 270

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka: JAVA_HOME first, then PATH.
+"""Finds a Java that can run Kafka and Spark: JAVA_HOME first, then PATH.
 
 Not here: what is run with it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.dev.errors import JavaMissingError
+from delayd.errors import DelaydError
 
 JAVA_MAJOR_MIN = 17  # what Kafka 4 and Spark 4 need
 VERSION_TIMEOUT_S = 30.0  # a cold JVM on a busy machine takes a few seconds
@@ -19,6 +19,12 @@ _REMEDY = (
     f"install a Java runtime {JAVA_MAJOR_MIN} or newer"
     f" (Debian: apt-get install openjdk-{JAVA_MAJOR_MIN}-jre-headless) or point JAVA_HOME at one"
 )
+
+
+class JavaMissingError(DelaydError):
+    """No Java that can run Kafka and Spark; nothing was started."""
+
+    code = "java-missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         rejected.append(f"{path} is {'not usable' if major is None else f'version {major}'}")
     if rejected:
         raise JavaMissingError(
-            f"Kafka needs Java {JAVA_MAJOR_MIN} or newer, and {'; '.join(rejected)}",
+            f"Java {JAVA_MAJOR_MIN} or newer is needed, and {'; '.join(rejected)}",
             remedy=_REMEDY,
         )
     raise JavaMissingError("no java in JAVA_HOME or on PATH", remedy=_REMEDY)

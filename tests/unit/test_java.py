@@ -1,12 +1,11 @@
-"""delayd.dev.java: which Java is taken, and what a person is told who has none."""
+"""delayd.java: which Java is taken, and what a person is told who has none."""
 
 from pathlib import Path
 
 import pytest
 
-from delayd.dev.errors import JavaMissingError
-from delayd.dev.java import find_java, parse_major
 from delayd.errors import ExitCode
+from delayd.java import JavaMissingError, find_java, parse_major
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,204 @@
+"""A Spark of our own for one audit: started here, and really ended here.
+
+Everything that Spark writes lies in one folder: shuffles, temporary files, its log. Not here: what
+is done with it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any, Final
+
+import delayd
+from delayd.errors import DelaydError
+from delayd.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+SHUFFLE_PARTITIONS: Final = 32
+"""Adaptive execution puts small ones together; large ones must fit into memory."""
+
+END_TIMEOUT_S: Final = 20.0
+
+_LOG_TAIL_CHARS: Final = 400
+
+_LOG4J = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex{full}
+"""
+
+
+class SparkMissingError(DelaydError):
+    """There is no pyspark; nothing was started."""
+
+    code = "spark-missing"
+
+
+class SparkStartError(DelaydError):
+    """Spark did not start; no process is left."""
+
+    code = "spark-start"
+
+
+def require_spark() -> None:
+    """SparkMissingError if what an audit needs is not installed."""
+    try:
+        import numpy  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as missing:
+        raise SparkMissingError(
+            f"an audit needs the package {missing.name}",
+            remedy="install it: pip install 'delayd[audit]'",
+        ) from missing
+
+
+@contextmanager
+def open_session(
+    folder: Path,
+    *,
+    name: str = "delayd audit",
+    master: str = "local[*]",
+    driver_memory: str = "2g",
+    shuffle_partitions: int = SHUFFLE_PARTITIONS,
+    ui: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> "Iterator[SparkSession]":
+    """Spark with a JVM of its own, which has ended when this is left, whatever happened.
+
+    `folder` takes everything that Spark writes, its log too, and stays; `settings` go before ours.
+    Only one may be open in a process. Raises SparkMissingError, JavaMissingError, SparkStartError.
+    """
+    require_spark()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    assert SparkContext._active_spark_context is None, "Spark runs in this process already"
+    java = find_java(os.environ)
+    folder = folder.resolve()
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    environment = {
+        "JAVA_HOME": str(java.path.resolve().parent.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": _python_path(),
+    }
+    conf = SparkConf(loadDefaults=False)
+    conf.setMaster(master).setAppName(name)
+    ours = _settings(folder, driver_memory, shuffle_partitions, ui, master.startswith("local"))
+    conf.setAll([*(ours | dict(settings or {})).items()])
+    with _environ(environment):
+        context = _start(conf, folder / "spark.log")
+    try:
+        yield SparkSession(context)
+    finally:
+        _end(context)
+
+
+def _settings(
+    folder: Path, driver_memory: str, shuffle_partitions: int, ui: bool, is_local: bool
+) -> dict[str, str]:
+    settings = {
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": (
+            f'"-Djava.io.tmpdir={folder / "tmp"}"'
+            f' "-Dlog4j.configurationFile={(folder / "log4j2.properties").as_uri()}"'
+        ),
+        "spark.local.dir": str(folder / "tmp"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "true" if ui else "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local:  # nobody else talks to it, and the machine's name may lead nowhere
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+def _start(conf: "SparkConf", log: Path) -> "SparkContext":
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext, java_gateway
+    from pyspark.errors import PySparkException
+
+    launch: Any = java_gateway.launch_gateway  # not annotated
+    gateway: Any = None
+    try:
+        with log.open("ab") as written:
+            gateway = launch(conf, {"stdout": written, "stderr": written})
+        return SparkContext(conf=conf, gateway=gateway)
+    except (PySparkException, Py4JError, OSError) as failure:
+        if gateway is not None:
+            _end_gateway(gateway)
+        said = log.read_text(errors="replace") if log.exists() else ""
+        last = " ".join((said or str(failure)).split())[-_LOG_TAIL_CHARS:]
+        raise SparkStartError(
+            f"Spark did not start: {last}",
+            remedy=f"{log} has all that it said; the driver's memory may be too large",
+        ) from failure
+    except BaseException:
+        if gateway is not None:
+            _end_gateway(gateway)
+        raise
+
+
+def _end(context: "SparkContext") -> None:
+    gateway: Any = context._gateway
+    try:
+        context.stop()
+    finally:
+        _end_gateway(gateway)
+
+
+def _end_gateway(gateway: Any) -> None:
+    """End the JVM and wait for it: it goes when its standard input closes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    killer = Timer(END_TIMEOUT_S, gateway.proc.kill)
+    killer.start()
+    try:
+        gateway.proc.wait()
+    finally:
+        killer.cancel()
+
+
+def _python_path() -> str:
+    """Where workers find this package, wherever it was loaded from."""
+    root = str(Path(delayd.__file__).resolve().parents[1])
+    known = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join(filter(None, (root, known)))
+
+
+@contextmanager
+def _environ(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set while the JVM starts, which takes them along; as before afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,29 @@
+"""delayd.audit.reading.session: a Spark that is set up for audits, or a word why there is none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from delayd.audit.reading.session import SparkMissingError, open_session
+
+
+def test_the_session_is_set_up_for_tables(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert spark.range(1000).agg(F.sum("id")).collect()[0][0] == 499_500
+    assert spark.sparkContext.uiWebUrl is None
+
+
+def test_without_pyspark_a_person_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+
+    with (
+        pytest.raises(SparkMissingError, match=r"pip install 'delayd\[audit\]'"),
+        open_session(tmp_path),
+    ):
+        pass
