@@ -47,15 +47,16 @@ RECORDS: Final = _table(
     offset=_LONG,
     timestamp_ms=_LONG,
     is_append_time=_BOOL,
-    log_ms=_LONG,  # largest timestamp of the partition so far, within what was read
+    log_ms=_LONG,  # of the buffer: largest timestamp of the partition so far; else null
     key=_BYTES,
     value=_BYTES,
     headers=HEADERS,  # the user's: in order, with repeats
-    control=CONTROL,  # delayd's own, as text
-    flaw=_TEXT,  # what is wrong with delayd's headers as such, as a reason slug; see reading/
+    record_headers=HEADERS,  # of buffer and dead letters: all that the record itself had, in order
+    control=CONTROL,  # delayd's own that are there once, not empty, in UTF-8: see reading/kafka.py
+    flaw=_TEXT,  # what is wrong with delayd's headers as such, as a slug; see reading/kafka.py
     size_bytes=_LONG,  # decompressed, as docs/reference/requests.md counts
     key_murmur2=_INT,  # murmur2(key) & 0x7fffffff; null without a key
-    is_proved=_BOOL,  # of a record with a proof: is it right? null if there is none, or no key
+    is_proved=_BOOL,  # of the master's own: did it write this? null of others, or without a key
 )
 """Records of any topic, as the data source hands them out."""
 
