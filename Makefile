@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[audit,dev-cluster,test]'
 	@touch $@
 
-demo: setup  ## the main job, on real parts: 20,000 time-outs through a killed master (ARGS="--orders 200000")
+demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them cancelled, through a killed master (ARGS="--orders 200000")
 	$(BIN)/delayd dev demo $(ARGS)
 
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)

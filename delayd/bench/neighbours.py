@@ -193,9 +193,7 @@ def is_wrong(figures: Iterable[Figure]) -> bool:
 
 
 def _wrong(verdict: Verdict) -> int:
-    counts = verdict.counts
-    faults = (verdict.lost, counts.doubled, counts.early, counts.altered, counts.unknown)
-    return max(sum(faults), int(not verdict.complete))
+    return max(sum(verdict.faults.values()), int(not verdict.complete))
 
 
 def _floats(values: Iterable[int]) -> tuple[float, ...]:

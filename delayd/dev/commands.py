@@ -17,7 +17,8 @@ from rich.table import Table
 
 from delayd.dev.batch import COUNT_MAX
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, DemoOptions, DemoReport, run_demo
+from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, DemoOptions, run_demo
+from delayd.dev.demo_report import DemoReport
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.kafka import HEAP_MB
 from delayd.dev.report import Report
@@ -145,10 +146,11 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Orders' time-outs, delivered exactly once although the master is killed in the middle.
+    """Orders' time-outs, delivered or cancelled, although the master is killed in the middle.
 
-    Starts a cluster of three nodes, kills, restarts, and ends with the verdict of an independent
-    witness: exit 0 only if each message came once, not early and unaltered.
+    Starts a cluster of three nodes, pays a third of the orders, kills, restarts, and ends with the
+    verdict of an independent witness: exit 0 only if each time-out came once, not early and
+    unaltered, or was cancelled and never came, and every payment was told which.
 
     Example: delayd dev demo --orders 200000
     """

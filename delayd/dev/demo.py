@@ -1,10 +1,13 @@
 """The demo's story: an order service's time-outs, delivered through the death of the master.
 
-N orders each get a "cancel if unpaid" message, due within about a minute. In the middle the master
-is killed with SIGKILL; a follower takes over; the killed node comes back. An independent witness
-(witness.py) counts what arrives, and its verdict decides.
+N orders each get a "cancel if unpaid" message, due within about a minute. A third of them is paid
+(payments.py): before, around and after the due time, and each payment cancels its time-out. In the
+middle the master is killed with SIGKILL; a follower takes over; the killed node comes back. An
+independent witness (witness.py) counts what arrives and what the payments are told, and its verdict
+decides.
 
-Not here: what people see of it meanwhile (stage.py, scenery.py), the cluster (cluster.py).
+Not here: what people see of it meanwhile (stage.py, scenery.py), the cluster (cluster.py), who pays
+(cashier.py).
 
 Invariants: whatever happens, nothing is left running; the folder is removed only after a run in
 which all was right, or one that was interrupted, and never if it was chosen with --dir.
@@ -15,18 +18,21 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client, Scheduled
 from delayd.clock import SystemClock
 from delayd.dev.batch import Batch
+from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.demo_report import DemoReport
 from delayd.dev.ledger import Kill
+from delayd.dev.payments import Payments
 from delayd.dev.stage import Stage
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
@@ -34,6 +40,7 @@ from delayd.dev.witness import Witness
 from delayd.errors import DelaydError
 
 TOPIC: Final = "order-timeouts"
+RECEIPTS: Final = "delayd-receipts"
 TOPIC_PARTITIONS: Final = 4
 TOPIC_TIMEOUT_MS: Final = 30_000
 
@@ -44,7 +51,7 @@ too: two cores, which also run everything else, scheduled 5 to 7 in a ms."""
 
 TAKEOVER_TIMEOUT_MS: Final = 60_000
 DRAIN_TIMEOUT_MS: Final = 60_000
-"""How long after the last due time the last message may arrive before it counts as lost."""
+"""How long after the last due time or payment what belongs to it may come, before it is lost."""
 
 SETTLE_MS: Final = 2_000
 """How long the witness waits for doubles after the last message."""
@@ -72,69 +79,6 @@ class DemoOptions:
     directory: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DemoReport:
-    """All figures of a demo that went to its end. Times in ms."""
-
-    orders: int
-    schedule_ms: int
-    scheduled_late: int
-    """Orders that the broker got after they were due: this machine was too slow for its lead."""
-    killed: str
-    successor: str
-    rejoin_ms: int
-    """From the start of the killed node's new process until it was ready."""
-    masters: tuple[str, ...]
-    """Who delivered, one after the other; more than two were not planned."""
-    wall_ms: int
-    verdict: Verdict
-
-    @property
-    def problems(self) -> list[str]:
-        """What is not as it should be; empty if all is right."""
-        counts = self.verdict.counts
-        found = {
-            "lost": self.verdict.lost,
-            "doubled": counts.doubled,
-            "early": counts.early,
-            "altered": counts.altered,
-            "unknown": counts.unknown,
-        }
-        problems = [f"{count} {name}" for name, count in found.items() if count]
-        if not self.verdict.complete:
-            problems.append("the target could not be read to its end")
-        if any(failover.counts and failover.gap_ms is None for failover in self.verdict.failovers):
-            problems.append("nothing was delivered after the kill")
-        return problems
-
-    def to_json(self) -> dict[str, Any]:
-        """One flat object; lateness as `delayd audit` has it."""
-        verdict = asdict(self.verdict)
-        counts = verdict.pop("counts")
-        return {
-            "verdict": "failed" if self.problems else "ok",
-            "problems": self.problems,
-            **{name: value for name, value in asdict(self).items() if name != "verdict"},
-            **counts,
-            **{name: value for name, value in verdict.items() if name != "planned"},
-        }
-
-    def story(self) -> list[tuple[str, str]]:
-        """What happened, for people."""
-        told = [("scheduled in", f"{self.schedule_ms / 1000:.1f} s")]
-        if self.scheduled_late:
-            told.append(("scheduled after they were due", f"{self.scheduled_late:,}"))
-        for failover in self.verdict.failovers:
-            told.append((f"{self.killed} killed", f"{self.successor} took over"))
-            if failover.counts and failover.gap_ms is not None:
-                told.append(("  first delivery after", f"{failover.gap_ms / 1000:.2f} s"))
-            if failover.counts and failover.caught_up_ms is not None:
-                told.append(("  caught up after", f"{failover.caught_up_ms / 1000:.2f} s"))
-        told.append((f"{self.killed} ready again in", f"{self.rejoin_ms / 1000:.1f} s"))
-        told.append(("in all", f"{self.wall_ms / 1000:.0f} s"))
-        return told
-
-
 def run_demo(options: DemoOptions, stage: Stage, show: Callable[[DemoReport], None]) -> None:
     """Plays the story and shows its report, if it came to its end. Raises DemoError if anything
     in the report is wrong, another DelaydError if the story could not go on."""
@@ -142,7 +86,18 @@ def run_demo(options: DemoOptions, stage: Stage, show: Callable[[DemoReport], No
         report = _Story(options, directory, stage).play()
         show(report)
         if report.problems:
-            raise DemoError(_told(report), remedy=f"see {directory / 'logs'}")
+            raise DemoError(report.told, remedy=f"see {directory / 'logs'}")
+
+
+class _Played(NamedTuple):
+    """What the acts of the story came to. Times in ms."""
+
+    schedule_ms: int
+    scheduled_late: int
+    killed: str
+    successor: str
+    rejoin_ms: int
+    verdict: Verdict
 
 
 class _Story:
@@ -166,43 +121,51 @@ class _Story:
             self._create_target()
             batch = self._batch()
             with (
-                Witness(cluster.bootstrap, batch, log=self._log) as witness,
+                Witness(cluster.bootstrap, batch, log=self._log, receipts=RECEIPTS) as witness,
                 self._stage.watching(
                     {node["name"]: node["admin"] for node in status["nodes"]},
                     batch.count,
+                    Payments(batch).count,
                     witness.snapshot,
                 ),
             ):
-                parts = self._play(batch, witness)
+                played = self._play(batch, witness)
                 self._stage.tell("ending everything")
-        killed, successor, rejoin_ms, schedule_ms, scheduled_late, verdict = parts
         return DemoReport(
             orders=batch.count,
-            schedule_ms=schedule_ms,
-            scheduled_late=scheduled_late,
-            killed=killed,
-            successor=successor,
-            rejoin_ms=rejoin_ms,
+            payments=Payments(batch).count,
             masters=self._stage.masters(),
             wall_ms=self._clock.monotonic_ms() - started_ms,
-            verdict=verdict,
+            **played._asdict(),
         )
 
-    def _play(self, batch: Batch, witness: Witness) -> tuple[str, str, int, int, int, Verdict]:
+    def _play(self, batch: Batch, witness: Witness) -> _Played:
         schedule_ms, scheduled_late = self._schedule(batch)
+        payments = Payments(batch)
+        with Cashier(self._cluster.bootstrap, payments, self._stage.paid) as cashier:
+            killed, successor, rejoin_ms = self._lose_master(batch, witness)
+            left_ms = payments.last_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
+            if not cashier.wait(max(0, left_ms)):
+                raise DemoError(f"{payments.count - cashier.sent} payments could not be sent")
+        left_ms = payments.last_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
+        witness.wait_until(batch.count, max(0, left_ms), answers=payments.count)
+        counts = witness.snapshot().counts
+        self._stage.tell(
+            f"delivered: {counts.delivered}, cancelled: {counts.cancelled}; waiting for doubles"
+        )
+        settled_ms = self._clock.monotonic_ms() + SETTLE_MS
+        self._wait(lambda: self._clock.monotonic_ms() >= settled_ms)
+        verdict = witness.stop()
+        return _Played(schedule_ms, scheduled_late, killed, successor, rejoin_ms, verdict)
+
+    def _lose_master(self, batch: Batch, witness: Witness) -> tuple[str, str, int]:
+        """Kills the master in the middle; who it was, who took over, ms until it was back."""
         self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms)
         self._stage.tell("the first order is due")
         self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms + batch.spread_ms // 2)
         killed = self._kill_master(witness)
         successor = self._await_successor(killed, witness)
-        rejoin_ms = self._restart(killed)
-        last_due_ms = batch.first_due_ms + batch.spread_ms
-        left_ms = last_due_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
-        witness.wait_until(batch.count, max(0, left_ms))
-        self._stage.tell(f"delivered: {witness.snapshot().counts.delivered}; waiting for doubles")
-        settled_ms = self._clock.monotonic_ms() + SETTLE_MS
-        self._wait(lambda: self._clock.monotonic_ms() >= settled_ms)
-        return killed, successor, rejoin_ms, schedule_ms, scheduled_late, witness.stop()
+        return killed, successor, self._restart(killed)
 
     def _create_target(self) -> None:
         kafka = ConfluentBus(self._cluster.bootstrap, client_id="delayd-demo").cluster()
@@ -236,7 +199,7 @@ class _Story:
                 client.schedule_async(
                     batch.topic(number),
                     batch.value(number),
-                    key=batch.key(number),
+                    id=batch.key(number).decode(),
                     at=batch.due_ms(number),
                     headers=batch.headers(number),
                 ).add_done_callback(tally.note)
@@ -340,8 +303,3 @@ def _folder(chosen: Path | None) -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _told(report: DemoReport) -> str:
-    examples = "; ".join(report.verdict.examples)
-    return f"{', '.join(report.problems)}{f' ({examples})' if examples else ''}"

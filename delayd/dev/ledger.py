@@ -10,7 +10,11 @@ needs neither the frontier nor a guess about silence. It holds on one host with 
 what a local cluster is. A kill counts only if a message was due within the second after it;
 otherwise nothing could be late because of it.
 
-Invariants: memory is 18 bytes a message, whatever is received; the verdict does not depend on the
+A batch with payments is one of orders: each message has its key as id, and receipts say what became
+of the payments (answers.py). A message that was answered `cancelled` must not come; one that did
+not come without that answer is lost, whatever else it was told.
+
+Invariants: memory is 19 bytes a message, whatever is received; the verdict does not depend on the
 order in which receipts and kills were written down.
 """
 
@@ -19,7 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from delayd.dev.answers import Answer, Answers
 from delayd.dev.batch import Batch
+from delayd.dev.payments import Payments
 from delayd.dev.verdict import Counts, Failover, Lateness, Stall, Verdict
 
 KILL_WINDOW_MS: Final = 1_000
@@ -55,10 +61,11 @@ class Kill(NamedTuple):
 
 
 class Ledger:
-    """Receipts as they come. Used by one thread."""
+    """Receipts as they come. Used by one thread. `payments` are of this batch, if there are any."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, payments: Payments | None = None) -> None:
         self._batch = batch
+        self._answers = None if payments is None else Answers(payments)
         self._received_ms = array("q", bytes(8 * batch.count))
         self._fired_ms = array("q", bytes(8 * batch.count))
         self._copies = bytearray(batch.count)
@@ -87,13 +94,27 @@ class Ledger:
         self._fired_ms[number] = fired_ms or 0
         return receipt.received_ms - due_ms
 
+    def note_answer(self, answer: Answer) -> None:
+        """A record of the receipts."""
+        assert self._answers is not None, "receipts of a batch with payments"
+        self._answers.write_down(answer)
+
     def note_kill(self, kill: Kill) -> None:
         """A master was killed."""
         self._kills.append(kill)
 
     def counts(self) -> Counts:
         """So far."""
-        return Counts(self._delivered, self._doubled, self._early, self._altered, self._unknown)
+        answers = self._answers
+        return Counts(
+            delivered=self._delivered,
+            doubled=self._doubled,
+            early=self._early,
+            altered=self._altered,
+            unknown=self._unknown + (0 if answers is None else answers.stray),
+            cancelled=0 if answers is None else answers.cancelled,
+            too_late=0 if answers is None else answers.too_late,
+        )
 
     def failovers(self) -> tuple[Failover, ...]:
         """So far; goes through all messages once for each kill."""
@@ -103,9 +124,12 @@ class Ledger:
         """What all this proves, given that nothing more is to come."""
         failovers = self.failovers()
         delivered = [number for number, copies in enumerate(self._copies) if copies]
+        answers = self._answers
         return Verdict(
             planned=self._batch.count,
-            lost=self._batch.count - self._delivered,
+            lost=sum(map(self._is_lost, range(self._batch.count))),
+            wrong_verdicts=0 if answers is None else sum(1 for _ in answers.wrong(self._copies)),
+            unanswered=0 if answers is None else answers.unanswered(),
             counts=self.counts(),
             complete=complete,
             lateness_ms=self._lateness(delivered),
@@ -117,14 +141,20 @@ class Ledger:
             examples=tuple(self._examples()),
         )
 
+    def _is_lost(self, number: int) -> bool:
+        is_cancelled = self._answers is not None and self._answers.is_cancelled(number)
+        return not self._copies[number] and not is_cancelled
+
     def _is_as_sent(self, receipt: Receipt, number: int, due_ms: int) -> bool:
         batch = self._batch
+        ids = [content for name, content in receipt.headers if name == "delayd-id"]
         headers = [pair for pair in receipt.headers if not pair[0].startswith(_OURS)]
         return (
             receipt.value == batch.value(number)
             and receipt.key == batch.key(number)
             and receipt.topic == batch.topic(number)
             and headers == batch.headers(number)
+            and ids == ([] if self._answers is None else [batch.key(number)])
             and _number(receipt.headers, "delayd-due") == due_ms
         )
 
@@ -176,11 +206,13 @@ class Ledger:
 
     def _examples(self) -> Iterator[str]:
         left = EXAMPLES_MAX
+        false = {} if self._answers is None else dict(self._answers.wrong(self._copies))
         for number, copies in enumerate(self._copies):
-            wrong = [] if copies else ["lost"]
+            wrong = ["lost"] if self._is_lost(number) else []
             wrong += [f"delivered {copies} times"] if copies > 1 else []
             wrong += ["altered"] if self._faults[number] & _ALTERED else []
             wrong += ["early"] if self._faults[number] & _EARLY else []
+            wrong += [false[number]] if number in false else []
             if wrong:
                 yield f"{self._batch.key(number).decode()}: {', '.join(wrong)}"
                 left -= 1
@@ -188,11 +220,20 @@ class Ledger:
                 return
 
 
-def judge(batch: Batch, receipts: Iterable[Receipt], kills: Iterable[Kill] = ()) -> Verdict:
-    """The verdict over a complete list of receipts."""
-    ledger = Ledger(batch)
+def judge(
+    batch: Batch,
+    receipts: Iterable[Receipt],
+    kills: Iterable[Kill] = (),
+    *,
+    payments: Payments | None = None,
+    answers: Iterable[Answer] = (),
+) -> Verdict:
+    """The verdict over complete lists of what was received."""
+    ledger = Ledger(batch, payments)
     for receipt in receipts:
         ledger.write_down(receipt)
+    for answer in answers:
+        ledger.note_answer(answer)
     for kill in kills:
         ledger.note_kill(kill)
     return ledger.verdict(complete=True)

@@ -31,7 +31,9 @@ class Scene:
     """All that is on show at one moment. `rates` are deliveries in each second so far."""
 
     planned: int
+    payments: int
     scheduled: int
+    paid: int
     progress: Progress
     nodes: tuple[NodeLook, ...] = ()
     rates: tuple[int, ...] = ()
@@ -42,9 +44,14 @@ def draw(scene: Scene) -> RenderableType:
     """The scene for a terminal."""
     counts = scene.progress.counts
     bars = Table.grid(padding=(0, 1))
-    for label, count in (("scheduled", scene.scheduled), ("delivered", counts.delivered)):
-        bar = ProgressBar(total=scene.planned, completed=count, width=BAR_WIDTH)
-        bars.add_row(label, bar, f"{count:>9,} of {scene.planned:,}")
+    for label, count, planned in (
+        ("scheduled", scene.scheduled, scene.planned),
+        ("paid", scene.paid, scene.payments),
+        ("delivered", counts.delivered, scene.planned),
+        ("cancelled", counts.cancelled, scene.planned),
+    ):
+        bar = ProgressBar(total=planned, completed=count, width=BAR_WIDTH)
+        bars.add_row(label, bar, f"{count:>9,} of {planned:,}")
     recent = scene.progress.recent_p50_ms
     bars.add_row(
         "each second",
@@ -60,6 +67,8 @@ def draw(scene: Scene) -> RenderableType:
         ("unknown", counts.unknown),
     ):
         witness.append(f"{name} {count}   ", style="bold red" if count else "green")
+    waiting = max(0, scene.paid - counts.answered)
+    witness.append(f"payments that wait for their verdict {waiting}")
     nodes = Table("node", "role", "ready")
     for node in scene.nodes:
         style = {"master": "bold green", "down": "bold red"}.get(node.role, "")
@@ -75,7 +84,8 @@ def line(scene: Scene) -> str:
     counts = scene.progress.counts
     rate = scene.rates[-1] if scene.rates else 0
     return (
-        f"delivered {counts.delivered} of {scene.planned}, {rate}/s, doubled {counts.doubled}, "
+        f"delivered {counts.delivered} of {scene.planned}, {rate}/s, "
+        f"cancelled {counts.cancelled} of {scene.paid} paid, doubled {counts.doubled}, "
         f"early {counts.early}, altered {counts.altered}, unknown {counts.unknown}"
     )
 
@@ -94,9 +104,11 @@ def summary(
     table = Table(show_header=False, title=f"verdict: {'failed' if problems else 'ok'}")
     rows = (
         ("orders", f"{verdict.planned:,}"),
-        ("delivered", f"{counts.delivered:,}"),
+        ("delivered / cancelled", f"{counts.delivered:,} / {counts.cancelled:,}"),
+        ("payments that came too late", f"{counts.too_late:,}"),
         ("lost / doubled / early", f"{verdict.lost} / {counts.doubled} / {counts.early}"),
         ("altered / unknown", f"{counts.altered} / {counts.unknown}"),
+        ("wrong / missing verdicts", f"{verdict.wrong_verdicts} / {verdict.unanswered}"),
         ("lateness p50 / p99 / max", lateness(verdict.lateness_ms)),
         ("  without the failover", lateness(verdict.steady_lateness_ms)),
         *story,

@@ -39,8 +39,8 @@ class Stage:
         self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self._nodes: tuple[NodeLook, ...] = ()
         self._masters: list[str] = []
-        self._planned = 0
-        self._scheduled = 0
+        self._planned = self._payments = 0
+        self._scheduled = self._paid = 0
         self._progress = Progress()
         self._delivered_by_second: list[int] = [0]
         self._live: Live | None = None
@@ -66,6 +66,10 @@ class Stage:
         """So many orders are scheduled."""
         self._scheduled = count
 
+    def paid(self, count: int) -> None:
+        """So many payments are sent."""
+        self._paid = count
+
     def master(self) -> str | None:
         """Who delivers, as the nodes say."""
         with self._lock:
@@ -78,10 +82,14 @@ class Stage:
 
     @contextmanager
     def watching(
-        self, admins: Mapping[str, str], planned: int, snapshot: Callable[[], Progress]
+        self,
+        admins: Mapping[str, str],
+        planned: int,
+        payments: int,
+        snapshot: Callable[[], Progress],
     ) -> Iterator[None]:
-        """Inside, the picture is alive. `admins`: the nodes' URLs by name."""
-        self._planned = planned
+        """Inside, the picture is alive. `admins`: the nodes' URLs by name; `planned`: orders."""
+        self._planned, self._payments = planned, payments
         done = Event()
         look = Thread(target=self._look, args=(admins, snapshot, done), name="look", daemon=True)
         look.start()
@@ -132,7 +140,9 @@ class Stage:
             totals = self._delivered_by_second[:-1]  # the running second would look like a gap
             return Scene(
                 planned=self._planned,
+                payments=self._payments,
                 scheduled=self._scheduled,
+                paid=self._paid,
                 progress=self._progress,
                 nodes=self._nodes,
                 rates=tuple(after - before for before, after in pairwise(totals)),

@@ -41,13 +41,25 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Messages by what became of them, so far; a message may be in several. `unknown` counts
-    records that are not of the batch."""
+    records that are not of the batch. `cancelled` and `too_late` are what payments were told."""
 
     delivered: int = 0
     doubled: int = 0
     early: int = 0
     altered: int = 0
     unknown: int = 0
+    cancelled: int = 0
+    too_late: int = 0
+
+    @property
+    def over(self) -> int:
+        """Messages that were delivered or will never be."""
+        return self.delivered + self.cancelled
+
+    @property
+    def answered(self) -> int:
+        """Payments that were told something."""
+        return self.cancelled + self.too_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,10 @@ class Verdict:
 
     planned: int
     lost: int
+    wrong_verdicts: int
+    """Payments that were told something else than what happened."""
+    unanswered: int
+    """Payments without a verdict."""
     counts: Counts
     complete: bool
     lateness_ms: Lateness | None
@@ -68,10 +84,22 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Each message exactly once, as it was sent, not early; nothing else."""
+        """Each message exactly once, as it was sent, not early, or cancelled; nothing else."""
+        return self.complete and not any(self.faults.values())
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How many of each kind, zeros too."""
         counts = self.counts
-        wrong = (self.lost, counts.doubled, counts.early, counts.altered, counts.unknown)
-        return self.complete and not any(wrong)
+        return {
+            "lost": self.lost,
+            "doubled": counts.doubled,
+            "early": counts.early,
+            "altered": counts.altered,
+            "unknown": counts.unknown,
+            "wrong verdicts": self.wrong_verdicts,
+            "unanswered": self.unanswered,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The witness's child process: consumes the targets of a batch and writes a ledger (ledger.py).
 
-It speaks JSON lines. In: its order {bootstrap, batch}, then {"kill": [at_ms, gone_ms]} and
-{"stop": true}. Out: {"ready"}, then {"progress"} four times a second and at last {"verdict"}.
+It speaks JSON lines. In: its order {bootstrap, batch, receipts}, where receipts is the topic of the
+receipts of the batch's payments, or null; then {"kill": [at_ms, gone_ms]} and {"stop": true}.
+Out: {"ready"}, then {"progress"} four times a second and at last {"verdict"}.
 
 Invariants: a receipt's time is taken when the poll that brought it returns; only committed records
 are seen; the process ends when its input does.
@@ -17,8 +18,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from delayd.clock import SystemClock
+from delayd.dev.answers import Answer
 from delayd.dev.batch import Batch
 from delayd.dev.ledger import Kill, Ledger, Receipt, nearest_rank
+from delayd.dev.payments import Payments
 from delayd.dev.verdict import Failover, Progress
 
 READ_TO_END_MS: Final = 15_000
@@ -49,11 +52,13 @@ _CONSUMER: Final[dict[str, Any]] = {
 class _Watch:
     """What the child does, from its order to its verdict."""
 
-    def __init__(self, bootstrap: str, batch: Batch) -> None:
+    def __init__(self, bootstrap: str, batch: Batch, receipts: str | None) -> None:
         self._clock = SystemClock(offset_ms=0)
-        self._ledger = Ledger(batch)
+        self._ledger = Ledger(batch, None if receipts is None else Payments(batch))
+        self._receipts = receipts
         self._recent_ms: list[int] = []
-        self._consumer, self._partitions = _open_consumer(bootstrap, batch.topics)
+        topics = batch.topics if receipts is None else (*batch.topics, receipts)
+        self._consumer, self._partitions = _open_consumer(bootstrap, topics)
         self._failovers: tuple[Failover, ...] = ()
         self._kills = 0
 
@@ -80,6 +85,9 @@ class _Watch:
         received_ms = self._clock.wall_ms()
         for records in polled.values():
             for record in records:
+                if record.topic == self._receipts:
+                    self._ledger.note_answer(Answer(record.key, record.value))
+                    continue
                 lateness_ms = self._ledger.write_down(
                     Receipt(record.topic, record.key, record.value, record.headers, received_ms)
                 )
@@ -148,7 +156,7 @@ def main() -> None:
     batch = Batch(**{**order["batch"], "topics": tuple(order["batch"]["topics"])})
     inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(inbox,), name="listen", daemon=True).start()
-    _Watch(order["bootstrap"], batch).run(inbox)
+    _Watch(order["bootstrap"], batch, order["receipts"]).run(inbox)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,13 @@ from typing import IO, Final, Self
 from delayd.dev.batch import Batch
 from delayd.dev.ledger import Kill
 from delayd.dev.parts import last_words
-from delayd.dev.verdict import Progress, Verdict, progress_from_json, verdict_from_json
+from delayd.dev.verdict import (
+    Counts,
+    Progress,
+    Verdict,
+    progress_from_json,
+    verdict_from_json,
+)
 from delayd.errors import DelaydError
 
 READY_TIMEOUT_MS: Final = 30_000  # an interpreter, kafka-python and a few questions: about 1 s
@@ -39,10 +45,17 @@ class WitnessError(DelaydError):
 
 
 class Witness:
-    """The witness's process, as its parent holds it. `log` gets what it has to complain about."""
+    """The witness's process, as its parent holds it. `log` gets what it has to complain about.
 
-    def __init__(self, bootstrap: str, batch: Batch, *, log: Path) -> None:
-        self._order = json.dumps({"bootstrap": bootstrap, "batch": asdict(batch)})
+    With `receipts`, their topic, the batch is one of orders that have payments (payments.py).
+    """
+
+    def __init__(
+        self, bootstrap: str, batch: Batch, *, log: Path, receipts: str | None = None
+    ) -> None:
+        self._order = json.dumps(
+            {"bootstrap": bootstrap, "batch": asdict(batch), "receipts": receipts}
+        )
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -103,14 +116,18 @@ class Witness:
                 raise self._failure("it ended")
             return self._progress
 
-    def wait_until(self, count: int, timeout_ms: int) -> bool:
-        """Wait until that many messages were delivered; False if they were not in time."""
+    def wait_until(self, count: int, timeout_ms: int, *, answers: int = 0) -> bool:
+        """Wait until that many messages were delivered or cancelled, and that many payments told
+        what became of them; False if they were not in time."""
+
+        def has_seen(counts: Counts) -> bool:
+            return counts.over >= count and counts.answered >= answers
+
         with self._changed:
             self._changed.wait_for(
-                lambda: self._progress.counts.delivered >= count or self._has_ended,
-                timeout_ms / 1000,
+                lambda: has_seen(self._progress.counts) or self._has_ended, timeout_ms / 1000
             )
-        return self.snapshot().counts.delivered >= count
+        return has_seen(self.snapshot().counts)
 
     def stop(self) -> Verdict:
         """Let it read to the end of what is visible now, and end; WitnessError without a verdict.

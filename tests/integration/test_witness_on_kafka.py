@@ -3,6 +3,7 @@
 The records are made by hand with delayd's headers: what is red here is the witness's own eyes.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from delayd.bus.confluent import ConfluentBus
 from delayd.clock import SystemClock
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.payments import Payments
 from delayd.dev.verdict import Counts, Verdict
 from delayd.dev.witness import Witness, WitnessError
 
@@ -45,7 +47,13 @@ def new_batch(bootstrap: str, *, due_in_ms: int = -60_000) -> Batch:
 
 
 def deliver(
-    bootstrap: str, batch: Batch, numbers: Iterable[int], *, commit: bool = True, value: bytes = b""
+    bootstrap: str,
+    batch: Batch,
+    numbers: Iterable[int],
+    *,
+    commit: bool = True,
+    value: bytes = b"",
+    with_ids: bool = False,
 ) -> None:
     """As a master would: in one transaction, with the headers of the contract."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex})
@@ -53,11 +61,14 @@ def deliver(
     producer.begin_transaction()
     for number in numbers:
         due = str(batch.due_ms(number)).encode()
+        ours = [("delayd-due", due), ("delayd-fired", due)]
+        if with_ids:
+            ours.append(("delayd-id", batch.key(number)))
         producer.produce(
             batch.topic(number),
             batch.value(number) + value,
             batch.key(number),
-            headers=[*batch.headers(number), ("delayd-due", due), ("delayd-fired", due)],
+            headers=[*batch.headers(number), *ours],
         )
     producer.flush(TIMEOUT_S)
     if commit:
@@ -115,6 +126,32 @@ def test_records_delivered_before_they_are_due_are_early(
     verdict = watch(bootstrap, batch, tmp_path)
 
     assert verdict.counts == Counts(delivered=COUNT, early=COUNT)
+
+
+def test_what_payments_are_told_is_read_from_the_receipts(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    bootstrap = kafka_and_etcd.bootstrap
+    batch, receipts = new_batch(bootstrap), new_batch(bootstrap).topics[0]
+    payments = Payments(batch)
+    cancelled = [number for number in range(COUNT) if payments.is_paid(number)]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in cancelled:
+        key = batch.key(number)
+        said = {"id": key.decode(), "verdict": "cancelled", "op": "cancel", "killed": ["0/1"]}
+        producer.produce(receipts, json.dumps(said).encode(), key)
+    assert producer.flush(TIMEOUT_S) == 0
+    arrived = [number for number in range(COUNT) if number not in cancelled]
+    deliver(bootstrap, batch, arrived, with_ids=True)
+    deliver(bootstrap, batch, [cancelled[0]], with_ids=True)
+
+    log = tmp_path / "witness.log"
+    with Witness(bootstrap, batch, log=log, receipts=receipts) as witness:
+        assert witness.wait_until(COUNT + 1, TIMEOUT_MS, answers=payments.count)
+        verdict = witness.stop()
+
+    assert {name: n for name, n in verdict.faults.items() if n} == {"wrong verdicts": 1}
+    assert verdict.counts == Counts(delivered=len(arrived) + 1, cancelled=payments.count)
 
 
 def test_a_topic_that_does_not_exist_is_said_at_once(

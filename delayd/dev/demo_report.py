@@ -1,0 +1,71 @@
+"""What a demo that came to its end says: all figures, and what is wrong, for people and scripts.
+
+Not here: what the witness concludes (verdict.py), how it looks (scenery.py).
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from delayd.dev.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """All figures of a demo that went to its end. Times in ms."""
+
+    orders: int
+    payments: int
+    schedule_ms: int
+    scheduled_late: int
+    """Orders that the broker got after they were due: this machine was too slow for its lead."""
+    killed: str
+    successor: str
+    rejoin_ms: int
+    """From the start of the killed node's new process until it was ready."""
+    masters: tuple[str, ...]
+    """Who delivered, one after the other; more than two were not planned."""
+    wall_ms: int
+    verdict: Verdict
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not as it should be; empty if all is right."""
+        problems = [f"{count} {name}" for name, count in self.verdict.faults.items() if count]
+        if not self.verdict.complete:
+            problems.append("the topics could not be read to their ends")
+        if any(failover.counts and failover.gap_ms is None for failover in self.verdict.failovers):
+            problems.append("nothing was delivered after the kill")
+        return problems
+
+    @property
+    def told(self) -> str:
+        """The problems in one line, with examples."""
+        examples = "; ".join(self.verdict.examples)
+        return f"{', '.join(self.problems)}{f' ({examples})' if examples else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object; lateness as `delayd audit` has it."""
+        verdict = asdict(self.verdict)
+        counts = verdict.pop("counts")
+        return {
+            "verdict": "failed" if self.problems else "ok",
+            "problems": self.problems,
+            **{name: value for name, value in asdict(self).items() if name != "verdict"},
+            **counts,
+            **{name: value for name, value in verdict.items() if name != "planned"},
+        }
+
+    def story(self) -> list[tuple[str, str]]:
+        """What happened, for people."""
+        told = [("scheduled in", f"{self.schedule_ms / 1000:.1f} s")]
+        if self.scheduled_late:
+            told.append(("scheduled after they were due", f"{self.scheduled_late:,}"))
+        for failover in self.verdict.failovers:
+            told.append((f"{self.killed} killed", f"{self.successor} took over"))
+            if failover.counts and failover.gap_ms is not None:
+                told.append(("  first delivery after", f"{failover.gap_ms / 1000:.2f} s"))
+            if failover.counts and failover.caught_up_ms is not None:
+                told.append(("  caught up after", f"{failover.caught_up_ms / 1000:.2f} s"))
+        told.append((f"{self.killed} ready again in", f"{self.rejoin_ms / 1000:.1f} s"))
+        told.append(("in all", f"{self.wall_ms / 1000:.0f} s"))
+        return told
