@@ -1,0 +1,180 @@
+"""A real cluster with a past of everything: what defects are planted in.
+
+Everything of chaos/workload.py, judged right by chaos/judge.py, while a master is killed; then dead
+letters are redriven, some of them twice, and messages wait that are due in days. At the end nothing
+is due and the cluster is at rest.
+
+Not here: the defects; the audit.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters import TestCluster, make_cluster
+from loads import evidence_of, findings_once_over, playing
+from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from outcomes_read import OutcomesRead
+from plain_check import Row, read_all
+from raw_records import RawHeaders, RawWriter, Written
+
+from chaos.workload import Planned, Scene, mixture
+from delayd.bus.murmur2 import partition_of
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.startup import ClusterOptions
+
+PARTITIONS = 3
+NODES = 3
+SEED = 5
+LEAD_MS = 3_500
+RETRY_DELAYS_MS = (1_500, 2_500)
+LATE_SHARE = (0.2, 0.4)
+LATE_AT = 0.45
+KILL_AT = 0.3
+REDRIVES = 12
+PENDING = 300
+DAY_MS = 24 * 60 * 60 * 1000
+PENDING_DAYS = 30
+IDLE_STEP_MS = 200
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A cluster at rest, with its brokers and nodes still running."""
+
+    brokers: LocalCluster
+    cluster: TestCluster
+    nodes: list[NodeProcess]
+    targets: tuple[str, ...]
+    """The first is stamped by the broker, the second by the producer; then one that came late."""
+
+    @property
+    def prefix(self) -> str:
+        """Of delayd's own topics."""
+        return f"{self.cluster.name}-"
+
+
+@contextmanager
+def at_rest(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Stage]:
+    """Play about `requests` requests with due times over `spread_ms`, and come to rest."""
+    with LocalCluster(folder / "brokers", ClusterOptions(nodes=0)) as brokers:
+        cluster = make_cluster(brokers, folder, PARTITIONS, retry_delays_ms=RETRY_DELAYS_MS)
+        stamped = cluster.target("stamped", config={"message.timestamp.type": "LogAppendTime"})
+        plain = cluster.target("plain")
+        late, never = (f"target.{cluster.name}.{name}" for name in ("late", "never"))
+        nodes = [
+            cluster.node(number, idle_step_interval_ms=IDLE_STEP_MS) for number in range(NODES)
+        ]
+        with node_group(nodes):
+            for node in nodes:
+                node.start()
+            master_of(nodes)
+            stage = Stage(brokers, cluster, nodes, (stamped, plain, late))
+            _play(stage, never, requests, spread_ms)
+            _redrive_and_wait(stage)
+            _rest(nodes)
+            yield stage
+
+
+def _play(stage: Stage, never: str, requests: int, spread_ms: int) -> None:
+    """The mixture, while a master dies and a target comes late; chaos/judge.py must be content."""
+    first_ms = CLOCK.wall_ms() + LEAD_MS
+    *targets, late = stage.targets
+    run = f"r{first_ms}"
+    scene = Scene(run, tuple(targets), late, never, first_ms, spread_ms, LATE_SHARE)
+    plan = mixture(scene, count=requests * 2 // 3, seed=SEED)  # many kinds are two requests
+
+    def wait(share: float) -> None:
+        at_ms = first_ms + int(spread_ms * share)
+        wait_for(lambda: CLOCK.wall_ms() >= at_ms, TIMEOUT_S, "time passes")
+
+    with closing(evidence_of(stage.cluster, (*stage.targets, never))) as evidence:
+        with playing(stage.cluster, plan):
+            wait(KILL_AT)
+            killed = master_of(stage.nodes)
+            killed.kill()
+            master_of([node for node in stage.nodes if node is not killed])
+            killed.start()
+            wait(LATE_AT)
+            stage.cluster.create_topic(late, 2)
+        findings = findings_once_over(stage.cluster, evidence, targets[0], TIMEOUT_S)
+        assert findings.ok, findings
+
+
+def _redrive_and_wait(stage: Stage) -> None:
+    """Redrives, pending messages, and a last one whose delivery ends the wait."""
+    letters = [
+        row
+        for row in read_all(stage.cluster.bootstrap, [stage.cluster.dead])
+        if row.told["reason"] == "dead"
+    ][:REDRIVES]
+    assert len(letters) == REDRIVES, "too few dead letters to redrive"
+    writer = RawWriter(stage.cluster.bootstrap, stage.cluster.buffer)
+    try:
+        for letter in (*letters, *letters[: REDRIVES // 2]):
+            _send_again(writer, letter, stage.targets[0])
+        _send_pending(writer, stage.targets)
+        last = writer.send(0, None, b"last", _plain(stage.targets[0], CLOCK.wall_ms() + 500))
+        writer.flush()
+        source = last.result(TIMEOUT_S).source
+    finally:
+        writer.close()
+
+    def is_delivered() -> bool:
+        found = read_all(stage.cluster.bootstrap, stage.targets[:1])
+        return any(row.told["source"] == source for row in found)
+
+    wait_for(is_delivered, TIMEOUT_S, "the last message arrives")
+
+
+def _send_again(writer: RawWriter, letter: Row, target: str) -> None:
+    source = letter.told["source"]
+    headers: RawHeaders = [*letter.own, *_plain(target, CLOCK.wall_ms())]
+    headers.append(("delayd-redrive", source.encode()))
+    writer.send(int(source.partition("/")[0]), letter.key, letter.value, headers)
+
+
+def _send_pending(writer: RawWriter, targets: Sequence[str]) -> None:
+    """Half of them with an id, some of which are sent again or cancelled."""
+    first_ms = CLOCK.wall_ms() + DAY_MS
+    for number in range(PENDING):
+        due_ms = first_ms + number * PENDING_DAYS * DAY_MS // PENDING
+        headers = _plain(targets[number % 3], due_ms)
+        key = b"pending-%d" % number
+        partition = partition_of(key, PARTITIONS)
+        value = b"p%d" % number * 30
+        if number % 2:
+            headers.append(("delayd-id", key))
+        for _ in range(2 if number % 20 == 1 else 1):
+            writer.send(partition, key, value, headers)
+        if number % 20 == 3:
+            writer.send(partition, key, None, [("delayd-op", b"cancel"), ("delayd-id", key)])
+
+
+def _plain(target: str, due_ms: int) -> RawHeaders:
+    return [
+        ("trace", b"1"),
+        ("delayd-topic", target.encode()),
+        ("delayd-due", b"%d" % due_ms),
+        ("trace", None),
+    ]
+
+
+def _rest(nodes: list[NodeProcess]) -> None:
+    """All nodes have ingested the same, a frontier covers it, and steps follow without work."""
+    steps: list[int] = []
+
+    def is_over() -> bool:
+        said = [node.status() for node in nodes]
+        if not all(s.get("ready") and s.get("frontier") for s in said):
+            return False
+        ends = said[0]["ingested"]
+        if any(s["ingested"] != ends or s["frontier"]["offsets"] != ends for s in said):
+            return False
+        steps.append(max(s["frontier"]["step"] for s in said))
+        return steps[-1] > steps[0] + 20
+
+    wait_for(is_over, TIMEOUT_S, "all nodes are at rest")
