@@ -1,0 +1,228 @@
+"""Deliveries, leadership and lateness over time: three panels above one time axis."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delayd.audit.report import Failover, Moment, Reign, Report
+from delayd.audit.showing.bounded import MARKS_MAX, moments_within, reigns_within
+from delayd.audit.showing.drawing import Room, figure, line, rect, text, time_axis, value_axis
+from delayd.audit.showing.elements import Element, Node, element, number
+from delayd.audit.showing.scales import (
+    Linear,
+    Log,
+    Scale,
+    count_ticks,
+    late_ticks,
+    time_ticks,
+)
+from delayd.audit.showing.words import (
+    count_text,
+    duration_text,
+    owner_name,
+    second_text,
+    short_count,
+    time_text,
+)
+
+DELIVERIES_TOP, DELIVERIES_BASE = 34, 194
+BAND_TOP, BAND_BASE = 232, 256
+LATENESS_TOP, LATENESS_BASE = 294, 414
+HEIGHT: Final = 446
+OWNERS: Final = 6
+"""Colours of nodes in style.css; more nodes take them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the panels share."""
+
+    moments: Sequence[Moment]
+    interval_ms: int
+    low_ms: int
+    high_ms: int
+    reigns: Sequence[Reign]
+    failovers: Sequence[Failover]
+    owners: Mapping[str, int]
+
+    def rate(self, moment: Moment) -> float:
+        """Deliveries per second."""
+        return moment.delivered * 1000 / self.interval_ms
+
+
+def timeline(report: Report) -> Element | None:
+    """The figure; None if nothing was delivered and nobody led."""
+    shown = _shown(report)
+    if shown is None:
+        return None
+    return figure(
+        "over-time",
+        "Deliveries, leadership and lateness over time (UTC)",
+        _description(shown),
+        lambda width: (_panels(shown, Room(width, 56 if width > 400 else 44, 12)), HEIGHT),
+        _legend(shown),
+    )
+
+
+def _shown(report: Report) -> _Shown | None:
+    moments, interval = moments_within(report.timeline)
+    if moments:
+        low, high = moments[0].at_ms, moments[-1].at_ms + interval
+        aside = max((high - low) // 20, interval)  # what led up to the first, and what came after
+        times = [time for reign in report.reigns for time in (reign.from_ms, reign.to_ms)]
+        low = max(low - aside, min([low, *times]))
+        high = min(high + aside, max([high, *times]))
+    elif report.reigns:
+        low = min(reign.from_ms for reign in report.reigns)
+        high = max(reign.to_ms for reign in report.reigns) + 1
+    else:
+        return None
+    owners = sorted({owner_name(reign.owner) for reign in report.reigns})
+    within = [each for each in report.failovers if low <= each.at_ms <= high]
+    return _Shown(
+        moments=moments,
+        interval_ms=interval,
+        low_ms=low,
+        high_ms=high,
+        reigns=reigns_within(report.reigns, low, high),
+        failovers=within[:MARKS_MAX],
+        owners={owner: n % OWNERS for n, owner in enumerate(owners)},
+    )
+
+
+def _panels(shown: _Shown, room: Room) -> list[Node]:
+    across = Linear(shown.low_ms, shown.high_ms, room.left, room.end)
+    ticks = time_ticks(shown.low_ms, shown.high_ms, 9 if room.is_wide else 3)
+    return [
+        *time_axis(room, across, ticks, DELIVERIES_TOP, LATENESS_BASE),
+        *_deliveries(shown, room, across),
+        *_lateness(shown, room, across),
+        *_band(shown, room, across),
+        *_marks(shown, room, across),
+    ]
+
+
+def _deliveries(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+    ticks = count_ticks(max(map(shown.rate, shown.moments), default=0), 4)
+    up = Linear(0, ticks[-1].value, DELIVERIES_BASE, DELIVERIES_TOP)
+    parts: list[Node] = [text("Deliveries per second", room.left, DELIVERIES_TOP - 14, "panel")]
+    parts += value_axis(room, up, ticks)
+    outline = []
+    for moment in shown.moments:
+        left, right = across(moment.at_ms), across(moment.at_ms + shown.interval_ms)
+        y = up(shown.rate(moment))
+        outline.append(
+            f"M{number(left)} {DELIVERIES_BASE}V{number(y)}H{number(right)}V{DELIVERIES_BASE}"
+        )
+    parts.append(element("path", d="".join(outline), class_="deliveries"))
+    if room.is_wide:
+        parts += [_tip(shown, moment, across) for moment in shown.moments]
+    return parts
+
+
+def _tip(shown: _Shown, moment: Moment, across: Scale) -> Element:
+    """What a browser says of an interval where the mouse rests, over all panels."""
+    left, right = across(moment.at_ms), across(moment.at_ms + shown.interval_ms)
+    words = (
+        f"{time_text(moment.at_ms)}, {duration_text(shown.interval_ms)}: "
+        f"{count_text(moment.delivered)} delivered, "
+        f"p50 {duration_text(moment.late_p50)}, p99 {duration_text(moment.late_p99)}, "
+        f"max {duration_text(moment.late_max)}"
+    )
+    height = LATENESS_BASE - DELIVERIES_TOP
+    return rect(left, DELIVERIES_TOP, right - left, height, "hit", words)
+
+
+def _lateness(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+    late = [moment for moment in shown.moments if moment.delivered]
+    ticks = late_ticks(max((moment.late_p99 for moment in late), default=0))
+    up = Log(1, ticks[-1].value, LATENESS_BASE, LATENESS_TOP)
+    title = "Lateness: median and p99 (log scale)" if room.is_wide else "Lateness: median, p99"
+    parts: list[Node] = [text(title, room.left, LATENESS_TOP - 14, "panel")]
+    parts += value_axis(room, up, ticks)
+    for class_, values in (
+        ("p99", [moment.late_p99 for moment in late]),
+        ("p50", [moment.late_p50 for moment in late]),
+    ):
+        path = []
+        before = None
+        for moment, value in zip(late, values, strict=True):
+            left, right = across(moment.at_ms), across(moment.at_ms + shown.interval_ms)
+            follows = before is not None and moment.at_ms - before <= shown.interval_ms
+            path.append(f"{'L' if follows else 'M'}{number(left)} {number(up(value))}")
+            path.append(f"H{number(right)}")
+            before = moment.at_ms
+        parts.append(element("path", d="".join(path), class_=f"late {class_}"))
+    return parts
+
+
+def _band(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+    parts: list[Node] = [text("Master", room.left, BAND_TOP - 14, "panel")]
+    parts.append(rect(room.left, BAND_TOP, room.end - room.left, BAND_BASE - BAND_TOP, "nobody"))
+    for reign in shown.reigns:
+        left, right = across(reign.from_ms), across(reign.to_ms)
+        right = min(max(right, left + 2), room.end)
+        left = min(left, right - 2)
+        name = owner_name(reign.owner)
+        words = (
+            f"term {reign.term}: {name}, {time_text(reign.from_ms)} to {time_text(reign.to_ms)}, "
+            f"{count_text(reign.steps)} steps, {count_text(reign.delivered)} delivered"
+        )
+        height = BAND_BASE - BAND_TOP
+        parts.append(
+            rect(left, BAND_TOP, right - left, height, f"owner-{shown.owners[name]}", words)
+        )
+        if right - left > 7.5 * len(name) + 12:
+            parts.append(text(name, (left + right) / 2, BAND_TOP + 16, "in-band middle"))
+    return parts
+
+
+def _marks(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+    """A line through all panels for each failover, with its gap where there is room."""
+    parts: list[Node] = []
+    taken = float(room.left + (150 if room.is_wide else 140))  # the panel's title stands there
+    for failover in sorted(shown.failovers, key=lambda each: each.at_ms):
+        x = across(failover.at_ms)
+        parts.append(line(x, DELIVERIES_TOP - 8, x, LATENESS_BASE, "failover"))
+        if failover.gap_ms is None:
+            label = "nothing since"
+        else:
+            label = f"gap {duration_text(failover.gap_ms)}"
+        width = 6.5 * len(label)
+        left, edge = (x, "start") if x + width < room.end else (x - width, "end")
+        if left >= taken:
+            parts.append(text(label, x, DELIVERIES_TOP - 14, f"gap {edge}"))
+            taken = left + width + 8
+    return parts
+
+
+def _legend(shown: _Shown) -> Node:
+    keys = [
+        _key("deliveries", f"delivered, by {duration_text(shown.interval_ms)}"),
+        _key("p50", "median lateness"),
+        _key("p99", "p99 lateness"),
+        *(_key(f"owner-{n}", f"{owner} leads") for owner, n in list(shown.owners.items())[:OWNERS]),
+    ]
+    if shown.failovers:
+        keys.append(_key("failover", "failover"))
+    return element("span", keys, class_="legend")
+
+
+def _key(class_: str, words: str) -> Element:
+    return element("span", element("i", class_=f"key {class_}"), words)
+
+
+def _description(shown: _Shown) -> str:
+    parts = [f"From {second_text(shown.low_ms)} to {second_text(shown.high_ms)} UTC."]
+    if shown.moments:
+        most = max(shown.moments, key=lambda moment: moment.delivered)
+        worst = max(shown.moments, key=lambda moment: moment.late_p99)
+        parts.append(
+            f"At most {short_count(shown.rate(most))} deliveries per second, at "
+            f"{second_text(most.at_ms)}; the highest p99 lateness is "
+            f"{duration_text(worst.late_p99)}, at {second_text(worst.at_ms)}."
+        )
+    if shown.reigns:
+        terms, names = len(shown.reigns), len(shown.owners)
+        parts.append(f"{terms} terms of {names} nodes, {len(shown.failovers)} failovers.")
+    return " ".join(parts)

@@ -1,0 +1,155 @@
+"""Numbers, times and other people's text, as the table and the page both write them. Pure."""
+
+import unicodedata
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from delayd.audit.report import Fates, Report
+
+TEXT_CHARS_MAX: Final = 300
+"""Of one piece of text from outside: an id has at most 256 bytes, a topic's name 249."""
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories that show nothing, or move, colour or cut what stands around them."""
+
+_JOINERS: Final = "\u200c\u200d"
+"""Formats that words and emoji of some scripts need, and that move nothing."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def visible(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
+    """Text from outside, harmless for a terminal and for what stands beside it: what shows nothing
+    (escapes, marks that turn the reading direction, halves of surrogates) is written as its code;
+    what is longer than `chars_max` is cut, and says so."""
+    cut = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+    return "".join(_shown(char) for char in cut)
+
+
+def _shown(char: str) -> str:
+    if char in _JOINERS or unicodedata.category(char) not in _HIDDEN:
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def count_text(count: int) -> str:
+    """With thousands apart: 1,234,567."""
+    return f"{count:,}"
+
+
+def short_count(count: float) -> str:
+    """For axes and narrow places: 950, 1.2k, 34k, 5.6M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size * 0.9995:
+            scaled = count / size
+            return (
+                f"{scaled:.1f}".removesuffix(".0") + unit
+                if scaled < 9.95
+                else f"{scaled:.0f}{unit}"
+            )
+    return f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
+
+
+def duration_text(ms: int) -> str:
+    """The two largest units that matter: 0 ms, 12 ms, 1.25 s, 3 min 12 s, 2 h 5 min, 3 d 4 h."""
+    if ms < 0:
+        return f"-{duration_text(-ms)}"
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.3g} s" if ms < 59_950 else "60 s"
+    seconds = round(ms / 1000)
+    for larger, size, smaller, part in (
+        ("d", 86_400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if seconds >= size:
+            rest = seconds % size // part
+            return f"{seconds // size} {larger}" + (f" {rest} {smaller}" if rest else "")
+    return f"{seconds} s"
+
+
+def moment_of(ms: int) -> datetime | None:
+    """The time, UTC; None if it is beyond what a calendar has (a target's headers may say
+    anything)."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def time_text(ms: int) -> str:
+    """2026-11-21 19:30:12.345, in UTC; the bare number if no calendar has it."""
+    moment = moment_of(ms)
+    if moment is None:
+        return f"{ms} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+
+
+def second_text(ms: int) -> str:
+    """The same without the fraction."""
+    return time_text(ms).rsplit(".", 1)[0]
+
+
+FATES: Final[tuple[tuple[str, str, str], ...]] = (
+    ("delivered", "delivered", "It is in its target."),
+    ("cancelled", "cancelled", "A cancel came in time."),
+    ("replaced", "replaced", "A replace came in time."),
+    ("rejected", "rejected", "It broke a rule, and was dead-lettered with the reason."),
+    ("duplicate", "refused as duplicate", "The same was pending under the id, or redriven before."),
+    ("conflict", "refused as conflict", "Something else was pending under the id."),
+    ("expired", "expired", "It could not be delivered while it was worth it."),
+    ("dead", "dead", "Its target refused it until the retries were used up."),
+    ("pending", "pending", "Not due yet at the cut."),
+    ("lost", "lost", "It was due, and it is nowhere."),
+    ("unproven", "unproven", "Kafka has deleted what would prove it."),
+)
+"""Field of Fates, its name for people, what it means."""
+
+
+def fates_of(fates: Fates) -> list[tuple[str, str, int, str]]:
+    """(field, name, count, meaning), in the order of the table."""
+    return [(field, name, getattr(fates, field), meaning) for field, name, meaning in FATES]
+
+
+ALWAYS_SAID: Final = ("delivered", "cancelled")
+
+
+def verdict_sentence(report: Report) -> str:
+    """What became of all requests, and the three numbers that must be 0, in one sentence."""
+    fates = report.fates
+    came_to = [
+        f"{count_text(count)} {name}"
+        for field, name, count, _ in fates_of(fates)
+        if field != "lost" and (count or field in ALWAYS_SAID)
+    ]
+    wrong = [
+        f"{count_text(report.count(fault))} {name}"
+        for fault, name in (("lost", "lost"), ("duplicate", "doubled"), ("early", "early"))
+    ]
+    plural = "request" if fates.accepted == 1 else "requests"
+    return f"{count_text(fates.accepted)} {plural}: {', '.join([*came_to, *wrong])}."
+
+
+def wrong_sentence(report: Report) -> str:
+    """How much is wrong, or that nothing is."""
+    if report.ok:
+        return "Nothing is wrong."
+    total, kinds = sum(count for _, count in report.found), len(report.found)
+    findings = "1 finding" if total == 1 else f"{count_text(total)} findings"
+    return f"{findings} of {'1 kind' if kinds == 1 else f'{kinds} kinds'}."
+
+
+def owner_name(owner: str) -> str:
+    """The node of an owner, which is `node/nonce`."""
+    return visible(owner.rsplit("/", 1)[0])
+
+
+def place_text(topic: str | None, partition: int | None, offset: int | None) -> str:
+    """topic/partition@offset, as far as it is known."""
+    text = "" if topic is None else visible(topic)
+    if partition is not None:
+        text += f"/{partition}"
+    return text if offset is None else f"{text}@{offset}"
