@@ -26,7 +26,8 @@ from delayd.request import (
     source_of,
 )
 from delayd.wheel import Frame, FrameKind
-from delayd.wheel.id_memory import IdMemory, Kill, id_name, redrive_name
+from delayd.wheel.id_memory import IdMemory, id_name, redrive_name
+from delayd.wheel.kills import Kill
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.ids import NOTHING, REDRIVES_MAX, IdState

@@ -30,6 +30,7 @@ from delayd.control import Control, Identity
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.delivery import Delivery, DeliveryEnded, ThreadFailed
 from delayd.errors import BufferPositionError, DelaydError, DiskError, ExitCode, TopicMismatchError
+from delayd.export.exporter import Export, Exporter
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
 from delayd.lookup import admin_ports, known_of_id
@@ -184,6 +185,9 @@ class Node:
             check_positions(bus, self._replica, timeout_ms)
             seen = newest_of(bus, self._replica, seen, timeout_ms, clock)
             self._replica.observe(seen)
+            self._exporter = Exporter(
+                self._replica, clock, folder=config.data_dir / "exports", node=config.node
+            )
         except BaseException:
             wheel.close()
             raise
@@ -235,6 +239,7 @@ class Node:
         ending.cancel()
         if not control.done():
             self._control.shut_down()
+        await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
         await asyncio.wait({control}, timeout=THREAD_STOP_S)
         await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
@@ -280,6 +285,7 @@ class Node:
     def status(self) -> dict[str, Any]:
         """The whole picture."""
         newest = self._replica.newest
+        oldest = self._replica.oldest_cut
         frontier = newest.record.frontier if newest else None
         return {
             "node": self._config.node,
@@ -302,6 +308,10 @@ class Node:
                 "offsets": frontier.offsets,
                 "written_ms": newest.append_ms,
                 "counts": asdict(newest.record.counts),
+            },
+            "oldest_cut": {
+                "step": 0 if oldest is None else oldest.record.frontier.step,
+                "append_ms": 0 if oldest is None else oldest.append_ms,
             },
             "ingested": self._replica.ingested,
             "ingested_count": self._replica.ingested_count,
@@ -346,6 +356,10 @@ class Node:
             "log_ms": self._replica.log_ms[partition],
             "frontier_step": frontier.step,
         }
+
+    def begin_export(self) -> Export:
+        """The next export of this node; ExportError while another one runs."""
+        return self._exporter.begin()
 
     def _ingest_failed(self, error: BaseException) -> None:
         self._loop.call_soon_threadsafe(self._fail, error)

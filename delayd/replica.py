@@ -10,8 +10,7 @@ Source: docs/design/frontier.md, docs/design/storage.md.
 """
 
 import threading
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 from delayd.bus import Position, Record
@@ -20,8 +19,11 @@ from delayd.frontier_log import SeenFrontier
 from delayd.ingest_batch import IngestBatch
 from delayd.marks import Judged, mark_of
 from delayd.request import Reject, RequestLimits, id_of, parse
-from delayd.wheel import Entry, Frame, FrameKind, Progress
-from delayd.wheel.id_memory import Kill, id_name
+from delayd.retention import Forgotten, Retention
+from delayd.wheel import Entry, Frame, FrameKind, FrozenSlot, Progress
+from delayd.wheel.id_memory import id_name
+from delayd.wheel.kills import Kill
+from delayd.wheel.layers import Lines
 from delayd.wheel.storage import Wheel, WheelStats
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.frontier import Frontier
@@ -39,9 +41,6 @@ OPEN_ENTRIES_MAX = 200_000
 OPEN_SLOTS_MAX = 1_000
 """Entries and slots taken in by one round of opening, so that the lock is held for a bounded time
 (a slot costs about 0.1 ms, whatever is in it)."""
-
-HISTORY_SAMPLES = 16
-"""Frontiers remembered within `export_hold`."""
 
 
 class Rejected(NamedTuple):
@@ -95,16 +94,18 @@ class Replica:
             proof_key=proof_key,
             prefix=settings.prefix,
         )
-        self._export_hold_ms = export_hold_ms
-        self._disk_free_min_bytes = disk_free_min_bytes
-        self._history: deque[SeenFrontier] = deque()
+        self.disk_free_min_bytes = disk_free_min_bytes
+        self.make_room: Callable[[], bool] = lambda: False
+        """Called when the disk is short: True if somebody gives room back, so that the node may
+        look again with its next checkpoint."""
         self._agenda: Agenda | None = None
-        self._covered: Frontier | None = None
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
+        forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms) if progress else None
+        self._retention = Retention(export_hold_ms, forgotten)
         if progress is None:
             self._states = [LogState(0, 0)] * settings.partitions
             self._epochs = [-1] * settings.partitions
@@ -160,7 +161,7 @@ class Replica:
     @property
     def newest(self) -> SeenFrontier | None:
         """The newest committed frontier that this node has read."""
-        return self._history[-1] if self._history else None
+        return self._retention.newest
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; returns those that are answered with a dead letter."""
@@ -168,7 +169,9 @@ class Replica:
         rejected = []
         with self.changed:
             # What is counted as ingested must be in the wheel: both change together, or neither.
-            batch = IngestBatch(self._wheel.ids, self.settings, self._states, self._covered)
+            batch = IngestBatch(
+                self._wheel.ids, self.settings, self._states, self._retention.covered
+            )
             epochs = list(self._epochs)
             for record, request in parsed:
                 if isinstance(request, Reject):
@@ -208,7 +211,7 @@ class Replica:
                     f"has already acted on step {self.known_step}",
                     remedy="the topic lost records: see docs/operations.md",
                 )
-            self._remember(seen)
+            self._retention.remember(seen)
             self.changed.notify_all()
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
@@ -323,12 +326,14 @@ class Replica:
         that the newest frontier covers is forgotten, however young; DiskError if that is not
         enough.
         """
-        is_short = self._wheel.free_bytes() < self._disk_free_min_bytes
+        is_short = self.free_bytes() < self.disk_free_min_bytes
+        makes_room = is_short and self.make_room()
         with self.changed:
             if reached is not None:
                 self._reached = reached
-            self._forget_covered(0 if is_short else self._export_hold_ms)
+            self._forget_covered(0 if is_short else self._retention.hold_ms)
             newest = self.newest
+            forgotten = self._retention.forgotten
             pending = self._wheel.begin_checkpoint(
                 Progress(
                     offsets=self.ingested,
@@ -336,23 +341,66 @@ class Replica:
                     log_ms=self.log_ms,
                     frontier=encode(newest.record) if newest else self._resumed_frontier,
                     reached=self.reached,
+                    forgotten=forgotten.value if forgotten else b"",
+                    forgotten_ms=forgotten.append_ms if forgotten else 0,
                 )
             )
         pending.sync()
         with self.changed:
             self._wheel.finish_checkpoint(pending)
-        if is_short and not self._wheel.stats().files_to_unlink:
+        if is_short and not makes_room and not self._wheel.stats().files_to_unlink:
             self._require_room()
 
     def _require_room(self) -> None:
-        free = self._wheel.free_bytes()
-        if free < self._disk_free_min_bytes:
+        free = self.free_bytes()
+        if free < self.disk_free_min_bytes:
             raise DiskError(
                 f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
-                f"= {self._disk_free_min_bytes}, and nothing more may be forgotten",
+                f"= {self.disk_free_min_bytes}, and nothing more may be forgotten",
                 remedy="make room or give the node a larger disk, then start it again; "
                 "nothing is lost",
             )
+
+    # For exports (delayd/export): each call takes the lock, and holds it for a bounded time.
+
+    @property
+    def data_dir(self) -> str:
+        """Where the wheel is."""
+        return self._wheel.root
+
+    def free_bytes(self) -> int:
+        """Bytes free on the disk of the wheel."""
+        return self._wheel.free_bytes()
+
+    @property
+    def oldest_cut(self) -> Forgotten | None:
+        """The oldest cut at which this node still has all that was pending; None if at any."""
+        return self._retention.forgotten
+
+    def pin(self, cut: Frontier) -> bool:
+        """Forget nothing that was pending at this cut; False if some of it may be gone."""
+        with self.changed:
+            return self._retention.pin(cut)
+
+    def unpin(self) -> None:
+        """Forget on."""
+        with self.changed:
+            self._retention.unpin()
+
+    def slots_from(self, slot: int) -> list[int]:
+        """The slots from this one on that hold anything now."""
+        with self.changed:
+            return self._wheel.slots(slot)
+
+    def freeze(self, slots: Sequence[int]) -> list[FrozenSlot]:
+        """Write out the tails of these slots; what their files hold now does not change."""
+        with self.changed:
+            return self._wheel.freeze(slots)
+
+    def kill_lines(self, from_ms: int) -> Generator[Lines, None, None]:
+        """See `IdMemory.kill_lines`: only this call takes the lock, not the reading."""
+        with self.changed:
+            return self._wheel.ids.kill_lines(from_ms)
 
     def close(self) -> None:
         """Close the wheel; what was not checkpointed is read again from the buffer."""
@@ -395,29 +443,14 @@ class Replica:
             count += len(messages)
         agenda.open(opened, last + 1)
 
-    def _remember(self, seen: SeenFrontier) -> None:
-        """Keep the newest frontier, and enough older ones to find one that is `export_hold` old."""
-        history = self._history
-        spacing_ms = self._export_hold_ms // HISTORY_SAMPLES
-        if len(history) >= 2 and history[-1].append_ms - history[-2].append_ms < spacing_ms:
-            history.pop()
-        history.append(seen)
-
     def _forget_covered(self, hold_ms: int) -> None:
         """Drop slots and answers that a frontier at least `hold_ms` old covers."""
-        history = self._history
-        if not history:
+        cut = self._retention.advance(hold_ms)
+        if cut is None:
             return
-        old_enough_ms = history[-1].append_ms - hold_ms
-        while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
-            history.popleft()
-        cut = history[0].record.frontier
         passed_own_writes = all(
             own > written for own, written in zip(self.ingested, cut.own_writes, strict=True)
         )
-        if history[0].append_ms > old_enough_ms:
-            return
-        self._covered = cut
         if not cut.reached_by(self.ingested) or not passed_own_writes:
             return
         floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS

@@ -47,16 +47,19 @@ class Frontier:
         """Has whoever ingested up to `offsets` seen all that this frontier took into account?"""
         return all(own >= needed for own, needed in zip(offsets, self.offsets, strict=True))
 
-    def precedes(self, other: "Frontier") -> bool:
-        """May `other` follow this one? Forward in every component, term not lower, step higher."""
+    def is_within(self, other: "Frontier") -> bool:
+        """Is no component of (K, O, R) beyond the other's? Then whatever this one covers, the
+        other covers too."""
         return (
             self.shard == other.shard
-            and self.term <= other.term
-            and self.step < other.step
             and all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
             and all(o <= q for o, q in zip(self.offsets, other.offsets, strict=True))
             and all(r <= s for r, s in zip(self.own_writes, other.own_writes, strict=True))
         )
+
+    def precedes(self, other: "Frontier") -> bool:
+        """May `other` follow this one? Forward in every component, term not lower, step higher."""
+        return self.term <= other.term and self.step < other.step and self.is_within(other)
 
 
 def first_frontier(shard: int, partitions: int, lanes: int) -> Frontier:

@@ -4,6 +4,7 @@ GET /livez    200 while the node's loops turn, else 503; never depends on Kafka 
 GET /readyz   200 once the node has caught up and can take over, else 503 with the reason
 GET /leader   200 on the master, 503 on a follower; the body names the master either way
 GET /status   everything, as one JSON object
+POST /export  the node's pending messages at one cut, see exporting.py
 """
 
 import contextlib
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import uvicorn
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 
 from delayd import __version__
+from delayd.admin.exporting import answer_export
+from delayd.export.exporter import Export
 
 
 class NodeView(Protocol):
@@ -34,6 +37,9 @@ class NodeView(Protocol):
 
     def known_id(self, id: str) -> dict[str, Any] | None:
         """What this node knows of an id, or None. May read the disk."""
+
+    def begin_export(self) -> Export:
+        """The next export of this node; ExportError while another one runs."""
 
 
 def build_app(node: NodeView) -> FastAPI:
@@ -68,6 +74,11 @@ def build_app(node: NodeView) -> FastAPI:
         if known is None:
             return JSONResponse({"problem": "nothing is known of this id"}, status_code=404)
         return JSONResponse(known)
+
+    @app.post("/export")
+    async def export(request: Request) -> Response:
+        """What is pending on this node at exactly one cut, as Parquet."""
+        return await answer_export(request, node.begin_export)
 
     return app
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from replication.entry import Entry
 
-__all__ = ["Entry", "Frame", "FrameKind", "Progress", "SlotInfo"]
+__all__ = ["Entry", "Frame", "FrameKind", "FrozenSlot", "Progress", "SlotInfo"]
 
 
 class FrameKind(IntEnum):
@@ -54,6 +54,17 @@ class SlotInfo(NamedTuple):
     """Highest offset held of each buffer partition, -1 for none."""
 
 
+class FrozenSlot(NamedTuple):
+    """The beginning of a slot's file that will not change any more: files only grow."""
+
+    slot: int
+    generation: int
+    bytes: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
+    digest: int
+    """As in its line of the catalogue."""
+
+
 class Progress(NamedTuple):
     """What a checkpoint remembers of ingest, besides the frames; written with them atomically."""
 
@@ -67,3 +78,7 @@ class Progress(NamedTuple):
     """The newest frontier record acted on, as read from its topic; empty for none."""
     reached: tuple[int, ...] = ()
     """How far the buffer has been read, markers and aborted records included; empty if unknown."""
+    forgotten: bytes = b""
+    """The newest frontier record by which anything was forgotten or not stored; empty for none."""
+    forgotten_ms: int = 0
+    """Its append time."""

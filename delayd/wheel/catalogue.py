@@ -4,7 +4,7 @@
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
     "w" partition:u16 offset:u64     due_ms lane kind position length         a waiting answer
     "e" "i" "k"                      see id_memory.py                         what is known of ids
-    "z"                              offsets leader_epochs log_ms frontier reached    progress
+    "z"                              see Progress                             progress
 
 Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
 only, each one synced batch; every read verifies LevelDB's checksums. Progress is in every
@@ -14,7 +14,7 @@ it would need is damaged, so a scan that does not end at "z" was cut short.
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from struct import Struct
@@ -29,6 +29,8 @@ from delayd.wheel import Entry, Progress, SlotInfo
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 """What LevelDB may have to replay at open: 40 MB took 4.5 s."""
 CACHE_BYTES = 8 * 1024 * 1024
+LINES_RUN = 2_000
+"""Lines that a long scan reads at once: below 2 ms."""
 
 REBUILD = (
     "stop the node and empty its data directory: "
@@ -65,7 +67,8 @@ class CatalogueBatch(NamedTuple):
 
 
 class Catalogue:
-    """LevelDB in one folder. Not thread safe, except that `write` may run beside `answers`."""
+    """LevelDB in one folder. Not thread safe, except that `write` may run beside `answers`, and the
+    runs of `lines` may be taken beside everything but `close`."""
 
     def __init__(self, path: str, *, create: bool) -> None:
         """Open it; `create` makes a new one where there is none.
@@ -125,6 +128,37 @@ class Catalogue:
         ):
             return list(islice(lines, count_max))
 
+    def lines(self, kind: bytes, first: bytes) -> Generator[list[tuple[bytes, bytes]], None, None]:
+        """All lines of a kind from `first` on, as they are at this call, in runs of LINES_RUN.
+
+        They may be read by any thread, beside everything but `close`. Raises CorruptionError.
+        """
+        is_empty = self.progress() is None
+        with self._translated():
+            # An iterator sees the database as it was when it was made.
+            found = self._db.iterator(start=first, verify_checksums=True, fill_cache=False)
+        return self._runs(found, kind, is_empty)
+
+    def _runs(
+        self, found: Any, kind: bytes, is_empty: bool
+    ) -> Generator[list[tuple[bytes, bytes]], None, None]:
+        with self._translated(), found:
+            while run := list(islice(found, LINES_RUN)):
+                if run[-1][0][:1] == kind:
+                    yield run
+                    continue
+                if run := [line for line in run if line[0][:1] == kind]:
+                    yield run
+                return
+        if not is_empty:
+            # Progress comes after all lines: whoever did not get beyond them was cut short.
+            raise self._cut_short(kind)
+
+    def _cut_short(self, key: bytes) -> CorruptionError:
+        return CorruptionError(
+            f"LevelDB in {self._path} is lost or damaged: it ends at {key!r}", remedy=REBUILD
+        )
+
     def _scan(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         # All lines that begin with `first`; always on to the end, see the top of this file.
         if self.progress() is None:
@@ -138,9 +172,7 @@ class Catalogue:
                 if key[:1] == first:
                     yield key, value
         if key != _PROGRESS:
-            raise CorruptionError(
-                f"LevelDB in {self._path} is lost or damaged: it ends at {key!r}", remedy=REBUILD
-            )
+            raise self._cut_short(key)
 
     def write(self, batch: CatalogueBatch) -> None:
         """Write a checkpoint, whole or not at all; durable on return."""

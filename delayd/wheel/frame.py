@@ -21,7 +21,7 @@ Invariant: decode(encode(f)) == f, and no flipped bit passes: `length` is held b
 frames and by the CRC at its end, `crc` by itself, everything else by `crc`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any
 
@@ -123,6 +123,38 @@ def scan(data: bytes, position: int, entries: list[Entry]) -> tuple[int, int]:
         digest += crc
         at = after
     return at, digest
+
+
+def walk(
+    data: bytes, position: int
+) -> Iterator[tuple[int, int, int, int, int, int, int, int, int]]:
+    """The whole frames of `data`, as `scan` does, but with what a reader of bodies needs:
+    (due_ms, partition, offset, lane, kind, append_ms, where the body begins and ends in `data`,
+    crc). Every CRC is verified."""
+    view = memoryview(data)
+    end = len(data)
+    at = 0
+    while at + HEADER_BYTES <= end:
+        length, crc, version, kind, flags, lane, partition, offset, append_ms, due_ms = (
+            _read_header(data, at)
+        )
+        if not HEADER_BYTES < length <= FRAME_BYTES_MAX:
+            raise BrokenFrameError(position + at, HEADER_BYTES, f"says it is {length} bytes long")
+        after = at + length
+        if after > end:
+            return
+        if crc32c(view[at + 8 : after]) != crc:
+            raise BrokenFrameError(position + at, length, "has a wrong CRC")
+        if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
+            raise BrokenFrameError(position + at, length, _unknown(version, kind, flags))
+        yield due_ms, partition, offset, lane, kind, append_ms, at + HEADER_BYTES, after, crc
+        at = after
+
+
+def read_body(data: bytes) -> tuple[Any, ...]:
+    """The body that these bytes are."""
+    body: tuple[Any, ...] = _unpack_body(data, use_list=False, strict_map_key=False)
+    return body
 
 
 def _unknown(version: int, kind: int, flags: int) -> str:

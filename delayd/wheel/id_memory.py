@@ -3,7 +3,7 @@
     key                                        value (msgpack)
     "i" partition:u16 name                     live killed killed_by        state of an id
     "e" partition:u16 forget_ms:u64 name       (empty)                      when to look at it again
-    "k" due_ms:u64 partition:u16 offset:u64    mark_offset is_refused       a killed message
+    "k" due_ms:u64 partition:u16 offset:u64    see kills.py                 a killed message
 
 `name` is "i" + id, or "r" + source for what was redriven. A state has one line in the queue "e" for
 each time that its end moved; the lines that came too early are dropped when their time comes.
@@ -12,14 +12,15 @@ Invariant: a state is dropped as a whole, after its partition's log time has pas
 the frontier has covered all that it tells of (docs/design/frontier.md, "Forgetting").
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
 from delayd.wheel.catalogue import Catalogue
-from delayd.wheel.layers import Changes, Layers
+from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_value
+from delayd.wheel.layers import Changes, Layers, Lines
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
 from replication.rank import Rank
@@ -29,17 +30,7 @@ FORGET_MAX = 20_000
 
 _STATE = Struct(">cH")
 _QUEUE = Struct(">cHQ")
-_KILLED = Struct(">cQHQ")
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
-
-
-class Kill(NamedTuple):
-    """What became of a killed message."""
-
-    mark_offset: int
-    """Of the mark that killed it."""
-    is_refused: bool = False
-    """Has a continuation of it been refused because of that mark?"""
 
 
 def id_name(id: str) -> bytes:
@@ -73,12 +64,20 @@ class IdMemory:
 
     def kill(self, rank: Rank) -> Kill | None:
         """Who killed the message of this rank; None if nobody did."""
-        value = self._layers.get(_KILLED.pack(b"k", *rank))
-        return None if value is None else Kill(*msgpack.unpackb(value))
+        value = self._layers.get(kill_key(rank))
+        return None if value is None else kill_of(value)
+
+    def kill_lines(self, from_ms: int) -> Generator[Lines, None, None]:
+        """Who killed what is due from this time on, as of now, by rank, in runs.
+
+        The lines are read while the caller takes them, which needs no lock and may go on beside
+        everything but `close`. Raises CorruptionError.
+        """
+        return self._layers.lines(KILLS, kill_key(Rank(max(0, from_ms), 0, 0)))
 
     def note_kill(self, rank: Rank, kill: Kill) -> None:
         """The message of this rank was killed, or a continuation of it refused."""
-        self._layers.put(_KILLED.pack(b"k", *rank), _pack(tuple(kill)))
+        self._layers.put(kill_key(rank), kill_value(kill))
 
     def forget(self, cut: Frontier, log_ms: tuple[int, ...], floor_ms: int) -> None:
         """Drop what nobody can ask for any more; the caller has ingested beyond the cut's O and R.
@@ -86,11 +85,10 @@ class IdMemory:
         `floor_ms`: all lanes of the cut have passed what was due before it.
         """
         self._forget_states(cut, log_ms)
-        stop = _KILLED.pack(b"k", max(0, floor_ms), 0, 0)
-        for key, value in self._layers.stored(b"k", stop, FORGET_MAX):
-            _, _, partition, offset = _KILLED.unpack(key)
-            mark_offset = Kill(*msgpack.unpackb(value)).mark_offset
-            if max(offset, mark_offset) < cut.offsets[partition]:
+        stop = kill_key(Rank(max(0, floor_ms), 0, 0))
+        for key, value in self._layers.stored(KILLS, stop, FORGET_MAX):
+            _, _, partition, offset = KILL_KEY.unpack(key)
+            if max(offset, kill_of(value).mark_offset) < cut.offsets[partition]:
                 self._layers.put(key, None)
 
     def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> None:

@@ -8,12 +8,14 @@ A read looks through them in this order; a change to None is a deletion. Not thr
 that LevelDB may take in `pending` meanwhile: whichever of the two answers, the value is the same.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Generator, Iterator
 from typing import TypeAlias
 
 from delayd.wheel.catalogue import Catalogue
 
 Changes: TypeAlias = dict[bytes, bytes | None]
+Lines: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Layers:
@@ -44,6 +46,21 @@ class Layers:
             if now is not None:
                 yield key, now
 
+    def lines(self, kind: bytes, first: bytes) -> Generator[Lines, None, None]:
+        """All lines of a kind, from `first` on, as they are now, in runs and by key.
+
+        What is in memory is looked at here; LevelDB is read when the runs are taken, as it is now,
+        whatever is written meanwhile: that needs no lock.
+        """
+        # LevelDB first or last makes no difference: `pending` answers as it does.
+        changes = {
+            key: value
+            for layer in (self._pending, self._fresh)
+            for key, value in layer.items()
+            if key[:1] == kind and key >= first
+        }
+        return _changed(self._catalogue.lines(kind, first), changes)
+
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""
         self._pending, self._fresh = self._fresh, {}
@@ -52,3 +69,21 @@ class Layers:
     def settle(self) -> None:
         """The captured changes are in LevelDB."""
         self._pending = {}
+
+
+def _changed(stored: Iterator[Lines], changes: Changes) -> Generator[Lines, None, None]:
+    """Runs of lines with the changes made: both by key."""
+    keys = sorted(changes)
+    at = 0
+    for run in stored:
+        upto = bisect_right(keys, run[-1][0], lo=at)
+        yield _merged(run, {key: changes[key] for key in keys[at:upto]})
+        at = upto
+    yield _merged([], {key: changes[key] for key in keys[at:]})
+
+
+def _merged(run: Lines, changes: Changes) -> Lines:
+    if not changes:
+        return run
+    merged: Changes = {**dict(run), **changes}
+    return [(key, value) for key, value in sorted(merged.items()) if value is not None]

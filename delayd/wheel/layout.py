@@ -14,7 +14,7 @@ Paths are strings: the hot path builds thousands a second.
 
 from dataclasses import dataclass
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of the directory: this layout and the catalogue's grammar. Frames carry their own."""
 HOUR_SLOTS = 3600
 

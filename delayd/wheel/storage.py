@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delayd.errors import DiskError
-from delayd.wheel import Entry, Frame, Progress, SlotInfo
+from delayd.wheel import Entry, Frame, FrozenSlot, Progress, SlotInfo
 from delayd.wheel.answers import WaitingAnswers
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
@@ -26,7 +26,7 @@ from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import Layout, hour_of
 from delayd.wheel.reader import Reader
 from delayd.wheel.recovery import Recovered, recover
-from delayd.wheel.slot import Slot
+from delayd.wheel.slot import DIGEST_MODULO, Slot
 from replication.rank import SLOT_MS
 
 TAIL_BYTES_MAX = 32 * 1024 * 1024
@@ -251,6 +251,29 @@ class Wheel:
         self._require_usable()
         assert len(from_offsets) == self._partitions, "one offset per partition"
         return self._answers.waiting(from_offsets)
+
+    def freeze(self, slots: Sequence[int]) -> list[FrozenSlot]:
+        """Write out the tails of these slots, unsynced, and tell what their files hold by now.
+
+        Those that hold nothing are left out. The bytes stay what they are, and the files where
+        they are, until the slot is forgotten.
+        """
+        frozen = []
+        with self._or_poisoned():
+            for number in slots:
+                slot = self._slots.get(number)
+                if slot is None:
+                    continue
+                if slot.tail:
+                    self._write_tail(slot)
+                digest = slot.digest % DIGEST_MODULO
+                frozen.append(FrozenSlot(number, slot.generation, slot.written, slot.count, digest))
+        return frozen
+
+    @property
+    def root(self) -> str:
+        """The data directory."""
+        return self._layout.root
 
     # Forgetting.
 

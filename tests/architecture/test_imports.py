@@ -46,12 +46,12 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What is read from topics, and how large steps are.
     ("delayd.failing_targets", "delayd.suspects"),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
-    ("delayd.marks",),
+    ("delayd.marks", "delayd.retention"),
     ("delayd.ingest_batch",),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
     ("delayd.step",),
-    ("delayd.mastership", "delayd.ingestion"),
+    ("delayd.mastership", "delayd.ingestion", "delayd.export"),
     ("delayd.delivery",),
     ("delayd.control", "delayd.status", "delayd.lookup", "delayd.admin"),
     # Where adapters meet.
@@ -80,14 +80,20 @@ DOORS: dict[str, tuple[str, ...]] = {
     "etcd3gw": ("delayd.coordination.etcd",),
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
-    "msgpack": ("delayd.wheel.catalogue", "delayd.wheel.frame", "delayd.wheel.id_memory"),
+    "msgpack": (
+        "delayd.wheel.catalogue",
+        "delayd.wheel.frame",
+        "delayd.wheel.id_memory",
+        "delayd.wheel.kills",
+    ),
     "crc32c": ("delayd.wheel.frame",),
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),
     "uvicorn": ("delayd.admin",),
     "pydantic": ("delayd.config",),
     "pydantic_settings": ("delayd.config",),
-    "subprocess": ("delayd.dev", "delayd.java"),
+    # A node writes exports in a process of their own.
+    "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child"),
     # Adapters meet in node.py; the local cluster starts Kafka before there is a node.
     "delayd.bus.confluent": (
         "delayd.bus.confluent",
@@ -98,7 +104,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "delayd.bus.kafka_python": ("delayd.bus.kafka_python", "delayd.node"),
     "delayd.coordination.etcd": ("delayd.node",),
-    "delayd.admin": ("delayd.node",),
+    "delayd.admin": ("delayd.admin", "delayd.node"),
 }
 
 TWINS = ("delayd.bus.memory", "delayd.coordination.memory")

@@ -203,7 +203,11 @@ def test_the_reference_has_rocketmqs_levels() -> None:
 
 def test_each_admin_route_is_in_the_reference_and_no_other_is() -> None:
     admin = build_app(None)  # type: ignore[arg-type]  # no route is asked anything
-    routes = {f"GET {path}" for path in admin.openapi()["paths"]}
+    routes = {
+        f"{method.upper()} {path}"
+        for path, methods in admin.openapi()["paths"].items()
+        for method in methods
+    }
     routes |= {f"GET {admin.docs_url}", f"GET {admin.openapi_url}"}
     assert set(first_words("docs/reference/http.md", "Admin port")) == routes
 

@@ -1,0 +1,97 @@
+"""An export's folder, by which the node tells the writer what to read.
+
+    DIR/manifest.json     {"format", "node", "data_dir", "frontier": the record's JSON}
+    DIR/slots             a line for each slot, ascending: slot generation bytes count digest, u64
+    DIR/kills             a line for each killed message, by rank: the catalogue's key and value
+    DIR/pending.parquet   the result
+
+Lines have one length each, so that both sides read and write them in runs, in bounded memory.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+from delayd.wheel import FrozenSlot
+from delayd.wheel.kills import KILL_KEY, KILL_VALUE_BYTES_MAX, kill_of
+from replication.rank import Rank
+from replication.record import FrontierRecord, decode, encode
+
+FORMAT = 1
+LINES_RUN = 4096
+
+_SLOT = Struct("<QQQQQ")
+_KILL = Struct(f">{KILL_KEY.size}sB{KILL_VALUE_BYTES_MAX}s")
+_KILL_READ = Struct(f"{KILL_KEY.format}B{KILL_VALUE_BYTES_MAX}s")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Whose export it is, and of which cut."""
+
+    node: str
+    data_dir: str
+    record: FrontierRecord
+
+
+def result_of(folder: Path) -> Path:
+    """Where the writer puts the file."""
+    return folder / "pending.parquet"
+
+
+def slots_file(folder: Path) -> Path:
+    """Where the slots are listed."""
+    return folder / "slots"
+
+
+def kills_file(folder: Path) -> Path:
+    """Where the killed messages are listed."""
+    return folder / "kills"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it; OSError if that fails."""
+    fields = {
+        "format": FORMAT,
+        "node": manifest.node,
+        "data_dir": manifest.data_dir,
+        "frontier": json.loads(encode(manifest.record)),
+    }
+    (folder / "manifest.json").write_text(json.dumps(fields))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What `write_manifest` wrote."""
+    fields = json.loads((folder / "manifest.json").read_text())
+    assert fields["format"] == FORMAT, f"a manifest of format {fields['format']}"
+    record = decode(json.dumps(fields["frontier"]).encode())
+    return Manifest(fields["node"], fields["data_dir"], record)
+
+
+def slot_lines(slots: Sequence[FrozenSlot]) -> bytes:
+    """The lines of these slots."""
+    return b"".join(_SLOT.pack(*slot) for slot in slots)
+
+
+def read_slots(folder: Path) -> Iterator[FrozenSlot]:
+    """All slots of the export, ascending."""
+    with slots_file(folder).open("rb") as file:
+        while data := file.read(_SLOT.size * LINES_RUN):
+            for fields in _SLOT.iter_unpack(data):
+                yield FrozenSlot(*fields)
+
+
+def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The lines of these kills, keys and values as in the catalogue."""
+    pack = _KILL.pack
+    return b"".join([pack(key, len(value), value) for key, value in kills])
+
+
+def read_kills(folder: Path) -> Iterator[tuple[Rank, int]]:
+    """All kills of the export by rank: the message's rank, and the offset of the mark."""
+    with kills_file(folder).open("rb") as file:
+        while data := file.read(_KILL_READ.size * LINES_RUN):
+            for _, due_ms, partition, offset, length, value in _KILL_READ.iter_unpack(data):
+                yield Rank(due_ms, partition, offset), kill_of(value[:length]).mark_offset

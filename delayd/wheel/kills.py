@@ -1,0 +1,46 @@
+"""Who killed which message: the lines of it, in the catalogue and in an export.
+
+    key     "k" due_ms:u64 partition:u16 offset:u64    big-endian, so they sort by rank
+    value   msgpack: mark_offset is_refused
+
+Not here: where the lines are kept (`id_memory.py`).
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgpack
+
+from replication.rank import Rank
+
+KILLS = b"k"
+KILL_KEY = Struct(">cQHQ")
+KILL_VALUE_BYTES_MAX = 11
+"""An array of two: a whole number and a truth value."""
+
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+
+
+class Kill(NamedTuple):
+    """What became of a killed message."""
+
+    mark_offset: int
+    """Of the mark that killed it."""
+    is_refused: bool = False
+    """Has a continuation of it been refused because of that mark?"""
+
+
+def kill_key(rank: Rank) -> bytes:
+    """The key of the message of this rank."""
+    return KILL_KEY.pack(KILLS, *rank)
+
+
+def kill_value(kill: Kill) -> bytes:
+    """The value of a line."""
+    return _pack(tuple(kill))
+
+
+def kill_of(value: bytes) -> Kill:
+    """The inverse of `kill_value`."""
+    return Kill(*msgpack.unpackb(value))

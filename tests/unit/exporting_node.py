@@ -1,0 +1,196 @@
+"""A replica with an exporter, without Kafka: for the tests of exports."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from delayd.bus import Headers, Record
+from delayd.bus.murmur2 import partition_of
+from delayd.clock import SystemClock
+from delayd.export.exporter import Export, Exporter
+from delayd.frontier_log import SeenFrontier
+from delayd.replica import Replica
+from delayd.request import RequestLimits, continuation, parse
+from delayd.request.bodies import message_body
+from delayd.request.request import Request
+from delayd.wheel.storage import Wheel
+from replication.frontier import Frontier
+from replication.rank import START, Rank
+from replication.record import FrontierRecord, StepCounts
+from replication.settings import DAY_MS, Settings, Topic
+
+PARTITIONS, LANES = 2, 4
+BEGIN_MS = 1_000_000
+HOUR_MS = 3_600_000
+PROOF_KEY = b"a secret of the cluster"
+
+SETTINGS = Settings(
+    cluster="c",
+    partitions=PARTITIONS,
+    lanes=LANES,
+    max_delay_ms=DAY_MS,
+    record_bytes_max=1_000_000,
+    id_memory_ms=HOUR_MS,
+    rules_version=2,
+    prefix="delayd-",
+    retry_delays_ms=(10_000, 30_000),
+    receipts_written="verdicts",
+    key_fingerprint="0123456789abcdef",
+    buffer=Topic("delayd-buffer", "id-1"),
+    frontier=Topic("delayd-frontier", "id-2"),
+    receipts=Topic("delayd-receipts", "id-3"),
+    dead=Topic("delayd-dead", "id-4"),
+)
+
+Row = tuple[int, int]
+"""Partition and offset of a pending message."""
+
+
+def schedule(
+    offset: int,
+    due_ms: int,
+    *,
+    id: str | None = None,
+    op: str | None = None,
+    topic: str = "orders",
+    partition: int = 0,
+    append_ms: int = BEGIN_MS,
+    value: bytes | None = b"v",
+    more: Headers | None = None,
+) -> Record:
+    """A request; with an id in the partition where it belongs."""
+    headers: Headers = list(more or [])
+    if op != "cancel":
+        headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+    if op is not None:
+        headers.append(("delayd-op", op.encode()))
+    key = None
+    if id is not None:
+        key = id.encode()
+        headers.append(("delayd-id", key))
+        partition = partition_of(key, PARTITIONS)
+    return Record(partition, offset, 0, append_ms, key, value, headers)
+
+
+def cancel(offset: int, id: str, *, append_ms: int = BEGIN_MS) -> Record:
+    """A cancel of an id."""
+    return schedule(offset, 0, id=id, op="cancel", append_ms=append_ms, value=None)
+
+
+def cut(
+    step: int,
+    offsets: tuple[int, ...],
+    *,
+    cursor_ms: int = 0,
+    cursors: dict[int, Rank] | None = None,
+    own_writes: tuple[int, ...] = (-1,) * PARTITIONS,
+    append_ms: int = BEGIN_MS,
+    settings: Settings = SETTINGS,
+) -> SeenFrontier:
+    """A committed frontier: all lanes at one cursor, but for those named."""
+    usual = Rank(cursor_ms, 0, 0) if cursor_ms else START
+    lanes = [(cursors or {}).get(lane, usual) for lane in range(LANES)]
+    frontier = Frontier(0, tuple(lanes), offsets, own_writes, 1, step)
+    record = FrontierRecord(frontier, "n/1", 0, StepCounts(), 0, settings)
+    return SeenFrontier(record, offset=step, append_ms=append_ms)
+
+
+def limits() -> RequestLimits:
+    """What the cluster fixed for requests."""
+    return RequestLimits(
+        max_delay_ms=SETTINGS.max_delay_ms,
+        record_bytes_max=SETTINGS.record_bytes_max,
+        partitions=PARTITIONS,
+        cluster=SETTINGS.cluster,
+        proof_key=PROOF_KEY,
+        prefix=SETTINGS.prefix,
+    )
+
+
+def continued(record: Record, offset: int, next_due_ms: int) -> Record:
+    """What the master writes so that a message goes on later."""
+    request = parse(record, limits())
+    assert isinstance(request, Request)
+    written = continuation(
+        message_body(request),
+        partition=record.partition,
+        offset=record.offset,
+        rank_due_ms=max(request.due_ms, record.append_ms),
+        next_due_ms=next_due_ms,
+        limits=limits(),
+    )
+    return Record(
+        written.partition, offset, 0, BEGIN_MS, written.key, written.value, written.headers
+    )
+
+
+class ExportingNode:
+    """What of a node an export needs; opened again on the same folder it is a restart."""
+
+    def __init__(self, folder: Path, *, hold_ms: int = 60_000, free_min_bytes: int = 0) -> None:
+        self.folder = folder
+        self.replica = Replica(
+            Wheel.open(folder, partitions=PARTITIONS),
+            SETTINGS,
+            proof_key=PROOF_KEY,
+            export_hold_ms=hold_ms,
+            disk_free_min_bytes=free_min_bytes,
+        )
+        self.exporter = Exporter(
+            self.replica, SystemClock(), folder=folder / "exports", node="node-1"
+        )
+
+    def take(self, *records: Record) -> None:
+        """Ingest."""
+        self.replica.take(records)
+
+    def close(self) -> None:
+        """End without a checkpoint."""
+        self.exporter.stop(10)
+        self.replica.close()
+
+    def export(self, at: SeenFrontier, wait_ms: int = 0) -> Any:
+        """The export at this cut, as a table."""
+        export = self.exporter.begin()
+        try:
+            export.run(at.record, wait_ms)
+            return table_of(export)
+        finally:
+            export.close()
+
+    def pending(self, at: SeenFrontier) -> list[Row]:
+        """Sources of what is pending at this cut, in order."""
+        return sources(self.export(at))
+
+
+def table_of(export: Export) -> Any:
+    """The file of an export that has run, read back."""
+    data = b""
+    while piece := export.read(64 * 1024, len(data)):
+        data += piece
+    assert len(data) == export.size_bytes
+    return pq.read_table(io.BytesIO(data))
+
+
+def sources(table: Any) -> list[Row]:
+    """Partition and offset of each row, sorted."""
+    return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+def left_in(folder: Path) -> list[str]:
+    """Whatever exports have left behind."""
+    return sorted(str(path.relative_to(folder)) for path in (folder / "exports").rglob("*"))
+
+
+def problem_of(said: bytes) -> str:
+    """The problem of a refusal's body."""
+    return str(json.loads(said)["problem"])
+
+
+def all_of(records: Sequence[Record]) -> list[Row]:
+    """Their sources."""
+    return sorted((record.partition, record.offset) for record in records)
