@@ -19,6 +19,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zlib import crc32
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # kafka-python's own code
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.partitioner.default import murmur2
+
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
 TIMES = {"due", "delay", "level"}
@@ -85,14 +90,15 @@ def agree(report: Mapping[str, Any], plain: Plain) -> None:
 
 def plain_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> Plain:
     """Count. `cut_offset`: of the frontier record that was judged; else the newest."""
-    [*frontiers] = read_all(bootstrap, [f"{prefix}frontier"])
+    frontiers = read_all(bootstrap, [f"{prefix}frontier"])
     judged = [row for row in frontiers if cut_offset is None or row.offset <= cut_offset][-1]
     frontier = json.loads(judged.value or b"")
     buffer = read_all(bootstrap, [f"{prefix}buffer"])
     family, messages = replay(buffer, frontier["settings"])
     topics = {message.row.told.get("topic", "") for message in messages}
+    partitions_of: dict[str, int] = {}
     counts = Counter[str]()
-    for row in read_all(bootstrap, topics):
+    for row in read_all(bootstrap, topics, partitions_of):
         if (message := family.get(row.told.get("source", ""))) is not None:
             message.deliveries.append(row)
         elif "source" in row.told:
@@ -104,8 +110,10 @@ def plain_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> P
         counts[fate_of(message, frontier)] += 1
         counts["duplicate"] += len(message.deliveries) > 1
         for row in message.deliveries:
-            counts["early"] += min(row.at_ms, int(row.told.get("fired", 0))) < message.due_ms
-            counts["altered"] += is_altered(message, row)
+            fired = row.told.get("fired", "")
+            out_ms = min(row.at_ms, int(fired) if fired.isdigit() else row.at_ms)
+            counts["early"] += out_ms < message.due_ms
+            counts["altered"] += is_altered(message, row, partitions_of[row.topic])
     fields = {name: counts[name] for name in Plain.__dataclass_fields__}
     return Plain(**{**fields, "accepted": len(messages)})
 
@@ -201,15 +209,24 @@ def key_of(row: Row) -> bytes | None:
     return row.told["key"].encode() if "key" in row.told else row.key
 
 
-def is_altered(message: Message, row: Row) -> bool:
-    """Does a delivery hold anything else than was asked for? Its partition is not looked at."""
-    asked = message.row
+def is_altered(message: Message, row: Row, partitions: int) -> bool:
+    """Does a delivery hold anything else than was asked for, or lie in another partition?"""
+    asked, told = message.row, row.told
+    retried = told.get("source") != f"{asked.partition}/{asked.offset}"
+    key = key_of(asked)
+    partition = asked.told.get("partition", row.partition if key is None else None)
+    if partition is None:
+        partition = (murmur2(key) & 0x7FFFFFFF) % partitions
     return (
-        (row.topic, row.key, row.value) != (asked.told.get("topic"), key_of(asked), asked.value)
+        (row.topic, row.key, row.value) != (asked.told.get("topic"), key, asked.value)
+        or row.partition != int(partition)
         or row.own != asked.own
-        or row.told.get("due") != str(message.due_ms)
-        or row.told.get("id") != asked.told.get("id")
-        or bool(row.told.keys() - {"id", "due", "fired", "source", "origin", "attempt"})
+        or told.get("due") != str(message.due_ms)
+        or told.get("id") != asked.told.get("id")
+        or told.get("origin") != (f"{asked.partition}/{asked.offset}" if retried else None)
+        or ("attempt" in told) != retried
+        or not told.get("fired", "").isdigit()
+        or bool(told.keys() - {"id", "due", "fired", "source", "origin", "attempt"})
     )
 
 
@@ -232,11 +249,10 @@ def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
     return "lost" if is_done else "pending"
 
 
-def read_all(bootstrap: str, topics: Iterable[str]) -> list[Row]:
-    """All committed records of those topics that exist."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from kafka import KafkaConsumer, TopicPartition
+def read_all(
+    bootstrap: str, topics: Iterable[str], partitions_of: dict[str, int] | None = None
+) -> list[Row]:
+    """All committed records of those topics that exist; fills in how many partitions they have."""
     consumer: Any = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=None,
@@ -254,6 +270,8 @@ def read_all(bootstrap: str, topics: Iterable[str]) -> list[Row]:
             for topic in sorted(set(topics) & there)
             for number in sorted(consumer.partitions_for_topic(topic))
         ]
+        if partitions_of is not None:
+            partitions_of.update(Counter(place.topic for place in places))
         consumer.assign(places)
         ends = consumer.end_offsets(places)
         while any(consumer.position(place) < ends[place] for place in places):

@@ -207,7 +207,7 @@ def test_each_operation_changes_what_it_says_and_nothing_else(site: Site) -> Non
         log.swap(first, second)
         one, two = want[first], want[second]
         want[first], want[second] = (*one[:2], *two[2:]), (*two[:2], *one[2:])
-        added = log.append(was, by_append_time=topic == APPEND_TIME)
+        added = log.append(was)
         want[added] = as_read(replace(was, offset=added))
         assert added == places[-1] + 1
 
@@ -220,7 +220,7 @@ def test_each_operation_changes_what_it_says_and_nothing_else(site: Site) -> Non
 
 def test_a_broker_goes_on_writing_where_surgery_ended(site: Site) -> None:
     """So the last offset is what it must be, and a record that was added counts."""
-    with site.operated(lambda log, topic: log.append(log.records()[0], by_append_time=True)):
+    with site.operated(lambda log, _: log.append(log.records()[0])):
         producer = Producer({"bootstrap.servers": site.cluster.bootstrap})
         for topic in site.before:
             producer.produce(topic, value=b"after", partition=0)

@@ -7,7 +7,6 @@ is due and the cluster is at rest.
 Not here: the defects; the audit.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from pathlib import Path
 from clusters import TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
-from outcomes_read import OutcomesRead
 from plain_check import Row, read_all
-from raw_records import RawHeaders, RawWriter, Written
+from raw_records import RawHeaders, RawWriter
 
-from chaos.workload import Planned, Scene, mixture
+from chaos.workload import Scene, mixture
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
@@ -37,7 +35,10 @@ REDRIVES = 12
 PENDING = 300
 DAY_MS = 24 * 60 * 60 * 1000
 PENDING_DAYS = 30
-IDLE_STEP_MS = 200
+IDLE_STEP_MS = 50
+IDLE_STEPS = 60
+"""So many without work at the end, for what is wrong with a frontier and with nothing else."""
+
 TIMEOUT_S = 120
 
 
@@ -175,6 +176,6 @@ def _rest(nodes: list[NodeProcess]) -> None:
         if any(s["ingested"] != ends or s["frontier"]["offsets"] != ends for s in said):
             return False
         steps.append(max(s["frontier"]["step"] for s in said))
-        return steps[-1] > steps[0] + 20
+        return steps[-1] > steps[0] + IDLE_STEPS
 
     wait_for(is_over, TIMEOUT_S, "all nodes are at rest")

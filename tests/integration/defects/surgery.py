@@ -39,6 +39,13 @@ class PartitionLog:
             for record in batch.read()
         ]
 
+    def record(self, offset: int) -> LogRecord:
+        """The record at an offset."""
+        batches = batches_of(self._segment_of(offset).read_bytes())
+        [batch] = [b for b in batches if b.base_offset <= offset <= b.last_offset]
+        [record] = [record for record in batch.read() if record.offset == offset]
+        return record
+
     def change(self, offset: int, change: Change) -> LogRecord:
         """Change or cut out the record at an offset; returns what it was."""
         changed: list[LogRecord] = []
@@ -59,17 +66,18 @@ class PartitionLog:
 
     def swap(self, first: int, second: int) -> None:
         """Let two records change places; under LogAppendTime each place keeps its time."""
-        there = {record.offset: record for record in self.records()}
-        ours, theirs = there[first], there[second]
+        ours, theirs = self.record(first), self.record(second)
         for at, other in ((first, theirs), (second, ours)):
             self.change(at, lambda was, other=other: _at_the_place_of(was, other))  # type: ignore[misc]
 
-    def append(self, record: LogRecord, *, by_append_time: bool) -> int:
-        """Add a record of nobody's transaction at the end; returns its offset."""
+    def append(self, record: LogRecord) -> int:
+        """Add a record of nobody's transaction at the end; returns its offset. Its time is its
+        own, whoever stamped the others."""
         segment = self._segments()[-1]
-        *_, last = batches_of(segment.read_bytes())
-        offset = last.last_offset + 1
-        batch = new_batch(offset, last.leader_epoch, record, by_append_time=by_append_time)
+        batches = list(batches_of(segment.read_bytes()))
+        offset = batches[-1].last_offset + 1
+        stamped = any(batch.is_append_time for batch in batches)
+        batch = new_batch(offset, batches[-1].leader_epoch, record, by_append_time=stamped)
         with segment.open("ab") as file:
             file.write(batch.to_bytes())
         self._forget_derived()
@@ -85,13 +93,16 @@ class PartitionLog:
 
     def _rewrite(self, offset: int, change: Change) -> None:
         """Rewrite the batch that holds an offset, and nothing else."""
-        segment = max(s for s in self._segments() if int(s.stem) <= offset)
+        segment = self._segment_of(offset)
         batches = list(batches_of(segment.read_bytes()))
         [at] = [n for n, b in enumerate(batches) if b.base_offset <= offset <= b.last_offset]
         left = [changed for record in batches[at].read() if (changed := change(record)) is not None]
         batches[at] = batches[at].with_records(left)  # perhaps empty: it may be the log's end
         segment.write_bytes(b"".join(batch.to_bytes() for batch in batches))
         self._forget_derived()
+
+    def _segment_of(self, offset: int) -> Path:
+        return max(s for s in self._segments() if int(s.stem) <= offset)
 
     def _segments(self) -> Sequence[Path]:
         return sorted(self._folder.glob("*.log"))

@@ -1,0 +1,219 @@
+"""What a cluster at rest has left in its topics, sorted by what it is, to choose victims from.
+
+Every victim is handed out once, so that many defects can be planted at once without touching each
+other. What became of a request is what plain_check.py says.
+"""
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from plain_check import Message, Row, fate_of, read_all, replay
+
+Receipt = dict[str, Any]
+
+IDLE_AROUND: Final = 3
+"""A step without work that is changed has so many such steps before and after it."""
+
+
+class Told(NamedTuple):
+    """A receipt: its record and what it says."""
+
+    row: Row
+    says: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A message with all that there is about it."""
+
+    message: Message
+    fate: str
+    receipts: tuple[Told, ...]
+    """With its own source."""
+    letters: tuple[Row, ...]
+    is_named: bool
+    """Is any receipt about its id, or names it? Its own are not counted."""
+
+    @property
+    def source(self) -> str:
+        """Of the user's own request."""
+        return f"{self.message.row.partition}/{self.message.row.offset}"
+
+    @property
+    def id(self) -> str | None:
+        """As asked."""
+        return self.message.row.told.get("id")
+
+    @property
+    def delivery(self) -> Row:
+        """Its only one."""
+        [row] = self.message.deliveries
+        return row
+
+    @property
+    def was_retried(self) -> bool:
+        """Was it delivered or given up as a continuation?"""
+        rows = (*self.message.deliveries, *self.letters)
+        return any("origin" in row.told for row in rows)
+
+
+class Step(NamedTuple):
+    """A frontier record."""
+
+    row: Row
+    says: dict[str, Any]
+
+    @property
+    def is_idle(self) -> bool:
+        """Did it do nothing?"""
+        counts: dict[str, int] = self.says["counts"]
+        return not any(counts.values())
+
+
+class Past:
+    """Everything that was read, once; of the frontier what comes before the cut, and the cut."""
+
+    def __init__(
+        self, bootstrap: str, prefix: str, targets: tuple[str, ...], cut_offset: int
+    ) -> None:
+        self.prefix = prefix
+        self.targets = targets
+        self.steps = [
+            Step(row, json.loads(row.value or b""))
+            for row in read_all(bootstrap, [f"{prefix}frontier"])
+            if row.offset <= cut_offset
+        ]
+        self.settings: dict[str, Any] = self.steps[-1].says["settings"]
+        self.buffer = read_all(bootstrap, [f"{prefix}buffer"])
+        family, messages = replay(self.buffer, self.settings)
+        for row in read_all(bootstrap, targets):
+            family[row.told["source"]].deliveries.append(row)
+        letters: dict[str, list[Row]] = defaultdict(list)
+        for row in read_all(bootstrap, [f"{prefix}dead"]):
+            message = family[row.told["source"]]
+            message.reasons.append(row.told["reason"])
+            letters[source_of(message.row)].append(row)
+        self.receipts = [
+            Told(row, json.loads(row.value or b""))
+            for row in read_all(bootstrap, [f"{prefix}receipts"])
+        ]
+        told: dict[str, list[Told]] = defaultdict(list)
+        about: dict[str, set[str]] = defaultdict(set)
+        for receipt in self.receipts:
+            told[receipt.says["source"]].append(receipt)
+            about[receipt.says["id"]].add(receipt.says["source"])
+        self.victims = [
+            Victim(
+                message,
+                fate_of(message, self.steps[-1].says),
+                tuple(told[source]),
+                tuple(letters[source]),
+                bool(about[message.row.told.get("id", "")] - {source}),
+            )
+            for message in messages
+            for source in [source_of(message.row)]
+        ]
+        self.of_source = {victim.source: victim for victim in self.victims}
+        self.of_id: dict[str, list[Victim]] = defaultdict(list)
+        for victim in self.victims:
+            self.of_id[victim.id or ""].append(victim)
+        self._used: set[str] = set()
+        self.release()
+
+    def release(self) -> None:
+        """Everything may be taken again."""
+        self._used.clear()
+        self._idle = self._idle_steps()
+
+    def take(self, fate: str, condition: Callable[[Victim], bool] = lambda _: True) -> Victim:
+        """A message of this fate that was not taken before."""
+        for victim in self.victims:
+            if victim.fate == fate and victim.source not in self._used and condition(victim):
+                self._used.add(victim.source)
+                return victim
+        raise AssertionError(f"the past has no {fate} message left of the kind that is asked for")
+
+    def take_mark(self, verdict: str, condition: Callable[[Told], bool] = lambda _: True) -> Told:
+        """The only receipt of a cancel or replace, whose id no other defect is about."""
+        for told in self.receipts:
+            says = told.says
+            whose = {says["source"], *(victim.source for victim in self.of_id[says["id"]])}
+            if (
+                says["verdict"] == verdict
+                and says["op"] in ("cancel", "replace")
+                and not whose & self._used
+                and condition(told)
+            ):
+                self._used |= whose
+                return told
+        raise AssertionError(f"the past has no {verdict} receipt left of the kind asked for")
+
+    def take_pair(self) -> tuple[Victim, Victim]:
+        """Two neighbours in a target partition that one step delivered in order."""
+        placed = sorted(
+            (row.topic, row.partition, row.offset, victim.source)
+            for victim in self.victims
+            if victim.fate == "delivered" and not victim.was_retried
+            for row in victim.message.deliveries
+        )
+        for (*_, one), (*_, two) in itertools.pairwise(placed):
+            first, second = self.of_source[one], self.of_source[two]
+            ours, theirs = first.delivery, second.delivery
+            if (
+                not {one, two} & self._used
+                and (ours.topic, ours.partition) == (theirs.topic, theirs.partition)
+                and ours.told["fired"] == theirs.told["fired"]
+                and first.message.rank < second.message.rank
+                and all(_came_in_time(victim) for victim in (first, second))
+            ):
+                self._used |= {one, two}
+                return first, second
+        raise AssertionError("no two neighbours of one step")
+
+    def take_idle_step(self) -> Step:
+        """A step without work among others without work."""
+        return next(self._idle)
+
+    def take_working_step(self) -> Step:
+        """A step that delivered something, between others of its term; not the one before."""
+        for at, step in enumerate(self.steps):
+            place = f"step {at}"
+            if (
+                step.says["counts"]["delivered"] > 1
+                and self.steps[at - 1].says["term"] == self.steps[at + 1].says["term"]
+                and not {f"step {n}" for n in range(at - 5, at + 6)} & self._used
+            ):
+                self._used.add(place)
+                return step
+        raise AssertionError("no step left that delivered something")
+
+    def previous(self, step: Step) -> Step:
+        """The step before."""
+        return self.steps[self.steps.index(step) - 1]
+
+    def _idle_steps(self) -> Iterator[Step]:
+        around = range(-IDLE_AROUND, IDLE_AROUND + 1)
+        at = IDLE_AROUND
+        last = len(self.steps) - IDLE_AROUND
+        while at < last:
+            near = [self.steps[at + n] for n in around]
+            terms = {step.says["term"] for step in near}
+            if all(step.is_idle for step in near) and len(terms) == 1 and terms > {0}:
+                yield self.steps[at]
+                at += IDLE_AROUND
+            at += 1
+        raise AssertionError("no step without work left")
+
+
+def source_of(row: Row) -> str:
+    """`partition/offset`."""
+    return f"{row.partition}/{row.offset}"
+
+
+def _came_in_time(victim: Victim) -> bool:
+    """Was it in the buffer long before it was due? Then it is no late arrival."""
+    return victim.message.due_ms > victim.message.row.at_ms + 1_000
