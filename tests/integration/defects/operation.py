@@ -97,9 +97,12 @@ class Operation:
             self.kept.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, kept)
         table = pq.read_table(file)
+        told = pq.ParquetFile(file).metadata.metadata or {}
+        told = {name: said for name, said in told.items() if name != b"ARROW:schema"}
         rows = table.to_pylist()
         change(rows)
-        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+        schema = table.schema.with_metadata(told)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
 
     def undo(self) -> None:
         """Put everything back."""

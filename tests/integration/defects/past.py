@@ -202,7 +202,7 @@ class Past:
         while at < last:
             near = [self.steps[at + n] for n in around]
             terms = {step.says["term"] for step in near}
-            if all(step.is_idle for step in near) and len(terms) == 1 and terms > {0}:
+            if all(step.is_idle for step in near) and len(terms) == 1 and 0 not in terms:
                 yield self.steps[at]
                 at += IDLE_AROUND
             at += 1
