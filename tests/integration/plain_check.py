@@ -80,7 +80,8 @@ def agree(report: Mapping[str, Any], counts: Mapping[str, int]) -> None:
 
 
 def plain_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> dict[str, int]:
-    """How many requests came to what (FATES), and how many are wrong. `cut_offset`: of the frontier record that was judged; else the newest."""
+    """How many requests came to what, and how many are wrong. `cut_offset`: of the frontier record
+    that was judged; else the newest."""
     frontiers = read_all(bootstrap, [f"{prefix}frontier"])
     judged = [row for row in frontiers if cut_offset is None or row.offset <= cut_offset][-1]
     frontier = json.loads(judged.value or b"")
