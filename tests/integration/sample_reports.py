@@ -46,6 +46,10 @@ HOSTILE = (
 """Ids, topics and reasons as nobody should choose them."""
 
 
+WORST = "&"
+"""The character that takes most bytes in HTML: `&amp;`."""
+
+
 def ok_report() -> Report:
     """Half an hour of a busy cluster with two failovers; all is well."""
     dice = random.Random(5)
@@ -216,7 +220,7 @@ def empty_report() -> Report:
 
 def maximal_report() -> Report:
     """More of everything than any audit finds, with the longest and strangest names."""
-    names = [f"{HOSTILE[n % len(HOSTILE)]} {n} {'x' * 400}" for n in range(900)]
+    names = [f"{HOSTILE[n % len(HOSTILE)]} {n} {WORST * 400}" for n in range(900)]
     late = Lateness(10**12, 1, 10**7, 10**10, 10**14)
     return Report(
         cluster=names[0],

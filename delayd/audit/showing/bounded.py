@@ -7,17 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from delayd.audit.report import Finding, HeatCell, Moment, Reign, TopicHour
-from delayd.audit.showing.scales import TIME_STEPS, interval_of
+from delayd.audit.report import HeatCell, Moment, Reign, TopicHour
+from delayd.audit.showing.building.scales import TIME_STEPS, interval_of
 
-PAGE_BYTES_MAX: Final = 3_000_000
+PAGE_BYTES_MAX: Final = 5_000_000
 FINDINGS_MAX: Final = 500
 """Rows of findings: a report keeps 20 of each of some 25 faults."""
 ROWS_MAX: Final = 40
 """Rows of any other table."""
 MOMENTS_MAX: Final = 260
 HEAT_COLUMNS_MAX: Final = 120
-HEAT_NODES_MAX: Final = 16
+HEAT_NODES_MAX: Final = 12
 BINS_MAX: Final = 48
 REIGNS_MAX: Final = 200
 MARKS_MAX: Final = 100
@@ -96,12 +96,9 @@ def reigns_within(reigns: Sequence[Reign], low_ms: int, high_ms: int) -> list[Re
     return sorted(longest[:REIGNS_MAX], key=lambda reign: reign.term)
 
 
-def findings_within(examples: Sequence[Finding]) -> list[Finding]:
-    """The first of each fault, in the order that was given."""
-    return list(examples[:FINDINGS_MAX])
-
-
-def hours_of(hours: Sequence[TopicHour], topic: str) -> list[TopicHour]:
-    """The last hours of one topic."""
-    own = sorted((hour for hour in hours if hour.topic == topic), key=lambda hour: hour.hour_ms)
-    return own[-HOURS_MAX:]
+def hours_by_topic(hours: Sequence[TopicHour]) -> dict[str, list[TopicHour]]:
+    """The last HOURS_MAX hours of each topic, in order."""
+    found: dict[str, list[TopicHour]] = defaultdict(list)
+    for hour in sorted(hours, key=lambda hour: hour.hour_ms):
+        found[hour.topic].append(hour)
+    return {topic: own[-HOURS_MAX:] for topic, own in found.items()}

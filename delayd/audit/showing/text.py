@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from delayd.audit.report import Finding, Lateness, Report
-from delayd.audit.showing.findings import meaning_of
 from delayd.audit.showing.words import (
     count_text,
     duration_text,
     fates_of,
+    gap_text,
+    meaning_of,
     owner_name,
     place_text,
     second_text,
@@ -102,7 +103,7 @@ def _failovers(report: Report, console: Console) -> None:
         [
             second_text(each.at_ms),
             f"{owner_name(each.old_owner)} to {owner_name(each.new_owner)}",
-            "no delivery since" if each.gap_ms is None else duration_text(each.gap_ms),
+            gap_text(each.gap_ms),
             "" if each.lateness is None else duration_text(each.lateness.p99),
             "" if each.lateness is None else duration_text(each.lateness.max),
         ]

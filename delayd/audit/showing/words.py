@@ -4,10 +4,14 @@ import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from delayd.audit.judging.faults import Fault
 from delayd.audit.report import Fates, Report
 
 TEXT_CHARS_MAX: Final = 300
 """Of one piece of text from outside: an id has at most 256 bytes, a topic's name 249."""
+
+NAME_CHARS_MAX: Final = 64
+"""Of nodes and sources, in tables and where the mouse rests."""
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that show nothing, or move, colour or cut what stands around them."""
@@ -21,9 +25,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def visible(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Text from outside, harmless for a terminal and for what stands beside it: what shows nothing
     (escapes, marks that turn the reading direction, halves of surrogates) is written as its code;
-    what is longer than `chars_max` is cut, and says so."""
-    cut = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
-    return "".join(_shown(char) for char in cut)
+    what is then longer than `chars_max` is cut, and says so."""
+    shown = "".join(map(_shown, text[: chars_max + 1]))
+    return shown if len(shown) <= chars_max else f"{shown[: chars_max - 1]}…"
 
 
 def _shown(char: str) -> str:
@@ -49,6 +53,16 @@ def short_count(count: float) -> str:
                 else f"{scaled:.0f}{unit}"
             )
     return f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
+
+
+def large_count(count: int) -> str:
+    """For a heading: exact below a million, three digits above it."""
+    if count < 1_000_000:
+        return count_text(count)
+    for unit, size in (("M", 10**6), ("G", 10**9), ("T", 10**12)):
+        if count < 999.5 * size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count / 10**12:.0f}T"
 
 
 def duration_text(ms: int) -> str:
@@ -93,6 +107,12 @@ def second_text(ms: int) -> str:
     return time_text(ms).rsplit(".", 1)[0]
 
 
+def span_text(from_ms: int, to_ms: int) -> str:
+    """2026-11-21 10:30:00 to 11:00:00 UTC."""
+    first, last = second_text(from_ms), second_text(to_ms)
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC"
+
+
 FATES: Final[tuple[tuple[str, str, str], ...]] = (
     ("delivered", "delivered", "It is in its target."),
     ("cancelled", "cancelled", "A cancel came in time."),
@@ -107,6 +127,11 @@ FATES: Final[tuple[tuple[str, str, str], ...]] = (
     ("unproven", "unproven", "Kafka has deleted what would prove it."),
 )
 """Field of Fates, its name for people, what it means."""
+
+
+def gap_text(gap_ms: int | None) -> str:
+    """How long nobody delivered."""
+    return "no delivery since" if gap_ms is None else duration_text(gap_ms)
 
 
 def fates_of(fates: Fates) -> list[tuple[str, str, int, str]]:
@@ -142,9 +167,17 @@ def wrong_sentence(report: Report) -> str:
     return f"{findings} of {'1 kind' if kinds == 1 else f'{kinds} kinds'}."
 
 
+def meaning_of(slug: str) -> str:
+    """What a fault means; nothing of one that this version does not know."""
+    return _MEANINGS.get(slug, "")
+
+
+_MEANINGS: Final = {fault.slug: fault.meaning for fault in Fault}
+
+
 def owner_name(owner: str) -> str:
     """The node of an owner, which is `node/nonce`."""
-    return visible(owner.rsplit("/", 1)[0])
+    return visible(owner.rsplit("/", 1)[0], NAME_CHARS_MAX)
 
 
 def place_text(topic: str | None, partition: int | None, offset: int | None) -> str:

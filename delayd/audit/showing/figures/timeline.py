@@ -6,9 +6,17 @@ from typing import Final
 
 from delayd.audit.report import Failover, Moment, Reign, Report
 from delayd.audit.showing.bounded import MARKS_MAX, moments_within, reigns_within
-from delayd.audit.showing.drawing import Room, figure, line, rect, text, time_axis, value_axis
-from delayd.audit.showing.elements import Element, Node, element, number
-from delayd.audit.showing.scales import (
+from delayd.audit.showing.building.drawing import (
+    Room,
+    figure,
+    line,
+    rect,
+    text,
+    time_axis,
+    value_axis,
+)
+from delayd.audit.showing.building.elements import Element, Node, element, number
+from delayd.audit.showing.building.scales import (
     Linear,
     Log,
     Scale,
@@ -19,9 +27,11 @@ from delayd.audit.showing.scales import (
 from delayd.audit.showing.words import (
     count_text,
     duration_text,
+    gap_text,
     owner_name,
     second_text,
     short_count,
+    span_text,
     time_text,
 )
 
@@ -57,9 +67,9 @@ def timeline(report: Report) -> Element | None:
         return None
     return figure(
         "over-time",
-        "Deliveries, leadership and lateness over time (UTC)",
+        f"Deliveries, leadership and lateness, {span_text(shown.low_ms, shown.high_ms)}",
         _description(shown),
-        lambda width: (_panels(shown, Room(width, 56 if width > 400 else 44, 12)), HEIGHT),
+        lambda width: (_panels(shown, Room(width, 56 if width > 400 else 50, 12)), HEIGHT),
         _legend(shown),
     )
 
@@ -184,10 +194,7 @@ def _marks(shown: _Shown, room: Room, across: Scale) -> list[Node]:
     for failover in sorted(shown.failovers, key=lambda each: each.at_ms):
         x = across(failover.at_ms)
         parts.append(line(x, DELIVERIES_TOP - 8, x, LATENESS_BASE, "failover"))
-        if failover.gap_ms is None:
-            label = "nothing since"
-        else:
-            label = f"gap {duration_text(failover.gap_ms)}"
+        label = f"gap: {gap_text(failover.gap_ms)}"
         width = 6.5 * len(label)
         left, edge = (x, "start") if x + width < room.end else (x - width, "end")
         if left >= taken:
@@ -213,7 +220,7 @@ def _key(class_: str, words: str) -> Element:
 
 
 def _description(shown: _Shown) -> str:
-    parts = [f"From {second_text(shown.low_ms)} to {second_text(shown.high_ms)} UTC."]
+    parts = [f"From {span_text(shown.low_ms, shown.high_ms)}."]
     if shown.moments:
         most = max(shown.moments, key=lambda moment: moment.delivered)
         worst = max(shown.moments, key=lambda moment: moment.late_p99)

@@ -6,9 +6,9 @@ from typing import Final
 
 from delayd.audit.report import Bin, Lateness
 from delayd.audit.showing.bounded import BINS_MAX
-from delayd.audit.showing.drawing import Room, figure, line, rect, text, value_axis
-from delayd.audit.showing.elements import Element, Node
-from delayd.audit.showing.scales import Linear, count_ticks
+from delayd.audit.showing.building.drawing import Room, figure, line, rect, text, value_axis
+from delayd.audit.showing.building.elements import Element, Node
+from delayd.audit.showing.building.scales import Linear, count_ticks
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
 TOP, BASE = 34, 204
@@ -28,7 +28,7 @@ def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Element | None:
         "lateness-histogram",
         "Deliveries by how late they were",
         f"Most, {count_text(most.count)}, are {_range(most)} late.{late}",
-        lambda width: (_bars(shown, lateness, Room(width, 56 if width > 400 else 44, 12)), HEIGHT),
+        lambda width: (_bars(shown, lateness, Room(width, 56 if width > 400 else 50, 12)), HEIGHT),
     )
 
 
@@ -51,6 +51,7 @@ def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[No
     up = Linear(0, ticks[-1].value, BASE, TOP)
     wide = (room.end - room.left) / len(bins)
     parts: list[Node] = value_axis(room, up, ticks)
+    labels: list[Node] = []
     last_label = float(room.left - 100)
     for n, each in enumerate(bins):
         x = room.left + n * wide
@@ -58,15 +59,15 @@ def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[No
         tip = f"{_range(each)} late: {count_text(each.count)}"
         parts.append(rect(x + 1, y, wide - 2, BASE - y, "bar", tip))
         if each.count and wide >= 34:
-            parts.append(text(short_count(each.count), x + wide / 2, y - 5, "tick middle"))
+            labels.append(text(short_count(each.count), x + wide / 2, y - 5, "halo middle"))
         label = duration_text(each.from_ms)
         if x - last_label >= 7 * len(label) + 14:
-            parts.append(text(label, x, BASE + 18, "tick middle"))
+            labels.append(text(label, x, BASE + 18, "middle"))
             last_label = x
     parts.append(line(room.left, BASE, room.end, BASE, "axis"))
     if lateness is not None:
         parts += _percentiles(bins, lateness, room, wide)
-    return parts
+    return [*parts, *labels]
 
 
 def _percentiles(bins: Sequence[Bin], lateness: Lateness, room: Room, wide: float) -> list[Node]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delayd.audit.showing.elements import Attribute, Element, Node, element
-from delayd.audit.showing.scales import Scale, Tick
+from delayd.audit.showing.building.elements import Attribute, Element, Node, element
+from delayd.audit.showing.building.scales import Scale, Tick
 
 WIDE: Final = 1040
 NARROW: Final = 352

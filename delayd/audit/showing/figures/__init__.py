@@ -1,0 +1,1 @@
+"""The figures of the page, as inline SVG: pure functions of what they show."""

@@ -1,0 +1,1 @@
+"""The sections of the page, each a function of the report."""
