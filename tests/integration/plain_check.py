@@ -87,7 +87,7 @@ def plain_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> d
     frontier = json.loads(judged.value or b"")
     buffer = read_all(bootstrap, [f"{prefix}buffer"])
     family, messages = replay(buffer, frontier["settings"])
-    topics = {message.row.told.get("topic", "") for message in messages}
+    topics = {each.row.told["topic"] for each in messages if each.fate != "rejected"}
     partitions_of: dict[str, int] = {}
     counts = Counter[str]()
     for row in read_all(bootstrap, topics, partitions_of):
@@ -122,8 +122,8 @@ def replay(
         told, place, id = row.told, f"{row.partition}/{row.offset}", row.told.get("id")
         now_ms = log_ms[row.partition] = max(log_ms[row.partition], row.at_ms)
         under_id = live[row.partition, id] if id is not None else {}
-        if {"continues", "origin", "proof"} <= told.keys():
-            continued = family[f"{row.partition}/{told['continues']}"]
+        continued = family.get(f"{row.partition}/{told.get('continues')}")
+        if continued is not None and {"origin", "proof"} <= told.keys():
             family[place] = continued
             if continued.killed is None:
                 continued.rank = (max(int(told["next-due"]), row.at_ms), row.partition, row.offset)
