@@ -1,15 +1,21 @@
-"""What all tests share: one real Kafka and one real etcd per session, started when first asked for.
+"""What all tests share: one real Kafka, one real etcd and one Spark per session, started when first
+asked for.
 
 Missing real parts fail the test that needs them; they do not skip it.
 """
 
 import signal
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
+from delayd.audit.reading.session import open_session
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,3 +39,16 @@ def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
             yield cluster
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A small Spark, which takes longer to start than most tests to run: a process has one."""
+    with open_session(
+        tmp_path_factory.mktemp("spark"),
+        name="delayd tests",
+        master="local[2]",
+        driver_memory="1g",
+        shuffle_partitions=2,
+    ) as session:
+        yield session

@@ -73,8 +73,14 @@ MAY_IMPORT_UP = {
 DOORS: dict[str, tuple[str, ...]] = {
     # The client runs in its user's process and waits there, by that process's clock.
     "time": ("delayd.clock", "delayd.client"),
-    # The bench measures against the bare driver.
-    "confluent_kafka": ("delayd.bus.confluent", "delayd.client.confluent", "delayd.bench"),
+    # The bench measures against the bare driver. The audit reads in Spark's processes, ranges at a
+    # time, and shares no code with what it judges.
+    "confluent_kafka": (
+        "delayd.bus.confluent",
+        "delayd.client.confluent",
+        "delayd.audit.reading",
+        "delayd.bench",
+    ),
     # The witness sees Kafka through another driver than what it judges.
     "kafka": ("delayd.bus.kafka_python.library", "delayd.client.kafka_python", "delayd.dev.watch"),
     "etcd3gw": ("delayd.coordination.etcd",),

@@ -1,0 +1,58 @@
+"""How tasks reach Kafka, and the cluster key: one file that only this user can read.
+
+Settings of a data source are part of Spark's plans, which its pages and logs show; passwords and
+keys must not be in them.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from delayd.bus.overrides import of_role, refuse_promised
+
+_OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The brokers, the user's Kafka settings (a node's `kafka`), and what proofs are checked with.
+
+    ConfigError if a setting would break what reading rests on.
+    """
+
+    bootstrap: str
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cluster: str = ""
+    cluster_key: str | None = field(default=None, repr=False)
+    """Without one proofs are not checked."""
+
+    def __post_init__(self) -> None:
+        refuse_promised(self.kafka)
+
+    def write(self, file: Path) -> Path:
+        """Into a file that only its owner can read; with a cluster of machines, in a folder that
+        they share."""
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+        with os.fdopen(descriptor, "w") as out:
+            os.fchmod(out.fileno(), _OWNER_ONLY)
+            json.dump(
+                {
+                    "bootstrap": self.bootstrap,
+                    "kafka": dict(self.kafka),
+                    "cluster": self.cluster,
+                    "cluster_key": self.cluster_key,
+                },
+                out,
+            )
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> "Access":
+        """What `write` wrote."""
+        return cls(**json.loads(file.read_text()))
+
+    def of_consumer(self) -> dict[str, str]:
+        """The user's settings that reach a consumer."""
+        return of_role(self.kafka, "consumer")

@@ -1,0 +1,153 @@
+"""Kafka topics as a Spark data source, "delayd-kafka": one Spark partition per range of offsets.
+
+Options: `access` (file, access.py), `topic`, `role` (what the topic is, headers.py), `ranges`
+(JSON, ranges.py), `stall_ms`. Rows: tables.RECORDS, in the order of each range.
+
+Not here: which ranges are read, and how a table is made of it (topics.py).
+"""
+
+import gc
+import hmac
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from delayd.audit.reading.access import Access
+from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
+from delayd.audit.reading.log_time import log_time_before
+from delayd.audit.reading.partition import Partition, Wanted
+from delayd.audit.reading.ranges import Range
+from delayd.audit.tables import RECORDS
+from delayd.cluster_key import proof_key
+from delayd.request.proof import proof_of
+from delayd.request.request import RequestLimits
+
+ROLES: Final = ("buffer", "target", "receipts", "dead", "frontier")
+
+BATCH_RECORDS: Final = 8192
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""A batch is closed by what reaches one of them."""
+
+
+class DelaydKafka(DataSource):
+    """What Spark knows it by."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "delayd-kafka"
+
+    def schema(self) -> StructType:
+        return RECORDS
+
+    def reader(self, schema: StructType) -> "RangesReader":
+        return RangesReader(
+            Path(self.options["access"]),
+            self.options["topic"],
+            self.options["role"],
+            [Range(*wanted) for wanted in json.loads(self.options["ranges"])],
+            int(self.options["stall_ms"]),
+        )
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """One range."""
+
+    wanted: Range
+
+
+class RangesReader(DataSourceReader):
+    """Reads ranges, each in some process of Spark's."""
+
+    def __init__(
+        self, access: Path, topic: str, role: str, ranges: list[Range], stall_ms: int
+    ) -> None:
+        assert role in ROLES, f"no role: {role}"
+        self._access = access
+        self._topic = topic
+        self._role = role
+        self._ranges = ranges
+        self._stall_ms = stall_ms
+
+    def partitions(self) -> list[InputPartition]:
+        return [RangePartition(wanted) for wanted in self._ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, RangePartition):  # Spark's stand-in when there are no ranges
+            return iter(())
+        access = Access.read(self._access)
+        return read_range(access, self._topic, self._role, partition.wanted, self._stall_ms)
+
+
+def read_range(
+    access: Access, topic: str, role: str, wanted: Range, stall_ms: int
+) -> Iterator[Any]:
+    """Arrow batches of tables.RECORDS with the committed records of a range; ReadError."""
+    log = Partition(access, topic, wanted.partition, stall_ms)
+    collects = gc.isenabled()
+    gc.disable()  # it looks through the headers of thousands of records, which are no garbage
+    try:
+        log_ms = log_time_before(_Times(log), wanted.first, wanted.start) if role == "buffer" else 0
+        batches = Batches(topic, wanted.partition, role, log_ms, _prover(access))
+        sizes = Wanted()
+        pieces: list[Piece] = []
+        rows = size_bytes = 0
+        for messages in log.messages(wanted.start, wanted.end, sizes):
+            piece = piece_of(messages)
+            sizes.learn(len(messages), piece.size_bytes)
+            pieces.append(piece)
+            rows += len(messages)
+            size_bytes += piece.size_bytes
+            if rows >= BATCH_RECORDS or size_bytes >= BATCH_BYTES:
+                yield batches.batch(pieces)
+                pieces, rows, size_bytes = [], 0, 0
+        if pieces:
+            yield batches.batch(pieces)
+    finally:
+        log.close()
+        if collects:
+            gc.enable()
+
+
+class _Times:
+    """A partition as log_time.py asks for it."""
+
+    def __init__(self, log: Partition) -> None:
+        self._log = log
+
+    def largest_ms(self, start: int, end: int) -> int | None:
+        messages = self._log.messages(start, end, Wanted())
+        return max((m.timestamp()[1] for some in messages for m in some), default=None)
+
+    def first_ms(self, start: int, end: int) -> int | None:
+        for messages in self._log.messages(start, end, Wanted()):
+            return int(messages[0].timestamp()[1])
+        return None
+
+    def first_since(self, timestamp_ms: int) -> int | None:
+        return self._log.first_since(timestamp_ms)
+
+
+def _prover(access: Access) -> Prover | None:
+    if access.cluster_key is None:
+        return None
+    limits = RequestLimits(
+        max_delay_ms=0,
+        record_bytes_max=1,
+        partitions=1,
+        cluster=access.cluster,
+        proof_key=proof_key(access.cluster_key),
+    )
+
+    def prove(partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
+        [*others, (_, proof)] = headers
+        return proof is not None and hmac.compare_digest(
+            proof, proof_of(limits, partition, key, value, others)
+        )
+
+    return prove

@@ -1,0 +1,161 @@
+"""One partition's committed messages between two offsets, with librdkafka.
+
+Not here: what is made of them.
+
+Invariants:
+- exactly the records in [start, end) that are committed, whatever lies between them;
+- it ends: at the end by position, because offsets have gaps (markers, aborted and compacted
+  records), or with an error.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
+
+from delayd.audit.reading.access import Access
+from delayd.clock import SystemClock
+from delayd.errors import DelaydError
+
+QUEUE_KBYTES_MAX: Final = 8 * 1024
+"""What is fetched ahead: it hides the way to the broker, and is lost at the end of a range."""
+
+POLL_S: Final = 0.1
+
+REQUEST_TIMEOUT_S: Final = 15.0
+
+_PASSING: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._WAIT_CACHE,
+        # Of a group that is never joined.
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+_DELETED: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+class ReadError(DelaydError):
+    """A topic could not be read as far as the audit has to; nothing is said about the cluster."""
+
+    code = "audit-read"
+
+
+class Partition:
+    """Reads one partition of a topic; close it."""
+
+    def __init__(self, access: Access, topic: str, partition: int, stall_ms: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._stall_ms = stall_ms
+        self._clock = SystemClock()
+        properties: dict[str, Any] = {
+            "bootstrap.servers": access.bootstrap,
+            "client.id": "delayd-audit",
+            "group.id": "delayd-audit",  # librdkafka wants one; none is joined
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,  # else it cannot be told that a tail is aborted
+            "allow.auto.create.topics": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 50,
+            "fetch.queue.backoff.ms": 5,
+            "queued.min.messages": 1_000_000,  # the next line is what limits
+            "queued.max.messages.kbytes": QUEUE_KBYTES_MAX,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 500,
+            "socket.nagle.disable": True,
+            **access.of_consumer(),
+        }
+        self._client = Consumer(properties)
+
+    def close(self) -> None:
+        """End the client."""
+        self._client.close()
+
+    def messages(self, start: int, end: int, wanted: "Wanted") -> Iterator[list[Message]]:
+        """The committed messages in [start, end), in order, some at a time; ReadError."""
+        if start >= end:
+            return
+        self._client.assign([self._at(start)])
+        position, moved_ms = start, self._clock.monotonic_ms()
+        while position < end:
+            got = self._client.consume(wanted.records, 0) or self._client.consume(1, POLL_S)
+            messages, reached = self._sorted_out(got)
+            if messages:
+                last = messages[-1].offset()
+                assert last is not None, "a record has an offset"
+                reached = max(reached, last + 1)
+                if last >= end:
+                    messages = [m for m in messages if m.offset() < end]  # type: ignore[operator]
+            elif reached < end:
+                reached = max(reached, self._client.position([self._at(start)])[0].offset)
+            if messages:
+                yield messages
+            now_ms = self._clock.monotonic_ms()
+            if reached > position:
+                position, moved_ms = reached, now_ms
+            elif now_ms - moved_ms > self._stall_ms:
+                raise ReadError(
+                    f"{self._topic}/{self._partition}: nothing came for {self._stall_ms / 1000:g} s"
+                    f" at offset {position}, and it was to be read up to {end}",
+                    remedy="are all of its brokers up? is a transaction open there?",
+                )
+
+    def first_since(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is not older, of committed and aborted ones and markers."""
+        asked = TopicPartition(self._topic, self._partition, timestamp_ms)
+        [found] = self._client.offsets_for_times([asked], timeout=REQUEST_TIMEOUT_S)
+        if found.error is not None:
+            raise self._error(found.error)
+        return None if found.offset in (OFFSET_END, -1) else int(found.offset)
+
+    def _sorted_out(self, got: list[Message]) -> tuple[list[Message], int]:
+        """Those without errors, and the offset that the end of the partition was seen at."""
+        if not any(map(Message.error, got)):
+            return got, -1
+        messages, reached = [], -1
+        for message in got:
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached = max(reached, message.offset() or 0)
+            elif error.code() not in _PASSING and not error.retriable():
+                raise self._error(error)
+        return messages, reached
+
+    def _error(self, error: KafkaError) -> ReadError:
+        where = f"{self._topic}/{self._partition}"
+        if error.code() in _DELETED:
+            return ReadError(
+                f"{where}: Kafka deleted its beginning while it was being read: {error.str()}",
+                remedy="audit again; its retention is shorter than what the audit reads",
+            )
+        return ReadError(f"reading {where} failed: {error.name()}, {error.str()}")
+
+    def _at(self, offset: int) -> TopicPartition:
+        return TopicPartition(self._topic, self._partition, offset)
+
+
+class Wanted:
+    """How many records to ask for at a time: few if they are large."""
+
+    BYTES: Final = 4 * 1024 * 1024
+    RECORDS_MAX: Final = 1024
+    RECORDS_MIN: Final = 4
+
+    def __init__(self) -> None:
+        self.records = 64
+
+    def learn(self, records: int, size_bytes: int) -> None:
+        """Of what came last."""
+        fitting = self.BYTES * records // max(1, size_bytes)
+        self.records = min(self.RECORDS_MAX, max(self.RECORDS_MIN, fitting))

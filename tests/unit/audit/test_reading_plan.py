@@ -1,0 +1,113 @@
+"""delayd.audit.reading: what is read by whom, with which log time, and what stays secret."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.audit.reading.access import Access
+from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, log_time_before
+from delayd.audit.reading.partition import Wanted
+from delayd.audit.reading.ranges import RANGE_OFFSETS_MAX, RANGE_OFFSETS_MIN, ranges_of
+from delayd.errors import ConfigError
+
+SPANS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5_000_000)), max_size=6)
+
+
+@given(SPANS, st.integers(1, 64))
+def test_ranges_cover_each_offset_once_and_are_not_too_long(
+    spans: list[tuple[int, int]], cores: int
+) -> None:
+    starts = [start for start, _ in spans]
+    ends = [start + length for start, length in spans]
+
+    ranges = ranges_of(starts, ends, cores)
+
+    for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        own = sorted(r for r in ranges if r.partition == partition)
+        assert all(r.first == start for r in own)
+        edges = [start, *(edge for r in own for edge in (r.start, r.end)), end]
+        assert edges[::2] == edges[1::2]
+    lengths = [r.end - r.start for r in ranges]
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(0 < length <= RANGE_OFFSETS_MAX for length in lengths)
+
+
+def test_one_partition_keeps_all_cores_busy() -> None:
+    assert len(ranges_of([0], [10 * RANGE_OFFSETS_MIN], cores=2)) >= 8
+    assert len(ranges_of([0, 7, 7], [RANGE_OFFSETS_MIN, 7, 8], cores=2)) == 2
+
+
+class _Log:
+    """A log in memory: by offset, its timestamp and if it is a committed record."""
+
+    def __init__(self, entries: list[tuple[int, bool]]) -> None:
+        self.entries = entries
+        self.questions = 0
+        self.read = 0
+
+    def largest_ms(self, start: int, end: int) -> int | None:
+        self.read += end - start
+        return max((ms for ms, seen in self.entries[start:end] if seen), default=None)
+
+    def first_ms(self, start: int, end: int) -> int | None:
+        return next((ms for ms, seen in self.entries[start:end] if seen), None)
+
+    def first_since(self, timestamp_ms: int) -> int | None:
+        self.questions += 1
+        return next((n for n, (ms, _) in enumerate(self.entries) if ms >= timestamp_ms), None)
+
+
+@given(st.data())
+def test_log_time_is_the_largest_of_the_records_before(data: st.DataObject) -> None:
+    pattern = data.draw(
+        st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=40)
+    )
+    entries = pattern * data.draw(st.integers(1, 1 + 2 * TAIL_OFFSETS // len(pattern)))
+    entries += data.draw(st.lists(st.tuples(st.integers(1, 80), st.booleans()), max_size=20))
+    offset = data.draw(st.integers(0, len(entries)))
+    first = data.draw(st.integers(0, offset))
+
+    log_ms = log_time_before(_Log(entries), first, offset)
+
+    assert log_ms == max((ms for ms, seen in entries[first:offset] if seen), default=0)
+
+
+def test_a_clock_that_does_not_step_back_costs_one_question_and_a_short_read() -> None:
+    log = _Log([(1000 + n // 3, n % 7 != 3) for n in range(20_000)])
+
+    assert log_time_before(log, 0, 15_000) == 1000 + 14_999 // 3
+    assert (log.questions, log.read) == (1, TAIL_OFFSETS)
+
+
+def test_times_in_any_order_cost_a_bounded_number_of_questions() -> None:
+    log = _Log([(n, True) for n in range(5_000)] + [(1, True)] * 1_000)
+
+    assert log_time_before(log, 0, 6_000) == 4_999
+    assert log.questions == QUESTIONS_MAX
+
+
+def test_fewer_records_are_asked_for_at_a_time_if_they_are_large() -> None:
+    wanted = Wanted()
+
+    wanted.learn(64, 64 * 300)
+    assert wanted.records == Wanted.RECORDS_MAX
+    wanted.learn(100, 100 * 1024 * 1024)
+    assert wanted.records == 4
+
+
+def test_only_their_owner_can_read_how_to_get_in(tmp_path: Path) -> None:
+    access = Access("broker:9092", {"sasl.password": "hush"}, "c", "the cluster's key")
+    file = tmp_path / "access"
+    file.touch(0o644)
+
+    assert Access.read(access.write(file)) == access
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "hush" not in repr(access) and "key" not in repr(access)
+
+
+def test_a_setting_of_the_user_cannot_make_aborted_records_visible() -> None:
+    with pytest.raises(ConfigError, match=r"isolation\.level"):
+        Access("broker:9092", {"consumer.isolation.level": "read_uncommitted"})
