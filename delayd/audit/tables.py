@@ -76,7 +76,7 @@ REQUESTS: Final = _table(
     rank_ms=_LONG,  # max(due asked or next due, append_ms): where it stands
     target_partition=_INT,  # as asked; null: by the key
     key_hash=_LONG,  # of the key to deliver; null without one
-    key_murmur2=_INT,  # of the key to deliver
+    key_murmur2=_INT,  # of the key to deliver; null too if that is not the record's own
     value_hash=_LONG,  # null without a value
     headers_hash=_LONG,  # the user's, in order
     headers_set_hash=_LONG,  # the same in any order
@@ -97,6 +97,8 @@ LOGGED: Final = StructType(
             answer=_TEXT,  # of what is not stored: duplicate or conflict, by the rules
             is_refused=_BOOL,  # a continuation of what had been killed
             killed_by=_LONG,  # offset of the mark that killed it, in the same partition
+            killed_ms=_LONG,  # append time of that mark
+            killed_op=_TEXT,  # cancel or replace
             killed=ArrayType(_LONG),  # of a mark: offsets of all that was live, its killed set
             killed_before=ArrayType(_LONG),  # of a mark: the id's last killed set before it
             continued_by=_LONG,  # offset of the record that continues it, refused or not
@@ -117,6 +119,12 @@ MESSAGES: Final = _table(
     killed_ms=_LONG,  # append time of the mark that killed it, if that is its fate
     delivered_ms=_LONG,  # see judging/lateness.py; null unless delivered
     dead_ms=_LONG,  # when its dead letter was written
+    lane=_INT,
+    is_done=_BOOL,  # of the newest record of its family, at the cut; false of what is refused
+    killed_by=_LONG,  # offset of the mark that killed it, whatever came out of it
+    fired_ms=_LONG,  # of its first delivery
+    deliveries=_LONG,  # how many there are
+    letters=_LONG,  # how many dead letters say that it could not be delivered
 )
 """One row for each request of a user that is no valid cancel: exactly one fate."""
 
@@ -172,7 +180,7 @@ LETTERS: Final = _table(
     key_hash=_LONG,
     value_hash=_LONG,
     headers_hash=_LONG,  # the user's
-    record_hash=_LONG,  # without what delayd appended; null if truncated
+    record_hash=_LONG,  # without what delayd appended; see judging/evidence.py; null if truncated
     is_truncated=_BOOL,
 )
 

@@ -1,0 +1,71 @@
+"""What a record carries, as numbers: hashes for the audit's own comparisons, and the payload CRC.
+
+A hash tells null from empty, and one list of headers from another whatever their bytes are.
+
+Source: docs/design/audit.md, "Payload CRC".
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+def bytes_hash(content: Column) -> Column:
+    """Of one value; null of null."""
+    return F.when(content.isNotNull(), F.xxhash64(content))
+
+
+def headers_hash(headers: Column) -> Column:
+    """Of headers in their order, with their repeats."""
+    return F.xxhash64(_each(headers))
+
+
+def headers_set_hash(headers: Column) -> Column:
+    """The same in any order."""
+    return F.xxhash64(F.array_sort(_each(headers)))
+
+
+def together(*hashes: Column) -> Column:
+    """Of several columns, any of which may be null."""
+    return F.xxhash64(*(part for each in hashes for part in (each.isNull(), each)))
+
+
+def record_hash(key: Column, value: Column, headers: Column) -> Column:
+    """Of a record as a whole: what a dead letter keeps of it."""
+    return together(bytes_hash(key), bytes_hash(value), headers_hash(headers))
+
+
+def payload_crc(
+    topic: Column, key: Column, value: Column, headers: Column, target_partition: Column
+) -> Column:
+    """CRC-32 of what a message carries."""
+    listed = F.when(F.size(headers) == 0, F.unhex(F.lit(""))).otherwise(
+        F.aggregate(
+            headers,
+            F.unhex(F.lit("")),
+            lambda parts, header: F.concat(
+                parts, _part(header["name"].cast("binary")), _part(header["value"])
+            ),
+        )
+    )
+    return F.crc32(
+        F.concat(
+            _part(topic.cast("binary")),
+            _part(key),
+            _part(value),
+            listed,
+            _part(target_partition.cast("string").cast("binary")),
+        )
+    )
+
+
+def _each(headers: Column) -> Column:
+    return F.transform(
+        headers,
+        lambda header: F.xxhash64(header["name"], header["value"].isNull(), header["value"]),
+    )
+
+
+def _part(content: Column) -> Column:
+    """Bytes behind their length: four bytes, big endian, -1 for null."""
+    length = F.unhex(F.lpad(F.hex(F.octet_length(content)), 8, "0"))
+    return F.coalesce(F.concat(length, content), F.unhex(F.lit("FFFFFFFF")))

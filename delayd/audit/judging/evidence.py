@@ -1,0 +1,159 @@
+"""What came out of a cluster: records of targets, receipts and dead letters, as narrow tables.
+
+Everything here is a claim, and may be anything: what is no source, number or JSON becomes null or a
+flaw. What is not of delayd in a target is left out.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from delayd.audit.judging.contents import (
+    bytes_hash,
+    headers_hash,
+    headers_set_hash,
+    record_hash,
+    together,
+)
+from delayd.audit.judging.sources import offset_of_source, partition_of_source
+from delayd.audit.judging.times import whole_number
+from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
+
+_NUMBER_DIGITS_MAX: Final = 19
+
+_OF_DELIVERIES: Final = ("id", "due", "fired", "source", "origin", "attempt")
+
+_TOLD: Final = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("verdict", StringType()),
+        StructField("op", StringType()),
+        StructField("source", StringType()),
+        StructField("killed", ArrayType(StringType())),
+        StructField("due_ms", LongType()),
+        StructField("at_ms", LongType()),
+        StructField("detail", StringType()),
+    ]
+)
+
+
+def deliveries_of(records: DataFrame) -> DataFrame:
+    """Records of targets that name a source (tables.DELIVERIES)."""
+    control = F.col("control")
+    strays = [name.replace("-", "_") for name in CONTROL_HEADERS if name not in _OF_DELIVERIES]
+    stray = F.coalesce(*(F.when(control[name].isNotNull(), "unknown-header") for name in strays))
+    is_ours = control["source"].isNotNull() | control["fired"].isNotNull()
+    return _as_table(
+        records.where(is_ours),
+        DELIVERIES,
+        **_source(control["source"]),
+        key_hash=bytes_hash(F.col("key")),
+        value_hash=bytes_hash(F.col("value")),
+        headers_hash=headers_hash(F.col("headers")),
+        headers_set_hash=headers_set_hash(F.col("headers")),
+        id=control["id"],
+        due_ms=_number(control["due"]),
+        fired_ms=_number(control["fired"]),
+        origin=control["origin"],
+        attempt=_number(control["attempt"]),
+        flaw=F.coalesce(F.col("flaw"), stray),
+    )
+
+
+def receipts_of(records: DataFrame) -> DataFrame:
+    """What the receipts say (tables.RECEIPTS)."""
+    read = records.withColumn("told", F.from_json(F.col("value").cast("string"), _TOLD))
+    told = F.col("told")
+    needed = ("id", "verdict", "op", "source", "killed", "at_ms")
+    is_whole = F.lit(True)
+    for name in needed:
+        is_whole &= told[name].isNotNull()
+    is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
+    is_of_source = told["source"].eqNullSafe(F.col("control")["source"])
+    return _as_table(
+        read,
+        RECEIPTS,
+        **_source(told["source"]),
+        id=told["id"],
+        verdict=told["verdict"],
+        op=told["op"],
+        killed=told["killed"],
+        due_ms=told["due_ms"],
+        at_ms=told["at_ms"],
+        flaw=F.when(~F.coalesce(is_whole, F.lit(False)), "its value is no receipt")
+        .when(~is_of_key, "its key is another id than its value has")
+        .when(~is_of_source, "its header names another source than its value"),
+    )
+
+
+def letters_of(records: DataFrame) -> DataFrame:
+    """What the dead letters say (tables.LETTERS). Of one that a message became after it had been
+    stored, `record_hash` is that of `letter_hash`: its request headers were written anew."""
+    control = F.col("control")
+    is_dead = F.coalesce(control["reason"] == "dead", F.lit(False))
+    is_truncated = control["truncated"].isNotNull()
+    key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
+    user_hash = headers_hash(F.col("headers"))
+    topic, due, id, partition = (
+        _header(name).cast("string") for name in ("topic", "due", "id", "partition")
+    )
+    value_hash = bytes_hash(F.col("value"))
+    letter = letter_hash(topic, due, id, partition, bytes_hash(key), value_hash, user_hash)
+    return _as_table(
+        records,
+        LETTERS,
+        **_source(control["source"]),
+        reason=control["reason"],
+        origin=control["origin"],
+        attempt=_number(control["attempt"]),
+        key_hash=bytes_hash(key),
+        value_hash=value_hash,
+        headers_hash=user_hash,
+        record_hash=F.when(is_dead, letter).when(
+            ~is_truncated, record_hash(F.col("key"), F.col("value"), F.col("record_headers"))
+        ),
+        is_truncated=is_truncated,
+    )
+
+
+def letter_hash(
+    topic: Column,
+    due: Column,
+    id: Column,
+    partition: Column,
+    key_hash: Column,
+    value_hash: Column,
+    headers_hash: Column,
+) -> Column:
+    """Of what a message carries, and what it asks for, as texts: what its dead letter keeps."""
+    return together(topic, due, id, partition, key_hash, value_hash, headers_hash)
+
+
+def _as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:
+    assert columns.keys() <= set(table.fieldNames()), "a column that the table has not"
+    return rows.select(
+        *(
+            columns.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
+            for field in table.fields
+        )
+    )
+
+
+def _source(text: Column) -> dict[str, Column]:
+    return {
+        "source": text,
+        "source_partition": partition_of_source(text).try_cast("int"),
+        "source_offset": offset_of_source(text),
+    }
+
+
+def _number(text: Column) -> Column:
+    return whole_number(text, _NUMBER_DIGITS_MAX)
+
+
+def _header(name: str) -> Column:
+    """The first header of the record's own with this name of delayd's."""
+    found = F.filter(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
+    return F.get(found, F.lit(0))["value"]

@@ -1,0 +1,307 @@
+"""From records of the buffer to what they ask for: the rules of requests, written a second time.
+
+What is looked at, in this order; the first problem found is the reason of the reject:
+1. the size of the record,
+2. of a record with headers of the master's own: its proof, and nothing else without it,
+3. delayd's headers as such (column `flaw` of the records),
+4. operation, headers that do not go with it, id, target topic, due time, distance of the due time,
+   target partition, redrive.
+
+It shares nothing with `delayd/request` but the cluster's settings. Odd text never raises.
+Source: docs/reference/requests.md.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.judging.contents import (
+    bytes_hash,
+    headers_hash,
+    headers_set_hash,
+    payload_crc,
+    record_hash,
+    together,
+)
+from delayd.audit.judging.sources import is_source, offset_of_source, partition_of_source
+from delayd.audit.judging.times import delay_ms_of, due_ms_of, is_delay, level_ms_of, whole_number
+from delayd.audit.tables import REQUESTS
+from replication.settings import Settings
+
+_INTERNAL_MARGIN_BYTES: Final = 8192
+_REDRIVE_MARGIN_BYTES: Final = 1024
+_ID_BYTES_MAX: Final = 256
+_PARTITION_MAX: Final = 2**31 - 1
+_PARTITION_DIGITS_MAX: Final = 10
+_NUMBER_DIGITS_MAX: Final = 19
+
+_INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
+_NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
+
+
+def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
+    """What each record of the buffer asks for, or why it is refused (tables.REQUESTS)."""
+    control = F.col("control")
+    marked = records.select(
+        *("partition", "offset", "log_ms", "key", "value", "headers", "record_headers", "control"),
+        *("flaw", "key_murmur2", "is_proved", "size_bytes"),
+        F.col("timestamp_ms").alias("append_ms"),
+        _is_internal().alias("is_internal"),
+    )
+    read = marked.select(
+        "*",
+        _wanted_op().alias("wanted_op"),
+        _asked_due_ms().alias("asked_due_ms"),
+        F.coalesce(control["key"].cast("binary"), F.col("key")).alias("sent_key"),
+        whole_number(control["partition"], _PARTITION_DIGITS_MAX).alias("asked_partition"),
+        bytes_hash(F.col("value")).alias("value_hash"),
+        headers_hash(F.col("headers")).alias("headers_hash"),
+        *(_only(name).alias(f"only_{name}") for name in ("id", "op", "redrive")),
+    )
+    judged = read.withColumn("reason", _reason(settings))
+    op = F.when(F.col("reason").isNotNull(), "reject").when(F.col("is_internal"), "continue")
+    named = judged.withColumn("op", op.otherwise(F.col("wanted_op")))
+    columns = _columns(settings)
+    assert columns.keys() == set(REQUESTS.fieldNames()), "a column of requests without a rule"
+    return named.select(
+        *(columns[field.name].cast(field.dataType).alias(field.name) for field in REQUESTS.fields)
+    )
+
+
+def _columns(settings: Settings) -> dict[str, Column]:
+    control = F.col("control")
+    op = F.col("op")
+    is_reject = op == "reject"
+    is_message = op.isin("schedule", "replace", "redrive", "continue")
+    is_internal = op == "continue"
+    key, topic = F.col("sent_key"), control["topic"]
+    due_ms = F.when(is_message, F.col("asked_due_ms"))
+    next_due_ms = F.when(is_internal, whole_number(control["next_due"], _NUMBER_DIGITS_MAX))
+    key_hash, value_hash = bytes_hash(key), F.col("value_hash")
+    lane = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes))
+    due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
+    due_text = F.coalesce(control["due"], control["delay"], control["level"])
+    columns = {
+        "op": op,
+        "asked_op": F.when(is_reject, _told_op()).otherwise(op),
+        "id": F.when(is_reject, _told_id()).otherwise(control["id"]),
+        "redrive": F.when(op == "redrive", control["redrive"]),
+        "topic": F.when(is_message, topic),
+        "lane": F.when(is_message, lane),
+        "due_ms": due_ms,
+        "rank_ms": F.when(
+            is_message, F.greatest(F.coalesce(next_due_ms, due_ms), F.col("append_ms"))
+        ),
+        "target_partition": F.when(is_message, F.col("asked_partition")),
+        "key_hash": F.when(is_message, key_hash),
+        "key_murmur2": F.when(is_message & control["key"].isNull(), F.col("key_murmur2")),
+        "value_hash": F.when(is_message, value_hash),
+        "headers_hash": F.when(is_message, F.col("headers_hash")),
+        "headers_set_hash": F.when(is_message, headers_set_hash(F.col("headers"))),
+        "record_hash": record_hash(F.col("key"), F.col("value"), F.col("record_headers")),
+        "sent_hash": F.when(
+            is_message & control["id"].isNotNull() & ~is_internal,
+            together(
+                topic,
+                key_hash,
+                value_hash,
+                F.col("headers_hash"),
+                F.col("asked_partition"),
+                due_name,
+                due_text,
+            ),
+        ),
+        "payload_crc": F.when(
+            is_message,
+            payload_crc(topic, key, F.col("value"), F.col("headers"), F.col("asked_partition")),
+        ),
+        "continues": F.when(is_internal, whole_number(control["continues"], _NUMBER_DIGITS_MAX)),
+        "origin": F.coalesce(
+            F.when(is_internal, offset_of_source(control["origin"])), F.col("offset")
+        ),
+        "attempt": F.coalesce(
+            F.when(is_internal, whole_number(control["attempt"], _NUMBER_DIGITS_MAX)), F.lit(0)
+        ),
+    }
+    return columns | {
+        name: F.col(name) for name in ("partition", "offset", "append_ms", "log_ms", "reason")
+    }
+
+
+def _has(name: str) -> Column:
+    """Is there such a header, readable or not?"""
+    return F.exists(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
+
+
+def _is_internal() -> Column:
+    readable = F.coalesce(*(F.col("control")[_field(name)] for name in _INTERNAL)).isNotNull()
+    # A header that is there and cannot be read is a flaw.
+    return readable | (
+        F.col("flaw").isNotNull()
+        & F.exists(
+            F.col("record_headers"),
+            lambda header: header["name"].isin(*(f"delayd-{name}" for name in _INTERNAL)),
+        )
+    )
+
+
+def _wanted_op() -> Column:
+    control = F.col("control")
+    return _op_of(control["op"], control["redrive"])
+
+
+def _op_of(text: Column, redrive: Column) -> Column:
+    schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
+    return F.when(text.isin("cancel", "replace"), text).otherwise(schedule)
+
+
+def _told_op() -> Column:
+    """What a reject wanted, as far as it can be read."""
+    return _op_of(F.col("only_op"), F.col("only_redrive"))
+
+
+def _told_id() -> Column:
+    """Whom a receipt tells of a reject."""
+    id, redrive = F.col("only_id"), F.col("only_redrive")
+    return F.when(F.octet_length(id) <= _ID_BYTES_MAX, id).otherwise(
+        F.when(is_source(redrive), redrive)
+    )
+
+
+def _only(name: str) -> Column:
+    """The text of a request header that is there once, not empty, in UTF-8; also of a record that
+    claims to be the master's own, where `control` has what belongs there only."""
+    there = F.filter(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
+    content = F.when(F.size(there) == 1, F.get(there, F.lit(0))["value"].cast("string"))
+    text = F.when((F.octet_length(content) > 0) & F.is_valid_utf8(content), content)
+    return F.when(F.col("is_internal"), text).otherwise(F.col("control")[_field(name)])
+
+
+def _asked_due_ms() -> Column:
+    """The due time as asked; null too if it is beyond 63 bits."""
+    control = F.col("control")
+    return (
+        F.when(control["due"].isNotNull(), due_ms_of(control["due"]))
+        .when(
+            control["delay"].isNotNull(),
+            F.try_add(F.col("append_ms"), delay_ms_of(control["delay"])),
+        )
+        .when(
+            control["level"].isNotNull(),
+            F.try_add(F.col("append_ms"), level_ms_of(control["level"])),
+        )
+    )
+
+
+def _reason(settings: Settings) -> Column:
+    """Why a record is refused; null if it may be done."""
+    size, most = F.col("size_bytes"), settings.record_bytes_max
+    margin = (
+        F.when(F.col("is_internal"), _INTERNAL_MARGIN_BYTES)
+        .when(_has("redrive"), _REDRIVE_MARGIN_BYTES)
+        .otherwise(0)
+    )
+    # Reasons nest, so that what comes later is not even computed for what is refused before.
+    return (
+        F.when((size > most) & (size > margin + most), "too-large")
+        .when(F.col("is_internal"), _internal_reason(settings))
+        .when(F.col("flaw").isNotNull(), F.col("flaw"))
+        .otherwise(F.coalesce(_op_reason(), _id_reason(settings), _message_reason(settings)))
+    )
+
+
+def _internal_reason(settings: Settings) -> Column:
+    control = F.col("control")
+    numbers = ("due", "next_due", "attempt", "continues_due", "continues")
+    is_as_written = is_source(control["origin"]) & (
+        control["digest"].isNotNull() == control["id"].isNotNull()
+    )
+    for name in numbers:
+        is_as_written &= whole_number(control[name], _NUMBER_DIGITS_MAX).isNotNull()
+    is_digest = control["digest"].isNull() | control["digest"].rlike(r"\A[0-9a-fA-F]{32}\z")
+    is_proved = F.coalesce("is_proved", control["proof"].isNotNull())
+    return F.coalesce(
+        F.when(~is_proved, "bad-proof"),
+        F.col("flaw"),
+        _id_reason(settings),
+        _topic_reason(settings),
+        _partition_reason(),
+        F.when(~F.coalesce(is_as_written & is_digest, F.lit(False)), "bad-proof"),
+    )
+
+
+def _op_reason() -> Column:
+    control = F.col("control")
+    op = control["op"]
+    others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
+    is_mark = op.isin("cancel", "replace")
+    return F.when(~op.isin("schedule", "cancel", "replace"), "bad-op").when(
+        is_mark & (control["redrive"].isNotNull() | ((op == "cancel") & others)),
+        "unexpected-header",
+    )
+
+
+def _id_reason(settings: Settings) -> Column:
+    id, op = F.col("control")["id"], F.col("control")["op"]
+    is_key = id.cast("binary").eqNullSafe(F.col("key"))
+    partition = F.pmod(F.col("key_murmur2"), F.lit(settings.partitions))
+    return (
+        F.when(id.isNull(), F.when(op.isin("cancel", "replace"), "missing-id"))
+        .when((F.octet_length(id) > _ID_BYTES_MAX) | ~is_key, "bad-id")
+        .when(partition != F.col("partition"), "wrong-partition")
+    )
+
+
+def _message_reason(settings: Settings) -> Column:
+    is_cancel = F.coalesce(F.col("control")["op"] == "cancel", F.lit(False))
+    return F.when(
+        ~is_cancel,
+        F.coalesce(
+            _topic_reason(settings), _due_reason(settings), _partition_reason(), _redrive_reason()
+        ),
+    )
+
+
+def _topic_reason(settings: Settings) -> Column:
+    topic = F.col("control")["topic"]
+    is_legal = topic.rlike(r"\A[a-zA-Z0-9._-]{1,249}\z") & ~topic.isin(".", "..")
+    is_forbidden = topic.startswith(settings.prefix) | topic.startswith("__")
+    return (
+        F.when(topic.isNull(), "missing-topic")
+        .when(~is_legal, "bad-topic")
+        .when(is_forbidden, "forbidden-topic")
+    )
+
+
+def _due_reason(settings: Settings) -> Column:
+    control = F.col("control")
+    due, delay, level = control["due"], control["delay"], control["level"]
+    asked_ms = F.col("asked_due_ms")
+    given = sum((each.isNotNull().cast("int") for each in (due, delay, level)), F.lit(0))
+    distance_ms = F.try_subtract(asked_ms, F.col("append_ms"))
+    return (
+        F.when(given == 0, "missing-due")
+        .when(given > 1, "several-dues")
+        .when(due.isNotNull() & asked_ms.isNull(), "bad-due")
+        .when(delay.isNotNull() & ~is_delay(delay), "bad-delay")
+        .when(level.isNotNull() & asked_ms.isNull(), "bad-level")
+        # A delay that is beyond 63 bits is too far as well.
+        .when(asked_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
+    )
+
+
+def _partition_reason() -> Column:
+    partition = F.col("control")["partition"]
+    is_one = F.coalesce(F.col("asked_partition") <= _PARTITION_MAX, F.lit(False))
+    return F.when(partition.isNotNull() & ~is_one, "bad-partition")
+
+
+def _redrive_reason() -> Column:
+    redrive = F.col("control")["redrive"]
+    is_here = F.coalesce(partition_of_source(redrive) == F.col("partition"), F.lit(False))
+    return F.when(redrive.isNotNull() & ~is_here, "bad-redrive")
+
+
+def _field(name: str) -> str:
+    return name.replace("-", "_")

@@ -1,0 +1,198 @@
+"""The id rules in SQL against `replication.ingest`, which nodes run, on random logs."""
+
+from collections import Counter, defaultdict
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from delayd.audit.judging.ids import logged_of
+from delayd.audit.tables import LOGGED, REQUESTS
+from replication.ids import NOTHING, IdState
+from replication.ingest import Answer, Asked, Known, LogState, Op, ingest
+from replication.settings import RULES_VERSION, Settings, Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED: Final = 6
+LOGS: Final = 600
+START_MS: Final = 1_700_000_000_000
+ID_MEMORY_MS: Final = 60
+DAY_MS: Final = 86_400_000
+SETTINGS = Settings(
+    cluster="c",
+    partitions=LOGS,
+    lanes=64,
+    max_delay_ms=1_000,
+    record_bytes_max=900,
+    id_memory_ms=ID_MEMORY_MS,
+    rules_version=RULES_VERSION,
+    prefix="delayd-",
+    retry_delays_ms=(10_000, 30_000),
+    receipts_written="verdicts",
+    key_fingerprint="0" * 16,
+    buffer=Topic("delayd-buffer", "b"),
+    frontier=Topic("delayd-frontier", "f"),
+    receipts=Topic("delayd-receipts", "r"),
+    dead=Topic("delayd-dead", "d"),
+)
+OPS: Final = {
+    "schedule": Op.SCHEDULE,
+    "cancel": Op.CANCEL,
+    "replace": Op.REPLACE,
+    "continue": Op.CONTINUE,
+    "redrive": Op.REDRIVE,
+    "reject": Op.REJECT,
+}
+ANSWERS: Final = {Answer.DUPLICATE: "duplicate", Answer.CONFLICT: "conflict"}
+
+Row = dict[str, Any]
+
+
+class Replay:
+    """One partition's log, decided by what nodes run; as naive as can be around it."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.log = LogState(0, 0)
+        self.states: dict[str, IdState] = defaultdict(lambda: NOTHING)
+        self.redriven: dict[str, IdState] = defaultdict(lambda: NOTHING)
+        self.killed_by: dict[int, int] = {}
+        self.row_at: dict[int, Row] = {}
+
+    def take(self, row: Row) -> None:
+        """Decide a record; completes its row."""
+        offset, id, digest = row["offset"], row["id"], row["sent_hash"]
+        continued = row["continues"]
+        if continued is not None:
+            digest = self.row_at[continued]["digest"]
+        row["digest"] = digest
+        asked = Asked(
+            OPS[row["op"]],
+            row["rank_ms"] or 0,
+            has_id=id is not None,
+            digest=str(digest).encode(),
+            continued_offset=-1 if continued is None else continued,
+            origin=-1 if continued is None else row["origin"],
+        )
+        known = Known(
+            NOTHING if id is None else self.states[id],
+            NOTHING if row["redrive"] is None else self.redriven[row["redrive"]],
+            None if continued is None else self.killed_by.get(continued),
+        )
+        decision = ingest(
+            self.log, row["partition"], offset, row["append_ms"], asked, known, ID_MEMORY_MS
+        )
+        before = known.id
+        self.log = decision.state
+        row["log_ms"] = decision.state.log_ms
+        row["stored"] = decision.rank is not None
+        row["answer"] = ANSWERS.get(decision.answer)
+        row["is_refused"] = decision.is_refused
+        row["killed"] = row["killed_before"] = None
+        if row["op"] in ("cancel", "replace"):
+            row["killed"] = [message.offset for message in decision.killed]
+            row["killed_before"] = [message.offset for message in before.killed]
+        for message in decision.killed:
+            self.killed_by[message.offset] = offset
+        if decision.id is not None:
+            self.states[id] = decision.id
+        if decision.redriven is not None:
+            self.redriven[row["redrive"]] = decision.redriven
+        if continued is not None:
+            self.row_at[continued]["continued_by"] = offset
+        self.row_at[offset] = row
+        self.rows.append(row)
+
+    def finish(self) -> list[Row]:
+        for offset, mark in self.killed_by.items():
+            by = self.row_at[mark]
+            killed = {"killed_by": mark, "killed_ms": by["append_ms"], "killed_op": by["op"]}
+            self.row_at[offset] |= killed
+        return self.rows
+
+
+def random_log(random: Random, partition: int) -> list[Row]:
+    """Few ids, all operations; continuations of what may be continued, as a master writes them."""
+    replay = Replay()
+    now_ms, offset = START_MS, 0
+    is_crowded, is_long = partition % 10 == 0, partition % 100 == 7
+    length = 300 if is_long else random.choice([1, 2, 3, 6, 12, 20, 40])
+    length += 250 * (partition % 40 == 0)
+    for _ in range(length):
+        now_ms += random.randint(-20, 60)
+        if random.random() < 0.01:
+            now_ms += random.randint(0, 40) * DAY_MS // (40 if is_crowded else 1)
+        offset += random.choice([1, 1, 1, 2])
+        continuable = [r for r in replay.rows if r["stored"] and "continued_by" not in r]
+        ops = ["schedule", "schedule", "cancel", "replace", "redrive", "continue", "reject"]
+        weights = [20, 20, 3, 3, 300, 40, 10] if is_crowded else [4, 4, 3, 2, 2, 3, 1]
+        if is_long:  # so many that the first are forgotten, and then a mark
+            weights = [100, 100, 1, 1, 4, 20, 1]
+        op = random.choices(ops, weights)[0]
+        id: str | None = "a" if is_long else random.choice(["a", "b"])
+        row: Row = {
+            **dict.fromkeys(LOGGED.fieldNames()),
+            "partition": partition,
+            "offset": offset,
+            "append_ms": now_ms,
+            "op": op,
+            "asked_op": op,
+            "origin": offset,
+            "attempt": 0,
+            "sent_hash": random.randint(1, 2),
+        }
+        row.pop("continued_by")
+        delay_ms = random.choice([0, 10, 50, 100, 200])
+        if is_crowded and random.random() < 0.9:
+            delay_ms = 100_000_000
+        if is_long:
+            delay_ms = random.choice([0, 1])
+        if op == "continue":
+            if not continuable:
+                continue
+            continued = random.choice(continuable[-3:])
+            row |= {"continues": continued["offset"], "origin": continued["origin"]}
+            row |= {"sent_hash": None, "id": continued["id"]}
+        elif op == "redrive":
+            # A source is redriven under one id, or under none; or under several, without conflicts.
+            number = random.randint(1, 150 if is_crowded else 3)
+            id = {0: None, 1: "a", 2: "b"}[number % 3]
+            if not is_crowded and random.random() < 0.3:
+                id = random.choice([None, "a", "b"])
+            row |= {"redrive": f"{partition}/{number}", "id": id}
+        elif op == "schedule" and random.random() < 0.2:
+            row |= {"sent_hash": None}
+        elif op == "reject":
+            row |= {"id": id, "reason": "bad-due"}
+        else:
+            row |= {"id": id}
+        if op not in ("cancel", "reject"):
+            row |= {"rank_ms": now_ms + delay_ms, "due_ms": now_ms + delay_ms}
+        replay.take(row)
+    return replay.finish()
+
+
+def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: "SparkSession") -> None:
+    random = Random(SEED)
+    rows = [row for partition in range(LOGS) for row in random_log(random, partition)]
+    table = [tuple(row.get(name) for name in REQUESTS.fieldNames()) for row in rows]
+    requests = spark.createDataFrame(table, REQUESTS, verifySchema=False)
+    logged = logged_of(requests.repartition(2), SETTINGS)
+    assert logged.schema.fieldNames() == LOGGED.fieldNames()
+    found = {(row["partition"], row["offset"]): row.asDict() for row in logged.collect()}
+    assert len(found) == len(rows)
+    met: Counter[str] = Counter()
+    for row in rows:
+        wanted = {name: row.get(name) for name in LOGGED.fieldNames()}
+        assert found[row["partition"], row["offset"]] == wanted, row
+        met[f"{row['op']} {row['answer']} {row['is_refused']}"] += 1
+        met["killed"] += row.get("killed_by") is not None
+        met["64 live"] += len(row["killed"] or ()) == 64
+        met["more killed before"] += len(row["killed_before"] or ()) > 1
+    assert met["killed"] and met["64 live"] and met["more killed before"], met
+    for outcome in (
+        *("schedule None False", "schedule duplicate False", "schedule conflict False"),
+        *("redrive None False", "redrive duplicate False", "redrive conflict False"),
+        *("continue None False", "continue None True"),
+    ):
+        assert met[outcome], f"seed {SEED}: {met}"

@@ -1,0 +1,217 @@
+"""The audit's own reading of requests, in SQL, against the node's parser."""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from struct import pack
+from typing import TYPE_CHECKING, Any
+
+from random_requests import APPEND_MS, Mixture, record
+from record_rows import is_internal, row_of
+
+from delayd.audit.judging.requests import requests_of
+from delayd.audit.tables import RECORDS, REQUESTS
+from delayd.bus import Headers, Record
+from delayd.bus.murmur2 import partition_of
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of, parse
+from delayd.request.headers import UNREADABLE_HEADERS
+from delayd.request.proof import proof_of
+from replication.rank import lane_of
+from replication.settings import RULES_VERSION, Settings, Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = 5
+RECORDS_MADE = 8_000
+LIMITS = RequestLimits(
+    max_delay_ms=86_400_000,
+    record_bytes_max=900,
+    partitions=4,
+    cluster="c",
+    proof_key=b"the key of the cluster",
+)
+SETTINGS = Settings(
+    cluster="c",
+    partitions=4,
+    lanes=64,
+    max_delay_ms=LIMITS.max_delay_ms,
+    record_bytes_max=LIMITS.record_bytes_max,
+    id_memory_ms=3_600_000,
+    rules_version=RULES_VERSION,
+    prefix="delayd-",
+    retry_delays_ms=(10_000, 30_000),
+    receipts_written="verdicts",
+    key_fingerprint="0" * 16,
+    buffer=Topic("delayd-buffer", "b"),
+    frontier=Topic("delayd-frontier", "f"),
+    receipts=Topic("delayd-receipts", "r"),
+    dead=Topic("delayd-dead", "d"),
+)
+SLUGS = {
+    Op.SCHEDULE: "schedule",
+    Op.CANCEL: "cancel",
+    Op.REPLACE: "replace",
+    Op.CONTINUE: "continue",
+    Op.REDRIVE: "redrive",
+}
+
+DUES = (
+    *("0", "1", "00000000000001", "253402300799999", "253402300800000", "9" * 15, "1" * 16, "+1"),
+    *("-1", " 1", "1 ", "1\n", "١٢٣", "1e3", "2023-11-14T22:13:20Z", "2023-11-14t22:13:20z"),
+    *("2023-11-14T22:13:20.25+01:00", "2023-11-14T22:13:20.0001-23:59", "2023-11-14T22:13:20"),
+    *("2023-11-14T22:13:60Z", "2023-02-29T00:00:00Z", "2024-02-29T00:00:00Z"),
+    *("1900-02-29T00:00:00Z", "2000-02-29T00:00:00.9991Z", "2023-13-01T00:00:00Z"),
+    *("2023-00-01T00:00:00Z", "2023-01-00T00:00:00Z", "2023-04-31T00:00:00Z"),
+    *("2023-11-14T24:00:00Z", "2023-11-14T23:60:00Z", "2023-11-14T23:59:59.9999Z"),
+    *("1970-01-01T00:00:00+00:01", "1970-01-01T00:00:00-00:01", "0000-03-01T00:00:00Z"),
+    *("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.9991Z", "9999-12-31T23:59:59-00:01"),
+    *("2023-11-14T22:13:20.Z", "2023-11-14T22:13:20.5", "2023-11-14 22:13:20Z"),
+    *("2023-11-14T22:13:20+24:00", "2023-11-14T22:13:20+01:60", "2023-11-14T22:13:20Z\n"),
+    *("2023-11-14T22:13:20.000" + "0" * 50 + "1Z", "x", "2023-11-14T22:13:20é"),
+)
+DELAYS = (
+    *("0ms", "250ms", "10s", "5m", "2h", "30d", "1d", "1", "s", "1.5s", "-1s", "1 s", "1s\n"),
+    *("9" * 15 + "ms", "9" * 15 + "d", "9" * 16 + "ms", "86400000ms", "86400001ms", "1S", "1ds"),
+)
+LEVELS = ("1", "18", "19", "0", "001", "1" * 15, "1" * 16, "-1", "x", "1 ", "٣")
+TOPICS = ("a", "A.b_c-9", "x" * 249, "x" * 250, ".", "..", "...", "a b", "a/b", "orders\n", "é")
+MORE_TOPICS = ("__consumer_offsets", "_x", "delayd-buffer", "delayd-", "delayd", "delayed")
+PARTITIONS = ("0", "7", "0000000001", "2147483647", "2147483648", "99999999999", "-1", "x", "1\n")
+REDRIVES = ("2/7", "1/7", "02/7", "2/07", "2/9223372036854775807", "2/9223372036854775808", "2", "")
+IDS = ("k", "", "other", "x" * 256, "x" * 257, "ü", "\0")
+
+
+def by_hand() -> Iterator[Record]:
+    """Each way of writing each header, alone and beside an id."""
+    topic, delay = ("delayd-topic", b"orders"), ("delayd-delay", b"10s")
+    for name, texts in (("due", DUES), ("delay", DELAYS), ("level", LEVELS)):
+        for text in texts:
+            yield request(topic, (f"delayd-{name}", text.encode()))
+    for text in (*TOPICS, *MORE_TOPICS):
+        yield request(("delayd-topic", text.encode()), delay)
+    for text in PARTITIONS:
+        yield request(topic, delay, ("delayd-partition", text.encode()))
+    for text in REDRIVES:
+        for more in ((), (("delayd-op", b"schedule"),), (("delayd-op", b"replace"),)):
+            yield request(topic, delay, ("delayd-redrive", text.encode()), *more)
+    for id in IDS:
+        for key in (id.encode(), b"k", None):
+            for partition in (partition_of(id.encode(), 4), 3):
+                for op in (b"schedule", b"cancel", b"replace", b"put"):
+                    asked: Headers = [("delayd-id", id.encode()), ("delayd-op", op)]
+                    if op != b"cancel":
+                        asked += [topic, delay]
+                    yield request(*asked, key=key, partition=partition)
+    yield request(topic, delay, ("delayd-due", b"1"))
+    yield request(topic)
+    yield request(
+        ("u", b"\xff"), topic, ("null", None), delay, ("u", b""), ("delayd-key", b"\xc3\xa9")
+    )
+    for size in (660, 661, 700, 900, 1_684, 1_685, 2_000, 8_852, 8_853, 9_500):
+        yield request(topic, delay, value=b"v" * size)
+        for source in (b"2/7", None):
+            yield request(topic, delay, ("delayd-redrive", source), value=b"v" * size)
+        yield request(topic, ("delayd-continues", b"1"), value=b"v" * size)
+
+
+def request(
+    *headers: tuple[str, bytes | None],
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    partition: int = 2,
+) -> Record:
+    return Record(partition, 77, -1, APPEND_MS, key, value, list(headers))
+
+
+def corpus() -> list[Record]:
+    random, mixture = Random(SEED), Mixture(LIMITS)
+    made = [*by_hand()]
+    made += [record(random, mixture) for _ in range(RECORDS_MADE)]
+    return [
+        each._replace(offset=offset, headers=readable(each.headers))
+        for offset, each in enumerate(made)
+    ]
+
+
+def readable(headers: Headers) -> Headers:
+    """As drivers hand them out: names that are not UTF-8 hide all headers."""
+    try:
+        for name, _ in headers:
+            name.encode()
+    except UnicodeEncodeError:
+        return [(UNREADABLE_HEADERS, b"")]
+    return headers
+
+
+def is_proved(asked: Record) -> bool | None:
+    if not is_internal(asked.headers):
+        return None
+    *others, (name, proof) = asked.headers
+    wanted = proof_of(LIMITS, asked.partition, asked.key, asked.value, others)
+    return name == "delayd-proof" and proof == wanted
+
+
+def expected(asked: Record, outcome: Request | Reject) -> dict[str, Any]:
+    """What a node makes of it, in the columns of REQUESTS that can be compared."""
+    if isinstance(outcome, Reject):
+        told = SLUGS[outcome.op]
+        return {"op": "reject", "reason": outcome.reason.slug, "id": outcome.id, "asked_op": told}
+    op = SLUGS[outcome.op]
+    same = {"op": op, "asked_op": op, "reason": None, "id": outcome.id}
+    if outcome.topic is None:
+        return same
+    return same | {
+        "topic": outcome.topic,
+        "lane": lane_of(outcome.topic, SETTINGS.lanes),
+        "due_ms": outcome.asked_due_ms,
+        "rank_ms": max(outcome.due_ms, asked.append_ms),
+        "target_partition": outcome.partition,
+        "redrive": outcome.redrive,
+        "attempt": outcome.attempt,
+        "continues": None if outcome.continues is None else outcome.continues[1],
+        "origin": offset_of(outcome.origin) if outcome.origin else asked.offset,
+        "payload_crc": payload_crc(outcome),
+    }
+
+
+def payload_crc(outcome: Request) -> int:
+    partition = None if outcome.partition is None else b"%d" % outcome.partition
+    parts: list[bytes | None] = [(outcome.topic or "").encode(), outcome.key, outcome.value]
+    for name, value in outcome.headers:
+        parts += [name.encode(), value]
+    return zlib.crc32(
+        b"".join(
+            pack(">i", -1) if part is None else pack(">i", len(part)) + part
+            for part in (*parts, partition)
+        )
+    )
+
+
+def test_the_audit_reads_every_request_as_the_nodes_do(spark: "SparkSession") -> None:
+    made = corpus()
+    rows = [
+        row_of(
+            "buffer",
+            *("delayd-buffer", each.partition, each.offset, each.append_ms),
+            *(each.key, each.value, each.headers),
+            log_ms=each.append_ms,
+            is_proved=is_proved(each),
+        )
+        for each in made
+    ]
+    table = requests_of(spark.createDataFrame(rows, RECORDS, verifySchema=False), SETTINGS)
+    assert table.schema.fieldNames() == REQUESTS.fieldNames()
+    found = {row["offset"]: row.asDict() for row in table.collect()}
+    assert len(found) == len(made)
+    met: Counter[str] = Counter()
+    for each in made:
+        outcome = parse(each, LIMITS)
+        wanted = expected(each, outcome)
+        got = {name: found[each.offset][name] for name in wanted}
+        assert got == wanted, each
+        met[wanted["reason"] or wanted["op"]] += 1
+    decided_later = {Reason.CONFLICT.slug, Reason.DEAD.slug}
+    reasons = {reason.slug for reason in Reason} - decided_later
+    assert reasons | set(SLUGS.values()) <= met.keys(), met
