@@ -1,0 +1,220 @@
+"""Lateness: how long after its time a message was in its target.
+
+Its time is the due time as asked, or its acceptance if that was later: what arrives overdue cannot
+be there before. Messages that were put back, because their target failed, are counted and left out:
+their delay is the target's, and would hide delayd's own.
+
+Values are counted before anything else: one pass over the messages gives a table of topic, hour,
+moment and lateness that is small however many messages there are, and everything else is exact
+arithmetic on it. So that it is small, a lateness above EXACT_MS is rounded down to its 11 leading
+binary digits, which is less than 0.1 % off; the largest of each group is kept as it is.
+Source: docs/design/audit.md, "Lateness".
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayd.audit.judging.widths import width_of
+
+EXACT_MS: Final = 2_048
+HOUR_MS: Final = 3_600_000
+MOMENTS_MAX: Final = 240
+BEFORE_FAILOVER_MS: Final = 5_000
+AFTER_FAILOVER_MS: Final = 15_000
+FAILOVERS_MAX: Final = 1_000
+"""Later ones get no lateness."""
+
+_EXACT_DIGITS: Final = 11
+_PERCENTILES: Final = (("p50", 500), ("p99", 990), ("p999", 999))
+_BINS_MS: Final = (
+    *(0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000),
+    *(120_000, 300_000, 600_000, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 240 * HOUR_MS),
+)
+"""Where the bars of the histogram begin; the last one has no end."""
+
+
+def delivered_at(timestamp_ms: Column, is_append_time: Column, fired_ms: Column) -> Column:
+    """When a delivery was in its target: by the broker if it says so, else the master's `now`."""
+    return F.when(is_append_time, timestamp_ms).otherwise(fired_ms)
+
+
+def was_put_back() -> Column:
+    """Of MESSAGES: did a step put it back into the buffer, to be tried again?"""
+    return F.col("rank_ms") > F.greatest("due_ms", "append_ms")
+
+
+def counts_of(messages: DataFrame) -> DataFrame:
+    """MESSAGES that were delivered, counted.
+
+    topic, hour_ms (of the due time), at_ms (moment of the timeline), late_ms, is_again (it
+    was_put_back), count, most_ms. The one pass over the messages; keep the result. Starts a small
+    job of its own, which finds the ends of the timeline.
+    """
+    delivered = messages.where((F.col("fate") == "delivered") & F.col("delivered_ms").isNotNull())
+    ends = delivered.agg(
+        F.min("delivered_ms").alias("least"), F.max("delivered_ms").alias("most")
+    ).first()
+    assert ends is not None, "an aggregate without keys has one row"
+    width_ms = width_of(ends["least"] or 0, ends["most"] or 0, MOMENTS_MAX)
+    late_ms = _late_ms()
+    return (
+        delivered.groupBy(
+            "topic",
+            F.expr(f"due_ms div {HOUR_MS} * {HOUR_MS}").alias("hour_ms"),
+            F.expr(f"delivered_ms div {width_ms} * {width_ms}").alias("at_ms"),
+            _rounded(late_ms).alias("late_ms"),
+            was_put_back().alias("is_again"),
+        )
+        .agg(F.count("*").alias("count"), F.max(late_ms).alias("most_ms"))
+        .select("topic", "hour_ms", "at_ms", "late_ms", "is_again", "count", "most_ms")
+    )
+
+
+def lateness_of(counts: DataFrame) -> DataFrame:
+    """Percentiles: topic, hour_ms, count, p50, p99, p999, max. Of everything where the topic is
+    null, of a whole topic where only the hour is null."""
+    sets = (
+        counts.where("not is_again")
+        .groupingSets(
+            [
+                [F.col("late_ms")],
+                [F.col("topic"), F.col("late_ms")],
+                [F.col("topic"), F.col("hour_ms"), F.col("late_ms")],
+            ],
+            "topic",
+            "hour_ms",
+            "late_ms",
+        )
+        .agg(F.sum("count").alias("count"), F.max("most_ms").alias("most_ms"))
+    )
+    return percentiles(sets, "topic", "hour_ms").orderBy("topic", "hour_ms")
+
+
+def put_back_count(counts: DataFrame) -> DataFrame:
+    """One row, `count`: messages that were delivered after they had been put back."""
+    return counts.where("is_again").agg(F.coalesce(F.sum("count"), F.lit(0)).alias("count"))
+
+
+def histogram_of(counts: DataFrame) -> DataFrame:
+    """Bars as report.Bin: from_ms, to_ms, count; all of them, from the first. What is early is in
+    the first: it is a finding."""
+    starts = F.array(*map(F.lit, _BINS_MS))
+    late = (
+        counts.where("not is_again")
+        .select(
+            F.size(F.filter(starts, lambda start: start <= F.greatest("late_ms", F.lit(0)))).alias(
+                "bin"
+            ),
+            "count",
+        )
+        .groupBy("bin")
+        .agg(F.sum("count").alias("count"))
+    )
+    ends = (*_BINS_MS[1:], 10 * _BINS_MS[-1])
+    bars = counts.sparkSession.createDataFrame(
+        [
+            (number, start, end)
+            for number, (start, end) in enumerate(zip(_BINS_MS, ends, strict=True), 1)
+        ],
+        "bin int, from_ms long, to_ms long",
+    )
+    return (
+        bars.join(late, "bin", "left")
+        .select("from_ms", "to_ms", F.coalesce("count", F.lit(0).cast("long")).alias("count"))
+        .orderBy("from_ms")
+    )
+
+
+def timeline_of(counts: DataFrame) -> DataFrame:
+    """Moments as report.Moment: at_ms, delivered, late_p50, late_p99, late_max; `delivered` and the
+    times are without what was put back."""
+    by_moment = (
+        counts.where("not is_again")
+        .groupBy("at_ms", "late_ms")
+        .agg(F.sum("count").alias("count"), F.max("most_ms").alias("most_ms"))
+    )
+    return (
+        percentiles(by_moment, "at_ms")
+        .select(
+            "at_ms",
+            F.col("count").alias("delivered"),
+            F.col("p50").alias("late_p50"),
+            F.col("p99").alias("late_p99"),
+            F.col("max").alias("late_max"),
+        )
+        .orderBy("at_ms")
+    )
+
+
+def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
+    """For each of failovers_of: term, count, p50, p99, p999, max of what was due from
+    BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after. None where nothing was due."""
+    second = 1_000
+    first = F.expr(f"(at_ms - {BEFORE_FAILOVER_MS}) div {second}")
+    last = F.expr(f"(at_ms + {AFTER_FAILOVER_MS}) div {second}")
+    windows = (
+        failovers.orderBy("at_ms")
+        .limit(FAILOVERS_MAX)
+        .select(
+            "term",
+            F.col("at_ms").alias("failed_ms"),
+            F.explode(F.sequence(first, last)).alias("second"),
+        )
+    )
+    time_ms = _time_ms()
+    late_ms = _late_ms()
+    around = (
+        messages.where((F.col("fate") == "delivered") & ~was_put_back())
+        .select(
+            time_ms.alias("time_ms"),
+            late_ms.alias("exact_ms"),
+            F.expr(f"greatest(due_ms, append_ms) div {second}").alias("second"),
+        )
+        .join(F.broadcast(windows), "second")
+        .where(
+            F.col("time_ms").between(
+                F.col("failed_ms") - BEFORE_FAILOVER_MS, F.col("failed_ms") + AFTER_FAILOVER_MS
+            )
+        )
+        .groupBy("term", _rounded(F.col("exact_ms")).alias("late_ms"))
+        .agg(F.count("*").alias("count"), F.max("exact_ms").alias("most_ms"))
+    )
+    return percentiles(around, "term")
+
+
+def percentiles(counted: DataFrame, *keys: str) -> DataFrame:
+    """From `late_ms`, `count` and `most_ms` within `keys`: keys, count, p50, p99, p999, max. The
+    p-th is the least value that at least that share of all does not exceed."""
+    group = Window.partitionBy(*keys)
+    up_to = group.orderBy("late_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = counted.withColumn("up_to", F.sum("count").over(up_to)).withColumn(
+        "all", F.sum("count").over(group)
+    )
+    return ranked.groupBy(*keys).agg(
+        F.first("all").alias("count"),
+        *(
+            F.min(F.when(F.col("up_to") * 1000 >= F.col("all") * mille, F.col("late_ms"))).alias(
+                name
+            )
+            for name, mille in _PERCENTILES
+        ),
+        F.max("most_ms").alias("max"),
+    )
+
+
+def _time_ms() -> Column:
+    return F.greatest("due_ms", "append_ms")
+
+
+def _late_ms() -> Column:
+    return F.col("delivered_ms") - _time_ms()
+
+
+def _rounded(late_ms: Column) -> Column:
+    """Down to 11 leading binary digits."""
+    digits = F.length(F.bin(late_ms))
+    drop = F.greatest(digits - _EXACT_DIGITS, F.lit(0))
+    cut = F.call_function("shiftleft", F.call_function("shiftright", late_ms, drop), drop)
+    return F.when(late_ms < EXACT_MS, late_ms).otherwise(cut)

@@ -1,0 +1,154 @@
+"""How frontier records follow one another: what is wrong between two of them, and which to trust.
+
+A record is compared with the one before it. If it does not fit, but fits the one before that, and
+the one between did not fit either, then that one was wrong, and this one is forgiven. So a single
+record that is changed, put in, doubled or left out is a single finding.
+
+Sound is a record that neither is at fault nor stands before one that is: of two that contradict
+each other either may be the wrong one. What the log says of a step is held only against sound ones
+that follow their predecessor directly.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds
+from delayd.audit.judging.faults import Fault
+
+COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
+"""`min.compaction.lag.ms` of the frontier topic: younger records are all there."""
+
+_FIELDS: Final = (
+    *("offset", "append_ms", "term", "step", "owner"),
+    *("cursor", "lanes", "offsets", "own_writes", "broken"),
+)
+
+_TERM, _BACK, _STEP = (
+    fault.slug for fault in (Fault.FRONTIER_TERM, Fault.FRONTIER_BACK, Fault.FRONTIER_STEP)
+)
+
+
+def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
+    """Frontier records without flaw, in `fault` the slug of what is wrong with each, in `reason`
+    why; `is_sound`; and `base`: is it a sound one whose predecessor is not known?"""
+    history = Window.partitionBy("shard").orderBy("offset")
+    so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = history.rowsBetween(Window.unboundedPreceding, -1)
+    is_broken = F.col("flaw").isNotNull()
+    records = (
+        frontiers.where(F.col("shard") == bounds.frontier.shard)
+        .withColumn("broken", F.count(F.when(is_broken, 1)).over(so_far))
+        .where(~is_broken)
+        .withColumn("self", F.struct(*_FIELDS))
+        .withColumn("prev", F.lag("self", 1).over(history))
+        .withColumn("prev2", F.lag("self", 2).over(history))
+        .withColumn("misfit", _misfit(F.col("prev"), F.col("self"), bounds, 1))
+        .withColumn("misfit_before", F.lag("misfit").over(history))
+        .withColumn("misfit_skipping", _misfit(F.col("prev2"), F.col("self"), bounds, 2))
+    )
+    is_forgiven = (
+        F.col("misfit_before").isNotNull()
+        & F.col("prev2").isNotNull()
+        & F.col("misfit_skipping").isNull()
+    )
+    judged = (
+        records.withColumn("fault", F.when(~is_forgiven, F.col("misfit")))
+        .withColumn("reason", _reason(F.col("fault"), F.col("prev"), F.col("self")))
+        .withColumn("is_sound", F.col("fault").isNull() & F.lead("fault").over(history).isNull())
+    )
+    sound_step = F.when(F.col("is_sound"), F.col("step"))
+    highest = F.max(sound_step).over(before)
+    follows = (
+        F.lag("is_sound").over(history)
+        & (F.col("step") == F.lag("step").over(history) + 1)
+        # Where a history was rewound, what is done again is not judged again.
+        & (F.col("step") > highest)
+    )
+    return judged.withColumn("is_base", ~F.coalesce(follows, F.lit(False))).drop(
+        "self", "prev", "prev2", "misfit", "misfit_before", "misfit_skipping", "broken"
+    )
+
+
+def cursor_in(record: Column, lane: Column) -> Column:
+    """K of a lane (as text) in a frontier record: an array that compares as a rank."""
+    return F.coalesce(F.try_element_at(record["lanes"], lane), record["cursor"])
+
+
+def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
+    """What is wrong if `new` follows `old`, `steps_max` steps after it at most; null if nothing."""
+    steps = new["step"] - old["step"]
+    explained = F.lit(steps_max) + (new["broken"] - old["broken"])
+    is_compacted = old["append_ms"] < bounds.frontier_append_ms - COMPACTION_LAG_MS
+    changed_hands = (new["term"] == old["term"]) & (new["owner"] != old["owner"])
+    is_in_step = (steps >= 1) & ((steps <= explained) | is_compacted)
+    return (
+        F.when(old.isNull(), F.lit(None))
+        .when((new["term"] < old["term"]) | changed_hands, _TERM)
+        .when(~_moves_forward(old, new, bounds.settings.lanes), _BACK)
+        .when(~is_in_step, _STEP)
+    )
+
+
+def _moves_forward(old: Column, new: Column, lanes: int) -> Column:
+    named = F.array_union(F.map_keys(old["lanes"]), F.map_keys(new["lanes"]))
+
+    def not_lower(one: Column, other: Column) -> Column:
+        return one <= other
+
+    offsets, own_writes = (
+        F.forall(F.zip_with(old[name], new[name], not_lower), lambda is_fine: is_fine)
+        for name in ("offsets", "own_writes")
+    )
+    return (
+        F.forall(named, lambda lane: cursor_in(old, lane) <= cursor_in(new, lane))
+        # The usual cursor is that of whichever lanes are not named in either.
+        & ((F.size(named) == lanes) | (old["cursor"] <= new["cursor"]))
+        & offsets
+        & own_writes
+    )
+
+
+def _reason(fault: Column, old: Column, new: Column) -> Column:
+    place = F.concat(F.lit("the record at "), old["offset"].cast("string"))
+    step = new["step"].cast("string")
+    return (
+        F.when(
+            fault == _TERM,
+            F.concat(
+                F.lit("step "),
+                *(step, F.lit(" has term "), new["term"].cast("string"), F.lit(" of ")),
+                *(new["owner"], F.lit(" behind term "), old["term"].cast("string")),
+                *(F.lit(" of "), old["owner"]),
+            ),
+        )
+        .when(
+            fault == _BACK,
+            F.concat(
+                F.lit("step "),
+                step,
+                F.lit(" has "),
+                _what_is_back(old, new),
+                F.lit(" below "),
+                place,
+            ),
+        )
+        .when(
+            fault == _STEP,
+            F.concat(F.lit("step "), step, F.lit(" follows step "), old["step"].cast("string")),
+        )
+    )
+
+
+def _what_is_back(old: Column, new: Column) -> Column:
+    def fell(name: str) -> Column:
+        return F.exists(
+            F.zip_with(old[name], new[name], lambda one, other: one > other), lambda it: it
+        )
+
+    return (
+        F.when(fell("offsets"), "an O")
+        .when(fell("own_writes"), "an R")
+        .otherwise(F.lit("a cursor"))
+    )

@@ -1,0 +1,106 @@
+"""Order: per target partition, messages that were there in time come in rank order.
+
+Excepted are continuations, and late arrivals: those whose rank K had passed before O passed them.
+What is another's finding is left aside, lest it be two: deliveries that are doubled, early, in a
+wrong place, or of messages that had been killed.
+Source: docs/design/audit.md, "Order".
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds
+from delayd.audit.judging.columns import findings, source_text
+from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.history import covered_by, history_of
+from delayd.audit.judging.links import links_of
+
+
+def judge_order(
+    logged: DataFrame, deliveries: DataFrame, frontiers: DataFrame, bounds: Bounds
+) -> DataFrame:
+    """Messages that came after one of a higher rank, as FINDINGS; the reason names that one.
+
+    Those whose lateness the history does not tell are not judged. Starts small jobs of its own.
+    """
+    history = history_of(links_of(frontiers, bounds).localCheckpoint(), bounds, late_too=False)
+    suspects = covered_by(
+        _overtaken(_placed(logged, deliveries, bounds.target_partitions)), history
+    )
+    is_ghost = F.coalesce(F.col("killed_by") < F.col("step_end"), F.lit(False))
+    wrong = suspects.where((F.col("is_late") == F.lit(False)) & ~is_ghost)
+    first = F.col("highest")
+    return findings(
+        wrong,
+        Fault.ORDER,
+        F.concat(
+            F.lit("it came after "),
+            source_text(first["partition"], first["offset"]),
+            F.lit(", which ranks by "),
+            first["rank_ms"].cast("string"),
+            F.lit(", and it by "),
+            F.col("rank_ms").cast("string"),
+        ),
+        source=source_text(F.col("partition"), F.col("offset")),
+        topic=F.col("topic"),
+        partition=F.col("target_partition"),
+        offset=F.col("target_offset"),
+        due_ms=F.col("due_ms"),
+    )
+
+
+def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
+    """Where each message that counts was delivered. One shuffle of both tables, by source."""
+    by_source = Window.partitionBy("partition", "offset")
+    once = (
+        deliveries.where("source_offset is not null")
+        .select(
+            F.col("source_partition").alias("partition"),
+            F.col("source_offset").alias("offset"),
+            F.col("topic").alias("found_topic"),
+            F.col("partition").alias("found_partition"),
+            F.col("offset").alias("target_offset"),
+            F.least("timestamp_ms", "fired_ms").alias("found_ms"),
+        )
+        .withColumn("times", F.count("*").over(by_source))
+        .where("times = 1")
+    )
+    asked = logged.where(F.col("stored") & F.col("continues").isNull()).select(
+        *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "killed_by"),
+        F.col("target_partition").alias("asked_partition"),
+        "key_murmur2",
+    )
+    known = logged.sparkSession.createDataFrame(
+        [*partitions.items()], "topic string, partitions int"
+    )
+    by_key = F.when(F.col("partitions") > 0, F.col("key_murmur2") % F.col("partitions"))
+    wanted = F.coalesce("asked_partition", by_key, "found_partition")
+    return (
+        once.join(asked, ["partition", "offset"])
+        .where((F.col("topic") == F.col("found_topic")) & (F.col("found_ms") >= F.col("due_ms")))
+        .join(F.broadcast(known), "topic", "left")
+        .where(F.col("found_partition") == wanted)
+        .select(
+            *("topic", F.col("found_partition").alias("target_partition"), "target_offset"),
+            *("partition", "offset", "lane", "rank_ms", "due_ms", "killed_by"),
+        )
+    )
+
+
+def _overtaken(placed: DataFrame) -> DataFrame:
+    """Messages behind one of a higher rank, which is `highest`. Late ones do not set it: what comes
+    after them in time ranks above them."""
+    before = (
+        Window.partitionBy("topic", "target_partition")
+        .orderBy("target_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return placed.withColumn("highest", F.max(_rank()).over(before)).where(
+        _rank() < F.col("highest")
+    )
+
+
+def _rank() -> Column:
+    return F.struct("rank_ms", "partition", "offset")
