@@ -429,7 +429,12 @@ def a_record_that_is_no_frontier(on: Operation) -> Sequence[Expected]:
 
 
 @_in(FRONTIER_DEFECTS)
-def a_frontier_of_other_settings(on: Operation) -> Sequence[Expected]:
+def a_frontier_of_an_unknown_format(on: Operation) -> Sequence[Expected]:
+    return _rewrite(on, on.past.take_idle_step(), "frontier-broken", format=99)
+
+
+@_in(FRONTIER_DEFECTS)
+def a_frontier_without_a_value(on: Operation) -> Sequence[Expected]:
     step = on.past.take_idle_step()
-    other = {**step.says["settings"], "lanes": step.says["settings"]["lanes"] + 1}
-    return _rewrite(on, step, "frontier-broken", settings=other)
+    on.change(step.row, lambda record: replace(record, value=None))
+    return [Expected("frontier-broken", at=_at(step))]
