@@ -224,6 +224,13 @@ class Report:
             "reigns": [asdict(reign) for reign in self.reigns],
             "nodes": [asdict(node) for node in self.nodes],
             "by_topic": [{"topic": topic, **asdict(late)} for topic, late in self.by_topic],
+            "by_hour": [
+                {"topic": each.topic, "hour_ms": each.hour_ms, **asdict(each.lateness)}
+                for each in self.by_hour
+            ],
+            "histogram": [asdict(each) for each in self.histogram],
+            "timeline": [asdict(each) for each in self.timeline],
+            "heat": [asdict(each) for each in self.heat],
             "examples": [asdict(finding) for finding in self.examples],
             "notes": list(self.notes),
             "cut": {**asdict(self.cut), "records": dict(self.cut.records)},

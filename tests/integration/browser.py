@@ -37,9 +37,12 @@ FLAGS: Final = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--hide-scrollbars",
 )
-LAUNCH: Final = (
-    "import os, sys; os.dup2({0}, 3); os.dup2({1}, 4); os.execv(sys.argv[1], sys.argv[1:])"
-)
+LAUNCH: Final = """
+import os, sys
+os.dup2({0}, 3)
+os.dup2({1}, 4)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Browser:

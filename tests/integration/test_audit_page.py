@@ -1,6 +1,7 @@
 """The page of an audit in a real Chromium: it needs nothing but itself, and people can read it."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_what_is_drawn_or_tabled_has_words_and_heads(
     page.show(files[name], width=1280)
     assert measured(page, "unlabelled()") == []
     levels = measured(page, "headings()")
-    steps = [after - before for before, after in zip(levels, levels[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(levels)]
     assert levels[0] == 1 and levels.count(1) == 1 and max(steps, default=0) <= 1
     identifiers = measured(page, "identifiers()")
     assert len(identifiers) == len(set(identifiers))
@@ -199,7 +200,8 @@ def test_the_image_of_the_documentation_is_small(
     """With `--rewrite` it is taken anew."""
     if request.config.getoption("--rewrite"):
         page.show(files["ok"], width=1280)
+        end = measured(page, "box('.part')")["bottom"]
         IMAGE.parent.mkdir(exist_ok=True)
-        IMAGE.write_bytes(page.screenshot(1280, 1290))
+        IMAGE.write_bytes(page.screenshot(1280, round(end) + 40))
     taken = IMAGE.read_bytes()
     assert taken.startswith(b"\x89PNG") and len(taken) < IMAGE_BYTES_MAX

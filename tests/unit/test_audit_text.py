@@ -34,7 +34,7 @@ def test_each_fault_has_its_count_its_meaning_and_examples() -> None:
     assert "and 24 more" in text, "27 were altered, and 3 are shown"
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_can_neither_colour_the_terminal_nor_turn_its_lines(hostile: str) -> None:
     text = shown(replace(failed_report(), cluster=hostile, notes=(hostile,)), width=700)
     assert not {"\x1b", "\x07", "\r", "\x00", "\u202e", "\u2066"} & set(text)

@@ -32,7 +32,7 @@ def moments_within(moments: Sequence[Moment], most: int = MOMENTS_MAX) -> tuple[
     ordered = sorted(moments, key=lambda moment: moment.at_ms)
     if not ordered:
         return [], 1000
-    interval = interval_of([moment.at_ms for moment in ordered])
+    interval = interval_of([moment.at_ms for moment in ordered], MOMENTS_MAX)
     start, span = ordered[0].at_ms, ordered[-1].at_ms - ordered[0].at_ms + interval
     width = _step_over(span, interval, most)
     if width == interval:
@@ -60,7 +60,7 @@ def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell]
     among them, and how long a column is, ms. Nodes that differ most are kept."""
     if not cells:
         return [], 1000
-    interval = interval_of(sorted({cell.at_ms for cell in cells}))
+    interval = interval_of(sorted({cell.at_ms for cell in cells}), HEAT_COLUMNS_MAX)
     start = min(cell.at_ms for cell in cells)
     span = max(cell.at_ms for cell in cells) - start + interval
     width = _step_over(span, interval, columns)
@@ -82,11 +82,11 @@ def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell]
 
 
 def _step_over(span_ms: int, interval_ms: int, most: int) -> int:
-    """The interval itself, or the first of TIME_STEPS that is short enough of it."""
+    """The interval, or as many of it as make the first of TIME_STEPS that is long enough."""
     if span_ms <= interval_ms * most:
         return interval_ms
-    fits = (step for step in TIME_STEPS if step >= interval_ms and span_ms <= step * most)
-    return next(fits, -(-span_ms // most))
+    fits = (step for step in TIME_STEPS if step % interval_ms == 0 and span_ms <= step * most)
+    return next(fits, -(-span_ms // (interval_ms * most)) * interval_ms)
 
 
 def reigns_within(reigns: Sequence[Reign], low_ms: int, high_ms: int) -> list[Reign]:

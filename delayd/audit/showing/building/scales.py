@@ -4,7 +4,6 @@ A scale maps its values from `low` to `high` onto the places from `start` to `en
 outside is put to the nearer end, so that nothing is ever drawn outside of a figure.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,7 +121,10 @@ def late_ticks(high_ms: float) -> list[Tick]:
     return [Tick(edge, duration_text(edge)) for edge in LATE_EDGES[: max(top, 1) + 1]]
 
 
-def interval_of(times: Sequence[int], otherwise: int = SECOND) -> int:
-    """The distance between neighbours of sorted times that are multiples of it."""
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    return min((gap for gap in gaps if gap > 0), default=otherwise)
+def interval_of(times: Sequence[int], most: int) -> int:
+    """How long equal intervals are whose starts, in order, are `times`; there were to be at most
+    `most`. Their distances tell, unless there are few of them with nothing in between."""
+    span = times[-1] - times[0]
+    usual = next((step for step in TIME_STEPS if step >= SECOND and span < step * most), DAY)
+    apart = math.gcd(*(time - times[0] for time in times))
+    return apart if 0 < apart <= 3 * usual else usual
