@@ -116,6 +116,9 @@ def _fetch(address: NodeAddress, body: bytes, file: Path) -> Export:
             file.open("wb") as out,
         ):
             shutil.copyfileobj(answer, out, COPY_BYTES)
+            if answer.length:
+                # http.client tells of it only when all is read at once.
+                raise ValueError(f"the node broke off {answer.length} bytes before the end")
     except urllib.error.HTTPError as error:
         with error:
             problem = f"no export: {_problem_of(error)}"

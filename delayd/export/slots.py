@@ -5,6 +5,7 @@ the node froze (a CRC, a length, the count, the digest) is a DamagedSlotError wi
 """
 
 import os
+from array import array
 from collections.abc import Callable, Container, Iterable
 
 from delayd.export.payload import payload_crc
@@ -117,8 +118,10 @@ class SlotReader:
             position += used
             count += frames
             digest += crcs
-            if self._rows.is_full():
-                self._write(self._rows)
+            rows = self._rows
+            rows.slot.extend(array("q", [slot.slot]) * (len(rows.topic) - len(rows.slot)))
+            if rows.is_full():
+                self._write(rows)
                 self._rows = Rows()
         if count != slot.count or (digest - slot.digest) % DIGEST_MODULO != 0:
             raise DamagedSlotError(
@@ -144,7 +147,6 @@ class SlotReader:
         )
         add_lane, add_topic, add_append = rows.lane.append, rows.topic.append, rows.append_ms.append
         add_id, add_digest, add_crc = rows.id.append, rows.digest.append, rows.payload_crc.append
-        add_slot = rows.slot.append
         used = count = digest = text_bytes = 0
         for due_ms, partition, offset, lane, kind, append_ms, start, used, crc in walk(
             data, position
@@ -164,7 +166,6 @@ class SlotReader:
             topic, _, key, value, pairs, target_partition, id, sent, *_ = read_body(
                 data[start:used]
             )
-            add_slot(due_ms // SLOT_MS)
             add_due(due_ms)
             add_partition(partition)
             add_offset(offset)

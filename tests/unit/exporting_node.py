@@ -1,8 +1,7 @@
 """A replica with an exporter, without Kafka: for the tests of exports."""
 
 import io
-import json
-from collections.abc import Sequence
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,15 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.clock import SystemClock
 from delayd.export.exporter import Export, Exporter
+from delayd.export.freezing import freeze
+from delayd.export.manifest import Manifest, result_of
+from delayd.export.writer import write_export
 from delayd.frontier_log import SeenFrontier
 from delayd.replica import Replica
 from delayd.request import RequestLimits, continuation, parse
 from delayd.request.bodies import message_body
 from delayd.request.request import Request
+from delayd.wheel.disk import SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import START, Rank
@@ -128,13 +131,25 @@ def continued(record: Record, offset: int, next_due_ms: int) -> Record:
     )
 
 
+class SmallDisk(SystemDisk):
+    """A disk with as much room as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = 2**40
+
+    def free_bytes(self, path: str) -> int:
+        return self.free
+
+
 class ExportingNode:
     """What of a node an export needs; opened again on the same folder it is a restart."""
 
     def __init__(self, folder: Path, *, hold_ms: int = 60_000, free_min_bytes: int = 0) -> None:
         self.folder = folder
+        self.disk = SmallDisk()
         self.replica = Replica(
-            Wheel.open(folder, partitions=PARTITIONS),
+            Wheel.open(folder, partitions=PARTITIONS, disk=self.disk),
             SETTINGS,
             proof_key=PROOF_KEY,
             export_hold_ms=hold_ms,
@@ -153,44 +168,50 @@ class ExportingNode:
         self.exporter.stop(10)
         self.replica.close()
 
+    def see(self, *frontiers: SeenFrontier) -> None:
+        """Observe committed frontiers."""
+        for seen in frontiers:
+            self.replica.observe(seen)
+
     def export(self, at: SeenFrontier, wait_ms: int = 0) -> Any:
-        """The export at this cut, as a table."""
+        """The export at this cut, by a real writer, as a Parquet file."""
         export = self.exporter.begin()
         try:
             export.run(at.record, wait_ms)
-            return table_of(export)
+            return pq.ParquetFile(io.BytesIO(content_of(export)))
         finally:
             export.close()
 
     def pending(self, at: SeenFrontier) -> list[Row]:
-        """Sources of what is pending at this cut, in order."""
-        return sources(self.export(at))
+        """Sources of what is pending at this cut, in order. Written in this process: that saves
+        the start of another one."""
+        return sources(self.written_here(at))
+
+    def written_here(self, at: SeenFrontier) -> Any:
+        """The same file, written in this process."""
+        folder = self.folder / "exports" / "here"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        freeze(self.replica, folder, Manifest("n", str(self.folder), at.record), lambda: None)
+        write_export(folder)
+        return pq.ParquetFile(result_of(folder))
 
 
-def table_of(export: Export) -> Any:
-    """The file of an export that has run, read back."""
+def content_of(export: Export) -> bytes:
+    """The file of an export that has run."""
     data = b""
     while piece := export.read(64 * 1024, len(data)):
         data += piece
     assert len(data) == export.size_bytes
-    return pq.read_table(io.BytesIO(data))
+    return data
 
 
-def sources(table: Any) -> list[Row]:
+def sources(file: Any) -> list[Row]:
     """Partition and offset of each row, sorted."""
+    table = file.read()
     return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
 def left_in(folder: Path) -> list[str]:
     """Whatever exports have left behind."""
     return sorted(str(path.relative_to(folder)) for path in (folder / "exports").rglob("*"))
-
-
-def problem_of(said: bytes) -> str:
-    """The problem of a refusal's body."""
-    return str(json.loads(said)["problem"])
-
-
-def all_of(records: Sequence[Record]) -> list[Row]:
-    """Their sources."""
-    return sorted((record.partition, record.offset) for record in records)
