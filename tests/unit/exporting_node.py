@@ -189,7 +189,7 @@ class ExportingNode:
 
     def written_here(self, at: SeenFrontier) -> Any:
         """The same file, written in this process."""
-        folder = self.folder / "exports" / "here"
+        folder = self.folder / "here"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         freeze(self.replica, folder, Manifest("n", str(self.folder), at.record), lambda: None)
