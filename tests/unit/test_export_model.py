@@ -151,7 +151,7 @@ class Log:
         )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(ASKED, min_size=1, max_size=60),
     st.lists(st.integers(0, SPAN_MS), min_size=LANES, max_size=LANES),
