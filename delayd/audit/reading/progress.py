@@ -1,0 +1,101 @@
+"""What an audit is at, on standard error: a bar on a terminal, a line now and then elsewhere.
+
+Invariant: it never makes an audit fail; what Spark does not say is not shown.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from delayd.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_S: Final = 0.25
+LINE_MS: Final = 10_000
+"""How often there is a line where there is no terminal."""
+
+
+class Tasks(NamedTuple):
+    """Of the Spark stages that are running."""
+
+    done: int
+    total: int
+
+
+class Stages:
+    """Shows named stages, one at a time."""
+
+    def __init__(
+        self,
+        tasks: Callable[[], Tasks],
+        console: Console | None = None,
+        *,
+        line_ms: int = LINE_MS,
+    ) -> None:
+        self._tasks = tasks
+        self._console = Console(stderr=True, highlight=False) if console is None else console
+        self._line_ms = line_ms
+        self._clock = SystemClock()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """While this lasts, show its name and the share of tasks that are done."""
+        over = threading.Event()
+        started_ms = self._clock.monotonic_ms()
+        show = self._bar if self._console.is_terminal else self._lines
+        shown = threading.Thread(target=show, args=(name, over), name="progress", daemon=True)
+        shown.start()
+        ended = "failed after"
+        try:
+            yield
+            ended = "done in"
+        finally:
+            over.set()
+            shown.join()
+            seconds = (self._clock.monotonic_ms() - started_ms) / 1000
+            self._console.print(f"{name}: {ended} {seconds:.1f} s", markup=False, highlight=False)
+
+    def _bar(self, name: str, over: threading.Event) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            shown = bar.add_task(name, total=None)
+            while not over.wait(LOOK_S):
+                done, total = self._tasks()
+                if total:
+                    bar.update(shown, completed=done, total=total)
+
+    def _lines(self, name: str, over: threading.Event) -> None:
+        while not over.wait(self._line_ms / 1000):
+            done, total = self._tasks()
+            share = f": {100 * done // total} %" if total else ""
+            self._console.print(f"{name}{share}", markup=False, highlight=False)
+
+
+def stages_of(spark: "SparkSession", console: Console | None = None) -> Stages:
+    """Stages that show the tasks of this Spark."""
+    from py4j.protocol import Py4JError
+
+    tracker = spark.sparkContext.statusTracker()
+
+    def tasks() -> Tasks:
+        try:
+            running = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        except (Py4JError, OSError):  # it is on its way out
+            return Tasks(0, 0)
+        return Tasks(
+            sum(stage.numCompletedTasks for stage in running if stage is not None),
+            sum(stage.numTasks for stage in running if stage is not None),
+        )
+
+    return Stages(tasks, console)
