@@ -202,6 +202,6 @@ def test_the_image_of_the_documentation_is_small(
         page.show(files["ok"], width=1280)
         end = measured(page, "box('.part')")["bottom"]
         IMAGE.parent.mkdir(exist_ok=True)
-        IMAGE.write_bytes(page.screenshot(1280, round(end) + 40))
+        IMAGE.write_bytes(page.screenshot(1280, round(end) + 20))
     taken = IMAGE.read_bytes()
     assert taken.startswith(b"\x89PNG") and len(taken) < IMAGE_BYTES_MAX
