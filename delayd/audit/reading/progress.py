@@ -6,15 +6,13 @@ Invariant: it never makes an audit fail; what Spark does not say is not shown.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 from delayd.clock import SystemClock
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOOK_S: Final = 0.25
 LINE_MS: Final = 10_000
@@ -28,18 +26,37 @@ class Tasks(NamedTuple):
     total: int
 
 
-class Stages:
-    """Shows named stages, one at a time."""
+def active_tasks() -> Tasks:
+    """Of the Spark that this process runs, if it does."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return Tasks(0, 0)
+    try:
+        tracker = context.statusTracker()
+        running = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    except (Py4JError, OSError, AttributeError):  # it is on its way out
+        return Tasks(0, 0)
+    return Tasks(
+        sum(stage.numCompletedTasks for stage in running if stage is not None),
+        sum(stage.numTasks for stage in running if stage is not None),
+    )
+
+
+class Progress:
+    """Shows named stages, one at a time; it may be made before there is a Spark."""
 
     def __init__(
         self,
-        tasks: Callable[[], Tasks],
         console: Console | None = None,
+        tasks: Callable[[], Tasks] = active_tasks,
         *,
         line_ms: int = LINE_MS,
     ) -> None:
+        self._console = Console(stderr=True) if console is None else console
         self._tasks = tasks
-        self._console = Console(stderr=True, highlight=False) if console is None else console
         self._line_ms = line_ms
         self._clock = SystemClock()
 
@@ -68,7 +85,7 @@ class Stages:
             TaskProgressColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self._console, transient=True) as bar:
+        with Bar(*columns, console=self._console, transient=True) as bar:
             shown = bar.add_task(name, total=None)
             while not over.wait(LOOK_S):
                 done, total = self._tasks()
@@ -80,22 +97,3 @@ class Stages:
             done, total = self._tasks()
             share = f": {100 * done // total} %" if total else ""
             self._console.print(f"{name}{share}", markup=False, highlight=False)
-
-
-def stages_of(spark: "SparkSession", console: Console | None = None) -> Stages:
-    """Stages that show the tasks of this Spark."""
-    from py4j.protocol import Py4JError
-
-    tracker = spark.sparkContext.statusTracker()
-
-    def tasks() -> Tasks:
-        try:
-            running = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        except (Py4JError, OSError):  # it is on its way out
-            return Tasks(0, 0)
-        return Tasks(
-            sum(stage.numCompletedTasks for stage in running if stage is not None),
-            sum(stage.numTasks for stage in running if stage is not None),
-        )
-
-    return Stages(tasks, console)

@@ -8,14 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from delayd.audit.reading.progress import Stages, Tasks, stages_of
+from delayd.audit.reading.progress import Progress, Tasks
 
 
 def test_on_a_terminal_a_bar_shows_the_share_of_tasks() -> None:
     out, seen = io.StringIO(), threading.Event()
-    stages = Stages(_tasks(seen, Tasks(3, 4)), Console(file=out, force_terminal=True, width=80))
+    console = Console(file=out, force_terminal=True, width=80)
+    progress = Progress(console, _tasks(seen, Tasks(3, 4)))
 
-    with stages.stage("reading [orders]"):
+    with progress.stage("reading [orders]"):
         assert seen.wait(10)
 
     assert "75%" in out.getvalue()
@@ -24,9 +25,9 @@ def test_on_a_terminal_a_bar_shows_the_share_of_tasks() -> None:
 
 def test_elsewhere_there_is_a_line_now_and_then() -> None:
     out, seen = io.StringIO(), threading.Event()
-    stages = Stages(_tasks(seen, Tasks(1, 3)), Console(file=out), line_ms=1)
+    progress = Progress(Console(file=out), _tasks(seen, Tasks(1, 3)), line_ms=1)
 
-    with stages.stage("judging"):
+    with progress.stage("judging"):
         assert seen.wait(10)
 
     first, *_, last = out.getvalue().splitlines()
@@ -38,7 +39,7 @@ def test_a_stage_that_fails_says_so_and_fails() -> None:
 
     with (
         pytest.raises(ValueError, match="broken"),
-        Stages(lambda: Tasks(0, 0), Console(file=out)).stage("judging"),
+        Progress(Console(file=out)).stage("judging"),
     ):
         raise ValueError("broken")
 
@@ -47,10 +48,9 @@ def test_a_stage_that_fails_says_so_and_fails() -> None:
 
 def test_the_tasks_are_those_of_spark(spark: SparkSession) -> None:
     out = io.StringIO()
-    stages = stages_of(spark, Console(file=out))
-    stages._line_ms = 1
+    progress = Progress(Console(file=out), line_ms=1)
 
-    with stages.stage("counting"):
+    with progress.stage("counting"):
         spark.range(0, 4_000_000, numPartitions=8).selectExpr("sum(hash(id))").collect()
 
     assert any(line.endswith(" %") for line in out.getvalue().splitlines())
