@@ -45,40 +45,41 @@ class ReadError(DelaydError):
     code = "audit-read"
 
 
-class Partition:
-    """Reads one partition of a topic; close it."""
+def open_client(access: Access) -> Consumer:
+    """A client to read partitions with, one after the other; close it."""
+    properties: dict[str, Any] = {
+        "bootstrap.servers": access.bootstrap,
+        "client.id": "delayd-audit",
+        "group.id": "delayd-audit",  # librdkafka wants one; none is joined
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,  # else it cannot be told that a tail is aborted
+        "allow.auto.create.topics": False,
+        "check.crcs": True,
+        "fetch.wait.max.ms": 50,
+        "fetch.error.backoff.ms": 50,
+        "fetch.queue.backoff.ms": 5,
+        "queued.min.messages": 1_000_000,  # the next line is what limits
+        "queued.max.messages.kbytes": QUEUE_KBYTES_MAX,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 500,
+        "socket.nagle.disable": True,
+        **access.of_consumer(),
+    }
+    return Consumer(properties)
 
-    def __init__(self, access: Access, topic: str, partition: int, stall_ms: int) -> None:
+
+class Partition:
+    """One partition of a topic, through a client that reads nothing else meanwhile."""
+
+    def __init__(self, client: Consumer, topic: str, partition: int, stall_ms: int) -> None:
+        self._client = client
         self._topic = topic
         self._partition = partition
         self._stall_ms = stall_ms
         self._clock = SystemClock()
-        properties: dict[str, Any] = {
-            "bootstrap.servers": access.bootstrap,
-            "client.id": "delayd-audit",
-            "group.id": "delayd-audit",  # librdkafka wants one; none is joined
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,  # else it cannot be told that a tail is aborted
-            "allow.auto.create.topics": False,
-            "check.crcs": True,
-            "fetch.wait.max.ms": 50,
-            "fetch.error.backoff.ms": 50,
-            "fetch.queue.backoff.ms": 5,
-            "queued.min.messages": 1_000_000,  # the next line is what limits
-            "queued.max.messages.kbytes": QUEUE_KBYTES_MAX,
-            "reconnect.backoff.ms": 50,
-            "reconnect.backoff.max.ms": 500,
-            "socket.nagle.disable": True,
-            **access.of_consumer(),
-        }
-        self._client = Consumer(properties)
-
-    def close(self) -> None:
-        """End the client."""
-        self._client.close()
 
     def messages(self, start: int, end: int, wanted: "Wanted") -> Iterator[list[Message]]:
         """The committed messages in [start, end), in order, some at a time; ReadError."""
