@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from raw_records import RawWriter
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.kafka import read_range
+from delayd.audit.reading.kafka import read_ranges
 from delayd.audit.reading.ranges import Range
-from delayd.audit.reading.topics import read_topics
+from delayd.audit.reading.topics import read_topic
 from delayd.audit.spans import Span, span_of
 from delayd.audit.tables import RECORDS
 from delayd.bus.murmur2 import murmur2
@@ -90,7 +90,7 @@ def test_20000_records_are_those_that_another_driver_sees(
     spark: SparkSession, topics: Topics, mixed: str
 ) -> None:
     span = topics.span(mixed)
-    table = read_topics(spark, topics.access, [span], "buffer", range_offsets_max=60_000)
+    table = read_topic(spark, topics.access, span, "buffer", offsets_max=60_000)
     assert table.schema == RECORDS
 
     rows = _rows(table)
@@ -123,15 +123,12 @@ def test_20000_records_are_those_that_another_driver_sees(
 
 def test_several_ranges_of_a_partition_are_as_one(topics: Topics, mixed: str) -> None:
     span = topics.span(mixed)
+    last = span.ends[1]
     [one, several] = [
-        [
-            batch.to_pylist()
-            for wanted in ranges
-            for batch in _range(topics, mixed, "buffer", wanted)
-        ]
+        [batch.to_pylist() for batch in _read(topics, "buffer", *ranges)]
         for ranges in (
-            [Range(1, 0, 0, span.ends[1])],
-            [Range(1, 0, at, min(span.ends[1], at + 997)) for at in range(0, span.ends[1], 997)],
+            [Range(mixed, 1, 0, 0, last)],
+            [Range(mixed, 1, 0, at, min(last, at + 997)) for at in range(0, last, 997)],
         )
     ]
 
@@ -143,8 +140,8 @@ def test_a_range_without_records_ends_and_is_empty(topics: Topics, mixed: str) -
     span = topics.span(mixed)
     last = span.ends[0]
 
-    assert list(_range(topics, mixed, "target", Range(0, 0, last - 3, last))) == []
-    assert list(_range(topics, mixed, "target", Range(0, 0, 5, 5))) == []
+    assert list(_read(topics, "target", Range(mixed, 0, 0, last - 3, last))) == []
+    assert list(_read(topics, "target", Range(mixed, 0, 0, 5, 5))) == []
 
 
 def test_ranges_that_the_broker_does_not_fill_end_with_an_error(
@@ -154,7 +151,7 @@ def test_ranges_that_the_broker_does_not_fill_end_with_an_error(
     past = Span(mixed, span.starts, (span.ends[0], span.ends[1] + 5))
 
     with pytest.raises(PySparkException, match="nothing came for 1 s at offset"):
-        read_topics(spark, topics.access, [past], "target", stall_ms=1000).count()
+        read_topic(spark, topics.access, past, "target", stall_ms=1000).count()
 
 
 def test_a_deleted_beginning_is_an_error(spark: SparkSession, topics: Topics) -> None:
@@ -167,8 +164,8 @@ def test_a_deleted_beginning_is_an_error(spark: SparkSession, topics: Topics) ->
     _delete_before(topics.cluster.bootstrap, topic, 50)
 
     with pytest.raises(PySparkException, match="deleted its beginning while it was being read"):
-        read_topics(spark, topics.access, [before], "target").count()
-    assert read_topics(spark, topics.access, [topics.span(topic)], "target").count() == 50
+        read_topic(spark, topics.access, before, "target").count()
+    assert read_topic(spark, topics.access, topics.span(topic), "target").count() == 50
 
 
 def test_odd_headers_are_kept_or_named(topics: Topics) -> None:
@@ -187,7 +184,7 @@ def test_odd_headers_are_kept_or_named(topics: Topics) -> None:
             writer.send(0, b"k", b"v", headers)
             writer.flush()
 
-    [batch] = _range(topics, topic, "buffer", Range(0, 0, 0, len(records)))
+    [batch] = _read(topics, "buffer", Range(topic, 0, 0, 0, len(records)))
 
     rows = batch.to_pylist()
     for row, (_, names, flaw) in zip(rows, records, strict=True):
@@ -212,10 +209,10 @@ def test_proofs_are_checked_with_the_key_and_the_key_stays_out_of_the_plan(
     span = topics.span(topic)
     without = Access(topics.cluster.bootstrap).write(topics.access.with_name("keyless"))
 
-    table = read_topics(spark, topics.access, [span], "buffer")
+    table = read_topic(spark, topics.access, span, "buffer")
 
     assert [row["is_proved"] for row in _rows(table)] == [True, False, False, False, False, None]
-    assert [r["is_proved"] for r in _rows(read_topics(spark, without, [span], "buffer"))] == [
+    assert [r["is_proved"] for r in _rows(read_topic(spark, without, span, "buffer"))] == [
         *(None, None, False, None, None, None),
     ]
     plan: Any = table._jdf.queryExecution()
@@ -236,7 +233,7 @@ def test_times_that_step_back_make_no_difference_to_ranges(topics: Topics) -> No
     log_ms = [
         row["log_ms"]
         for at in range(0, 3_000, 500)
-        for batch in _range(topics, topic, "buffer", Range(0, 0, at, at + 500))
+        for batch in _read(topics, "buffer", Range(topic, 0, 0, at, at + 500))
         for row in batch.to_pylist()
     ]
 
@@ -266,8 +263,8 @@ def _produce(producer: Producer, topic: str, n: int) -> None:
             producer.poll(0.1)
 
 
-def _range(topics: Topics, topic: str, role: str, wanted: Range) -> Iterator[Any]:
-    return read_range(Access.read(topics.access), topic, role, wanted, 10_000)
+def _read(topics: Topics, role: str, *ranges: Range) -> Iterator[Any]:
+    return read_ranges(Access.read(topics.access), role, ranges, 10_000)
 
 
 def _rows(table: DataFrame) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Kafka topics as a Spark data source, "delayd-kafka": one Spark partition per range of offsets.
+"""Kafka topics as a Spark data source, "delayd-kafka": one Spark partition per task of ranges.py.
 
-Options: `access` (file, access.py), `role` (what the topics are, headers.py), `tasks` (JSON,
-ranges.py), `stall_ms`. Rows: tables.RECORDS, in the order of each range.
+Options: `access` (file, access.py), `role` (what the topics are, headers.py), `tasks` (JSON),
+`stall_ms`. Rows: tables.RECORDS, in the order of each range.
 
 Not here: which ranges are read, and how a table is made of it (topics.py).
 """
@@ -9,7 +9,7 @@ Not here: which ranges are read, and how a table is made of it (topics.py).
 import gc
 import hmac
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
 from delayd.audit.reading.log_time import log_time_before
-from delayd.audit.reading.partition import Partition, Wanted
-from delayd.audit.reading.ranges import Place, Range
+from delayd.audit.reading.partition import Partition, Wanted, open_client
+from delayd.audit.reading.ranges import Range
 from delayd.audit.tables import RECORDS
 from delayd.cluster_key import proof_key
 from delayd.request.proof import proof_of
@@ -44,12 +44,12 @@ class DelaydKafka(DataSource):
     def schema(self) -> StructType:
         return RECORDS
 
-    def reader(self, schema: StructType) -> "RangesReader":
-        return RangesReader(
+    def reader(self, schema: StructType) -> "TasksReader":
+        return TasksReader(
             Path(self.options["access"]),
             self.options["role"],
             [
-                [Place(topic, Range(*wanted)) for topic, wanted in task]
+                tuple(Range(*wanted) for wanted in task)
                 for task in json.loads(self.options["tasks"])
             ],
             int(self.options["stall_ms"]),
@@ -58,15 +58,17 @@ class DelaydKafka(DataSource):
 
 @dataclass
 class Task(InputPartition):
-    """Ranges that are read one after the other."""
+    """The ranges of one task."""
 
-    places: list[Place]
+    ranges: tuple[Range, ...]
 
 
-class RangesReader(DataSourceReader):
-    """Reads ranges, each in some process of Spark's."""
+class TasksReader(DataSourceReader):
+    """Reads the ranges of each task in some process of Spark's."""
 
-    def __init__(self, access: Path, role: str, tasks: list[list[Place]], stall_ms: int) -> None:
+    def __init__(
+        self, access: Path, role: str, tasks: list[tuple[Range, ...]], stall_ms: int
+    ) -> None:
         assert role in ROLES, f"no role: {role}"
         self._access = access
         self._role = role
@@ -74,44 +76,48 @@ class RangesReader(DataSourceReader):
         self._stall_ms = stall_ms
 
     def partitions(self) -> list[InputPartition]:
-        return [Task(places) for places in self._tasks]
+        return [Task(ranges) for ranges in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, Task):  # Spark's stand-in when there is nothing to read
-            return
+        if not isinstance(partition, Task):  # Spark's stand-in when there are none
+            return iter(())
         access = Access.read(self._access)
-        for topic, wanted in partition.places:
-            yield from read_range(access, topic, self._role, wanted, self._stall_ms)
+        return read_ranges(access, self._role, partition.ranges, self._stall_ms)
 
 
-def read_range(
-    access: Access, topic: str, role: str, wanted: Range, stall_ms: int
-) -> Iterator[Any]:
-    """Arrow batches of tables.RECORDS with the committed records of a range; ReadError."""
-    log = Partition(access, topic, wanted.partition, stall_ms)
+def read_ranges(access: Access, role: str, ranges: Sequence[Range], stall_ms: int) -> Iterator[Any]:
+    """Arrow batches of tables.RECORDS with the committed records of the ranges; ReadError."""
+    client = open_client(access)
+    prove = _prover(access)
     collects = gc.isenabled()
     gc.disable()  # it looks through the headers of thousands of records, which are no garbage
     try:
-        log_ms = log_time_before(_Times(log), wanted.first, wanted.start) if role == "buffer" else 0
-        batches = Batches(topic, wanted.partition, role, log_ms, _prover(access))
-        sizes = Wanted()
-        pieces: list[Piece] = []
-        rows = size_bytes = 0
-        for messages in log.messages(wanted.start, wanted.end, sizes):
-            piece = piece_of(messages)
-            sizes.learn(len(messages), piece.size_bytes)
-            pieces.append(piece)
-            rows += len(messages)
-            size_bytes += piece.size_bytes
-            if rows >= BATCH_RECORDS or size_bytes >= BATCH_BYTES:
-                yield batches.batch(pieces)
-                pieces, rows, size_bytes = [], 0, 0
-        if pieces:
-            yield batches.batch(pieces)
+        for wanted in ranges:
+            log = Partition(client, wanted.topic, wanted.partition, stall_ms)
+            yield from _read_range(log, role, wanted, prove)
     finally:
-        log.close()
+        client.close()
         if collects:
             gc.enable()
+
+
+def _read_range(log: Partition, role: str, wanted: Range, prove: Prover | None) -> Iterator[Any]:
+    log_ms = log_time_before(_Times(log), wanted.first, wanted.start) if role == "buffer" else 0
+    batches = Batches(wanted.topic, wanted.partition, role, log_ms, prove)
+    sizes = Wanted()
+    pieces: list[Piece] = []
+    rows = size_bytes = 0
+    for messages in log.messages(wanted.start, wanted.end, sizes):
+        piece = piece_of(messages)
+        sizes.learn(len(messages), piece.size_bytes)
+        pieces.append(piece)
+        rows += len(messages)
+        size_bytes += piece.size_bytes
+        if rows >= BATCH_RECORDS or size_bytes >= BATCH_BYTES:
+            yield batches.batch(pieces)
+            pieces, rows, size_bytes = [], 0, 0
+    if pieces:
+        yield batches.batch(pieces)
 
 
 class _Times:

@@ -1,4 +1,4 @@
-"""Topics as a table, each record read once by whoever asks for it.
+"""Topics as a table.
 
 Nothing is read here: the table is a plan, and each action on it reads the topics again. Write what
 is needed of it to Parquet.
@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from delayd.audit.reading.kafka import ROLES, DelaydKafka
-from delayd.audit.reading.ranges import RANGE_OFFSETS_MAX, tasks_of
+from delayd.audit.reading.ranges import OFFSETS_MAX, tasks_of
 from delayd.audit.spans import Span
 
 STALL_MS: Final = 60_000
@@ -25,23 +25,36 @@ def read_topics(
     spans: Sequence[Span],
     role: str,
     *,
-    range_offsets_max: int = RANGE_OFFSETS_MAX,
+    offsets_max: int = OFFSETS_MAX,
     stall_ms: int = STALL_MS,
 ) -> DataFrame:
-    """tables.RECORDS of spans of topics that have this role (headers.py).
+    """tables.RECORDS of spans of topics that all have this role (headers.py), in one scan.
 
-    `access` is what `Access.write` wrote. A range that cannot be read makes the action fail that
-    needs it, with a ReadError in the message.
+    `access` is what `Access.write` wrote; it must be there as long as the table is. A range that
+    cannot be read makes the action fail that needs it, with a ReadError in the message.
+    `offsets_max`: of a task.
     """
     assert role in ROLES, f"no role: {role}"
-    cores = spark.sparkContext.defaultParallelism
-    topics = [(span.topic, span.starts, span.ends) for span in spans]
+    tasks = tasks_of(spans, spark.sparkContext.defaultParallelism, offsets_max)
     spark.dataSource.register(DelaydKafka)
     return (
         spark.read.format(DelaydKafka.name())
         .option("access", str(access.resolve()))
         .option("role", role)
-        .option("tasks", json.dumps(tasks_of(topics, cores, range_offsets_max)))
+        .option("tasks", json.dumps(tasks))
         .option("stall_ms", str(stall_ms))
         .load()
     )
+
+
+def read_topic(
+    spark: SparkSession,
+    access: Path,
+    span: Span,
+    role: str,
+    *,
+    offsets_max: int = OFFSETS_MAX,
+    stall_ms: int = STALL_MS,
+) -> DataFrame:
+    """The same of one topic."""
+    return read_topics(spark, access, [span], role, offsets_max=offsets_max, stall_ms=stall_ms)

@@ -10,49 +10,47 @@ from hypothesis import strategies as st
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, log_time_before
 from delayd.audit.reading.partition import Wanted
-from delayd.audit.reading.ranges import RANGE_OFFSETS_MAX, RANGE_OFFSETS_MIN, Range, tasks_of
+from delayd.audit.reading.ranges import OFFSETS_MAX, OFFSETS_MIN, tasks_of
+from delayd.audit.spans import Span
 from delayd.errors import ConfigError
 
-SPANS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5_000_000)), max_size=6)
+LENGTHS = st.lists(
+    st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 2_000_000)), max_size=4), max_size=6
+)
 
 
-@given(SPANS, st.integers(1, 64))
-def test_ranges_cover_each_offset_once_and_are_not_too_long(
-    spans: list[tuple[int, int]], cores: int
+@given(LENGTHS, st.integers(1, 64))
+def test_tasks_cover_each_offset_once_and_are_not_too_long(
+    lengths: list[list[tuple[int, int]]], cores: int
 ) -> None:
-    starts = [start for start, _ in spans]
-    ends = [start + length for start, length in spans]
+    spans = [
+        Span(f"t{n}", tuple(at for at, _ in some), tuple(at + more for at, more in some))
+        for n, some in enumerate(lengths)
+    ]
 
-    ranges = ranges_of(starts, ends, cores)
+    tasks = tasks_of(spans, cores)
 
-    for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        own = sorted(r for r in ranges if r.partition == partition)
-        assert all(r.first == start for r in own)
-        edges = [start, *(edge for r in own for edge in (r.start, r.end)), end]
-        assert edges[::2] == edges[1::2]
-    lengths = [r.end - r.start for r in ranges]
-    assert lengths == sorted(lengths, reverse=True)
-    assert all(0 < length <= RANGE_OFFSETS_MAX for length in lengths)
-
-
-def ranges_of(starts: list[int], ends: list[int], cores: int) -> list[Range]:
-    """All ranges of one topic."""
-    return [place.range for task in tasks_of([("t", starts, ends)], cores) for place in task]
-
-
-def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
-    many = [(f"t{number}", [0] * 4, [10, 0, 700, RANGE_OFFSETS_MIN]) for number in range(500)]
-    tasks = tasks_of(many, cores=2)
-    sizes = [sum(place.range.end - place.range.start for place in task) for task in tasks]
-    assert sum(sizes) == 500 * (710 + RANGE_OFFSETS_MIN)
-    assert len(tasks) <= 500 + 500 * 710 // RANGE_OFFSETS_MIN + 1
-    assert max(sizes) <= RANGE_OFFSETS_MAX
-    assert {place.topic for task in tasks for place in task} == {topic for topic, _, _ in many}
+    ranges = [one for task in tasks for one in task]
+    for span in spans:
+        for partition, (start, end) in enumerate(zip(span.starts, span.ends, strict=True)):
+            own = sorted(r for r in ranges if (r.topic, r.partition) == (span.topic, partition))
+            assert all(r.first == start for r in own)
+            edges = [start, *(edge for r in own for edge in (r.start, r.end)), end]
+            assert edges[::2] == edges[1::2]
+    assert all(one.start < one.end for one in ranges)
+    assert all(sum(one.end - one.start for one in task) <= OFFSETS_MAX for task in tasks)
 
 
 def test_one_partition_keeps_all_cores_busy() -> None:
-    assert len(ranges_of([0], [10 * RANGE_OFFSETS_MIN], cores=2)) >= 8
-    assert len(ranges_of([0, 7, 7], [RANGE_OFFSETS_MIN, 7, 8], cores=2)) == 2
+    assert len(tasks_of([Span("t", (0,), (10 * OFFSETS_MIN,))], cores=2)) >= 8
+
+
+def test_many_small_topics_are_few_tasks() -> None:
+    spans = [Span(f"t{n}", (5, 7), (9, 7)) for n in range(1000)]
+
+    tasks = tasks_of(spans, cores=2)
+
+    assert [len(task) for task in tasks] == [256, 256, 256, 232]
 
 
 class _Log:
