@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from fastapi import Request
@@ -23,6 +24,7 @@ from replication.record import FrontierFormatError, FrontierRecord, decode
 
 BODY_BYTES_MAX = 1024 * 1024
 """A frontier record with a thousand partitions has a tenth of it."""
+NUMBER_STOP = 1 << 63
 WAIT_MS_MAX = 10 * 60 * 1000
 CHUNK_BYTES = 256 * 1024
 STALL_S = 60.0
@@ -126,9 +128,14 @@ def _asked(body: bytes) -> tuple[FrontierRecord, int]:
     if type(wait_ms) is not int or not 0 <= wait_ms <= WAIT_MS_MAX:
         raise ValueError(f"wait_ms is a whole number from 0 to {WAIT_MS_MAX}")
     try:
-        return decode(json.dumps(fields["frontier"]).encode()), wait_ms
+        record = decode(json.dumps(fields["frontier"]).encode())
     except FrontierFormatError as error:
         raise ValueError(f"frontier: {error}") from error
+    cut = record.frontier
+    numbers = chain(*cut.cursors, cut.offsets)
+    if cut.shard != 0 or not all(0 <= number < NUMBER_STOP for number in numbers):
+        raise ValueError("frontier: a number is out of its bounds")
+    return record, wait_ms
 
 
 def _refused(error: ExportError) -> JSONResponse:

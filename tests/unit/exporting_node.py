@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.clock import SystemClock
+from delayd.errors import DiskError
 from delayd.export.exporter import Export, Exporter
 from delayd.export.freezing import freeze
 from delayd.export.manifest import Manifest, result_of
@@ -19,7 +20,7 @@ from delayd.replica import Replica
 from delayd.request import RequestLimits, continuation, parse
 from delayd.request.bodies import message_body
 from delayd.request.request import Request
-from delayd.wheel.disk import SystemDisk
+from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import START, Rank
@@ -137,9 +138,15 @@ class SmallDisk(SystemDisk):
     def __init__(self) -> None:
         super().__init__()
         self.free = 2**40
+        self.fails = False
 
     def free_bytes(self, path: str) -> int:
         return self.free
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        if self.fails:
+            raise DiskError(f"cannot append to {file.path}", remedy="a test wants it so")
+        super().append(file, data)
 
 
 class ExportingNode:

@@ -9,10 +9,21 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from exporting_node import BEGIN_MS, SETTINGS, ExportingNode, cut, left_in, schedule, sources
+from exporting_node import (
+    BEGIN_MS,
+    SETTINGS,
+    ExportingNode,
+    cancel,
+    cut,
+    left_in,
+    schedule,
+    sources,
+)
 
+from delayd.errors import DiskError
 from delayd.export.exporter import Export, ExportError, Refusal
 from delayd.export.slots import DamagedSlotError
 from delayd.frontier_log import SeenFrontier
@@ -107,6 +118,60 @@ def test_what_is_appended_behind_the_frozen_bytes_is_no_damage(node: ExportingNo
     data = file.read_bytes()
     file.write_bytes(data + data[: len(data) // 3])
     assert len(node.pending(AT)) == 36
+
+
+def test_a_disk_that_fails_while_tails_are_written_out_ends_the_node(node: ExportingNode) -> None:
+    """docs/design/storage.md, "Failures": as after any failed write."""
+    node.take(schedule(40, BEGIN_MS + 5_000))
+    node.disk.fails = True
+    error = failure(node, cut(1, (41, 0)))
+    assert error.refusal is Refusal.FAILED and "cannot append" in error.problem
+    node.disk.fails = False
+    with pytest.raises(DiskError, match="stopped after an earlier failure"):
+        node.replica.checkpoint()
+
+
+class LosingDatabase:
+    """LevelDB, whose scans lose their last lines without a word, as plyvel's do after damage."""
+
+    def __init__(self, database: Any, lost: int) -> None:
+        self._database = database
+        self._lost = lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def iterator(self, **options: Any) -> "LosingDatabase":
+        """A scan."""
+        lines = list(self._database.iterator(**options))
+        self._lines = iter(lines[: len(lines) - self._lost])
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return self._lines
+
+
+@pytest.mark.parametrize("lost", [0, 12, 13, 14])
+def test_a_list_of_kills_that_is_cut_short_is_found(node: ExportingNode, lost: int) -> None:
+    """Ten slots, two answers and progress come behind the kills: one of them must be seen."""
+    node.take(schedule(40, BEGIN_MS + 9_000, id="a"), schedule(41, BEGIN_MS + 9_000, id="c"))
+    node.take(cancel(42, "a"), cancel(43, "c"))
+    node.replica.checkpoint()
+    catalogue = node.replica._wheel._catalogue
+    catalogue._db = LosingDatabase(catalogue._db, lost)
+    at = cut(2, (44, 0), cursor_ms=BEGIN_MS + 1_000)
+    if lost < 13:
+        assert len(node.pending(at)) == 36
+    else:
+        error = failure(node, at)
+        assert error.refusal is Refusal.FAILED and "LevelDB" in error.problem
+    catalogue._db = catalogue._db._database
 
 
 # --- Refusals

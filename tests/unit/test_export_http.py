@@ -21,6 +21,7 @@ from delayd.admin.exporting import BODY_BYTES_MAX
 from delayd.admin.http import AdminServer
 from delayd.export.exporter import Export
 from delayd.frontier_log import SeenFrontier
+from replication.rank import Rank
 from replication.record import encode
 
 AT = cut(4, (40, 0), cursor_ms=BEGIN_MS + 1_000)
@@ -106,6 +107,12 @@ def test_what_is_no_request_is_400(
 ) -> None:
     assert said in problem(client.post("/export", content=body), 400)
     node.exporter.begin().close()
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_a_number_that_no_log_has_is_400(client: httpx.Client, number: int) -> None:
+    for odd in (cut(1, (number, 0)), cut(1, (0, 0), cursors={2: Rank(number, 0, 0)})):
+        assert "out of its bounds" in problem(client.post("/export", json=asked(odd)), 400)
 
 
 def test_a_cut_that_is_too_old_is_409_with_the_oldest_step(
