@@ -125,6 +125,8 @@ MESSAGES: Final = _table(
     fired_ms=_LONG,  # of its first delivery
     deliveries=_LONG,  # how many there are
     letters=_LONG,  # how many dead letters say that it could not be delivered
+    newest=_LONG,  # offset of the newest stored record of its family
+    is_changed=_BOOL,  # does a record of its family carry something else?
 )
 """One row for each request of a user that is no valid cancel: exactly one fate."""
 

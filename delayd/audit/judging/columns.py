@@ -1,6 +1,6 @@
 """Columns that several judgements share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -53,6 +53,34 @@ def findings(rows: DataFrame, fault: Fault, reason: Column, **columns: Column) -
     unknown = given.keys() - set(FINDINGS.fieldNames())
     assert not unknown, f"no columns of findings: {unknown}"
     return rows.select(
+        *(
+            given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in FINDINGS.fields
+        )
+    )
+
+
+def several_findings(
+    rows: DataFrame, reasons: Mapping[Fault, Column], **columns: Column
+) -> DataFrame:
+    """As `findings`, in one pass: each of `rows` as a finding for each of `reasons` not null."""
+    each = F.array(
+        *(
+            F.struct(
+                F.lit(fault.job).alias("job"), F.lit(fault.slug).alias("fault"), why.alias("reason")
+            )
+            for fault, why in reasons.items()
+        )
+    )
+    named = rows.select(
+        F.explode(F.filter(each, lambda one: one["reason"].isNotNull())).alias("found"),
+        *(column.alias(name) for name, column in columns.items()),
+    )
+    found = {name: F.col("found")[name] for name in ("job", "fault", "reason")}
+    given = {name: F.col(name) for name in columns} | found
+    unknown = given.keys() - set(FINDINGS.fieldNames())
+    assert not unknown, f"no columns of findings: {unknown}"
+    return named.select(
         *(
             given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
             for field in FINDINGS.fields

@@ -18,6 +18,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.joins import few
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.settings import Settings
 
@@ -27,9 +28,6 @@ REDRIVE_MEMORY_MS: Final = 30 * 24 * 60 * 60 * 1000
 
 CHUNK: Final = 256
 """Requests folded at a time: appending to an array copies it, so long arrays are made of chunks."""
-
-BROADCAST_MAX: Final = 200_000
-"""Continuations that are handed to every task; more are shuffled, and everything with them."""
 
 _LIVE: Final = "due_ms bigint, offset bigint, digest bigint, is_continued boolean"
 _KILLED: Final = "due_ms bigint, offset bigint"
@@ -73,9 +71,7 @@ def _with_continued_by(requests: DataFrame) -> DataFrame:
     links = continuations.groupBy("partition", F.col("continues").alias("offset")).agg(
         F.min("offset").alias("continued_by")
     )
-    if count <= BROADCAST_MAX:
-        links = F.broadcast(links)
-    return requests.join(links, ["partition", "offset"], "left")
+    return requests.join(few(links, count), ["partition", "offset"], "left")
 
 
 def _undecided(rows: DataFrame, *, stored: Column, answer: Column) -> DataFrame:

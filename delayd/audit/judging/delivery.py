@@ -1,0 +1,253 @@
+"""Deliveries and dead letters, held against what was asked for.
+
+lost        the fate says so
+duplicate   a family is in the targets more than once
+altered     a delivery differs in anything from the record that it names
+early       `delayd-fired` or its timestamp is before the due time asked for
+ghost       it names a request that was refused; or one that a mark had killed, by its receipt, no
+            later than it was fired
+unknown     it names no request for a message
+
+A ghost is not judged further. Source: docs/design/audit.md, "Deliveries".
+"""
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds
+from delayd.audit.judging.columns import findings, several_findings, source_text
+from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.letters import judge_letters
+from delayd.audit.judging.messages import judge_messages
+from delayd.audit.judging.retention import is_uncertain, was_not_read
+
+__all__ = ["judge_delivery", "judge_messages"]
+
+_ASKED: Final = (
+    *("op", "stored", "is_refused", "killed_by", "topic", "target_partition", "key_hash"),
+    *("value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin", "attempt"),
+    "reason",
+)
+
+
+def judge_delivery(
+    logged: DataFrame,
+    messages: DataFrame,
+    deliveries: DataFrame,
+    letters: DataFrame,
+    receipts: DataFrame,
+    bounds: Bounds,
+) -> DataFrame:
+    """What is wrong with deliveries and dead letters (FINDINGS).
+
+    One join of all deliveries with the log, which is run at once and keeps only what is suspicious.
+    """
+    killers = killers_of(receipts)
+    found = [
+        _of_messages(messages),
+        _of_deliveries(logged, deliveries, killers, bounds),
+        judge_letters(logged, messages, letters, killers, bounds),
+    ]
+    return reduce(DataFrame.unionByName, found)
+
+
+def killers_of(receipts: DataFrame) -> DataFrame:
+    """Marks that say that they killed something: partition, killed_by (their offset), killed_at_ms,
+    killed_sources."""
+    return (
+        receipts.where(
+            F.col("flaw").isNull()
+            & F.col("verdict").isin("cancelled", "replaced")
+            & F.col("source_offset").isNotNull()
+        )
+        .groupBy(
+            F.col("source_partition").alias("partition"), F.col("source_offset").alias("killed_by")
+        )
+        .agg(
+            F.min("at_ms").alias("killed_at_ms"),
+            F.flatten(F.collect_set("killed")).alias("killed_sources"),
+        )
+    )
+
+
+def _of_messages(messages: DataFrame) -> DataFrame:
+    of_message = {
+        "source": source_text(F.col("partition"), F.col("offset")),
+        "id": F.col("id"),
+        "topic": F.col("topic"),
+        "due_ms": F.col("due_ms"),
+    }
+    is_delivered = F.col("fate") == "delivered"
+    lost = findings(
+        messages.where("fate = 'lost'"),
+        Fault.LOST,
+        F.lit("it was due, and is in no target, no dead letter, and under no mark"),
+        **of_message,
+    )
+    doubled = findings(
+        messages.where(is_delivered & (F.col("deliveries") > 1)),
+        Fault.DUPLICATE,
+        F.format_string("it was delivered %d times", "deliveries"),
+        **of_message,
+    )
+    changed = findings(
+        messages.where(is_delivered & F.col("is_changed")),
+        Fault.ALTERED,
+        F.lit("a record that continues it carries something else than the request"),
+        **of_message,
+    )
+    return lost.unionByName(doubled).unionByName(changed)
+
+
+def _of_deliveries(
+    logged: DataFrame, deliveries: DataFrame, killers: DataFrame, bounds: Bounds
+) -> DataFrame:
+    asked = logged.select(
+        F.col("partition").alias("source_partition"),
+        F.col("offset").alias("source_offset"),
+        (F.col("answer").isNotNull() & ~is_uncertain(bounds)).alias("is_answered"),
+        "answer",
+        F.struct(*_ASKED).alias("asked"),
+    )
+    joined = deliveries.withColumnsRenamed(
+        {"partition": "at_partition", "offset": "at_offset"}
+    ).join(asked, ["source_partition", "source_offset"], "left")
+    judged = joined.select(
+        *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
+        *("id", "fired_ms"),
+        F.col("asked")["due_ms"].alias("due_ms"),
+        F.col("asked")["killed_by"].alias("killed_by"),
+        source_text(F.col("source_partition"), F.col("asked")["origin"]).alias("origin_source"),
+        _nobody_asked(bounds).alias("unknown"),
+        _refused().alias("refused"),
+        _differences(bounds).alias("differences"),
+        _early().alias("early"),
+    )
+    suspicious = judged.where(
+        F.coalesce("unknown", "refused", "differences", "early").isNotNull()
+        | F.col("killed_by").isNotNull()
+    ).localCheckpoint()
+    # A message of which a receipt says that it was killed, and which came out no earlier.
+    checked = suspicious.join(
+        killers.withColumnRenamed("partition", "source_partition"),
+        ["source_partition", "killed_by"],
+        "left",
+    )
+    is_ghost = F.coalesce(
+        F.array_contains("killed_sources", F.col("origin_source"))
+        & (F.col("fired_ms") >= F.col("killed_at_ms")),
+        F.lit(False),
+    )
+    ghost = F.coalesce(
+        "refused",
+        F.when(
+            is_ghost,
+            F.concat(
+                F.lit("delivered although "),
+                source_text(F.col("source_partition"), F.col("killed_by")),
+                F.lit(" had killed it before"),
+            ),
+        ),
+    )
+    return several_findings(
+        checked.withColumn("ghost", F.when(F.col("unknown").isNull(), ghost)),
+        {
+            Fault.UNKNOWN: F.col("unknown"),
+            Fault.GHOST: F.col("ghost"),
+            Fault.ALTERED: F.when(F.col("ghost").isNull(), F.col("differences")),
+            Fault.EARLY: F.when(F.col("ghost").isNull(), F.col("early")),
+        },
+        source=F.coalesce("origin_source", "source"),
+        id=F.col("id"),
+        topic=F.col("topic"),
+        partition=F.col("at_partition"),
+        offset=F.col("at_offset"),
+        due_ms=F.col("due_ms"),
+    )
+
+
+def _nobody_asked(bounds: Bounds) -> Column:
+    """Why a delivery is of nothing that was asked for."""
+    partition, offset = F.col("source_partition"), F.col("source_offset")
+    is_nothing = F.col("asked").isNull() & ~was_not_read(bounds, partition, offset)
+    return (
+        F.when(
+            partition.isNull() | offset.isNull(), F.lit("its delayd-source names no place at all")
+        )
+        .when(is_nothing, F.lit("no request is there in the buffer"))
+        .when(F.col("asked")["op"] == "cancel", F.lit("the request there is a cancel"))
+    )
+
+
+def _refused() -> Column:
+    """Why the request that a delivery names was not to be delivered."""
+    asked = F.col("asked")
+    why = (
+        F.when(asked["op"] == "reject", F.concat(F.lit("as "), asked["reason"]))
+        .when(F.col("is_answered"), F.concat(F.lit("as "), F.col("answer")))
+        .when(asked["is_refused"], F.lit("what it continues had been killed"))
+    )
+    return F.concat(F.lit("delivered although it was refused: "), why)
+
+
+def _differences(bounds: Bounds) -> Column:
+    """What is other than asked for; null if nothing is."""
+    asked = F.col("asked")
+
+    def differs(name: str, expected: Column | None = None) -> Column:
+        return ~F.col(name).eqNullSafe(asked[name] if expected is None else expected)
+
+    is_continuation = asked["op"] == "continue"
+    own = source_text(F.col("source_partition"), asked["origin"])
+    is_reordered = F.col("headers_set_hash").eqNullSafe(asked["headers_set_hash"])
+    wrong = {
+        "topic": differs("topic"),
+        "partition": _is_elsewhere(bounds),
+        "key": differs("key_hash"),
+        "value": differs("value_hash"),
+        "headers": differs("headers_hash") & ~is_reordered,
+        "order of headers": differs("headers_hash") & is_reordered,
+        "id": differs("id"),
+        "due time": differs("due_ms"),
+        "origin": differs("origin", F.when(is_continuation, own)),
+        "attempt": differs("attempt", F.when(asked["attempt"] > 0, asked["attempt"])),
+        "time of delivery": F.col("fired_ms").isNull(),
+    }
+    named = F.concat_ws(", ", *(F.when(is_wrong, name) for name, is_wrong in wrong.items()))
+    told = F.concat_ws(
+        "; ",
+        F.when(named != "", F.concat(F.lit("delivered with another "), named)),
+        F.when(F.col("flaw").isNotNull(), F.concat(F.lit("its headers: "), F.col("flaw"))),
+    )
+    return F.when(asked.isNotNull() & (told != ""), told)
+
+
+def _is_elsewhere(bounds: Bounds) -> Column:
+    """Is it in another partition of its topic than asked for, or than its key belongs to?"""
+    asked = F.col("asked")
+    if bounds.target_partitions:
+        counts = F.create_map(
+            *(F.lit(part) for item in bounds.target_partitions.items() for part in item)
+        )
+        count = F.try_element_at(counts, F.col("topic"))
+    else:
+        count = F.lit(None).cast("int")
+    by_key = F.when(
+        F.col("key_hash").eqNullSafe(asked["key_hash"]) & (count > 0),
+        F.pmod(F.col("key_murmur2"), count),
+    )
+    expected = F.coalesce(asked["target_partition"], by_key)
+    is_there = (F.col("at_partition") == expected) | (F.col("topic") != asked["topic"])
+    return ~F.coalesce(is_there, F.lit(True))
+
+
+def _early() -> Column:
+    first_ms = F.least("timestamp_ms", "fired_ms")
+    due_ms = F.col("asked")["due_ms"]
+    return F.when(
+        first_ms < due_ms,
+        F.format_string("delivered %d ms before its due time", due_ms - first_ms),
+    )

@@ -1,0 +1,58 @@
+"""The delivery and verdict audits over a world's history, as the run of an audit does them."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from world import History
+
+from delayd.audit.judging.delivery import judge_delivery, judge_messages
+from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
+from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.requests import requests_of
+from delayd.audit.judging.verdicts import judge_verdicts, marks_of
+from delayd.audit.tables import RECORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Tables(NamedTuple):
+    """What an audit reads and derives, kept in memory."""
+
+    logged: "DataFrame"
+    deliveries: "DataFrame"
+    receipts: "DataFrame"
+    letters: "DataFrame"
+    messages: "DataFrame"
+
+
+def tables_of(spark: "SparkSession", history: History) -> Tables:
+    """All tables of a history."""
+
+    def records(role: str) -> "DataFrame":
+        return spark.createDataFrame(history.rows(role), RECORDS, verifySchema=False)
+
+    settings = history.bounds.settings
+    requests = requests_of(records("buffer"), settings).localCheckpoint()
+    logged = logged_of(requests, settings).localCheckpoint()
+    deliveries = deliveries_of(records("targets")).localCheckpoint()
+    receipts = receipts_of(records("receipts")).localCheckpoint()
+    letters = letters_of(records("dead")).localCheckpoint()
+    messages = judge_messages(logged, deliveries, receipts, letters, history.bounds)
+    return Tables(logged, deliveries, receipts, letters, messages.localCheckpoint())
+
+
+def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
+    """What is found: fault, source, reason."""
+    logged, deliveries, receipts, letters, messages = tables
+    delivery = judge_delivery(logged, messages, deliveries, letters, receipts, history.bounds)
+    verdicts = judge_verdicts(logged, messages, deliveries, receipts, letters, history.bounds)
+    return {
+        (row["fault"], row["source"], row["reason"])
+        for row in delivery.unionByName(verdicts).collect()
+    }
+
+
+def marks(tables: Tables) -> dict[str, int]:
+    """What cancels and replaces came to."""
+    counted = marks_of(tables.logged, tables.receipts)
+    return {row["verdict"]: row["count"] for row in counted.collect()}

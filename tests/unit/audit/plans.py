@@ -1,0 +1,198 @@
+"""What is sent in a world: every kind of request, in every state of an id. Times are ms from its
+start; the cut is at 14,000, the end at 20,000."""
+
+from random import Random
+from typing import Final
+
+from world import World, Written
+
+from delayd.bus import Headers
+
+SEED: Final = 7
+
+Sent = dict[str, list[Written]]
+"""What was sent, by what it is for."""
+
+
+def header(name: str, text: str | int) -> tuple[str, bytes | None]:
+    """A header of delayd's."""
+    return f"delayd-{name}", str(text).encode()
+
+
+class Plan:
+    """Sends requests to a world, each with a value of its own."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = Random(SEED)
+        self.sent: Sent = {}
+
+    def send(
+        self,
+        what: str,
+        at_ms: int,
+        key: str | None,
+        *headers: tuple[str, bytes | None],
+        value: bytes | None = b"",
+        partition: int | None = None,
+    ) -> Written:
+        """A record with these headers among those of the user."""
+        number = sum(len(each) for each in self.sent.values())
+        own: Headers = [("trace", b"%d" % number), ("null", None), ("trace", b"\x00\xff")]
+        if value == b"":
+            value = b"value %d" % number
+        written = self.world.send(
+            at_ms,
+            None if key is None else key.encode(),
+            value,
+            [own[0], *headers, *own[1:]],
+            partition,
+        )
+        self.sent.setdefault(what, []).append(written)
+        return written
+
+    def schedule(
+        self,
+        what: str,
+        at_ms: int,
+        due_ms: int,
+        *more: tuple[str, bytes | None],
+        topic: str = "orders",
+        key: str | None = "k",
+        value: bytes | None = b"",
+    ) -> Written:
+        """A schedule without an id."""
+        due = header("due", self.world.start_ms + due_ms)
+        return self.send(what, at_ms, key, header("topic", topic), due, *more, value=value)
+
+    def named(
+        self,
+        what: str,
+        at_ms: int,
+        id: str,
+        due_ms: int | None = None,
+        op: str | None = None,
+        topic: str = "orders",
+        value: bytes | None = b"",
+    ) -> Written:
+        """A request about an id."""
+        headers = [header("id", id)]
+        if op is not None:
+            headers.append(header("op", op))
+        if due_ms is not None:
+            headers.append(header("due", self.world.start_ms + due_ms))
+            headers.append(header("topic", topic))
+        return self.send(what, at_ms, id, *headers, value=value)
+
+
+def send_all(world: World) -> Sent:
+    """Some 400 requests of every kind, several of each."""
+    plan = Plan(world)
+    for number in range(12):
+        _plain(plan, number)
+        _ids(plan, number)
+        _marks(plan, number)
+        _failing(plan, number)
+        _rejects(plan, number)
+        _beyond(plan, number)
+    return plan.sent
+
+
+def _plain(plan: Plan, number: int) -> None:
+    at_ms, random = 100 + 90 * number, plan.random
+    plan.schedule("plain", at_ms, at_ms + random.randrange(500, 9_000), key=f"k{number}")
+    plan.schedule("keyless", at_ms, at_ms + 700, key=None)
+    plan.schedule("null", at_ms, at_ms + 800, key=f"n{number}", value=None)
+    plan.schedule("keyed", at_ms, at_ms + 900, header("key", f"other-{number}"))
+    plan.schedule("placed", at_ms, at_ms + 900, header("partition", number % 4))
+    plan.schedule("mail", at_ms, at_ms + 1_000, topic="mails")
+    plan.schedule("overdue", at_ms, at_ms - 5_000)
+    topic = header("topic", "orders")
+    plan.send("delayed", at_ms, "k", topic, header("delay", "2s"))
+    plan.send("level", at_ms, "k", topic, header("level", 2))
+    plan.send("dated", at_ms, "k", topic, header("due", "2023-11-14T22:13:25.0001Z"))
+
+
+def _ids(plan: Plan, number: int) -> None:
+    at_ms, id = 150 + 80 * number, f"id-{number}"
+    due_ms = at_ms + 4_000
+    plan.named("first", at_ms, id, due_ms, value=b"same")
+    again = plan.named("duplicate", at_ms + 300, id, due_ms, value=b"same")
+    again.headers = [*plan.sent["first"][-1].headers]
+    plan.named("conflict", at_ms + 600, id, due_ms, value=b"other")
+    plan.named("reused", due_ms + 500, id, due_ms + 1_500)
+    plan.named("reused again", due_ms + 2_500, id, due_ms + 3_500)
+
+
+def _marks(plan: Plan, number: int) -> None:
+    at_ms = 200 + 70 * number
+    for what, mark_ms in (("early", 400), ("late", 2_500), ("edge", 1_000), ("twice", 500)):
+        id = f"{what}-{number}"
+        plan.named(f"{what} target", at_ms, id, at_ms + 1_000)
+        plan.named(f"{what} cancel", at_ms + mark_ms, id, op="cancel")
+    plan.named("second cancel", at_ms + 800, f"twice-{number}", op="cancel")
+    plan.named("third cancel", at_ms + 9_500, f"twice-{number}", op="cancel")
+    plan.named("unknown cancel", at_ms, f"nobody-{number}", op="cancel")
+    plan.named("forgotten cancel", at_ms + 11_000, f"late-{number}", op="cancel")
+    for what, mark_ms in (("replaced", 300), ("outrun", 2_500)):
+        id = f"{what}-{number}"
+        plan.named(f"{what} target", at_ms, id, at_ms + 1_500)
+        plan.named(f"{what} replace", at_ms + mark_ms, id, at_ms + 4_000, op="replace")
+        plan.named(f"{what} replace again", at_ms + 2_600, id, at_ms + 4_500, op="replace")
+    plan.named("aged target", at_ms, f"aged-{number}", at_ms + 900)
+    plan.named("aged cancel", at_ms + 7_500, f"aged-{number}", op="cancel")
+    plan.named("new replace", at_ms, f"new-{number}", at_ms + 900, op="replace")
+
+
+def _failing(plan: Plan, number: int) -> None:
+    at_ms = 250 + 60 * number
+    due_ms = at_ms + 500
+    plan.schedule("dead", at_ms, due_ms, topic="down", key=f"d{number}")
+    plan.named("dead by id", at_ms, f"dead-{number}", due_ms, topic="down")
+    plan.schedule("retried", 2_100 + at_ms // 4, 2_500, topic="late", key=f"r{number}")
+    plan.named("retried by id", 2_100 + at_ms // 4, f"retried-{number}", 2_600, topic="late")
+    # Put back by the step at 1,800, and killed before it is tried again; or while it is put back.
+    plan.named("killed between", at_ms, f"between-{number}", 1_750, topic="down")
+    plan.named("cancel between", 1_950, f"between-{number}", op="cancel")
+    plan.named("killed within", at_ms, f"within-{number}", 1_750, topic="down")
+    plan.named("cancel within", 1_802, f"within-{number}", op="cancel")
+    plan.named("second cancel within", 2_900, f"within-{number}", op="cancel")
+
+
+def _rejects(plan: Plan, number: int) -> None:
+    at_ms = 300 + 50 * number
+    topic, due = header("topic", "orders"), header("delay", "1s")
+    id = f"bad-{number}"
+    plan.send("no topic", at_ms, "k", due)
+    plan.send("no due", at_ms, id, topic, header("id", id))
+    plan.send("bad due", at_ms, "k", topic, header("due", "soon"))
+    plan.send("odd header", at_ms, "k", topic, due, header("odd", "1"), ("delayd-odd", None))
+    plan.send("too large", at_ms, id, topic, due, header("id", id), value=b"v" * 3_000)
+    plan.send("forged", at_ms, "k", topic, due, header("continues", 3), header("proof", "0" * 64))
+    plan.send("bad cancel", at_ms, id, header("op", "cancel"), header("id", id), topic)
+    # Redrives of these are sent by `redrive`, which must know where they lie.
+
+
+def _beyond(plan: Plan, number: int) -> None:
+    at_ms = 13_000 + 300 * number
+    plan.schedule("beyond", at_ms, at_ms + 700)
+    id = f"beyond-{number}"
+    plan.named("beyond id", at_ms, id, at_ms + 900)
+    plan.named("beyond cancel", at_ms + 500 + 70 * number, id, op="cancel")
+    plan.named("beyond again", at_ms + 600 + 70 * number, id, at_ms + 1_500)
+    plan.named("beyond twice", at_ms + 650 + 70 * number, id, at_ms + 1_600)
+    plan.send("beyond bad", at_ms, id, header("id", id))
+    plan.schedule("far", at_ms - 12_000, 3_600_000, key=f"far-{number}")
+    plan.named("far id", at_ms - 12_000, f"far-{number}", 3_600_000)
+    plan.schedule("beyond dead", at_ms, at_ms + 400, topic="down")
+
+
+def redrive(world: World, letter: Written, at_ms: int, id: str | None = None) -> Written:
+    """A request that sends a dead letter again, to a target that is there."""
+    source = letter.header("delayd-source") or ""
+    headers = [header("topic", "orders"), header("delay", "500ms"), header("redrive", source)]
+    key = letter.key
+    if id is not None:
+        headers.append(header("id", id))
+        key = id.encode()
+    return world.send(at_ms, key, letter.value, headers, int(source.split("/")[0]))

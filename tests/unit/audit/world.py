@@ -1,0 +1,512 @@
+"""A cluster in plain Python: a correct history of all topics, and a cut, from what was sent.
+
+It has one clock and no failures but those of targets. What becomes of a record is decided by the
+nodes' own pure code (`delayd.request`, `replication`); around it stands the simplest master there
+can be: every STEP_MS a step that takes all that was appended, delivers all that is due, puts back
+what its target refuses, and answers. What is appended while a step is under way comes between what
+the step took and what it puts back.
+
+    world = World(receipts_written="verdicts")
+    world.send(at_ms, key, value, headers)      in any order
+    history = world.run()                       up to the end, with a cut at `cut_ms`
+
+`History.rows` has the records of a role as the audit's reader hands them out; they may be changed
+before that: this is how defects are planted.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from zlib import crc32
+
+from record_rows import Row, is_internal, row_of
+
+from delayd.audit.bounds import Bounds
+from delayd.bus import Headers, Record
+from delayd.bus.murmur2 import partition_of
+from delayd.marks import Judged, receipt_of
+from delayd.request import (
+    Op,
+    Reason,
+    Reject,
+    Request,
+    RequestLimits,
+    Verdict,
+    asked_due_of,
+    attempt_of,
+    conflict_body,
+    continuation,
+    dead_body,
+    dead_letter,
+    delivered,
+    id_of,
+    message_body,
+    offset_of,
+    origin_of,
+    parse,
+    receipt,
+    receipt_record,
+    reject_body,
+    reject_receipt,
+    source_of,
+)
+from delayd.request.proof import proof_of
+from replication import ingest as rules
+from replication.frontier import Frontier, first_frontier
+from replication.ids import NOTHING, IdState
+from replication.ingest import Answer, Asked, Known, LogState, ingest
+from replication.rank import Rank, lane_of, passed_by
+from replication.record import FrontierRecord, StepCounts, encode
+from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings, Topic
+from replication.verdict import Mark, judge
+
+START_MS: Final = 1_700_000_000_000
+STEP_MS: Final = 100
+UNDER_WAY_MS: Final = 5
+"""How long a step takes: what is appended meanwhile is none of its business."""
+
+PARTITIONS: Final = 4
+TARGETS: Final[Mapping[str, int]] = {"orders": 4, "mails": 1, "late": 2}
+"""Partitions of the targets. `late` does not exist at first, others never do."""
+
+LIMITS: Final = RequestLimits(
+    max_delay_ms=86_400_000,
+    record_bytes_max=2_000,
+    partitions=PARTITIONS,
+    cluster="world",
+    proof_key=b"the key of the world",
+)
+RETRY_DELAYS_MS: Final = (300, 700)
+ID_MEMORY_MS: Final = 5_000
+
+_OPS: Final = {
+    Op.SCHEDULE: rules.Op.SCHEDULE,
+    Op.CANCEL: rules.Op.CANCEL,
+    Op.REPLACE: rules.Op.REPLACE,
+    Op.CONTINUE: rules.Op.CONTINUE,
+    Op.REDRIVE: rules.Op.REDRIVE,
+}
+
+
+def settings_of(receipts_written: str) -> Settings:
+    """The settings of a world."""
+    return Settings(
+        cluster=LIMITS.cluster,
+        partitions=PARTITIONS,
+        lanes=8,
+        max_delay_ms=LIMITS.max_delay_ms,
+        record_bytes_max=LIMITS.record_bytes_max,
+        id_memory_ms=ID_MEMORY_MS,
+        rules_version=RULES_VERSION,
+        prefix=LIMITS.prefix,
+        retry_delays_ms=RETRY_DELAYS_MS,
+        receipts_written=receipts_written,
+        key_fingerprint="0" * 16,
+        buffer=Topic("delayd-buffer", "b"),
+        frontier=Topic("delayd-frontier", "f"),
+        receipts=Topic("delayd-receipts", "r"),
+        dead=Topic("delayd-dead", "d"),
+    )
+
+
+@dataclass
+class Written:
+    """A record of some topic; may be changed to plant a defect."""
+
+    role: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    log_ms: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Of a record of the buffer: its source."""
+        return source_of(self.partition, self.offset)
+
+    def header(self, name: str) -> str | None:
+        """The text of the last header with this name."""
+        found = [content for other, content in self.headers if other == name]
+        return (found[-1] or b"").decode() if found else None
+
+    def set(self, name: str, content: bytes | None) -> None:
+        """Change a header."""
+        self.headers = [(each, content if each == name else was) for each, was in self.headers]
+
+    def row(self) -> Row:
+        """As the audit's reader has it."""
+        proved = None
+        if self.role == "buffer" and is_internal(self.headers):
+            *others, (name, proof) = self.headers
+            proved = name == "delayd-proof" and proof == proof_of(
+                LIMITS, self.partition, self.key, self.value, others
+            )
+        return row_of(
+            self.role,
+            *(self.topic, self.partition, self.offset, self.timestamp_ms),
+            *(self.key, self.value, self.headers),
+            log_ms=self.log_ms,
+            is_proved=proved,
+        )
+
+
+@dataclass
+class History:
+    """All that a cluster's topics hold, and the cut."""
+
+    buffer: list[Written]
+    targets: list[Written]
+    receipts: list[Written]
+    dead: list[Written]
+    frontier: list[Written]
+    bounds: Bounds
+
+    def rows(self, role: str) -> list[Row]:
+        """RECORDS of a role: buffer, targets, receipts, dead, frontier."""
+        return [written.row() for written in getattr(self, role)]
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A message in the wheel."""
+
+    rank: Rank
+    lane: int
+    request: Request
+    killed_by: int | None = None
+    is_refused: bool = False
+    """Was a continuation of it refused because of the mark?"""
+
+
+@dataclass
+class World:
+    """What is sent, and what comes of it."""
+
+    receipts_written: str = "verdicts"
+    end_ms: int = START_MS + 20_000
+    cut_ms: int = START_MS + 14_000
+    late_exists_ms: int = START_MS + 3_000
+    """From when the target `late` is there."""
+    _sent: list[tuple[int, int, Written]] = field(default_factory=list)
+    _logs: dict[str, dict[int, list[Written]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    _states: list[LogState] = field(default_factory=lambda: [LogState(0, 0)] * PARTITIONS)
+    _ids: dict[tuple[int, str], IdState] = field(default_factory=lambda: defaultdict(IdState))
+    _redriven: dict[tuple[int, str], IdState] = field(default_factory=lambda: defaultdict(IdState))
+    _wheel: dict[tuple[int, int], _Stored] = field(default_factory=dict)
+    _answers: list[tuple[int, int, Any]] = field(default_factory=list)
+    """partition, offset, and what is to be answered"""
+    _turns: int = 0
+
+    @property
+    def start_ms(self) -> int:
+        """When it began, Unix ms."""
+        return START_MS
+
+    @property
+    def settings(self) -> Settings:
+        """Of the cluster."""
+        return settings_of(self.receipts_written)
+
+    def send(
+        self,
+        at_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+    ) -> Written:
+        """A record for the buffer, appended at START_MS + `at_ms`; it gets its offset later."""
+        number = len(self._sent)
+        if partition is None:
+            partition = number % PARTITIONS if key is None else partition_of(key, PARTITIONS)
+        topic = self.settings.buffer.name
+        at_ms += START_MS
+        written = Written("buffer", topic, partition, -1, at_ms, key, value, [*headers])
+        self._sent.append((at_ms, number, written))
+        return written
+
+    def run(self) -> History:
+        """What the topics hold at the end."""
+        waiting = sorted(self._sent, key=lambda each: each[:2])
+        frontier = first_frontier(0, PARTITIONS, self.settings.lanes)
+        frontier = replace(frontier, term=1, step=1)
+        cut, cut_offset, cut_ms = frontier, 0, START_MS
+        for now_ms in range(START_MS, self.end_ms, STEP_MS):
+            while waiting and waiting[0][0] <= now_ms:
+                self._append(waiting.pop(0)[2])
+            offsets = tuple(state.next_offset for state in self._states)
+            while waiting and waiting[0][0] <= now_ms + UNDER_WAY_MS:
+                self._append(waiting.pop(0)[2])
+            frontier = self._step(frontier, offsets, now_ms)
+            if now_ms <= self.cut_ms:
+                cut, cut_ms = frontier, now_ms
+                cut_offset = len(self._logs["frontier"][0]) - 1
+        ends = tuple(state.next_offset for state in self._states)
+        bounds = Bounds(
+            settings=self.settings,
+            frontier=cut,
+            frontier_offset=cut_offset,
+            frontier_append_ms=cut_ms,
+            buffer_starts=(0,) * PARTITIONS,
+            buffer_ends=ends,
+            buffer_latest=ends,
+            trimmed_ms={},
+            target_partitions=dict(TARGETS),
+            proofs_checked=True,
+        )
+        targets = [each for topic in TARGETS for each in self._all(topic)]
+        delayds = (self._all(role) for role in ("receipts", "dead", "frontier"))
+        return History(self._all("buffer"), targets, *delayds, bounds)
+
+    def _all(self, name: str) -> list[Written]:
+        return [each for _, log in sorted(self._logs[name].items()) for each in log]
+
+    def _write(
+        self,
+        role: str,
+        topic: str,
+        partition: int,
+        at_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> Written:
+        log = self._logs[topic if role == "target" else role][partition]
+        # Offsets have gaps: transactions end with a record of their own.
+        offset = log[-1].offset + 1 + len(log) % 2 if log else 0
+        written = Written(role, topic, partition, offset, at_ms, key, value, [*headers])
+        log.append(written)
+        return written
+
+    # --- Ingest
+
+    def _append(self, written: Written) -> None:
+        """A record reaches the buffer, and is ingested."""
+        partition, log = written.partition, self._logs["buffer"][written.partition]
+        written.offset = log[-1].offset + 1 + len(log) % 2 if log else 0
+        log.append(written)
+        offset, append_ms = written.offset, written.timestamp_ms
+        record = Record(
+            partition, offset, -1, append_ms, written.key, written.value, written.headers
+        )
+        request = parse(record, LIMITS)
+        state = self._states[partition]
+        if isinstance(request, Reject):
+            asked = Asked(rules.Op.REJECT, 0)
+            self._states[partition] = ingest(
+                state, partition, offset, append_ms, asked, Known(), ID_MEMORY_MS
+            ).state
+            told = reject_receipt(request, source=source_of(partition, offset))
+            self._answers.append((partition, offset, (reject_body(record, request), told)))
+        else:
+            self._ingest(record, request)
+        written.log_ms = self._states[partition].log_ms
+
+    def _ingest(self, record: Record, request: Request) -> None:
+        partition, offset = record.partition, record.offset
+        lane = 0 if request.topic is None else lane_of(request.topic, self.settings.lanes)
+        continued = None
+        if request.continues is not None:
+            continued = self._wheel[partition, request.continues[1]]
+        asked = Asked(
+            _OPS[request.op],
+            request.due_ms,
+            lane,
+            request.id is not None,
+            request.digest,
+            -1 if request.continues is None else request.continues[1],
+            offset_of(request.origin) if request.origin else -1,
+        )
+        known = Known(
+            NOTHING if request.id is None else self._ids[partition, request.id],
+            NOTHING if request.redrive is None else self._redriven[partition, request.redrive],
+            None if continued is None else continued.killed_by,
+        )
+        decision = ingest(
+            *(self._states[partition], partition, offset, record.append_ms),
+            *(asked, known, ID_MEMORY_MS),
+        )
+        self._states[partition] = decision.state
+        if continued is not None and decision.is_refused:
+            continued.is_refused = True
+        for killed in decision.killed:
+            self._wheel[partition, killed.offset].killed_by = offset
+        if decision.id is not None and request.id is not None:
+            self._ids[partition, request.id] = decision.id
+        if decision.redriven is not None and request.redrive is not None:
+            self._redriven[partition, request.redrive] = decision.redriven
+        if decision.rank is not None:
+            self._wheel[partition, offset] = _Stored(decision.rank, lane, request)
+        self._note_answer(record, request, decision, known.id)
+
+    def _note_answer(
+        self, record: Record, request: Request, decision: rules.Decision, before: IdState
+    ) -> None:
+        partition, offset = record.partition, record.offset
+        is_told = self.receipts_written == RECEIPTS_ALL and request.op is Op.SCHEDULE
+        if decision.answer is Answer.MARK:
+            mark = Mark(
+                *(request.op is Op.REPLACE, partition, offset, decision.state.log_ms),
+                *(decision.killed, before.killed),
+            )
+            self._answers.append((partition, offset, (mark, request)))
+            return
+        if decision.answer is Answer.NONE and not (is_told and request.id is not None):
+            return
+        verdict = {
+            Answer.DUPLICATE: Verdict.DUPLICATE,
+            Answer.CONFLICT: Verdict.CONFLICT,
+        }.get(decision.answer, Verdict.SCHEDULED)
+        dead = conflict_body(record, "taken") if decision.answer is Answer.CONFLICT else None
+        told = receipt(
+            id=request.id or request.redrive or "",
+            verdict=verdict,
+            op=request.op,
+            source=source_of(partition, offset),
+            due_ms=request.asked_due_ms,
+        )
+        self._answers.append((partition, offset, (dead, told)))
+
+    # --- Steps
+
+    def _step(self, before: Frontier, offsets: tuple[int, ...], now_ms: int) -> Frontier:
+        after = replace(
+            before,
+            cursors=(passed_by(now_ms),) * len(before.cursors),
+            offsets=offsets,
+            step=before.step + 1,
+        )
+        counts: dict[str, int] = defaultdict(int)
+        sources: list[str] = []
+        passed = [each for each in self._answers if each[1] < offsets[each[0]]]
+        self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
+        # Marks are judged by what the steps before have done.
+        judged = [self._judged(answer, before) for _, _, answer in passed]
+        due = [
+            stored
+            for stored in self._wheel.values()
+            if after.covers(stored.lane, stored.rank)
+            and not before.covers(stored.lane, stored.rank)
+        ]
+        own_writes = list(before.own_writes)
+        for stored in sorted(due, key=lambda each: each.rank):
+            is_killed = stored.killed_by is not None and (
+                stored.killed_by < offsets[stored.rank.partition]
+            )
+            fate = "killed" if is_killed else self._deliver(stored, now_ms, own_writes)
+            counts[fate] += 1
+            if fate == "delivered":
+                sources.append(source_of(stored.rank.partition, stored.rank.offset))
+        for (partition, offset, _), (dead, told) in zip(passed, judged, strict=True):
+            if dead is not None:
+                self._dead_letter(dead, source_of(partition, offset), now_ms)
+            if told is not None:
+                self._receipt(told, now_ms)
+        after = replace(after, own_writes=tuple(own_writes))
+        self._record_step(after, now_ms, counts, sources, len(passed))
+        return after
+
+    def _judged(self, answer: Any, before: Frontier) -> tuple[Any, Any]:
+        mark, request = answer
+        if not isinstance(mark, Mark):
+            return mark, request
+        refused = {
+            killed.offset
+            for killed in (*mark.killed, *mark.killed_before)
+            if self._wheel[mark.partition, killed.offset].is_refused
+        }
+        judgement = judge(mark, before, refused, ID_MEMORY_MS)
+        due_ms = request.asked_due_ms if mark.is_replace else None
+        return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
+
+    def _deliver(self, stored: _Stored, now_ms: int, own_writes: list[int]) -> str:
+        partition, offset = stored.rank.partition, stored.rank.offset
+        source, body = source_of(partition, offset), message_body(stored.request)
+        topic, target_partition, key, value, headers = delivered(
+            body, fired_ms=now_ms, source=source
+        )
+        if topic in TARGETS and (topic != "late" or now_ms >= self.late_exists_ms):
+            if target_partition is None:
+                self._turns += 1
+                target_partition = (
+                    self._turns % TARGETS[topic]
+                    if key is None
+                    else partition_of(key, TARGETS[topic])
+                )
+            self._write("target", topic, target_partition, now_ms + 2, key, value, headers)
+            if self.receipts_written == RECEIPTS_ALL:
+                self._tell(stored, Verdict.DELIVERED, now_ms)
+            return "delivered"
+        attempts = attempt_of(body) + 1
+        if attempts > len(RETRY_DELAYS_MS):
+            origin = origin_of(body, partition, offset)
+            dead = dead_body(
+                body, reason=Reason.DEAD, detail="down", origin=origin, attempts=attempts
+            )
+            self._dead_letter(dead, source, now_ms)
+            self._tell(stored, Verdict.DEAD, now_ms)
+            return "dead"
+        again = continuation(
+            body,
+            partition=partition,
+            offset=offset,
+            rank_due_ms=stored.rank.due_ms,
+            next_due_ms=now_ms + RETRY_DELAYS_MS[attempts - 1],
+            limits=LIMITS,
+        )
+        name, at_ms = self.settings.buffer.name, now_ms + UNDER_WAY_MS
+        written = Written(
+            "buffer", name, partition, -1, at_ms, again.key, again.value, again.headers
+        )
+        self._append(written)
+        own_writes[partition] = max(own_writes[partition], written.offset)
+        return "retried"
+
+    def _tell(self, stored: _Stored, verdict: Verdict, now_ms: int) -> None:
+        body = message_body(stored.request)
+        id = id_of(body)
+        if id is None:
+            return
+        source = origin_of(body, stored.rank.partition, stored.rank.offset)
+        told = receipt(
+            id=id, verdict=verdict, op=Op.SCHEDULE, source=source, due_ms=asked_due_of(body)
+        )
+        self._receipt(told, now_ms)
+
+    def _receipt(self, told: Any, now_ms: int) -> None:
+        key, value, headers = receipt_record(told, at_ms=now_ms)
+        partition = partition_of(key, PARTITIONS)
+        name = self.settings.receipts.name
+        self._write("receipts", name, partition, now_ms + 2, key, value, headers)
+
+    def _dead_letter(self, body: Any, source: str, now_ms: int) -> None:
+        key, value, headers = dead_letter(body, source=source)
+        self._turns += 1
+        partition = partition_of(key, PARTITIONS) if key is not None else self._turns % PARTITIONS
+        self._write("dead", self.settings.dead.name, partition, now_ms + 2, key, value, headers)
+
+    def _record_step(
+        self,
+        after: Frontier,
+        now_ms: int,
+        counts: Mapping[str, int],
+        sources: list[str],
+        answers: int,
+    ) -> None:
+        record = FrontierRecord(
+            frontier=after,
+            owner="node-1/n",
+            now_ms=now_ms,
+            counts=StepCounts(**counts, answers=answers),
+            digest=sum(crc32(source.encode()) for source in sources),
+            settings=self.settings,
+        )
+        name = self.settings.frontier.name
+        self._write("frontier", name, 0, now_ms + 3, b"shard-0", encode(record), [])
