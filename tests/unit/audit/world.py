@@ -262,8 +262,8 @@ class World:
             proofs_checked=True,
         )
         targets = [each for topic in TARGETS for each in self._all(topic)]
-        delayds = (self._all(role) for role in ("receipts", "dead", "frontier"))
-        return History(self._all("buffer"), targets, *delayds, bounds)
+        receipts, dead = self._all("receipts"), self._all("dead")
+        return History(self._all("buffer"), targets, receipts, dead, self._all("frontier"), bounds)
 
     def _all(self, name: str) -> list[Written]:
         return [each for _, log in sorted(self._logs[name].items()) for each in log]
