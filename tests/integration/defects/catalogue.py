@@ -273,7 +273,7 @@ def a_header_of_the_request(on: Operation) -> Sequence[Expected]:
 
 @_defect
 def fired_at_no_time(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "fired", lambda r: r.with_header("delayd-fired", b"soon"))
+    return _altered(on, "time", lambda r: r.with_header("delayd-fired", b"soon"))
 
 
 @_defect
