@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from delayd.bench.audits import bench_audit
 from delayd.bench.figures import Figure, machine
 from delayd.bench.neighbours import bench_neighbours, is_wrong
 from delayd.bench.rates import Bench, bench_deliver, bench_ingest
@@ -29,12 +30,21 @@ NEIGHBOURS = "neighbours"
 NEIGHBOURS_MESSAGES = 60_000
 """Half a minute."""
 
+AUDIT = "audit"
+AUDIT_MESSAGES = 200_000
+
+ON_CLUSTERS: dict[str, tuple[Callable[[LocalCluster, int, int], list[Figure]], int]] = {
+    NEIGHBOURS: (bench_neighbours, NEIGHBOURS_MESSAGES),
+    AUDIT: (bench_audit, AUDIT_MESSAGES),
+}
+"""Those that need nodes, each with its messages per run."""
+
 
 def bench(
-    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, or all.")],
+    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, audit, or all.")],
     messages: Annotated[
         int | None,
-        typer.Option(min=1000, help="Messages per run (300000; neighbours 60000)."),
+        typer.Option(min=1000, help="Messages per run (300000; neighbours 60000; audit 200000)."),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=20, help="Runs; medians are shown.")] = 3,
     bootstrap: Annotated[
@@ -45,23 +55,26 @@ def bench(
     """Measure delayd against the bare driver, on the same brokers in the same minutes.
 
     neighbours: how late the others are while a tenth of the messages goes to a topic that does not
-    exist, against the same with none missing. Exit code 1 if any message was lost or doubled.
+    exist, against the same with none missing. audit: time and memory of an audit, against a bare
+    read of the same topics. Exit code 1 if any message was lost or doubled, or the audit found
+    anything.
 
     Example: delayd bench all --json
     """
-    if name not in (*RATES, NEIGHBOURS, "all"):
-        raise typer.BadParameter(f"{name} is none of: all, {', '.join(RATES)}, {NEIGHBOURS}")
-    if name == NEIGHBOURS and bootstrap is not None:
-        raise typer.BadParameter(f"{NEIGHBOURS} needs nodes, and starts a cluster of its own")
+    if name not in (*RATES, *ON_CLUSTERS, "all"):
+        raise typer.BadParameter(f"{name} is none of: all, {', '.join((*RATES, *ON_CLUSTERS))}")
+    if name in ON_CLUSTERS and bootstrap is not None:
+        raise typer.BadParameter(f"{name} needs nodes, and starts a cluster of its own")
     tune_collector()
     figures: list[Figure] = []
     if chosen := [measure for rate, measure in RATES.items() if name in (rate, "all")]:
         with _brokers(bootstrap) as brokers:
             for measure in chosen:
                 figures += measure(Bench(brokers, messages or RATES_MESSAGES, runs))
-    if name in (NEIGHBOURS, "all") and bootstrap is None:
-        with _cluster(nodes=3) as cluster:
-            figures += bench_neighbours(cluster, messages or NEIGHBOURS_MESSAGES, runs)
+    for on_cluster, (measure_on, count) in ON_CLUSTERS.items():
+        if name in (on_cluster, "all") and bootstrap is None:
+            with _cluster(nodes=3) as cluster:
+                figures += measure_on(cluster, messages or count, runs)
     _show(name, figures, as_json)
     if is_wrong(figures):
         raise typer.Exit(1)

@@ -99,7 +99,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic": ("delayd.config",),
     "pydantic_settings": ("delayd.config",),
     # A node writes exports in a process of their own.
-    "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child"),
+    "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child", "delayd.bench.audits"),
     # Adapters meet in node.py; the local cluster starts Kafka before there is a node.
     "delayd.bus.confluent": (
         "delayd.bus.confluent",

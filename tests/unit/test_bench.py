@@ -1,9 +1,14 @@
 """What benchmarks report. Not here: measuring, which is `delayd bench` itself."""
 
+import subprocess
+import sys
+
 import pytest
 
+from delayd.bench.audits import stage_seconds
 from delayd.bench.figures import Figure
 from delayd.bench.neighbours import is_wrong
+from delayd.bench.process_tree import descendants, pss_bytes
 
 
 def test_the_ratio_is_of_paired_runs() -> None:
@@ -21,3 +26,34 @@ def test_one_wrong_message_in_any_run_is_wrong(wrong: tuple[float, ...]) -> None
     late = Figure("neighbours-p99", "ms", (50.0,))
     assert not is_wrong([right, late])
     assert is_wrong([right, late, Figure("retried-wrong", "messages", wrong)])
+
+
+def test_what_an_audit_says_of_its_stages_is_added_up() -> None:
+    told = "reading delayd-buffer: 40 %\nreading delayd-buffer: done in 2.5 s\nnonsense\n"
+    told += "judging order: done in 0.2 s\nreading 4 targets: done in 1.0 s\n"
+    told += "judging verdicts: failed after 9.0 s\n"
+
+    assert stage_seconds(told) == (3.5, 0.2)
+
+
+def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
+    held = "x = b'x' * 80_000_000; print('held', flush=True); input()"
+    parent = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
+        " stdin=sys.stdin); p.wait()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", parent, held],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process:
+        assert process.stdout.readline() == b"held\n"
+        found = descendants(process.pid)
+        sizes = [pss_bytes(pid) for pid in found]
+        process.stdin.close()
+        process.stdout.read()
+
+    assert len(found) == 2 and 80_000_000 < sum(sizes) < 160_000_000
+    assert pss_bytes(process.pid) == 0

@@ -1,0 +1,226 @@
+"""What an audit costs: time and memory of `delayd audit` beside a bare read of the same topics.
+
+One local cluster with a mixture of requests (mixture.py); when its nodes have done what is due, it
+is audited as often as there are runs, each after a bare read in the same minute. The nodes keep
+running. The audit's memory is that of its whole process tree (process_tree.py).
+"""
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from delayd.audit.reading.session import require_spark
+from delayd.bench.figures import Figure
+from delayd.bench.mixture import BUFFER, Sent, send, targets_of
+from delayd.bench.process_tree import MemoryPeak
+from delayd.clock import SystemClock
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.http import get
+from delayd.errors import DelaydError
+from delayd.node import open_bus
+
+TARGET_PARTITIONS: Final = 4
+TOPIC_TIMEOUT_MS: Final = 30_000
+TOPICS: Final = (BUFFER, "delayd-receipts", "delayd-dead", "delayd-frontier")
+
+STALL_MS: Final = 120_000
+"""How long the nodes may stand still before what is due is done."""
+
+BATCH_RECORDS: Final = 2_000
+LOG_TAIL_CHARS: Final = 400
+
+_STAGE: Final = re.compile(r"^(.*): done in ([0-9.]+) s$", re.MULTILINE)
+
+
+class AuditBenchError(DelaydError):
+    """The cluster did not get as far as to be audited, or the audit could not be made."""
+
+    code = "audit-bench"
+
+
+class Audited(NamedTuple):
+    """One audit."""
+
+    wall_s: float
+    reading_s: float
+    """Of its stages that read topics."""
+    judging_s: float
+    """Of its other stages."""
+    peak_bytes: int
+    found: int
+    """Findings; there must be none."""
+
+
+def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
+    """Time, memory and findings of an audit of so many messages; needs running nodes."""
+    require_spark()
+    run = uuid4().hex[:8]
+    targets = targets_of(run)
+    _create(cluster.bootstrap, targets)
+    sent = send(cluster.bootstrap, run, messages)
+    if sent.failed:
+        raise AuditBenchError(f"{sent.failed} requests were not written")
+    _wait_until_done(cluster, sent)
+    bare: list[float] = []
+    audits: list[Audited] = []
+    for _ in range(runs):
+        bare.append(_bare_read_s(cluster.bootstrap, (*TOPICS, *targets)))
+        audits.append(_audit(cluster))
+    against = "bare read of the same topics"
+    wall = tuple(one.wall_s for one in audits)
+    return [
+        Figure("audit", "s", wall, against, tuple(bare)),
+        Figure("audit-reading", "s", tuple(one.reading_s for one in audits)),
+        Figure("audit-judging", "s", tuple(one.judging_s for one in audits)),
+        Figure("audit-rate", "messages/s", tuple(messages / one.wall_s for one in audits)),
+        Figure("audit-memory", "MiB", tuple(one.peak_bytes / 2**20 for one in audits)),
+        Figure("bare-read", "s", tuple(bare)),
+        Figure("audit-wrong", "findings", tuple(float(one.found) for one in audits)),
+    ]
+
+
+def _create(bootstrap: str, topics: Iterable[str]) -> None:
+    with contextlib.closing(open_bus(bootstrap).cluster()) as kafka:
+        for topic in topics:
+            kafka.create_topic(
+                topic,
+                partitions=TARGET_PARTITIONS,
+                replication_factor=1,
+                config={},
+                timeout_ms=TOPIC_TIMEOUT_MS,
+            )
+
+
+def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
+    """Until every node has ingested all, and the frontier has passed all that is due."""
+    clock = SystemClock()
+    with contextlib.closing(open_bus(cluster.bootstrap).cluster()) as kafka:
+        wanted = kafka.end_offsets(BUFFER, TOPIC_TIMEOUT_MS, committed=True)
+    ends = [wanted[partition] for partition in range(len(wanted))]
+    admins = [node["admin"] for node in cluster.status()["nodes"]]
+    seen: list[Any] = []
+    moved_ms = clock.monotonic_ms()
+    while True:
+        now = [_progress_of(admin) for admin in admins]
+        if all(one.has_done(ends, sent.last_due_ms) for one in now):
+            return
+        if now != seen:
+            seen, moved_ms = now, clock.monotonic_ms()
+        elif clock.monotonic_ms() - moved_ms > STALL_MS:
+            raise AuditBenchError(
+                f"the nodes have not got on for {STALL_MS // 1000} s",
+                remedy=f"their logs are in {cluster.directory}",
+            )
+        threading.Event().wait(0.5)
+
+
+class _NodeProgress(NamedTuple):
+    ingested: tuple[int, ...]
+    offsets: tuple[int, ...]
+    cursor_ms: int
+
+    def has_done(self, ends: list[int], due_ms: int) -> bool:
+        return self.cursor_ms > due_ms and all(
+            len(own) == len(ends) and all(at >= end for at, end in zip(own, ends, strict=True))
+            for own in (self.ingested, self.offsets)
+        )
+
+
+def _progress_of(admin: str) -> _NodeProgress:
+    answer = get(f"{admin}/status")
+    status: dict[str, Any] = json.loads(answer.body) if answer is not None else {}
+    frontier = status.get("frontier") or {}
+    return _NodeProgress(
+        tuple(status.get("ingested") or ()),
+        tuple(frontier.get("offsets") or ()),
+        int(frontier.get("cursor_ms") or 0),
+    )
+
+
+def _audit(cluster: LocalCluster) -> Audited:
+    clock = SystemClock()
+    said, log = (cluster.directory / name for name in ("audit.json", "audit.log"))
+    command = ["audit", "--json", "--dir", str(cluster.directory)]
+    with said.open("wb") as out, log.open("wb") as err:
+        begun_ms = clock.monotonic_ms()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "delayd.cli", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        try:
+            with MemoryPeak(process.pid) as memory:
+                code = process.wait()
+        finally:
+            process.kill()  # its Spark ends with it
+            process.wait()
+        wall_s = (clock.monotonic_ms() - begun_ms) / 1000
+    told = log.read_text(errors="replace")
+    found = _found(said)
+    if code not in (0, 1) or found is None:
+        raise AuditBenchError(f"the audit was not made: {' '.join(told.split())[-LOG_TAIL_CHARS:]}")
+    reading_s, judging_s = stage_seconds(told)
+    return Audited(wall_s, reading_s, judging_s, memory.peak_bytes, found)
+
+
+def stage_seconds(told: str) -> tuple[float, float]:
+    """Seconds of the stages that read topics and of all others, by what an audit said of itself."""
+    reading = judging = 0.0
+    for name, seconds in _STAGE.findall(told):
+        if name.startswith("reading "):
+            reading += float(seconds)
+        else:
+            judging += float(seconds)
+    return reading, judging
+
+
+def _found(said: Path) -> int | None:
+    try:
+        found: dict[str, int] = json.loads(said.read_bytes())["found"]
+        return sum(found.values())
+    except (ValueError, KeyError):
+        return None
+
+
+def _bare_read_s(bootstrap: str, topics: Iterable[str]) -> float:
+    """Seconds to consume all that is committed, and to do nothing with it."""
+    ends = {}
+    with contextlib.closing(open_bus(bootstrap).cluster()) as kafka:
+        for topic in topics:
+            for partition, end in kafka.end_offsets(
+                topic, TOPIC_TIMEOUT_MS, committed=True
+            ).items():
+                if end:
+                    ends[topic, partition] = end
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+    clock = SystemClock()
+    begun_ms = clock.monotonic_ms()
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in ends])
+    while ends:
+        for message in consumer.consume(BATCH_RECORDS, 0.05):
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ends.pop((message.topic(), message.partition()), None)  # type: ignore[arg-type]
+    elapsed_ms = clock.monotonic_ms() - begun_ms
+    consumer.close()
+    return elapsed_ms / 1000
