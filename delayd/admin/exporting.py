@@ -38,7 +38,6 @@ STATUS_CODES = {
     Refusal.NO_ROOM: 507,
     Refusal.FAILED: 500,
 }
-GONE = ExportError(Refusal.BUSY, "the client went away")
 
 
 async def answer_export(request: Request, begin: Callable[[], Export]) -> Response:
@@ -55,10 +54,10 @@ async def answer_export(request: Request, begin: Callable[[], Export]) -> Respon
         with _abort_when_gone(request.receive, export):
             await run_in_threadpool(export.run, record, wait_ms)
     except ExportError as error:
-        export.close()
+        await _close(export)
         return _refused(error)
     except BaseException:
-        export.close()
+        await _close(export)
         raise
     return ExportResponse(export)
 
@@ -85,12 +84,20 @@ class ExportResponse(Response):
                         return
                     position += len(data)
                     more = position < self._export.size_bytes
+                    if not more:
+                        # Who has it all may ask for the next one at once.
+                        await _close(self._export)
                     chunk = {"type": "http.response.body", "body": data, "more_body": more}
                     await asyncio.wait_for(send(chunk), STALL_S)
         except (ExportError, TimeoutError):
             return
         finally:
-            self._export.close()
+            await _close(self._export)
+
+
+async def _close(export: Export) -> None:
+    # To free a large file's blocks takes a while; shielded, because a server that ends cancels.
+    await asyncio.shield(run_in_threadpool(export.close))
 
 
 @contextmanager
@@ -98,7 +105,7 @@ def _abort_when_gone(receive: Receive, export: Export) -> Iterator[None]:
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        export.abort(GONE)
+        await run_in_threadpool(export.abort, ExportError(Refusal.BUSY, "the client went away"))
 
     watching = asyncio.create_task(watch())
     try:

@@ -3,6 +3,7 @@
 Source: docs/design/storage.md, "Forgetting" and "Exports".
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -275,6 +276,7 @@ def test_a_file_that_is_being_streamed_gives_its_room_back(open_node: Opener) ->
     with pytest.raises(ExportError) as caught:
         export.read(10, 0)
     assert caught.value.refusal is Refusal.NO_ROOM
+    assert export._file is not None and os.fstat(export._file).st_size == 0, "its room is free"
     export.close()
 
 
