@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd import __version__, messages
+from delayd.audit.commands import audit
 from delayd.bench.commands import bench
 from delayd.cluster_key import check_key, fingerprint, new_cluster_key
 from delayd.config import load
@@ -50,6 +51,7 @@ topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 app.add_typer(topics_app, name="topics")
 app.add_typer(dead_app, name="dead")
 app.add_typer(dev_app, name="dev")
+app.command("audit")(audit)
 app.command("bench")(bench)
 for command in (messages.send, messages.cancel, messages.replace, messages.show):
     app.command()(command)

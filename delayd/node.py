@@ -104,6 +104,16 @@ def cluster_status(
             coordination.close()
 
 
+def cluster_members(etcd: Sequence[str], cluster: str, timeout_ms: int) -> dict[str, str]:
+    """The nodes that etcd knows now: name to JSON with `admin`. Raises EtcdUnreachableError."""
+    coordination = EtcdCoordination(etcd, cluster, timeout_ms=ETCD_TIMEOUT_MS)
+    try:
+        coordination.check_reachable(timeout_ms)
+        return coordination.members()
+    finally:
+        coordination.close()
+
+
 def look_up_id(
     id: str,
     bootstrap: str,

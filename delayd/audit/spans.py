@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from delayd.bus import Bus, Cluster
+from delayd.bus import Bus, Cluster, Position
 from delayd.clock import Clock
 from delayd.errors import DelaydError
 
 TIMEOUT_MS: Final = 15_000
 SETTLE_MS: Final = 60_000
 """How long a transaction may stay open in a topic: users' own may take that long."""
-POLL_S: Final = 0.05
+POLL_MS: Final = 50
 
 
 class AuditError(DelaydError):
@@ -39,6 +39,11 @@ class Span:
         """How many there are."""
         return len(self.ends)
 
+    @property
+    def offsets(self) -> int:
+        """How many lie in it: an upper bound of its records."""
+        return sum(self.ends) - sum(self.starts)
+
 
 def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
     """All that was committed to a topic until now; AuditError if a transaction stays open in it."""
@@ -55,7 +60,7 @@ def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
                 f"{hidden[0]} and hides what is behind it",
                 remedy="end it (kafka-transactions.sh find-hanging), then audit again",
             )
-        threading.Event().wait(POLL_S)
+        threading.Event().wait(POLL_MS / 1000)
     starts = kafka.start_offsets(topic, TIMEOUT_MS)
     numbers = range(len(ends))
     return Span(topic, tuple(starts.get(p, 0) for p in numbers), tuple(ends[p] for p in numbers))
@@ -87,3 +92,35 @@ def latest_ends(kafka: Cluster, topic: str) -> tuple[int, ...]:
     """High watermarks now: beyond them nobody can have written anything."""
     ends = kafka.end_offsets(topic, TIMEOUT_MS, committed=False)
     return tuple(ends[p] for p in range(len(ends)))
+
+
+def trimmed_before_ms(bus: Bus, clock: Clock, span: Span, now_ms: int) -> int | None:
+    """Before when (Unix ms) records of a topic may be gone; None if it is whole.
+
+    Retention deletes whole segments from the start: by the time of the first record that is left.
+    Compaction may take any record, up to now.
+    """
+    if span.is_compacted:
+        return now_ms
+    cut_short = [p for p, start in enumerate(span.starts) if start > 0]
+    if not cut_short:
+        return None
+    first_ms = dict.fromkeys(cut_short, now_ms)
+    consumer = bus.consumer(span.topic)
+    deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
+    try:
+        for partition in cut_short:
+            consumer.assign({partition: Position(span.starts[partition])})
+            while consumer.position(partition) < span.ends[partition]:
+                records = consumer.poll(1, POLL_MS)
+                if records:
+                    first_ms[partition] = records[0].append_ms
+                    break
+                if clock.monotonic_ms() > deadline_ms:
+                    raise AuditError(
+                        f"{span.topic}: partition {partition} cannot be read from its start",
+                        remedy="check the brokers",
+                    )
+    finally:
+        consumer.close()
+    return max(first_ms.values())

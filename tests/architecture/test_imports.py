@@ -61,7 +61,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.dev",),
     ("delayd.bench",),
     ("delayd.options",),
-    ("delayd.messages", "delayd.dead"),
+    ("delayd.messages", "delayd.dead", "delayd.audit.commands"),
     ("delayd.cli",),
 )
 RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}

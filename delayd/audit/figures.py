@@ -1,0 +1,100 @@
+"""The figures of a report: from tables to values, each of them small by how it is computed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+
+from delayd.audit.judging.frontiers import failovers_of, reigns_of
+from delayd.audit.judging.lateness import (
+    counts_of,
+    histogram_of,
+    lateness_around,
+    lateness_of,
+    put_back_count,
+    timeline_of,
+)
+from delayd.audit.judging.replicas import heat_of
+from delayd.audit.judging.travel import travel_of
+from delayd.audit.report import (
+    Bin,
+    Failover,
+    HeatCell,
+    Lateness,
+    Moment,
+    Reign,
+    TopicHour,
+    Travel,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Fields of a report by their names there, and how many messages lateness leaves out."""
+
+    lateness: Lateness | None
+    by_topic: tuple[tuple[str, Lateness], ...]
+    by_hour: tuple[TopicHour, ...]
+    histogram: tuple[Bin, ...]
+    timeline: tuple[Moment, ...]
+    reigns: tuple[Reign, ...]
+    failovers: tuple[Failover, ...]
+    put_back: int
+
+
+def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
+    """When what was delivered, and who led."""
+    counts = counts_of(messages).localCheckpoint()
+    late = lateness_of(counts).collect()
+    failovers = failovers_of(frontiers).localCheckpoint()
+    around = {row.term: _lateness(row) for row in lateness_around(messages, failovers).collect()}
+    return Figures(
+        lateness=next((_lateness(row) for row in late if row.topic is None), None),
+        by_topic=tuple(
+            (row.topic, _lateness(row))
+            for row in late
+            if row.topic is not None and row.hour_ms is None
+        ),
+        by_hour=tuple(
+            TopicHour(row.topic, row.hour_ms, _lateness(row))
+            for row in late
+            if row.hour_ms is not None
+        ),
+        histogram=tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
+        timeline=tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
+        reigns=tuple(
+            Reign(row.term, row.owner, row.from_ms, row.to_ms, row.steps, row.delivered)
+            for row in reigns_of(frontiers).collect()
+        ),
+        failovers=tuple(
+            Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()
+        ),
+        put_back=_only(put_back_count(counts).collect()),
+    )
+
+
+def heat_cells(expected: DataFrame, pending: DataFrame, found: DataFrame) -> tuple[HeatCell, ...]:
+    """The heat map of pending messages."""
+    return tuple(HeatCell(**row.asDict()) for row in heat_of(expected, pending, found).collect())
+
+
+def travel_to(messages: DataFrame, at_ms: int) -> Travel:
+    """What was pending at `at_ms` (Unix ms)."""
+    found = travel_of(messages, at_ms)
+    by_topic = tuple((row.topic, row.pending) for row in found.by_topic.collect())
+    return Travel(
+        at_ms=at_ms,
+        pending=sum(pending for _, pending in by_topic),
+        by_topic=by_topic,
+        by_hour=tuple((row.hour_ms, row.pending) for row in found.by_hour.collect()),
+        next_due=tuple((row.source, row.topic, row.due_ms) for row in found.next_due.collect()),
+    )
+
+
+def _lateness(row: Row) -> Lateness:
+    return Lateness(row["count"], row.p50, row.p99, row.p999, row.max)
+
+
+def _only(rows: Sequence[Row]) -> int:
+    [row] = rows
+    return int(row["count"])

@@ -1,0 +1,308 @@
+"""One audit from the cut to the report. Everything else is a part of this.
+
+    take the cut  ->  read topics into tables  ->  judge  ->  report
+
+Nodes export while topics are read. What is found wrong ends in one table of findings, of which
+the report keeps counts and examples.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+import pyarrow
+import pyarrow.parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from delayd import __version__
+from delayd.audit.bounds import Bounds
+from delayd.audit.cut import Cut, Exporting, NodeAddress
+from delayd.audit.figures import figures_of, heat_cells, travel_to
+from delayd.audit.judging.delivery import judge_delivery, judge_messages
+from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.frontiers import judge_frontier
+from delayd.audit.judging.order import judge_order
+from delayd.audit.judging.replicas import expected_pending, judge_replicas
+from delayd.audit.judging.verdicts import judge_verdicts, marks_of
+from delayd.audit.reading.progress import Progress
+from delayd.audit.reading.session import open_session
+from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
+from delayd.audit.spans import AuditError
+from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
+from delayd.audit.tabling import Source, Tables, kept, read_tables
+from delayd.cluster_key import check_key
+from delayd.topics import load_settings
+
+TIMEOUT_MS: Final = 15_000
+PROBLEM_CHARS_MAX: Final = 500
+NOTES_MAX: Final = 20
+"""Topics that notes name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """`work` None: a folder that is removed afterwards. `at_ms`: also what was pending then."""
+
+    cluster: str = "delayd"
+    prefix: str = "delayd-"
+    master: str = "local[*]"
+    memory: str = "2g"
+    work: Path | None = None
+    at_ms: int | None = None
+    nodes: int | None = None
+    """How many nodes there must be."""
+
+
+def run(
+    source: Source, nodes: Sequence[NodeAddress] | None, options: AuditOptions, progress: Progress
+) -> Report:
+    """Audit a cluster as it is now; `nodes` None: replicas are not compared, and a note says so.
+
+    Raises AuditError and other DelaydErrors if it cannot be made.
+    """
+    begun_ms = source.clock.monotonic_ms()
+    with _folder(options.work) as folder:
+        seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
+        if source.cluster_key is not None:
+            check_key(source.cluster_key, seen.record.settings)
+        with (
+            Exporting(seen, nodes or (), folder / "exports") as exporting,
+            open_session(
+                folder / "spark", master=options.master, driver_memory=options.memory
+            ) as spark,
+            _spark_errors_told(folder / "spark"),
+        ):
+            tables = read_tables(spark, source, seen, folder / "tables", progress)
+            with progress.stage("waiting for the nodes' exports"):
+                cut = exporting.finish()
+            report = judge(spark, tables, cut, folder / "tables", options, progress)
+    return replace(report, wall_ms=source.clock.monotonic_ms() - begun_ms)
+
+
+def judge(
+    spark: SparkSession,
+    tables: Tables,
+    cut: Cut,
+    folder: Path,
+    options: AuditOptions,
+    progress: Progress,
+) -> Report:
+    """The report over tables that were read and exports that were taken at the same cut."""
+    return _Judging(spark, tables, cut, folder, options, progress).report()
+
+
+class _Judging:
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Tables,
+        cut: Cut,
+        folder: Path,
+        options: AuditOptions,
+        progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._cut = cut
+        self._folder = folder
+        self._options = options
+        self._progress = progress
+
+    def report(self) -> Report:
+        tables, bounds = self._tables, self._tables.bounds
+        nodes, pending = self._exports()
+        messages = self._kept(
+            "messages",
+            MESSAGES,
+            judge_messages(
+                tables.logged, tables.deliveries, tables.receipts, tables.letters, bounds
+            ),
+        )
+        expected = expected_pending(tables.logged, bounds)
+        jobs = {
+            "delivery": judge_delivery(
+                *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
+                bounds,
+            ),
+            "verdicts": judge_verdicts(
+                *(tables.logged, messages, tables.deliveries, tables.receipts, tables.letters),
+                bounds,
+            ),
+            "order": judge_order(tables.logged, tables.deliveries, tables.frontiers, bounds),
+            "frontier": judge_frontier(tables.frontiers, tables.logged, tables.letters, bounds),
+        }
+        if nodes:
+            jobs["replicas"] = judge_replicas(expected, pending, nodes, bounds)
+        findings = reduce(
+            DataFrame.unionByName,
+            [self._kept(f"findings-{job}", FINDINGS, found) for job, found in jobs.items()],
+        )
+        found = self._counts(findings)
+        with self._progress.stage("working out the figures"):
+            figures = figures_of(messages, tables.frontiers)
+            heat = heat_cells(expected, pending, findings)
+        return Report(
+            cluster=bounds.settings.cluster,
+            made_ms=tables.read_ms,
+            wall_ms=0,
+            version=__version__,
+            cut=self._cut_info(),
+            fates=self._fates(messages),
+            marks=self._pairs(marks_of(tables.logged, tables.receipts)),
+            found=found,
+            examples=self._examples(findings, [fault for fault, _ in found]),
+            nodes=nodes,
+            lateness=figures.lateness,
+            by_topic=figures.by_topic,
+            by_hour=figures.by_hour,
+            histogram=figures.histogram,
+            timeline=figures.timeline,
+            reigns=figures.reigns,
+            failovers=figures.failovers,
+            heat=heat,
+            notes=tuple(self._notes(nodes, figures.put_back)),
+            travel=self._travel(messages),
+        )
+
+    def _travel(self, messages: DataFrame) -> Travel | None:
+        if self._options.at_ms is None:
+            return None
+        with self._progress.stage("travelling in time"):
+            return travel_to(messages, self._options.at_ms)
+
+    def _exports(self) -> tuple[tuple[NodeState, ...], DataFrame]:
+        """The nodes as they answered, and what those that did hold."""
+        nodes: list[NodeState] = []
+        tables: list[DataFrame] = []
+        for export in self._cut.exports:
+            count, problem = None, export.problem
+            if export.file is not None:
+                count, problem = _count_of(export.file, self._tables.bounds)
+            nodes.append(NodeState(export.node, export.admin, count, problem))
+            if problem is None:
+                rows = self._spark.read.parquet(str(export.file))
+                tables.append(
+                    rows.withColumn("node", F.lit(export.node)).select(*PENDING.fieldNames())
+                )
+        missing = (self._options.nodes or 0) - len(nodes)
+        if missing > 0:
+            nodes.append(
+                NodeState("?", "", None, f"{missing} of {self._options.nodes} nodes are not known")
+            )
+        nothing = self._spark.createDataFrame([], PENDING)
+        return tuple(nodes), reduce(DataFrame.unionByName, tables, nothing)
+
+    def _counts(self, findings: DataFrame) -> tuple[tuple[str, int], ...]:
+        with self._progress.stage("counting what is wrong"):
+            counts = {
+                row.fault: row["count"] for row in findings.groupBy("fault").count().collect()
+            }
+        return tuple((fault.slug, counts[fault.slug]) for fault in Fault if fault.slug in counts)
+
+    def _examples(self, findings: DataFrame, faults: Sequence[str]) -> tuple[Finding, ...]:
+        return tuple(
+            Finding(**row.asDict())
+            for fault in faults
+            for row in findings.where(F.col("fault") == fault)
+            .orderBy("source", "node", "offset")
+            .limit(EXAMPLES_MAX)
+            .collect()
+        )
+
+    def _fates(self, messages: DataFrame) -> Fates:
+        with self._progress.stage("counting fates"):
+            return Fates(**dict(self._pairs(messages.groupBy("fate").count())))
+
+    def _pairs(self, counted: DataFrame) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted((str(row[0]), int(row[1])) for row in counted.collect()))
+
+    def _cut_info(self) -> CutInfo:
+        seen, tables = self._cut.seen, self._tables
+        return CutInfo(
+            step=seen.record.frontier.step,
+            term=seen.record.frontier.term,
+            offset=seen.offset,
+            append_ms=seen.append_ms,
+            read_ms=tables.read_ms,
+            records=tables.counts,
+        )
+
+    def _notes(self, nodes: Sequence[NodeState], put_back: int) -> list[str]:
+        bounds = self._tables.bounds
+        notes = []
+        if not nodes:
+            notes.append("Replicas were not compared: no node was named and none is known to etcd.")
+        if not bounds.proofs_checked:
+            notes.append(
+                "Records of the buffer that look like the master's own were believed: without the "
+                "cluster key their proofs cannot be checked."
+            )
+        notes.extend(
+            f"{topic} is compacted: what is missing there proves nothing."
+            for topic in self._tables.compacted[:NOTES_MAX]
+        )
+        trimmed = sorted(set(bounds.trimmed_ms) - set(self._tables.compacted))
+        for topic in trimmed[:NOTES_MAX]:
+            before = datetime.fromtimestamp(bounds.trimmed_ms[topic] / 1000, UTC)
+            notes.append(
+                f"Kafka has deleted what {topic} held before {before:%Y-%m-%dT%H:%M:%SZ}: "
+                "what was due earlier is not judged there."
+            )
+        if put_back:
+            notes.append(
+                f"Lateness leaves out {put_back} messages that were put back and tried again."
+            )
+        return notes
+
+    def _kept(self, name: str, schema: StructType, rows: DataFrame) -> DataFrame:
+        with self._progress.stage(f"judging {name}"):
+            return kept(self._spark, self._folder, name, schema, rows)
+
+
+def _count_of(file: Path, bounds: Bounds) -> tuple[int | None, str | None]:
+    """How many messages an export holds, or why it cannot be compared."""
+    try:
+        found = pyarrow.parquet.ParquetFile(file)
+        step = int((found.metadata.metadata or {})[b"delayd.step"])
+    except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
+        return None, f"its export is damaged: {error}"
+    if step != bounds.frontier.step:
+        return None, f"its export is of step {step}, not {bounds.frontier.step}"
+    return int(found.metadata.num_rows), None
+
+
+@contextmanager
+def _spark_errors_told(folder: Path) -> Iterator[None]:
+    """What Spark raises as one sentence: its own texts are pages long."""
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        said = next((line for line in reversed(text.splitlines()) if "Error:" in line), text)
+        raise AuditError(
+            f"Spark failed: {' '.join(said.split())[:PROBLEM_CHARS_MAX]}",
+            remedy=f"if it ran out of memory or disk, see --memory and --work; its log: {folder}",
+        ) from error
+
+
+@contextmanager
+def _folder(chosen: Path | None) -> Iterator[Path]:
+    """The folder to work in; one that nobody chose is removed."""
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        yield chosen
+        return
+    made = Path(tempfile.mkdtemp(prefix="delayd-audit-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,216 @@
+"""Reading everything once: topics into narrow tables on disk, which all judgements share.
+
+The buffer comes first, because its requests name the targets. Payloads do not get further than the
+hashes of them. Ends are fixed as late as possible, see spans.py.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from delayd.audit.bounds import Bounds
+from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
+from delayd.audit.judging.frontiers import frontiers_of
+from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.requests import requests_of
+from delayd.audit.reading.access import Access
+from delayd.audit.reading.progress import Progress
+from delayd.audit.reading.topics import read_topics
+from delayd.audit.spans import (
+    AuditError,
+    Span,
+    latest_ends,
+    span_of,
+    target_spans,
+    trimmed_before_ms,
+)
+from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS, REQUESTS
+from delayd.bus import Bus
+from delayd.clock import Clock
+from delayd.frontier_log import SeenFrontier
+
+TARGETS_MAX: Final = 100_000
+"""Target topics that one audit can read: their names are held in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The Kafka cluster to be read."""
+
+    bus: Bus
+    bootstrap: str
+    clock: Clock
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Client settings, as a node's `kafka`."""
+    cluster_key: str | None = None
+    """Proves the master's own records in the buffer; without it they are believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What was read, on disk, and how far."""
+
+    logged: DataFrame
+    deliveries: DataFrame
+    receipts: DataFrame
+    letters: DataFrame
+    frontiers: DataFrame
+    bounds: Bounds
+    read_ms: int
+    """When the last end was fixed."""
+    counts: tuple[tuple[str, int], ...]
+    """(topic, offsets read), markers and aborted records among them"""
+    compacted: tuple[str, ...]
+    """Targets that are compacted: what is missing there proves nothing."""
+
+
+def read_tables(
+    spark: SparkSession, source: Source, seen: SeenFrontier, folder: Path, progress: Progress
+) -> Tables:
+    """All tables of an audit at the cut `seen`, written below `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    access = Access(
+        source.bootstrap, source.kafka, seen.record.settings.cluster, source.cluster_key
+    ).write(folder / "access.json")
+    try:
+        return _Reading(spark, source, access, seen, folder, progress).read()
+    finally:
+        access.unlink()  # it holds secrets, and the folder may stay
+
+
+class _Reading:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        access: Path,
+        seen: SeenFrontier,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._access = access
+        self._seen = seen
+        self._settings = seen.record.settings
+        self._folder = folder
+        self._progress = progress
+
+    def read(self) -> Tables:
+        settings = self._settings
+        kafka = self._source.bus.cluster()
+        with contextlib.closing(kafka):
+            buffer = span_of(kafka, self._source.clock, settings.buffer.name)
+            requests = self._table(
+                "requests",
+                REQUESTS,
+                [buffer],
+                "buffer",
+                lambda records: requests_of(records, settings),
+            )
+            logged = self._kept("logged", LOGGED, logged_of(requests, settings))
+            targets = target_spans(self._source.bus, self._source.clock, self._targets(requests))
+            receipts = span_of(kafka, self._source.clock, settings.receipts.name)
+            letters = span_of(kafka, self._source.clock, settings.dead.name)
+            read_ms = self._source.clock.wall_ms()
+            latest = latest_ends(kafka, buffer.topic)
+            frontier = self._up_to_the_cut(
+                span_of(kafka, self._source.clock, settings.frontier.name)
+            )
+        tables = {
+            "deliveries": self._table("deliveries", DELIVERIES, targets, "target", deliveries_of),
+            "receipts": self._table("receipts", RECEIPTS, [receipts], "receipts", receipts_of),
+            "letters": self._table("letters", LETTERS, [letters], "dead", letters_of),
+            "frontiers": self._table("frontiers", FRONTIERS, [frontier], "frontier", frontiers_of),
+        }
+        whole = [buffer, receipts, letters, *targets]
+        bounds = Bounds(
+            settings=settings,
+            frontier=self._seen.record.frontier,
+            frontier_offset=self._seen.offset,
+            frontier_append_ms=self._seen.append_ms,
+            buffer_starts=buffer.starts,
+            buffer_ends=buffer.ends,
+            buffer_latest=latest,
+            trimmed_ms=self._trimmed(whole, read_ms),
+            target_partitions={span.topic: span.partitions for span in targets},
+            proofs_checked=self._source.cluster_key is not None,
+        )
+        return Tables(
+            logged=logged,
+            bounds=bounds,
+            read_ms=read_ms,
+            counts=tuple((span.topic, span.offsets) for span in (*whole, frontier)),
+            compacted=tuple(span.topic for span in targets if span.is_compacted),
+            **tables,
+        )
+
+    def _targets(self, requests: DataFrame) -> list[str]:
+        with self._progress.stage("finding the targets"):
+            rows = (
+                requests.where(F.col("topic").isNotNull() & (F.col("op") != "reject"))
+                .select("topic")
+                .distinct()
+                .limit(TARGETS_MAX + 1)
+                .collect()
+            )
+        if len(rows) > TARGETS_MAX:
+            raise AuditError(
+                f"the requests name more than {TARGETS_MAX} targets", remedy="tell us of your case"
+            )
+        return sorted(row.topic for row in rows)
+
+    def _trimmed(self, spans: Sequence[Span], read_ms: int) -> dict[str, int]:
+        found = {}
+        for span in spans:
+            before_ms = trimmed_before_ms(self._source.bus, self._source.clock, span, read_ms)
+            if before_ms is not None:
+                found[span.topic] = before_ms
+        return found
+
+    def _up_to_the_cut(self, frontier: Span) -> Span:
+        """The history that ends with the cut: what steps did later is not judged."""
+        shard = self._seen.record.frontier.shard
+        ends = [
+            min(end, self._seen.offset + 1) if partition == shard else 0
+            for partition, end in enumerate(frontier.ends)
+        ]
+        starts = [min(start, end) for start, end in zip(frontier.starts, ends, strict=True)]
+        return replace(frontier, starts=tuple(starts), ends=tuple(ends))
+
+    def _table(
+        self,
+        name: str,
+        schema: StructType,
+        spans: Sequence[Span],
+        role: str,
+        narrowed: Callable[[DataFrame], DataFrame],
+    ) -> DataFrame:
+        """A table made of topics, on disk."""
+        spans = [span for span in spans if span.starts != span.ends]
+        if not spans:
+            return self._spark.createDataFrame([], schema)
+        records = read_topics(self._spark, self._access, spans, role)
+        what = spans[0].topic if len(spans) == 1 else f"{len(spans)} {role}s"
+        return self._kept(name, schema, narrowed(records), f"reading {what}")
+
+    def _kept(
+        self, name: str, schema: StructType, rows: DataFrame, doing: str | None = None
+    ) -> DataFrame:
+        with self._progress.stage(doing or f"making {name}"):
+            return kept(self._spark, self._folder, name, schema, rows)
+
+
+def kept(
+    spark: SparkSession, folder: Path, name: str, schema: StructType, rows: DataFrame
+) -> DataFrame:
+    """A table that is computed now, and read from disk from here on."""
+    file = str(folder / f"{name}.parquet")
+    rows.select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
+    return spark.read.schema(schema).parquet(file)
