@@ -193,6 +193,100 @@ def failed_report() -> Report:
     )
 
 
+def young_report() -> Report:
+    """Three quarters of a minute of a demo, with a failover."""
+    late = Lateness(20_000, 3, 1200, 2900, 3100)
+    counts = (15_000, 1200, 40, 0, 0, 0, 20, 600, 900, 1300)
+    before = Reign(1, OWNERS[0], START_MS - 20_000, START_MS + 14_700, 700, 6000)
+    after = Reign(2, OWNERS[2], START_MS + 17_500, START_MS + 62_000, 800, 9000)
+    return replace(
+        ok_report(),
+        timeline=tuple(
+            Moment(START_MS + SECOND * n, 300 + 97 * (n % 7), 3, 2900 if n == 18 else 9, 3100)
+            for n in range(40)
+            if not 14 < n < 18
+        ),
+        reigns=(before, after),
+        failovers=(Failover(after.from_ms, 2, before.owner, after.owner, 2800, late),),
+        lateness=late,
+        by_topic=(("order-timeouts", late),),
+        by_hour=(TopicHour("order-timeouts", START_MS, late),),
+        histogram=tuple(Bin(EDGES[n + 2], EDGES[n + 3], each) for n, each in enumerate(counts)),
+        heat=tuple(HeatCell(START_MS + 45_000, node, 12, 0) for node in ("", "node-1", "node-2")),
+    )
+
+
+def single_report() -> Report:
+    """One message was delivered."""
+    young = young_report()
+    late = Lateness(1, 3, 3, 3, 3)
+    return replace(
+        young,
+        timeline=(Moment(START_MS, 1, 3, 3, 3),),
+        reigns=young.reigns[:1],
+        failovers=(),
+        lateness=late,
+        by_topic=(("order-timeouts", late),),
+        by_hour=(TopicHour("order-timeouts", START_MS, late),),
+        histogram=(Bin(0, 2, 0), Bin(2, 5, 1), Bin(5, 10, 0)),
+    )
+
+
+def month_report() -> Report:
+    """A month with two failovers a day among nodes with long names, and replicas that differ."""
+    half_day, names = 12 * HOUR, [f"delayd-{n}.delayd.production.svc" for n in range(5)]
+    late = Lateness(20_000, 3, 1200, 2900, 3100)
+    return replace(
+        ok_report(),
+        found=(("replica-missing", 2),),
+        nodes=tuple(NodeState(name, f"{name}:7070", 1000, None) for name in names),
+        timeline=tuple(
+            Moment(START_MS + 3 * HOUR * n, 10**6 + n * 1000, 5, 20 + n % 90, 5000)
+            for n in range(240)
+            if n % 11
+        ),
+        reigns=tuple(
+            Reign(
+                n,
+                f"{names[n % 5]}/{n:x}",
+                START_MS + n * half_day,
+                START_MS + (n + 1) * half_day - 1000,
+                10**6,
+                10**7,
+            )
+            for n in range(60)
+        ),
+        failovers=tuple(
+            Failover(
+                START_MS + n * half_day,
+                n,
+                f"{names[(n - 1) % 5]}/a",
+                f"{names[n % 5]}/b",
+                None if n == 7 else 900 + n,
+                None if n % 3 else late,
+            )
+            for n in range(1, 60)
+        ),
+        by_hour=tuple(
+            TopicHour(
+                topic, START_MS + HOUR * n, Lateness(900, 4, 20 + n * 37 % (50 + n), 2000, 3000)
+            )
+            for topic in ("order-timeouts", "reminders")
+            for n in range(700)
+        ),
+        heat=tuple(
+            HeatCell(
+                START_MS + 60 * half_day + 6 * HOUR * n,
+                node,
+                max(0, 4000 - n * 33),
+                int(node == names[2] and n in (3, 90)),
+            )
+            for n in range(110)
+            for node in ("", *names)
+        ),
+    )
+
+
 def empty_report() -> Report:
     """A new cluster that nobody has asked for anything."""
     return Report(

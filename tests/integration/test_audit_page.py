@@ -13,7 +13,10 @@ from sample_reports import (
     empty_report,
     failed_report,
     maximal_report,
+    month_report,
     ok_report,
+    single_report,
+    young_report,
 )
 
 from delayd.audit.showing.page import page as page_of
@@ -28,6 +31,9 @@ REPORTS = {
     "failed": failed_report,
     "empty": empty_report,
     "maximal": maximal_report,
+    "young": young_report,
+    "single": single_report,
+    "month": month_report,
 }
 WIDTHS = (1280, 400)
 

@@ -13,6 +13,8 @@ from delayd.audit.showing.building.scales import Scale, Tick
 
 WIDE: Final = 1040
 NARROW: Final = 352
+LETTER: Final = 7.4
+"""A letter's width in the text of figures, in the widest of their fonts; nothing is measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,16 @@ from typing import Final
 
 from delayd.audit.report import Bin, Lateness
 from delayd.audit.showing.bounded import BINS_MAX
-from delayd.audit.showing.building.drawing import Room, figure, line, rect, text, value_axis
+from delayd.audit.showing.building.drawing import LETTER, Room, figure, line, rect, text, value_axis
 from delayd.audit.showing.building.elements import Element, Node
 from delayd.audit.showing.building.scales import Linear, count_ticks
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
-TOP, BASE = 34, 204
-HEIGHT: Final = 236
+TOP, BASE = 62, 232
+HEIGHT: Final = 264
+BAR_WIDTH_MAX: Final = 110
+LABEL_ROWS: Final = (14, 28, 42)
+"""Base lines of the percentiles, above the bars."""
 BAR_HEIGHT_MIN: Final = 2.0
 """So that a single message among millions is seen."""
 
@@ -49,10 +52,9 @@ def _bins_shown(bins: Sequence[Bin]) -> list[Bin]:
 def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[Node]:
     ticks = count_ticks(max(each.count for each in bins), 4)
     up = Linear(0, ticks[-1].value, BASE, TOP)
-    wide = (room.end - room.left) / len(bins)
+    wide = min((room.end - room.left) / len(bins), BAR_WIDTH_MAX)
     parts: list[Node] = value_axis(room, up, ticks)
     labels: list[Node] = []
-    last_label = float(room.left - 100)
     for n, each in enumerate(bins):
         x = room.left + n * wide
         y = min(up(each.count), BASE - BAR_HEIGHT_MIN) if each.count else float(BASE)
@@ -60,10 +62,14 @@ def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[No
         parts.append(rect(x + 1, y, wide - 2, BASE - y, "bar", tip))
         if each.count and wide >= 34:
             labels.append(text(short_count(each.count), x + wide / 2, y - 5, "halo middle"))
-        label = duration_text(each.from_ms)
-        if x - last_label >= 7 * len(label) + 14:
+    edges = [*(each.from_ms for each in bins), bins[-1].to_ms]
+    free_from = 0.0
+    for n, edge in enumerate(edges):
+        label, x = duration_text(edge), room.left + n * wide
+        half = LETTER * len(label) / 2
+        if x - half >= free_from and x + half <= room.width:
             labels.append(text(label, x, BASE + 18, "middle"))
-            last_label = x
+            free_from = x + half + 8
     parts.append(line(room.left, BASE, room.end, BASE, "axis"))
     if lateness is not None:
         parts += _percentiles(bins, lateness, room, wide)
@@ -72,19 +78,22 @@ def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[No
 
 def _percentiles(bins: Sequence[Bin], lateness: Lateness, room: Room, wide: float) -> list[Node]:
     starts = [each.from_ms for each in bins]
-    parts: list[Node] = []
-    taken = float(room.left)
+    names: dict[int, list[str]] = {}
     for name, value in (("p50", lateness.p50), ("p99", lateness.p99), ("p99.9", lateness.p999)):
+        names.setdefault(value, []).append(name)
+    parts: list[Node] = []
+    free_from = dict.fromkeys(LABEL_ROWS, 0.0)
+    for value, same in names.items():
         n = min(max(bisect_right(starts, value) - 1, 0), len(bins) - 1)
         share = Linear(bins[n].from_ms, bins[n].to_ms, 0, 1)(value)
         x = room.left + (n + share) * wide
-        parts.append(line(x, TOP - 8, x, BASE, "percentile"))
-        label = f"{name} {duration_text(value)}" if room.is_wide else name
-        width = 6.5 * len(label)
+        label = ", ".join(same) + (f" {duration_text(value)}" if room.is_wide else "")
+        width = LETTER * len(label)
         left, edge = (x, "start") if x + width < room.end else (x - width, "end")
-        if left >= taken:
-            parts.append(text(label, x, TOP - 14, f"gap {edge}"))
-            taken = left + width + 8
+        row = next(row for row, free in free_from.items() if left >= free)
+        free_from[row] = left + width + 8
+        parts.append(line(x, row + 4, x, BASE, "percentile"))
+        parts.append(text(label, x, row, f"gap halo {edge}"))
     return parts
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from delayd.audit.report import Failover, Moment, Reign, Report
 from delayd.audit.showing.bounded import MARKS_MAX, moments_within, reigns_within
 from delayd.audit.showing.building.drawing import (
+    LETTER,
     Room,
     figure,
     line,
@@ -39,6 +40,9 @@ DELIVERIES_TOP, DELIVERIES_BASE = 34, 194
 BAND_TOP, BAND_BASE = 232, 256
 LATENESS_TOP, LATENESS_BASE = 294, 414
 HEIGHT: Final = 446
+TITLE: Final = "Deliveries per second"
+MANY: Final = 12
+"""Failovers, of which no more are marked through all panels."""
 OWNERS: Final = 6
 """Colours of nodes in style.css; more nodes take them again."""
 
@@ -115,7 +119,7 @@ def _panels(shown: _Shown, room: Room) -> list[Node]:
 def _deliveries(shown: _Shown, room: Room, across: Scale) -> list[Node]:
     ticks = count_ticks(max(map(shown.rate, shown.moments), default=0), 4)
     up = Linear(0, ticks[-1].value, DELIVERIES_BASE, DELIVERIES_TOP)
-    parts: list[Node] = [text("Deliveries per second", room.left, DELIVERIES_TOP - 14, "panel")]
+    parts: list[Node] = [text(TITLE, room.left, DELIVERIES_TOP - 14, "panel")]
     parts += value_axis(room, up, ticks)
     outline = []
     for moment in shown.moments:
@@ -182,24 +186,27 @@ def _band(shown: _Shown, room: Room, across: Scale) -> list[Node]:
         parts.append(
             rect(left, BAND_TOP, right - left, height, f"owner-{shown.owners[name]}", words)
         )
-        if right - left > 7.5 * len(name) + 12:
+        if right - left > LETTER * len(name) + 12:
             parts.append(text(name, (left + right) / 2, BAND_TOP + 16, "in-band middle"))
     return parts
 
 
 def _marks(shown: _Shown, room: Room, across: Scale) -> list[Node]:
-    """A line through all panels for each failover, with its gap where there is room."""
+    """A line through all panels for each failover, with its gap where there is room; of many only
+    short ones, across the masters."""
     parts: list[Node] = []
-    taken = float(room.left + (150 if room.is_wide else 140))  # the panel's title stands there
+    many = len(shown.failovers) > (MANY if room.is_wide else MANY // 2)
+    top, base = (BAND_TOP - 4, BAND_BASE + 4) if many else (DELIVERIES_TOP - 8, LATENESS_BASE)
+    free_from = room.left + LETTER * len(TITLE) + 8
     for failover in sorted(shown.failovers, key=lambda each: each.at_ms):
         x = across(failover.at_ms)
-        parts.append(line(x, DELIVERIES_TOP - 8, x, LATENESS_BASE, "failover"))
+        parts.append(line(x, top, x, base, "failover"))
         label = f"gap: {gap_text(failover.gap_ms)}"
-        width = 6.5 * len(label)
+        width = LETTER * len(label)
         left, edge = (x, "start") if x + width < room.end else (x - width, "end")
-        if left >= taken:
+        if left >= free_from and not many:
             parts.append(text(label, x, DELIVERIES_TOP - 14, f"gap {edge}"))
-            taken = left + width + 8
+            free_from = left + width + 8
     return parts
 
 
