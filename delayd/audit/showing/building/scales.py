@@ -77,10 +77,10 @@ def count_ticks(high: float, most: int = 5) -> list[Tick]:
         return [Tick(0, "0"), Tick(1, "1")]
     rough = high / most
     power = 10 ** math.floor(math.log10(rough))
-    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= rough * (1 - 1e-9))
+    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= rough)
     if high >= 1:
         step = max(1.0, step) if step < 1 or step == int(step) else float(math.ceil(step))
-    ticks = math.ceil(high / step - 1e-9)
+    ticks = min(math.ceil(high / step), most)
     return [Tick(n * step, short_count(n * step)) for n in range(ticks + 1)]
 
 

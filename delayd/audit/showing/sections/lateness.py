@@ -47,8 +47,8 @@ def _by_topic(report: Report, overall: Lateness) -> Element:
     return part(
         "By topic",
         table(
-            "Topics with the most messages first. The curve is the p99 of each hour, on a "
-            "logarithmic scale.",
+            "Topics with the most messages first. The curve is the p99 of each hour, from "
+            "0 to its highest.",
             [Column("topic", "wide-text"), *LATENESS_COLUMNS, Column("p99 by hour")],
             items,
             cells,
