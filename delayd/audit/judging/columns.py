@@ -11,8 +11,8 @@ from replication.frontier import Frontier
 
 
 def source_text(partition: Column, offset: Column) -> Column:
-    """`partition/offset`, as `delayd-source` has it."""
-    return F.concat_ws("/", partition, offset)
+    """`partition/offset`, as `delayd-source` has it; null if one of them is."""
+    return F.concat(partition.cast("string"), F.lit("/"), offset.cast("string"))
 
 
 def is_done(

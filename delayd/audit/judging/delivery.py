@@ -152,13 +152,14 @@ def _of_deliveries(
             ),
         ),
     )
+    is_meant = F.col("unknown").isNull() & F.col("ghost").isNull()
     return several_findings(
         checked.withColumn("ghost", F.when(F.col("unknown").isNull(), ghost)),
         {
             Fault.UNKNOWN: F.col("unknown"),
             Fault.GHOST: F.col("ghost"),
-            Fault.ALTERED: F.when(F.col("ghost").isNull(), F.col("differences")),
-            Fault.EARLY: F.when(F.col("ghost").isNull(), F.col("early")),
+            Fault.ALTERED: F.when(is_meant, F.col("differences")),
+            Fault.EARLY: F.when(is_meant, F.col("early")),
         },
         source=F.coalesce("origin_source", "source"),
         id=F.col("id"),

@@ -31,7 +31,7 @@ def judge_letters(
     false = several_findings(
         checked,
         {Fault.LETTER_FALSE: F.col("problem")},
-        source=F.col("source"),
+        source=F.coalesce(source_text(F.col("partition"), F.col("origin_offset")), F.col("source")),
         partition=F.col("at_partition"),
         offset=F.col("at_offset"),
         **told,

@@ -114,7 +114,7 @@ def _answers(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFram
     is_told = F.lit(settings.receipts_written == RECEIPTS_ALL) & (op == "schedule")
     is_scheduled = F.col("stored") & (is_redrive | (is_told & F.col("id").isNotNull()))
     expected = (
-        F.when(is_mark, "by what came out")
+        F.when(is_mark, "a verdict")
         .when(op == "reject", "rejected")
         .when(answer.isNotNull(), answer)
         .when(is_scheduled, "scheduled")
@@ -228,10 +228,10 @@ def _of_owed(matched: DataFrame, bounds: Bounds) -> DataFrame:
         checked,
         {
             Fault.VERDICT_MISSING: F.when(
-                is_missing, F.concat(F.lit("it is owed a receipt: "), F.col("expected"))
+                is_missing, F.concat(F.lit("it has no receipt, and is owed: "), F.col("expected"))
             ),
             Fault.VERDICT_DOUBLED: F.when(
-                right > 1, F.concat(F.lit("receipts that say the same: "), right.cast("string"))
+                right > 1, F.format_string("it has %d receipts that are right", right)
             ),
         },
         **place,
@@ -240,7 +240,7 @@ def _of_owed(matched: DataFrame, bounds: Bounds) -> DataFrame:
     return counted.unionByName(
         several_findings(
             each,
-            {Fault.VERDICT_FALSE: _said(F.col("receipt"), F.col("expected"))},
+            {Fault.VERDICT_FALSE: _said(F.col("receipt"), _what_is_so())},
             **place,
             partition=F.col("receipt")["at_partition"],
             offset=F.col("receipt")["at_offset"],
@@ -248,7 +248,7 @@ def _of_owed(matched: DataFrame, bounds: Bounds) -> DataFrame:
     )
 
 
-def _said(receipt: Column, expected: Column) -> Column:
+def _said(receipt: Column, why: Column) -> Column:
     return F.concat(
         F.lit("it says "),
         receipt["verdict"],
@@ -258,9 +258,31 @@ def _said(receipt: Column, expected: Column) -> Column:
             F.size(receipt["killed"]) > 0,
             F.concat(F.lit(" that killed "), F.concat_ws(", ", receipt["killed"])),
         ).otherwise(F.lit("")),
-        F.lit("; so it is not. By the rules: "),
-        expected,
+        F.lit("; "),
+        why,
     )
+
+
+def _what_is_so() -> Column:
+    """What a receipt should have said, of a row of `matched`."""
+    members = F.transform(
+        "victims",
+        lambda member: F.concat(
+            member["source"],
+            F.when(member["is_out"], " came out").otherwise(F.lit(" never came out")),
+        ),
+    )
+    killed = F.concat(F.lit("of what it killed, "), F.concat_ws(", ", members))
+    of_mark = F.when(F.size("victims") > 0, killed).otherwise(F.lit("nothing was live"))
+    by_rules = F.concat(
+        F.lit("by the rules: "),
+        F.col("expected"),
+        F.lit(", to a "),
+        F.col("told_op"),
+        F.lit(" due at "),
+        F.coalesce(F.col("due_ms").cast("string"), F.lit("no time")),
+    )
+    return F.when(F.col("is_mark"), of_mark).otherwise(by_rules)
 
 
 def _is_true(receipt: Column, bounds: Bounds) -> Column:

@@ -1,0 +1,23 @@
+"""Every defect that is planted in a correct history is found, and nothing else."""
+
+from typing import TYPE_CHECKING
+
+from audited import findings_of, tables_of
+from plans import send_all
+from planting import Planter, plant_deliveries, plant_letters, plant_verdicts
+from world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_each_planted_defect_is_found_once_and_nothing_else(spark: "SparkSession") -> None:
+    world = World()
+    sent = send_all(world)
+    planter = Planter(world.run(), sent)
+    plant_deliveries(planter)
+    plant_letters(planter)
+    plant_verdicts(planter)
+    found = findings_of(tables_of(spark, planter.history), planter.history)
+    kinds = [(fault, str(source)) for fault, source, _ in found]
+    assert sorted(kinds) == sorted(planter.expected), found
