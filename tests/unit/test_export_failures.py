@@ -24,7 +24,9 @@ from exporting_node import (
 )
 
 from delayd.errors import DiskError
+from delayd.export.child import ORPHANED, Child
 from delayd.export.exporter import Export, ExportError, Refusal
+from delayd.export.manifest import Manifest, kills_file, slots_file, write_manifest
 from delayd.export.slots import DamagedSlotError
 from delayd.frontier_log import SeenFrontier
 from replication.settings import Topic
@@ -279,6 +281,26 @@ def test_a_writer_is_nicer_than_its_node_and_knows_no_secret(
     assert b"9e107d9d372bb682" not in Path(f"/proc/{running.pid}/environ").read_bytes()
     os.kill(running.pid, signal.SIGKILL)
     running.join()
+
+
+def test_a_writer_ends_when_its_node_is_gone_whatever_it_waits_for(
+    node: ExportingNode, tmp_path: Path
+) -> None:
+    """A node that is killed closes the pipe, and does nothing else any more."""
+    folder = tmp_path / "never-ending"
+    folder.mkdir()
+    write_manifest(folder, Manifest("n", str(tmp_path), AT.record))
+    kills_file(folder).touch()
+    os.mkfifo(slots_file(folder))
+    process = Child(folder)._process
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        assert process.wait(120) == ORPHANED
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_an_export_that_nobody_reads_is_gone_when_it_is_closed(node: ExportingNode) -> None:

@@ -8,7 +8,7 @@ import io
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from exporting_node import BEGIN_MS, ExportingNode, cut, left_in, schedule
 
 from delayd.admin.exporting import BODY_BYTES_MAX
 from delayd.admin.http import AdminServer
+from delayd.clock import SystemClock
 from delayd.export.exporter import Export
 from delayd.frontier_log import SeenFrontier
 from replication.rank import Rank
@@ -167,3 +168,25 @@ def test_a_stream_that_is_broken_off_is_told_by_its_length(
     with pytest.raises(httpx.RemoteProtocolError, match="received 300 bytes, expected"):
         client.post("/export", json=asked())
     node.exporter.begin().close()
+
+
+def test_a_client_that_goes_away_ends_its_export(client: httpx.Client, node: ExportingNode) -> None:
+    """It would have waited for ten minutes."""
+    body = json.dumps(asked(cut(1, (41, 0)), wait_ms=600_000)).encode()
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as leaving:
+        leaving.sendall(
+            b"POST /export HTTP/1.1\r\nhost: n\r\ncontent-length: %d\r\n\r\n" % len(body)
+        )
+        leaving.sendall(body)
+        wait_for(lambda: node.replica._retention._pinned is not None, "the export waits")
+    wait_for(lambda: node.replica._retention._pinned is None, "the export is ended")
+    wait_for(lambda: node.exporter._current is None, "the next one may begin")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until it holds; AssertionError after a minute."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + 60_000
+    while not condition():
+        assert clock.monotonic_ms() < deadline_ms, f"not within a minute: {what}"
+        threading.Event().wait(0.01)

@@ -88,6 +88,8 @@ def test_a_mark_counts_if_it_is_below_the_cut(node: ExportingNode, checkpoints: 
     assert node.pending(cut(1, (2, 0))) == [(0, 0), (0, 1)]
     assert node.pending(cut(2, (3, 0))) == [(0, 1)]
     assert node.pending(cut(3, (4, 0))) == [(0, 3)]
+    at_the_first = cut(4, (4, 0), cursor_ms=due_ms)
+    assert node.pending(at_the_first) == [(0, 3)], "also of the very first that is pending"
 
 
 def test_a_kill_on_its_way_to_the_disk_counts(node: ExportingNode) -> None:
