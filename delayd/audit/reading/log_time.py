@@ -30,11 +30,13 @@ class TimedLog(Protocol):
         """The first offset of anything that is not older."""
 
 
-def log_time_before(log: TimedLog, first: int, offset: int) -> int:
+def log_time_before(
+    log: TimedLog, first: int, offset: int, tail_offsets: int = TAIL_OFFSETS
+) -> int:
     """Unix ms, over [first, offset); 0 if there is nothing."""
     tail = offset
     known: int | None = None
-    step = TAIL_OFFSETS
+    step = tail_offsets
     while known is None and tail > first:
         end, tail = tail, max(first, tail - step)
         known = log.largest_ms(tail, end)

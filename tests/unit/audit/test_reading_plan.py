@@ -73,17 +73,17 @@ class _Log:
         return next((n for n, (ms, _) in enumerate(self.entries) if ms >= timestamp_ms), None)
 
 
-@given(st.data())
-def test_log_time_is_the_largest_of_the_records_before(data: st.DataObject) -> None:
-    pattern = data.draw(
-        st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=40)
-    )
-    entries = pattern * data.draw(st.integers(1, 1 + 2 * TAIL_OFFSETS // len(pattern)))
-    entries += data.draw(st.lists(st.tuples(st.integers(1, 80), st.booleans()), max_size=20))
-    offset = data.draw(st.integers(0, len(entries)))
-    first = data.draw(st.integers(0, offset))
+ENTRIES = st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=40)
 
-    log_ms = log_time_before(_Log(entries), first, offset)
+
+@given(ENTRIES, st.integers(0, 40), st.integers(0, 40), st.integers(1, 9))
+def test_log_time_is_the_largest_of_the_records_before(
+    entries: list[tuple[int, bool]], first: int, offset: int, tail: int
+) -> None:
+    offset = min(offset, len(entries))
+    first = min(first, offset)
+
+    log_ms = log_time_before(_Log(entries), first, offset, tail)
 
     assert log_ms == max((ms for ms, seen in entries[first:offset] if seen), default=0)
 
