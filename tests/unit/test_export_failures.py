@@ -293,14 +293,13 @@ def test_a_writer_ends_when_its_node_is_gone_whatever_it_waits_for(
     kills_file(folder).touch()
     os.mkfifo(slots_file(folder))
     process = Child(folder)._process
-    try:
-        assert process.stdin is not None and process.stdout is not None
+    with process:
+        assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(120) == ORPHANED
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        try:
+            assert process.wait(120) == ORPHANED
+        finally:
+            process.kill()
 
 
 def test_an_export_that_nobody_reads_is_gone_when_it_is_closed(node: ExportingNode) -> None:
