@@ -31,8 +31,6 @@ from replication.record import FrontierRecord, encode
 pytestmark = pytest.mark.real
 
 FAR_COUNT, FAR_CANCELLED = 400, 100
-LATENESS_MAX_MS = 2_000
-"""Of a master on a busy machine whose node exports; without an export it is some 10 ms."""
 
 
 class Cluster:
