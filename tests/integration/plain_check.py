@@ -93,7 +93,7 @@ def plain_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> d
     for row in read_all(bootstrap, topics, partitions_of):
         if (message := family.get(row.told.get("source", ""))) is not None:
             message.deliveries.append(row)
-        elif "source" in row.told:
+        elif row.told.keys() & {"source", "fired"}:
             counts["unknown"] += 1
     for row in read_all(bootstrap, [f"{prefix}dead"]):
         if (message := family.get(row.told.get("source", ""))) is not None:

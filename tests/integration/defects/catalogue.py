@@ -82,8 +82,12 @@ def the_letter_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected]
 @_defect
 def a_delivery_that_does_not_say_whose_it_is(on: Operation) -> Sequence[Expected]:
     victim = on.past.take("delivered", has_no_id)
-    on.change(victim.delivery, lambda record: record.without_header("delayd-source"))
-    return [Expected("lost", victim.source)]
+    row = victim.delivery
+    on.change(row, lambda record: record.without_header("delayd-source"))
+    return [
+        Expected("lost", victim.source),
+        Expected("unknown", at=f"{row.partition}/{row.offset}"),
+    ]
 
 
 # --- Doubled
@@ -345,7 +349,7 @@ def _unknown(on: Operation, source: str) -> Sequence[Expected]:
     row = on.past.take("delivered", has_no_id).delivery
     record = on.record(row).with_header("delayd-source", source.encode())
     offset = on.add(row.topic, row.partition, record)
-    return [Expected("unknown", at=f"{row.partition}/{offset}")]
+    return [Expected("unknown", source, at=f"{row.partition}/{offset}")]
 
 
 @_defect

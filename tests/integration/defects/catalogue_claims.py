@@ -85,7 +85,7 @@ def two_receipts_that_contradict_each_other(on: Operation) -> Sequence[Expected]
     told = on.past.take_mark("not-found")
     again = saying(on.record(told.row), told, verdict="too-late")
     on.add(told.row.topic, told.row.partition, again)
-    return [Expected("verdict-doubled", told.says["source"])]
+    return [Expected("verdict-false", told.says["source"])]
 
 
 @_in(VERDICT_DEFECTS)

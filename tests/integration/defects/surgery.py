@@ -127,6 +127,11 @@ class Surgeon:
             shutil.copytree(self._data / name, self._kept / name)
         return PartitionLog(self._data / name)
 
+    def topics(self) -> set[str]:
+        """Those that have partitions which were opened."""
+        opened = self._kept.iterdir() if self._kept.exists() else ()
+        return {folder.name.rpartition("-")[0] for folder in opened}
+
     def undo(self) -> None:
         """Put back whatever was opened."""
         for kept in self._kept.iterdir() if self._kept.exists() else ():
