@@ -48,8 +48,14 @@ def _longs(values: Sequence[int]) -> Column:
 
 def findings(rows: DataFrame, fault: Fault, reason: Column, **columns: Column) -> DataFrame:
     """Each of `rows` as a finding; columns of tables.FINDINGS that are not given are null."""
-    fixed = {"job": F.lit(fault.job), "fault": F.lit(fault.slug), "reason": reason}
-    given = {**fixed, **columns}
+    return findings_of_job(rows, fault.job, F.lit(fault.slug), reason, **columns)
+
+
+def findings_of_job(
+    rows: DataFrame, job: str, fault: Column, reason: Column, **columns: Column
+) -> DataFrame:
+    """The same for rows of several faults of one job; `fault` is the slug of each."""
+    given = {"job": F.lit(job), "fault": fault, "reason": reason, **columns}
     unknown = given.keys() - set(FINDINGS.fieldNames())
     assert not unknown, f"no columns of findings: {unknown}"
     return rows.select(

@@ -12,14 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, source_text
+from delayd.audit.judging.columns import findings_of_job, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import covered_by, history_of
-from delayd.audit.judging.links import COMPACTION_LAG_MS, links_of
+from delayd.audit.judging.links import links_of
 from delayd.audit.tables import FRONTIERS, RANK
 from replication.record import FORMAT
-
-__all__ = ["COMPACTION_LAG_MS", "failovers_of", "frontiers_of", "judge_frontier", "reigns_of"]
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
 
@@ -67,61 +65,62 @@ def frontiers_of(records: DataFrame) -> DataFrame:
     )
 
 
-def judge_frontier(
-    frontiers: DataFrame, logged: DataFrame, letters: DataFrame, bounds: Bounds
-) -> DataFrame:
+def judge_frontier(frontiers: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
     """What is wrong with the frontier topic, as FINDINGS; each record in at most one of them.
 
     Starts small jobs of its own, to build the history that is searched.
     """
     shard = bounds.frontier.shard
-    links = links_of(frontiers, bounds).localCheckpoint()
+    links = links_of(frontiers, bounds)
+    broken = frontiers.where(F.col("flaw").isNotNull() & (F.col("shard") == shard)).select(
+        "offset", F.lit(Fault.FRONTIER_BROKEN.slug).alias("fault"), F.col("flaw").alias("reason")
+    )
+    misfits = links.where("fault is not null").select("offset", "fault", "reason")
+    false = _false_claims(links, logged, bounds).withColumn(
+        "fault", F.lit(Fault.FRONTIER_FALSE.slug)
+    )
+    return findings_of_job(
+        broken.unionByName(misfits).unionByName(false),
+        Fault.FRONTIER_FALSE.job,
+        F.col("fault"),
+        F.col("reason"),
+        topic=F.lit(bounds.settings.frontier.name),
+        partition=F.lit(shard),
+        offset=F.col("offset"),
+    )
 
-    def found(rows: DataFrame, fault: Fault, reason: Column) -> DataFrame:
-        topic = F.lit(bounds.settings.frontier.name)
-        partition = F.lit(shard)
-        return findings(
-            rows, fault, reason, topic=topic, partition=partition, offset=F.col("offset")
-        )
 
-    broken = frontiers.where(F.col("flaw").isNotNull() & (F.col("shard") == shard))
-    outcome = found(broken, Fault.FRONTIER_BROKEN, F.col("flaw"))
-    for fault in (Fault.FRONTIER_TERM, Fault.FRONTIER_BACK, Fault.FRONTIER_STEP):
-        rows = links.where(F.col("fault") == fault.slug)
-        outcome = outcome.unionByName(found(rows, fault, F.col("reason")))
-    false = _false_claims(links, logged, letters, bounds)
-    return outcome.unionByName(found(false, Fault.FRONTIER_FALSE, F.col("reason")))
-
-
-def _false_claims(
-    links: DataFrame, logged: DataFrame, letters: DataFrame, bounds: Bounds
-) -> DataFrame:
+def _false_claims(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
     """Steps that claim something else than their difference, with the reason."""
-    history = history_of(links, bounds)
-    covered = covered_by(_deliverable(logged, letters, bounds), history)
+    # Only the last of all attempts may be given up.
+    is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
+    stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
+        *("partition", "offset", "lane", "rank_ms", "killed_by"), is_last.alias("is_last")
+    )
+    covered = covered_by(stored, history_of(links, bounds))
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))
     crc = F.crc32(source_text(F.col("partition"), F.col("offset")).cast("binary"))
     held = alive.groupBy(F.col("step_at").alias("offset")).agg(
         F.count("*").alias("held"),
         F.sum(crc).alias("held_digest"),
-        F.count(F.when(F.col("has_letter"), 1)).alias("letters"),
-        F.sum(F.when(F.col("has_letter"), crc)).alias("letters_digest"),
+        F.count(F.when(F.col("is_last"), 1)).alias("last"),
+        F.sum(F.when(F.col("is_last"), crc)).alias("last_digest"),
     )
-    claims = (
-        links.where(F.col("is_sound") & (F.col("offset") <= bounds.frontier_offset))
-        .transform(_with_reach)
-        .where(~F.col("is_base") & _is_whole(bounds))
-        .select("offset", "step", "delivered", "dead", "digest")
-    )
+    claims = links.where(
+        F.col("is_sound")
+        & ~F.col("is_base")
+        & (F.col("offset") <= bounds.frontier_offset)
+        & _is_whole(bounds)
+    ).select("offset", "step", "delivered", "dead", "digest")
     none = F.lit(0).cast("long")
     held_against = claims.join(held, "offset", "left").select(
         *claims.columns,
         *(F.coalesce(name, none).alias(name) for name in held.columns if name != "offset"),
     )
     over = F.col("delivered") + F.col("dead")
-    # A dead letter that is missing, or one too many, is a finding by itself: then only counts tell.
+    # Where some last attempts were given up and others delivered, the log does not say which.
     expected = F.when(F.col("dead") == 0, F.col("held_digest")).when(
-        F.col("dead") == F.col("letters"), F.col("held_digest") - F.col("letters_digest")
+        F.col("dead") == F.col("last"), F.col("held_digest") - F.col("last_digest")
     )
     return held_against.select(
         "offset",
@@ -137,11 +136,7 @@ def _false_claims(
             F.col("digest") != expected,
             F.concat_ws(
                 " ",
-                *(
-                    F.lit("step"),
-                    "step",
-                    F.lit("delivered as many messages as it says, but others:"),
-                ),
+                *(F.lit("step"), "step", F.lit("delivered as many as it says, but others:")),
                 *(F.lit("their digest is"), expected, F.lit("and not"), "digest"),
             ),
         )
@@ -149,52 +144,22 @@ def _false_claims(
     ).where("reason is not null")
 
 
-def _deliverable(logged: DataFrame, letters: DataFrame, bounds: Bounds) -> DataFrame:
-    """What a step must deliver or give up, unless it was killed: stored and not put back. With
-    `has_letter`: is there a dead letter that says so?"""
-    columns = ("partition", "offset", "lane", "rank_ms", "killed_by")
-    stored = logged.where(F.col("stored") & F.col("continued_by").isNull())
-    is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
-    # Only the last of all attempts may end as a dead letter, so few rows are joined.
-    given_up = (
-        letters.where(F.col("reason") == "dead")
-        .select(
-            F.col("source_partition").alias("partition"),
-            F.col("source_offset").alias("offset"),
-            F.lit(True).alias("has_letter"),
-        )
-        .dropDuplicates(["partition", "offset"])
-    )
-    last = stored.where(is_last).select(*columns).join(given_up, ["partition", "offset"], "left")
-    return (
-        stored.where(~is_last)
-        .select(*columns, F.lit(False).alias("has_letter"))
-        .unionByName(
-            last.select(*columns, F.coalesce("has_letter", F.lit(False)).alias("has_letter"))
-        )
-    )
-
-
-def _with_reach(sound: DataFrame) -> DataFrame:
-    """With O and the lowest due time among the cursors of the record before."""
-    cursors = F.concat(F.array("cursor"), F.map_values("lanes"))
-    lowest_ms = F.array_min(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))
-    history = Window.partitionBy("shard").orderBy("offset")
-    return sound.withColumn("reach_ms", F.lag(lowest_ms).over(history)).withColumn(
-        "reach", F.lag("offsets").over(history)
-    )
-
-
 def _is_whole(bounds: Bounds) -> Column:
-    """Is all that the step can have delivered still in the buffer?"""
+    """Is all that the step can have delivered still in the buffer?
+
+    What is missing lies below the buffer's start, and was due by its longest delay: it was done
+    before the step if the record before it had passed both.
+    """
     starts = bounds.buffer_starts
     if not any(starts):
         return F.lit(True)
-    settings = bounds.settings
+    settings, old = bounds.settings, F.col("old")
     since_ms = bounds.trimmed_ms.get(settings.buffer.name, bounds.frontier_append_ms)
-    is_whole = F.col("reach_ms") >= since_ms + settings.max_delay_ms
+    cursors = F.concat(F.array(old["cursor"]), F.map_values(old["lanes"]))
+    lowest_ms = F.array_min(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))
+    is_whole = lowest_ms >= since_ms + settings.max_delay_ms
     for partition, start in enumerate(starts):
-        is_whole &= F.get("reach", F.lit(partition)) >= start
+        is_whole &= F.get(old["offsets"], F.lit(partition)) >= start
     return is_whole
 
 

@@ -11,74 +11,83 @@ as it only grows, and a second one those steps in which a lane stood elsewhere, 
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.links import cursor_in
-from delayd.audit.judging.search import Tree, find, point, tree_of
+from delayd.audit.judging.search import Trees, find, point, trees_of
+
+_USUAL: Final = 0
+_LANES: Final = 1
+"""Root of lane 0; the others follow."""
+_OFFSETS: Final = 1 << 20
+"""Root of partition 0; the others follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """The sound steps, ready to be searched. A step is named by the offset of its record."""
 
-    usual: Tree
-    lanes: Tree
-    offsets: Tree | None
-    last_offsets: tuple[int, ...]
-    """O of the newest; none without any."""
+    trees: Trees
+    lanes: range
+    """Roots of lanes."""
+    partitions: range
+    """Roots of partitions."""
+
+    @property
+    def has_lanes(self) -> bool:
+        """Has any lane ever stood elsewhere than most?"""
+        return self.trees.count(self.lanes) > 0
 
 
-def history_of(links: DataFrame, bounds: Bounds, *, late_too: bool = True) -> History:
-    """Computes the trees. Without `late_too` the steps of late messages are not to be found."""
-    by_offset = Window.partitionBy("shard").orderBy("offset")
-    so_far = by_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    sound = (
-        links.where("is_sound")
-        .withColumn("usual", F.max("cursor").over(so_far))
-        .withColumn("old", F.lag(F.struct("cursor", "lanes", "offsets", "usual")).over(by_offset))
-        .withColumn("at", F.col("offset"))
-    )
-    newest = sound.orderBy(F.desc("offset")).select("offsets").first()
+def history_of(links: DataFrame, bounds: Bounds) -> History:
+    """Computes the trees from links_of."""
+    settings = bounds.settings
+    sound = links.where("is_sound").withColumn("at", F.col("offset"))
+    none = F.lit(None)
+    cursors = _usual(sound).unionByName(_lanes(sound, settings.lanes)).withColumn("end", none)
+    intervals = cursors.unionByName(_offsets(sound), allowMissingColumns=True)
     return History(
-        tree_of(_usual(sound), ("at", "is_base", "offsets")),
-        tree_of(_lanes(sound, bounds.settings.lanes), ("at", "is_base", "offsets")),
-        tree_of(_offsets(sound), ("at", "end")) if late_too else None,
-        tuple(newest["offsets"]) if newest else (),
+        trees_of(intervals, ("at", "is_base", "offsets", "end")),
+        range(_LANES, _LANES + settings.lanes),
+        range(_OFFSETS, _OFFSETS + settings.partitions),
     )
 
 
-def covered_by(messages: DataFrame, history: History) -> DataFrame:
+def covered_by(messages: DataFrame, history: History, *, late_too: bool = True) -> DataFrame:
     """Messages (with lane, rank_ms, partition, offset) and of each:
 
     step_at     offset of the frontier record that covered it first; null if none did. Of a late
-                one too, unless the history was made without
+                one only if they are asked for too
     step_end    O of its partition in that record
     is_late     had K passed it before O did? null if that cannot be told: no history reaches it, or
                 only the record that it begins with
     """
+    trees = history.trees
     partition = F.col("partition").cast("int")
     rank = (F.col("rank_ms"), F.col("partition").cast("long"), F.col("offset"))
-    found = find(messages, history.usual, F.lit(0), rank, "_k_")
-    if not history.lanes.is_empty:
-        found = find(found, history.lanes, F.col("lane"), rank, "_l_")
-        for name in history.lanes.payload:
+    found = find(messages, trees, range(_USUAL, _USUAL + 1), F.lit(_USUAL), rank, "_k_")
+    if history.has_lanes:
+        found = find(found, trees, history.lanes, F.col("lane") + _LANES, rank, "_l_")
+        for name in trees.payload:
             found = found.withColumn(f"_k_{name}", F.coalesce(f"_l_{name}", f"_k_{name}"))
     found = found.withColumn("_k_end", F.get("_k_offsets", partition)).withColumn(
         "_is_late", F.col("offset") >= F.col("_k_end")
     )
-    ends = F.array(*(F.lit(end).cast("long") for end in history.last_offsets))
+    reached = F.array(*(F.lit(trees.ends.get(root, 0)).cast("long") for root in history.partitions))
     is_late = (
-        F.when(F.col("_k_at").isNull(), F.when(F.col("offset") < F.get(ends, partition), False))
+        F.when(F.col("_k_at").isNull(), F.when(F.col("offset") < F.get(reached, partition), False))
         .when(F.col("_is_late"), True)
         .when(~F.col("_k_is_base"), False)
     )
     late_at = late_end = F.lit(None).cast("long")
-    if history.offsets is not None:
-        root = F.when(F.col("_is_late"), F.col("partition"))
-        found = find(found, history.offsets, root, (F.col("offset"), F.lit(0), F.lit(0)), "_o_")
+    if late_too:
+        root = F.when(F.col("_is_late"), partition + _OFFSETS)
+        place = (F.col("offset"), F.lit(0), F.lit(0))
+        found = find(found, trees, history.partitions, root, place, "_o_")
         late_at, late_end = F.col("_o_at"), F.col("_o_end")
     return found.select(
         *messages.columns,
@@ -90,12 +99,11 @@ def covered_by(messages: DataFrame, history: History) -> DataFrame:
 
 def _usual(sound: DataFrame) -> DataFrame:
     return sound.select(
-        F.lit(0).alias("root"),
-        F.col("offset").alias("number"),
-        F.coalesce(_rank(F.col("old.usual")), _before_all()).alias("lo"),
-        _rank(F.col("usual")).alias("hi"),
+        F.lit(_USUAL).alias("root"),
+        F.col("at").alias("number"),
+        *_between(F.col("old.usual"), F.col("usual")),
         *("at", "is_base", "offsets"),
-    ).where("lo < hi")
+    )
 
 
 def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
@@ -108,28 +116,20 @@ def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
     named = F.array_union(
         F.map_keys("lanes"), F.coalesce(F.map_keys(old["lanes"]), F.array().cast("array<string>"))
     )
-    moves = (
-        sound.select(
-            *("at", "is_base", "offsets", "cursor", "lanes", "usual", "old"),
-            F.explode(F.when(stand_apart, all_lanes).otherwise(named)).alias("lane"),
-        )
+    lane = F.col("lane")
+    stood = F.when(old.isNotNull(), cursor_in(old, lane))
+    moves = sound.withColumn("lane", F.explode(F.when(stand_apart, all_lanes).otherwise(named)))
+    return (
+        moves.withColumn("stood", stood)
+        .withColumn("stands", cursor_in(record, lane))
+        .where((F.col("stands") != F.col("usual")) | (F.col("stood") != old["usual"]))
         .select(
-            *("at", "is_base", "offsets"),
-            F.col("lane").cast("int").alias("root"),
-            F.when(old.isNotNull(), cursor_in(old, F.col("lane"))).alias("from"),
-            cursor_in(record, F.col("lane")).alias("to"),
-            F.col("usual"),
-            F.col("old.usual").alias("usual_before"),
-        )
-        .where((F.col("to") != F.col("usual")) | (F.col("from") != F.col("usual_before")))
-        .select(
-            *("at", "is_base", "offsets", "root"),
+            (lane.cast("int") + _LANES).alias("root"),
             F.col("at").alias("number"),
-            F.coalesce(_rank(F.col("from")), _before_all()).alias("lo"),
-            _rank(F.col("to")).alias("hi"),
+            *_between(F.col("stood"), F.col("stands")),
+            *("at", "is_base", "offsets"),
         )
     )
-    return _without_overlap(moves)
 
 
 def _offsets(sound: DataFrame) -> DataFrame:
@@ -137,35 +137,31 @@ def _offsets(sound: DataFrame) -> DataFrame:
 
     def move(end: Column, partition: Column) -> Column:
         start = F.coalesce(F.get(F.col("old.offsets"), partition), F.lit(-1).cast("long"))
-        return F.struct(partition.alias("root"), start.alias("start"), end.alias("end"))
+        return F.struct(partition.alias("partition"), start.alias("start"), end.alias("end"))
 
-    moves = (
-        sound.select("at", F.explode(F.transform("offsets", move)).alias("move"))
-        .select("at", "move.*")
-        .where("start < end")
-    )
     zero = F.lit(0)
-    return _without_overlap(
-        moves.select(
-            *("at", "root", "end"),
+    return (
+        sound.select("at", "is_base", F.explode(F.transform("offsets", move)).alias("move"))
+        .select("at", "is_base", "move.*")
+        .where("start < end")
+        .select(
+            (F.col("partition") + _OFFSETS).alias("root"),
             F.col("at").alias("number"),
             point(F.col("start"), zero, zero).alias("lo"),
             point(F.col("end"), zero, zero).alias("hi"),
+            *("at", "is_base", "end"),
         )
     )
 
 
-def _without_overlap(intervals: DataFrame) -> DataFrame:
-    """Where a history was rewound, the first to cover something keeps it."""
-    before = Window.partitionBy("root").orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
-    highest = F.max("hi").over(before)
-    return intervals.withColumn("lo", F.greatest("lo", highest)).where("lo < hi")
+def _between(old: Column, new: Column) -> tuple[Column, Column]:
+    """From a cursor (null: from the beginning) up to another, as `lo` and `hi`."""
+    first = point(F.lit(-1), F.lit(0), F.lit(0))
+    return (
+        F.when(old.isNull(), first).otherwise(_point_of(old)).alias("lo"),
+        _point_of(new).alias("hi"),
+    )
 
 
-def _before_all() -> Column:
-    return point(F.lit(-1), F.lit(0), F.lit(0))
-
-
-def _rank(cursor: Column) -> Column:
-    """A cursor as a point; null for null."""
-    return F.when(cursor.isNotNull(), point(*(F.get(cursor, F.lit(i)) for i in range(3))))
+def _point_of(cursor: Column) -> Column:
+    return point(*(F.get(cursor, F.lit(part)) for part in range(3)))

@@ -31,8 +31,9 @@ _TERM, _BACK, _STEP = (
 
 
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
-    """Frontier records without flaw, in `fault` the slug of what is wrong with each, in `reason`
-    why; `is_sound`; and `base`: is it a sound one whose predecessor is not known?"""
+    """Frontier records without flaw. Of each: `fault`, the slug of what is wrong with it, and
+    `reason`; `is_sound`; `is_base`, must its difference be left alone; `old`, the sound record
+    before it; and `usual`, the highest usual cursor of sound records so far. Computed at once."""
     history = Window.partitionBy("shard").orderBy("offset")
     so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = history.rowsBetween(Window.unboundedPreceding, -1)
@@ -57,18 +58,25 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         records.withColumn("fault", F.when(~is_forgiven, F.col("misfit")))
         .withColumn("reason", _reason(F.col("fault"), F.col("prev"), F.col("self")))
         .withColumn("is_sound", F.col("fault").isNull() & F.lead("fault").over(history).isNull())
+        .withColumn("usual", F.max(F.when(F.col("is_sound"), F.col("cursor"))).over(so_far))
     )
-    sound_step = F.when(F.col("is_sound"), F.col("step"))
-    highest = F.max(sound_step).over(before)
+    sound = F.when(
+        F.col("is_sound"), F.struct("offset", "step", "cursor", "lanes", "offsets", "usual")
+    )
+    linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
+        "highest", F.max(F.col("old.step")).over(so_far)
+    )
     follows = (
-        F.lag("is_sound").over(history)
-        & (F.col("step") == F.lag("step").over(history) + 1)
+        (F.col("old.offset") == F.col("prev.offset"))
+        & (F.col("step") == F.col("old.step") + 1)
         # Where a history was rewound, what is done again is not judged again.
-        & (F.col("step") > highest)
+        & (F.col("step") > F.col("highest"))
     )
-    return judged.withColumn("is_base", ~F.coalesce(follows, F.lit(False))).drop(
-        "self", "prev", "prev2", "misfit", "misfit_before", "misfit_skipping", "broken"
-    )
+    return linked.select(
+        *("offset", "append_ms", "step", "cursor", "lanes", "offsets"),
+        *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
+        (~F.coalesce(follows, F.lit(False))).alias("is_base"),
+    ).localCheckpoint()
 
 
 def cursor_in(record: Column, lane: Column) -> Column:

@@ -25,10 +25,9 @@ def judge_order(
 
     Those whose lateness the history does not tell are not judged. Starts small jobs of its own.
     """
-    history = history_of(links_of(frontiers, bounds).localCheckpoint(), bounds, late_too=False)
-    suspects = covered_by(
-        _overtaken(_placed(logged, deliveries, bounds.target_partitions)), history
-    )
+    history = history_of(links_of(frontiers, bounds), bounds)
+    placed = _placed(logged, deliveries, bounds.target_partitions)
+    suspects = covered_by(_overtaken(placed), history, late_too=False)
     is_ghost = F.coalesce(F.col("killed_by") < F.col("step_end"), F.lit(False))
     wrong = suspects.where((F.col("is_late") == F.lit(False)) & ~is_ghost)
     first = F.col("highest")

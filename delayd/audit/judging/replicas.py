@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_below, is_done, source_text
+from delayd.audit.judging.columns import findings, findings_of_job, is_below, is_done, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.widths import width_of
 from delayd.audit.report import NodeState
@@ -164,40 +164,42 @@ def _compare(seen: DataFrame, present: Sequence[str]) -> DataFrame:
     count = F.size("own")
     is_wanted = F.col("log").isNotNull()
     known = F.when(is_wanted, F.col("log")).otherwise(first)
-    judged = each.withColumn("it", known).withColumn("own_first", first)
-    wrong = _wrong_fields(F.col("log"), F.col("own_first"), F.col("usual"))
-    slot = F.concat(F.lit("slot "), F.col("it.slot").cast("string"))
-
-    def found(rows: DataFrame, fault: Fault, reason: Column) -> DataFrame:
-        return findings(
-            rows,
-            fault,
-            reason,
-            source=source_text(F.col("partition"), F.col("offset")),
-            id=F.col("it.id"),
-            topic=F.col("it.topic"),
-            node=F.col("node"),
-            due_ms=F.col("it.due_ms"),
-        )
-
-    missing = found(
-        judged.where(is_wanted & (count == 0)),
-        Fault.REPLICA_MISSING,
-        F.concat(slot, F.lit(" lacks it")),
+    judged = each.select(
+        *("partition", "offset", "node"),
+        is_wanted.alias("is_wanted"),
+        known.alias("it"),
+        count.alias("count"),
+        _wrong_fields(F.col("log"), first, F.col("usual")).alias("wrong"),
     )
-    extra = found(
-        judged.where((~is_wanted & (count > 0)) | (count > 1)),
-        Fault.REPLICA_EXTRA,
-        F.when(is_wanted, F.concat(slot, F.lit(" holds it more than once"))).otherwise(
-            F.concat(slot, F.lit(" holds it, but by the log it is not pending"))
+    slot = F.concat(F.lit("slot "), F.col("it.slot").cast("string"))
+    cases = (
+        (~F.col("is_wanted"), Fault.REPLICA_EXTRA, F.lit(" holds it, but it is not pending")),
+        (F.col("count") == 0, Fault.REPLICA_MISSING, F.lit(" lacks it")),
+        (F.col("count") > 1, Fault.REPLICA_EXTRA, F.lit(" holds it more than once")),
+        (
+            F.size("wrong") > 0,
+            Fault.REPLICA_CHANGED,
+            F.concat(F.lit(" has it with another value of "), F.array_join("wrong", ", ")),
         ),
     )
-    changed = found(
-        judged.withColumn("wrong", wrong).where(is_wanted & (count == 1) & (F.size("wrong") > 0)),
-        Fault.REPLICA_CHANGED,
-        F.concat(slot, F.lit(" has it with another value of "), F.array_join("wrong", ", ")),
+    fault = reason = F.lit(None).cast("string")
+    for is_case, name, text in reversed(cases):
+        fault = F.when(is_case, name.slug).otherwise(fault)
+        reason = F.when(is_case, F.concat(slot, text)).otherwise(reason)
+    found = judged.where("is_wanted or count > 0").select(
+        "*", fault.alias("fault"), reason.alias("reason")
     )
-    return missing.unionByName(extra).unionByName(changed)
+    return findings_of_job(
+        found.where("fault is not null"),
+        Fault.REPLICA_CHANGED.job,
+        F.col("fault"),
+        F.col("reason"),
+        source=source_text(F.col("partition"), F.col("offset")),
+        id=F.col("it.id"),
+        topic=F.col("it.topic"),
+        node=F.col("node"),
+        due_ms=F.col("it.due_ms"),
+    )
 
 
 def _usual_digest() -> Column:

@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 
 class Past:
-    """`logged`, `deliveries`, `letters` as rows, and the frontier `records` with their offsets and
+    """`logged` and `deliveries` as rows, and the frontier `records` with their offsets and
     append times."""
 
     def __init__(self, seed: int, turns: int) -> None:
@@ -58,7 +58,6 @@ class Past:
         self.now_ms = START_MS
         self.logged: list[Row] = []
         self.deliveries: list[Row] = []
-        self.letters: list[Row] = []
         self.records: list[tuple[int, int, FrontierRecord]] = []
         self._logs: list[list[Row]] = [[] for _ in range(PARTITIONS)]
         self._ends = [0] * PARTITIONS
@@ -224,17 +223,6 @@ class Past:
     def _put_back(self, row: Row, own_writes: list[int]) -> str:
         attempts = (row["attempt"] or 0) + 1
         if attempts > len(SETTINGS.retry_delays_ms):
-            self.letters.append(
-                {
-                    "partition": 0,
-                    "offset": len(self.letters),
-                    "timestamp_ms": self.now_ms,
-                    "source_partition": row["partition"],
-                    "source_offset": row["offset"],
-                    "source": f"{row['partition']}/{row['offset']}",
-                    "reason": "dead",
-                }
-            )
             return "dead"
         again = self._append(
             row["partition"],

@@ -73,13 +73,9 @@ def test_what_the_log_expects_is_what_is_pending(expected: DataFrame) -> None:
     assert len(found) > 40
 
 
-def test_equal_replicas_have_no_findings(spark: SparkSession, expected: DataFrame) -> None:
-    pending = frame(spark, exports(PENDING_ROWS), PENDING)
-
-    assert judge_replicas(expected, pending, states(), BOUNDS).collect() == []
-
-
-def test_a_node_with_a_problem_is_one_finding(spark: SparkSession, expected: DataFrame) -> None:
+def test_a_node_with_a_problem_is_one_finding_and_equal_ones_are_none(
+    spark: SparkSession, expected: DataFrame
+) -> None:
     rows = [row for row in exports(PENDING_ROWS) if row["node"] != "n1"]
     odd = rows[0] | {"node": "n1", "topic": "nonsense"}
 
