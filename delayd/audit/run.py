@@ -138,7 +138,7 @@ class _Judging:
                 bounds,
             ),
             "order": judge_order(tables.logged, tables.deliveries, tables.frontiers, bounds),
-            "frontier": judge_frontier(tables.frontiers, tables.logged, tables.letters, bounds),
+            "frontier": judge_frontier(tables.frontiers, tables.logged, bounds),
         }
         if nodes:
             jobs["replicas"] = judge_replicas(expected, pending, nodes, bounds)

@@ -233,7 +233,11 @@ def heat_of(expected: DataFrame, pending: DataFrame, found: DataFrame) -> DataFr
     at = F.expr(f"due_ms div {width_ms} * {width_ms}").alias("at_ms")
     none = F.lit(0).cast("long")
     cells = held.groupBy(at, "node").agg(F.count("*").alias("pending"))
-    differ = found.where("due_ms is not null").groupBy(at, "node").agg(F.count("*").alias("differ"))
+    differ = (
+        found.where("node is not null and due_ms is not null")
+        .groupBy(at, "node")
+        .agg(F.count("*").alias("differ"))
+    )
     return (
         cells.join(differ, ["at_ms", "node"], "full")
         .select(
