@@ -50,5 +50,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         master="local[2]",
         driver_memory="1g",
         shuffle_partitions=2,
+        # Tables of tests are small: compiling what runs over them takes longer than running it.
+        settings={
+            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        },
     ) as session:
         yield session

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Tables(NamedTuple):
     """What an audit reads and derives, kept in memory."""
 
+    requests: "DataFrame"
     logged: "DataFrame"
     deliveries: "DataFrame"
     receipts: "DataFrame"
@@ -38,12 +39,12 @@ def tables_of(spark: "SparkSession", history: History) -> Tables:
     receipts = receipts_of(records("receipts")).localCheckpoint()
     letters = letters_of(records("dead")).localCheckpoint()
     messages = judge_messages(logged, deliveries, receipts, letters, history.bounds)
-    return Tables(logged, deliveries, receipts, letters, messages.localCheckpoint())
+    return Tables(requests, logged, deliveries, receipts, letters, messages.localCheckpoint())
 
 
 def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
-    logged, deliveries, receipts, letters, messages = tables
+    _, logged, deliveries, receipts, letters, messages = tables
     delivery = judge_delivery(logged, messages, deliveries, letters, receipts, history.bounds)
     verdicts = judge_verdicts(logged, messages, deliveries, receipts, letters, history.bounds)
     return {
@@ -56,3 +57,8 @@ def marks(tables: Tables) -> dict[str, int]:
     """What cancels and replaces came to."""
     counted = marks_of(tables.logged, tables.receipts)
     return {row["verdict"]: row["count"] for row in counted.collect()}
+
+
+def fates(tables: Tables) -> dict[str, int]:
+    """How many requests came to what."""
+    return {row["fate"]: row["count"] for row in tables.messages.groupBy("fate").count().collect()}

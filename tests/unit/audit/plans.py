@@ -22,9 +22,9 @@ def header(name: str, text: str | int) -> tuple[str, bytes | None]:
 class Plan:
     """Sends requests to a world, each with a value of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, seed: int = SEED) -> None:
         self.world = world
-        self.random = Random(SEED)
+        self.random = Random(seed)
         self.sent: Sent = {}
 
     def send(
@@ -96,6 +96,48 @@ def send_all(world: World) -> Sent:
         _rejects(plan, number)
         _beyond(plan, number)
     return plan.sent
+
+
+def send_random(world: World, seed: int, ids: int = 12, count: int = 300) -> Sent:
+    """All operations on few ids, at any time, and for targets that fail too."""
+    plan = Plan(world, seed)
+    random = plan.random
+    for _ in range(count):
+        at_ms, id = random.randrange(14_000), f"random-{random.randrange(ids)}"
+        due_ms = at_ms + random.choice([-100, 0, 50, 300, 900, 2_000])
+        topic = random.choice(["orders", "orders", "mails", "late", "down"])
+        op = random.choice([None, None, "replace", "cancel", "cancel"])
+        if op == "cancel":
+            plan.named("random cancel", at_ms, id, op=op)
+        else:
+            plan.named("random", at_ms, id, due_ms, op, topic)
+    return plan.sent
+
+
+def send_with_redrives(receipts_written: str) -> tuple[World, Sent]:
+    """Everything: what `send_all` and `send_random` send, and redrives of dead letters, which must
+    be known before; so the world is run once without them."""
+    letters: list[Written] = []
+    for _ in range(2):
+        world = World(receipts_written)
+        sent = send_all(world)
+        sent |= send_random(world, SEED)
+        for number, letter in enumerate(letters[:9]):
+            _redrive_all(world, sent, letter, number)
+        if not letters:
+            reason = "delayd-reason"
+            letters = [each for each in world.run().dead if each.header(reason) == "dead"]
+            letters.sort(key=lambda each: each.header("delayd-source") or "")
+    return world, sent
+
+
+def _redrive_all(world: World, sent: Sent, letter: Written, number: int) -> None:
+    id = letter.header("delayd-id")
+    sent.setdefault("redrive", []).append(_redrive(world, letter, 8_000))
+    if id is not None:
+        sent.setdefault("redrive", []).append(_redrive(world, letter, 8_100, id))
+    # The last ones are beyond the cut.
+    sent["redrive"].append(_redrive(world, letter, 9_000 + 1_000 * number))
 
 
 def _plain(plan: Plan, number: int) -> None:
@@ -170,7 +212,6 @@ def _rejects(plan: Plan, number: int) -> None:
     plan.send("too large", at_ms, id, topic, due, header("id", id), value=b"v" * 3_000)
     plan.send("forged", at_ms, "k", topic, due, header("continues", 3), header("proof", "0" * 64))
     plan.send("bad cancel", at_ms, id, header("op", "cancel"), header("id", id), topic)
-    # Redrives of these are sent by `redrive`, which must know where they lie.
 
 
 def _beyond(plan: Plan, number: int) -> None:
@@ -187,7 +228,7 @@ def _beyond(plan: Plan, number: int) -> None:
     plan.schedule("beyond dead", at_ms, at_ms + 400, topic="down")
 
 
-def redrive(world: World, letter: Written, at_ms: int, id: str | None = None) -> Written:
+def _redrive(world: World, letter: Written, at_ms: int, id: str | None = None) -> Written:
     """A request that sends a dead letter again, to a target that is there."""
     source = letter.header("delayd-source") or ""
     headers = [header("topic", "orders"), header("delay", "500ms"), header("redrive", source)]

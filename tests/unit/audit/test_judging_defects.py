@@ -3,17 +3,15 @@
 from typing import TYPE_CHECKING
 
 from audited import findings_of, tables_of
-from plans import send_all
+from plans import send_with_redrives
 from planting import Planter, plant_deliveries, plant_letters, plant_verdicts
-from world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_each_planted_defect_is_found_once_and_nothing_else(spark: "SparkSession") -> None:
-    world = World()
-    sent = send_all(world)
+    world, sent = send_with_redrives("verdicts")
     planter = Planter(world.run(), sent)
     plant_deliveries(planter)
     plant_letters(planter)

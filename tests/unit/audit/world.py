@@ -89,7 +89,7 @@ _OPS: Final = {
 }
 
 
-def settings_of(receipts_written: str) -> Settings:
+def settings_of(receipts_written: str, id_memory_ms: int = ID_MEMORY_MS) -> Settings:
     """The settings of a world."""
     return Settings(
         cluster=LIMITS.cluster,
@@ -97,7 +97,7 @@ def settings_of(receipts_written: str) -> Settings:
         lanes=8,
         max_delay_ms=LIMITS.max_delay_ms,
         record_bytes_max=LIMITS.record_bytes_max,
-        id_memory_ms=ID_MEMORY_MS,
+        id_memory_ms=id_memory_ms,
         rules_version=RULES_VERSION,
         prefix=LIMITS.prefix,
         retry_delays_ms=RETRY_DELAYS_MS,
@@ -188,6 +188,7 @@ class World:
     """What is sent, and what comes of it."""
 
     receipts_written: str = "verdicts"
+    id_memory_ms: int = ID_MEMORY_MS
     end_ms: int = START_MS + 20_000
     cut_ms: int = START_MS + 14_000
     late_exists_ms: int = START_MS + 3_000
@@ -212,7 +213,7 @@ class World:
     @property
     def settings(self) -> Settings:
         """Of the cluster."""
-        return settings_of(self.receipts_written)
+        return settings_of(self.receipts_written, self.id_memory_ms)
 
     def send(
         self,
@@ -301,7 +302,7 @@ class World:
         if isinstance(request, Reject):
             asked = Asked(rules.Op.REJECT, 0)
             self._states[partition] = ingest(
-                state, partition, offset, append_ms, asked, Known(), ID_MEMORY_MS
+                state, partition, offset, append_ms, asked, Known(), self.id_memory_ms
             ).state
             told = reject_receipt(request, source=source_of(partition, offset))
             self._answers.append((partition, offset, (reject_body(record, request), told)))
@@ -331,7 +332,7 @@ class World:
         )
         decision = ingest(
             *(self._states[partition], partition, offset, record.append_ms),
-            *(asked, known, ID_MEMORY_MS),
+            *(asked, known, self.id_memory_ms),
         )
         self._states[partition] = decision.state
         if continued is not None and decision.is_refused:
@@ -422,7 +423,7 @@ class World:
             for killed in (*mark.killed, *mark.killed_before)
             if self._wheel[mark.partition, killed.offset].is_refused
         }
-        judgement = judge(mark, before, refused, ID_MEMORY_MS)
+        judgement = judge(mark, before, refused, self.id_memory_ms)
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
 

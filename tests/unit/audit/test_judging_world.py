@@ -1,0 +1,87 @@
+"""Correct histories make no finding, whatever the cluster tells and Kafka has kept."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from audited import Tables, fates, findings_of, marks, tables_of
+from plans import send_random, send_with_redrives
+from world import PARTITIONS, START_MS, TARGETS, History, World, Written
+
+from chaos.evidence import Logged
+from chaos.judge import judge
+from delayd.audit.judging.delivery import judge_messages
+from delayd.audit.judging.ids import logged_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIMMED_MS = START_MS + 4_000
+
+
+def logged_as(records: list[Written]) -> list[Logged]:
+    """As the judge of the chaos tests has them."""
+    return [
+        Logged(*(r.topic, r.partition, r.offset, r.timestamp_ms, r.key, r.value), tuple(r.headers))
+        for r in records
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_judge_of_the_chaos_tests_finds_worlds_correct(seed: int) -> None:
+    """So that no finding of the audit's in a world is the world's fault. That judge knows nothing
+    of ids that are forgotten."""
+    world = World(id_memory_ms=3_600_000)
+    send_random(world, seed, ids=5 + seed)
+    history = world.run()
+    parts = (history.buffer, history.targets, history.dead, history.receipts)
+    found = judge(*(logged_as(part) for part in parts))
+    assert found.ok, f"seed {seed}: {found}"
+
+
+def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
+    spark: "SparkSession",
+) -> None:
+    history = send_with_redrives("all")[0].run()
+    tables = tables_of(spark, history)
+    assert findings_of(tables, history) == set()
+    found = fates(tables)
+    wanted = {"delivered", "cancelled", "replaced", "rejected", "duplicate", "conflict", "dead"}
+    assert found.keys() == wanted | {"pending"}, found
+    assert sum(found.values()) == sum(is_of_user(each) for each in history.buffer)
+    assert marks(tables).keys() == {"cancelled", "replaced", "too-late", "not-found", "scheduled"}
+    # Retention has deleted what was written in the first seconds.
+    left, rest = trimmed(tables, history)
+    assert findings_of(left, rest) == set()
+    found = fates(left)
+    assert "unproven" in found and "lost" not in found, found
+
+
+def is_of_user(request: Written) -> bool:
+    """Is it a request of a user, but no valid cancel?"""
+    is_cancel = request.header("delayd-op") == "cancel" and request.header("delayd-topic") is None
+    is_put_back = request.header("delayd-origin") is not None
+    return not is_cancel and not is_put_back
+
+
+def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
+    """What retention leaves of a history."""
+    starts = [0] * PARTITIONS
+    for written in history.buffer:
+        if written.timestamp_ms < TRIMMED_MS:
+            starts[written.partition] = max(starts[written.partition], written.offset + 1)
+    settings = history.bounds.settings
+    names = [topic.name for topic in settings.topics] + list(TARGETS)
+    bounds = replace(
+        history.bounds,
+        buffer_starts=tuple(starts),
+        trimmed_ms=dict.fromkeys(names, TRIMMED_MS),
+        settings=replace(settings, max_delay_ms=3_000),
+    )
+    is_left = " or ".join(f"(partition = {p} and offset >= {s})" for p, s in enumerate(starts))
+    logged = logged_of(tables.requests.where(is_left), bounds.settings).localCheckpoint()
+    parts = (tables.deliveries, tables.receipts, tables.letters)
+    kept = [part.where(f"timestamp_ms >= {TRIMMED_MS}") for part in parts]
+    messages = judge_messages(logged, *kept, bounds).localCheckpoint()
+    left = Tables(tables.requests, logged, *kept, messages)
+    return left, replace(history, bounds=bounds)
