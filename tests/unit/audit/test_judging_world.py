@@ -80,8 +80,10 @@ def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
     )
     is_left = " or ".join(f"(partition = {p} and offset >= {s})" for p, s in enumerate(starts))
     logged = logged_of(tables.requests.where(is_left), bounds.settings).localCheckpoint()
-    parts = (tables.deliveries, tables.receipts, tables.letters)
-    kept = [part.where(f"timestamp_ms >= {TRIMMED_MS}") for part in parts]
-    messages = judge_messages(logged, *kept, bounds).localCheckpoint()
-    left = Tables(tables.requests, logged, *kept, messages)
+    deliveries, receipts, letters = (
+        part.where(f"timestamp_ms >= {TRIMMED_MS}")
+        for part in (tables.deliveries, tables.receipts, tables.letters)
+    )
+    messages = judge_messages(logged, deliveries, receipts, letters, bounds).localCheckpoint()
+    left = Tables(tables.requests, logged, deliveries, receipts, letters, messages)
     return left, replace(history, bounds=bounds)
