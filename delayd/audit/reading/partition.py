@@ -26,6 +26,7 @@ REQUEST_TIMEOUT_S: Final = 15.0
 
 _PASSING: Final = frozenset(
     {
+        KafkaError._PARTITION_EOF,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TRANSPORT,
         KafkaError._RESOLVE,
@@ -55,7 +56,7 @@ def open_client(access: Access) -> Consumer:
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "enable.partition.eof": True,  # else it cannot be told that a tail is aborted
+        "enable.partition.eof": True,  # moves the position over a tail without any record
         "allow.auto.create.topics": False,
         "check.crcs": True,
         "fetch.wait.max.ms": 50,
@@ -89,15 +90,15 @@ class Partition:
         position, moved_ms = start, self._clock.monotonic_ms()
         while position < end:
             got = self._client.consume(wanted.records, 0) or self._client.consume(1, POLL_S)
-            messages, reached = self._sorted_out(got)
+            messages = self._without_events(got)
             if messages:
                 last = messages[-1].offset()
                 assert last is not None, "a record has an offset"
-                reached = max(reached, last + 1)
+                reached = last + 1
                 if last >= end:
                     messages = [m for m in messages if m.offset() < end]  # type: ignore[operator]
-            elif reached < end:
-                reached = max(reached, self._client.position([self._at(start)])[0].offset)
+            else:
+                reached = self._client.position([self._at(start)])[0].offset
             if messages:
                 yield messages
             now_ms = self._clock.monotonic_ms()
@@ -118,20 +119,15 @@ class Partition:
             raise self._error(found.error)
         return None if found.offset in (OFFSET_END, -1) else int(found.offset)
 
-    def _sorted_out(self, got: list[Message]) -> tuple[list[Message], int]:
-        """Those without errors, and the offset that the end of the partition was seen at."""
-        if not any(map(Message.error, got)):
-            return got, -1
-        messages, reached = [], -1
+    def _without_events(self, got: list[Message]) -> list[Message]:
+        messages = []
         for message in got:
             error = message.error()
             if error is None:
                 messages.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                reached = max(reached, message.offset() or 0)
             elif error.code() not in _PASSING and not error.retriable():
                 raise self._error(error)
-        return messages, reached
+        return messages
 
     def _error(self, error: KafkaError) -> ReadError:
         where = f"{self._topic}/{self._partition}"
