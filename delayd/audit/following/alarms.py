@@ -1,0 +1,206 @@
+"""What is wrong in a batch, as findings. Pure: tables in, tables out.
+
+A delivered record may be early and altered at once; one that is a ghost or unknown is nothing else.
+`rows` are those of rules.py, as they stand before the batch's deliveries.
+"""
+
+import json
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayd.audit.following.moment import Moment
+from delayd.audit.judging.columns import findings, source_text
+from delayd.audit.judging.faults import Fault
+
+BEFORE_WATCH_MS: Final = 1_000
+"""A delivery that is at most so much younger than the frontier at which watching began is of what
+that frontier covered: a record's time is its producer's."""
+
+_OVER: Final = ("delivered", "dead", "continued")
+_NEVER: Final = ("killed", "refused", "rejected", "mark")
+
+
+def of_deliveries(deliveries: DataFrame, rows: DataFrame, moment: Moment) -> DataFrame:
+    """FINDINGS: what is wrong with delivered records."""
+    met = _met(deliveries, rows)
+    kind = F.col("kind")
+    is_found = F.col("op").isNotNull()
+    is_ghost = is_found & kind.isin(*_NEVER)
+    is_before_claim = (kind == "killed") & (F.col("d_fired_ms") < F.col("claimed_ms"))
+    is_late_copy = (kind == "before") & (
+        F.col("d_timestamp_ms") > moment.watch_ms + BEFORE_WATCH_MS
+    )
+    is_again = kind.isin(*_OVER) | is_late_copy | (kind.isNull() & (F.col("copy") > 1))
+    is_judged = is_found & ~F.coalesce(is_ghost, F.lit(False))
+    altered = _alteration(moment)
+    return _together(
+        _found(
+            met.where(~is_found & _is_known_place(moment)),
+            Fault.UNKNOWN,
+            F.lit("it names a source that is not pending and was not over lately"),
+        ),
+        _found(
+            met.where(is_ghost & ~F.coalesce(is_before_claim, F.lit(False))),
+            Fault.GHOST,
+            F.concat(F.lit("it was delivered, but its request was "), _said_of(kind)),
+        ),
+        _found(
+            met.where(is_ghost & is_before_claim),
+            Fault.VERDICT_FALSE,
+            F.lit("a receipt says that it is never delivered, but it was before"),
+        ),
+        _found(
+            met.where(is_judged & F.coalesce(is_again, F.lit(False))),
+            Fault.DUPLICATE,
+            F.lit("it came again"),
+        ),
+        _found(
+            met.where(is_judged & (F.least("d_timestamp_ms", "d_fired_ms") < F.col("due_ms"))),
+            Fault.EARLY,
+            F.concat(
+                (F.col("due_ms") - F.least("d_timestamp_ms", "d_fired_ms")).cast("string"),
+                F.lit(" ms before it was due"),
+            ),
+        ),
+        _found(met.where(is_judged & altered.isNotNull()), Fault.ALTERED, altered),
+    )
+
+
+def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFrame:
+    """FINDINGS: receipts that call killed what was delivered in an earlier batch."""
+    over = rows.where(F.col("kind") == "delivered").select(
+        *("partition", "origin", "id", "due_ms", "fired_ms")
+    )
+    met = claims.join(over, ["partition", "origin"])
+
+    def told(chosen: Column, fault: Fault) -> DataFrame:
+        return findings(
+            met.where(chosen),
+            fault,
+            F.lit("a receipt says that it is never delivered, but it was"),
+            source=source_text(F.col("partition"), F.col("origin")),
+            id=F.col("id"),
+            topic=F.lit(receipts_topic),
+            partition=F.col("receipt_partition"),
+            offset=F.col("receipt_offset"),
+            due_ms=F.col("due_ms"),
+        )
+
+    is_before = F.coalesce(F.col("fired_ms") < F.col("at_ms"), F.lit(True))
+    return told(is_before, Fault.VERDICT_FALSE).unionByName(told(~is_before, Fault.GHOST))
+
+
+def of_losses(rows: DataFrame) -> DataFrame:
+    """FINDINGS: what became lost; of `rules.settled`."""
+    lost = rows.where((F.col("kind") == "lost") & ~F.col("was_lost"))
+    return findings(
+        lost,
+        Fault.LOST,
+        F.concat(
+            F.lit("the frontier covers it since "),
+            F.date_format(F.timestamp_millis(F.col("covered_ms")), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
+            F.lit(", and nothing came out"),
+        ),
+        source=source_text(F.col("partition"), F.col("offset")),
+        id=F.col("id"),
+        topic=F.col("topic"),
+        due_ms=F.col("due_ms"),
+    )
+
+
+def places_of(deliveries: DataFrame) -> DataFrame:
+    """(partition, offset, came_ms): the requests that they name."""
+    return (
+        deliveries.where(F.col("source_offset").isNotNull())
+        .groupBy(
+            F.col("source_partition").alias("partition"),
+            F.col("source_offset").cast("long").alias("offset"),
+        )
+        .agg(F.min("fired_ms").alias("came_ms"))
+    )
+
+
+def _met(deliveries: DataFrame, rows: DataFrame) -> DataFrame:
+    """Each delivery (`d_...`) beside the request that it names, and which copy of it it is."""
+    of_source = Window.partitionBy("d_source_partition", "d_source_offset").orderBy(
+        "d_timestamp_ms", "d_topic", "d_partition", "d_offset"
+    )
+    named = deliveries.select(
+        *(F.col(name).alias(f"d_{name}") for name in deliveries.columns)
+    ).withColumn("copy", F.row_number().over(of_source))
+    return named.join(
+        rows,
+        (F.col("d_source_partition") == F.col("partition"))
+        & (F.col("d_source_offset") == F.col("offset")),
+        "left",
+    )
+
+
+def _found(met: DataFrame, fault: Fault, reason: Column) -> DataFrame:
+    return findings(
+        met,
+        fault,
+        reason,
+        source=F.col("d_source"),
+        id=F.coalesce("id", "d_id"),
+        topic=F.col("d_topic"),
+        partition=F.col("d_partition"),
+        offset=F.col("d_offset"),
+        due_ms=F.coalesce("due_ms", "d_due_ms"),
+    )
+
+
+def _is_known_place(moment: Moment) -> Column:
+    """Not before the beginning of the buffer, of which nothing can be said."""
+    starts = F.array(*(F.lit(start).cast("long") for start in moment.buffer_starts))
+    start = F.get(starts, F.col("d_source_partition"))
+    return F.coalesce(F.col("d_source_offset") >= start, F.lit(True))
+
+
+def _said_of(kind: Column) -> Column:
+    return (
+        F.when(kind == "killed", "cancelled or replaced")
+        .when(kind == "mark", "a cancel")
+        .otherwise(kind)
+    )
+
+
+def _alteration(moment: Moment) -> Column:
+    """What is not as it was sent; null if all is."""
+    counts = F.from_json(F.lit(json.dumps(dict(moment.target_partitions))), "map<string,bigint>")
+    count = F.try_element_at(counts, F.col("topic"))
+    by_key = F.pmod(F.col("key_murmur2"), count)
+    partition = F.coalesce("target_partition", F.when(F.col("key_hash").isNotNull(), by_key))
+    is_retry = F.col("op") == "continue"
+    origin = F.when(is_retry, source_text(F.col("d_source_partition"), F.col("origin")))
+    attempt = F.when(is_retry, F.col("attempt"))
+    wrong: list[tuple[Column, str]] = [
+        (_differs(F.col("d_topic"), F.col("topic")), "another topic"),
+        (partition.isNotNull() & (F.col("d_partition") != partition), "another partition"),
+        (_differs(F.col("d_key_hash"), F.col("key_hash")), "another key"),
+        (_differs(F.col("d_value_hash"), F.col("value_hash")), "another value"),
+        (
+            _differs(F.col("d_headers_hash"), F.col("headers_hash"))
+            & ~_differs(F.col("d_headers_set_hash"), F.col("headers_set_hash")),
+            "its headers in another order",
+        ),
+        (_differs(F.col("d_headers_hash"), F.col("headers_hash")), "other headers"),
+        (_differs(F.col("d_id"), F.col("id")), "another delayd-id"),
+        (_differs(F.col("d_due_ms"), F.col("due_ms")), "another delayd-due"),
+        (_differs(F.col("d_origin"), origin), "another delayd-origin"),
+        (_differs(F.col("d_attempt"), attempt), "another delayd-attempt"),
+        (F.col("d_flaw").isNotNull() | F.col("d_fired_ms").isNull(), "malformed delayd headers"),
+    ]
+    first = F.coalesce(*(F.when(is_wrong, F.lit(what)) for is_wrong, what in wrong))
+    return F.concat(F.lit("it was delivered with "), first)
+
+
+def _differs(one: Column, other: Column) -> Column:
+    return ~one.eqNullSafe(other)
+
+
+def _together(*tables: DataFrame) -> DataFrame:
+    return reduce(DataFrame.unionByName, tables)

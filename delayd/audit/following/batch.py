@@ -1,0 +1,381 @@
+"""One batch: from the records of a stream to its entry in the journal.
+
+    1. is it in the journal already? then only tell its alarms
+    2. what has come: requests, deliveries, letters, receipts, the newest frontier
+    3. rules.py and alarms.py
+    4. the changed rows into a folder, the entry into the journal: from then on it counts
+    5. tell alarms, write metrics, name new targets for the reader, remove what is not needed
+
+Invariants: whatever is done before 4 can be done again; whatever is done after it too.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.following import alarms, rules
+from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal, write_whole
+from delayd.audit.following.metrics import metrics_of
+from delayd.audit.following.moment import Moment
+from delayd.audit.following.telling import Teller
+from delayd.audit.following.watched import Folders, Watched, remembered
+from delayd.audit.judging.columns import is_below
+from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
+from delayd.audit.judging.requests import requests_of
+from delayd.audit.reading.positions import Positions
+from delayd.clock import Clock
+from delayd.errors import DelaydError
+from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FRONTIERS_MAX: Final = 400
+TARGETS_MAX: Final = 10_000
+
+_OVER_LETTERS: Final = ("dead", "expired")
+_USERS_OPS: Final = ("schedule", "replace", "redrive")
+
+
+class FollowError(DelaydError):
+    """The delivery audit cannot go on from what is in its folder; it found nothing by that."""
+
+    code = "audit-follow"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a follower keeps what it has to know after a restart."""
+
+    work: Path
+    metrics: Path | None = None
+
+    @property
+    def targets(self) -> Path:
+        """The names of the known targets, one a line."""
+        return self.work / "targets"
+
+
+class Batches:
+    """Judges one batch after the other; what Spark calls."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        settings: Settings,
+        files: Files,
+        teller: Teller,
+        clock: Clock,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._files = files
+        self._teller = teller
+        self._clock = clock
+        self._watched = Watched(spark, files.work / "state")
+        self._journal = Journal(files.work / "journal")
+        self._tables = Tables(spark, files.work / "batch")
+
+    def resume(self) -> None:
+        """Tell what an earlier run did not come to tell."""
+        newest = self._journal.newest()
+        if newest is not None:
+            self._finish(newest)
+
+    def judge(self, records: DataFrame, batch: int) -> None:
+        """One batch. Idempotent."""
+        before = self._journal.newest()
+        if before is not None and before.batch >= batch:
+            self._finish(before)
+            return
+        begun_ms = self._clock.monotonic_ms()
+        with _persisted(records) as read, self._tables.emptied():
+            came = _Came(read, self._settings, self._tables)
+            entry = self._judged(came, batch, before)
+        entry = replace(entry, took_ms=self._clock.monotonic_ms() - begun_ms)
+        self._journal.write(entry)
+        self._finish(entry)
+
+    def _judged(self, came: "_Came", batch: int, before: Entry | None) -> Entry:
+        entry = _begun(batch, before, came)
+        moment = _moment(entry, before, self._settings)
+        if moment is None:
+            raise FollowError(
+                "no frontier record could be read, so nothing can be judged",
+                remedy="run `delayd topics check`; a newer version may have written it",
+            )
+        folders = before.folders if before is not None else Folders()
+        old = self._tables.kept(
+            "old",
+            rules.touched(
+                self._watched.read(folders),
+                came.requests,
+                came.named,
+                came.claims,
+                moment,
+                is_small=came.count <= rules.SMALL_ROWS,
+            ),
+        )
+        stood = self._tables.kept("stood", self._stood(old, came, moment))
+        places = None if came.deliveries is None else alarms.places_of(came.deliveries)
+        rows = self._tables.kept("rows", rules.settled(stood, places, came.letters, moment))
+        found, told = self._alarms(came, stood, old, rows, moment)
+        folders = self._write(rows.drop("was_lost"), folders, batch, moment)
+        counts = _counts(old, rows, moment)
+        return replace(
+            entry,
+            folders=folders,
+            alarms=told,
+            found={
+                fault: entry.found.get(fault, 0) + found.get(fault, 0)
+                for fault in {*entry.found, *found}
+            },
+            requests=entry.requests + counts["requests"],
+            delivered=entry.delivered + counts["delivered"],
+            pending=entry.pending + counts["pending"],
+        )
+
+    def _stood(self, old: DataFrame, came: "_Came", moment: Moment) -> DataFrame:
+        rows = rules.relogged(old, came.requests, moment)
+        return rules.standing(rules.claimed(rows, came.claims), moment)
+
+    def _alarms(
+        self, came: "_Came", stood: DataFrame, old: DataFrame, rows: DataFrame, moment: Moment
+    ) -> tuple[dict[str, int], tuple[dict[str, Any], ...]]:
+        """How many there are of each fault, and the first of them."""
+        found = alarms.of_losses(rows)
+        if came.deliveries is not None:
+            found = found.unionByName(alarms.of_deliveries(came.deliveries, stood, moment))
+        if came.claims is not None:
+            topic = moment.settings.receipts.name
+            found = found.unionByName(alarms.of_claims(came.claims, old, topic))
+        kept = self._tables.kept("found", found)
+        counts = {row["fault"]: row["count"] for row in kept.groupBy("fault").count().collect()}
+        if not counts:
+            return {}, ()
+        ordered = kept.orderBy("fault", "source", "topic", "partition", "offset")
+        return counts, tuple(row.asDict() for row in ordered.limit(ALARMS_MAX).collect())
+
+    def _write(self, rows: DataFrame, folders: Folders, batch: int, moment: Moment) -> Folders:
+        if folders.base is not None and not folders.is_base_due:
+            name = f"change-{batch}"
+            return folders.with_change(name, self._watched.write(rows, name, batch))
+        name = f"base-{batch}"
+        keys = rows.select("partition", "offset")
+        kept = self._watched.read(folders).join(keys, ["partition", "offset"], "left_anti")
+        whole = remembered(kept.unionByName(rows), moment.at_ms)
+        return Folders.with_base(name, self._watched.write(whole, name, batch))
+
+    def _finish(self, entry: Entry) -> None:
+        self._teller.tell(entry)
+        if self._files.metrics is not None:
+            write_whole(self._files.metrics, metrics_of(entry))
+        write_whole(self._files.targets, "".join(f"{name}\n" for name in entry.targets))
+        self._watched.keep(entry.folders.names)
+
+
+class Tables:
+    """Steps of a batch, each computed once and kept in a file: a plan that goes through all of
+    them would take Spark longer to think about than the work."""
+
+    def __init__(self, spark: "SparkSession", root: Path) -> None:
+        self._spark = spark
+        self._root = root
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Nothing is there before and after."""
+        shutil.rmtree(self._root, ignore_errors=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def kept(self, name: str, table: DataFrame) -> DataFrame:
+        """The same table, computed."""
+        file = str(self._root / name)
+        table.write.mode("overwrite").parquet(file)
+        return self._spark.read.schema(table.schema).parquet(file)
+
+
+class _Came:
+    """What a batch brought; a table is None if there is nothing of its kind."""
+
+    def __init__(self, records: DataFrame, settings: Settings, tables: Tables) -> None:
+        self.settings = settings
+        counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
+        self.count = sum(counts.values())
+        self.positions = _positions_of(records)
+        self.frontiers = (
+            _frontiers_of(records, settings) if settings.frontier.name in counts else []
+        )
+        own = {topic.name for topic in settings.topics} | {""}
+        buffer, letters, receipts = (
+            records.where(F.col("topic") == name) if name in counts else None
+            for name in (settings.buffer.name, settings.dead.name, settings.receipts.name)
+        )
+        self.requests = (
+            None if buffer is None else tables.kept("requests", requests_of(buffer, settings))
+        )
+        targets = records.where(~F.col("topic").isin(*own))
+        self.deliveries = (
+            tables.kept("deliveries", deliveries_of(targets)) if counts.keys() - own else None
+        )
+        self.letters = (
+            None
+            if letters is None
+            else tables.kept(
+                "letters",
+                _places(letters_of(letters).where(F.col("reason").isin(*_OVER_LETTERS))),
+            )
+        )
+        self.claims = (
+            None
+            if receipts is None
+            else tables.kept("claims", rules.claims_of(receipts_of(receipts)))
+        )
+
+    @property
+    def named(self) -> DataFrame | None:
+        """The places of the requests that deliveries and letters name."""
+        named = [
+            table
+            for table in (
+                None if self.deliveries is None else _places(self.deliveries),
+                self.letters,
+            )
+            if table is not None
+        ]
+        if not named:
+            return None
+        return named[0] if len(named) == 1 else named[0].unionByName(named[1])
+
+    def targets(self) -> list[str]:
+        """The topics that new requests name."""
+        if self.requests is None:
+            return []
+        topics = self.requests.select("topic").dropna().distinct().limit(TARGETS_MAX)
+        return [row["topic"] for row in topics.collect()]
+
+
+def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
+    """The entry of this batch, as far as records alone say."""
+    positions = came.positions.to_json()
+    frontier, frontier_ms = came.frontiers[-1] if came.frontiers else (None, 0)
+    if before is None:
+        return Entry(
+            batch=batch,
+            folders=Folders(),
+            positions=positions,
+            watch=came.frontiers[0][0] if came.frontiers else None,
+            frontier=frontier,
+            frontier_ms=frontier_ms,
+            buffer_starts=came.positions.buffer_starts,
+            target_partitions={},
+            targets=tuple(sorted(came.targets())),
+        )
+    targets = tuple(sorted({*before.targets, *came.targets()}))[:TARGETS_MAX]
+    return replace(
+        before,
+        batch=batch,
+        positions=positions,
+        watch=before.watch,
+        frontier=frontier or before.frontier,
+        frontier_ms=frontier_ms if frontier is not None else before.frontier_ms,
+        target_partitions={topic: len(offsets) for topic, offsets in came.positions.next.items()},
+        targets=targets,
+        alarms=(),
+    )
+
+
+def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment | None:
+    if entry.watch is None or entry.frontier is None:
+        return None
+    positions = Positions.from_json(entry.positions)
+    buffer = settings.buffer.name
+    begun = entry.buffer_starts if before is None else tuple(before.positions["next"][buffer])
+    return Moment(
+        settings=settings,
+        at_ms=positions.at_ms,
+        watch=decode(entry.watch.encode()).frontier,
+        watch_ms=positions.watch_ms,
+        frontier=decode(entry.frontier.encode()).frontier,
+        frontier_ms=entry.frontier_ms,
+        buffer_starts=entry.buffer_starts,
+        buffer_before=begun,
+        settled_ms=positions.settled_ms,
+        target_partitions=entry.target_partitions,
+    )
+
+
+def _positions_of(records: DataFrame) -> Positions:
+    rows = records.where(F.col("topic") == "").select("value").limit(2).collect()
+    assert len(rows) == 1, "a batch says once where it ends"
+    return Positions.from_json(json.loads(bytes(rows[0]["value"])))
+
+
+def _frontiers_of(records: DataFrame, settings: Settings) -> list[tuple[str, int]]:
+    """The newest frontier records, in their order, with their append times."""
+    newest = (
+        records.where(F.col("topic") == settings.frontier.name)
+        .orderBy(F.desc("offset"))
+        .select("value", "timestamp_ms")
+        .limit(FRONTIERS_MAX)
+    )
+    found: list[tuple[str, int]] = []
+    for row in newest.collect():
+        record = _decoded(row["value"])
+        if record is not None and record.settings.cluster == settings.cluster:
+            found.append((bytes(row["value"]).decode(), row["timestamp_ms"]))
+    return found[::-1]
+
+
+def _decoded(value: bytes | None) -> FrontierRecord | None:
+    try:
+        return decode(bytes(value or b""))
+    except FrontierFormatError:
+        return None
+
+
+def _places(named: DataFrame) -> DataFrame:
+    return named.select(
+        F.col("source_partition").alias("partition"), F.col("source_offset").alias("offset")
+    ).dropna()
+
+
+def _counts(old: DataFrame, rows: DataFrame, moment: Moment) -> dict[str, int]:
+    """What the batch changed: `requests`, `delivered`, `pending`."""
+    is_open = F.col("kind").isNull()
+    is_new = ~is_below(moment.buffer_before, F.col("partition"), F.col("offset"))
+    [after] = rows.select(
+        F.count_if(is_new & F.col("op").isin(*_USERS_OPS)).alias("requests"),
+        F.count_if(F.coalesce(F.col("kind") == "delivered", F.lit(False))).alias("delivered"),
+        F.count_if(is_open).alias("pending"),
+    ).collect()
+    [before] = old.select(
+        F.count_if(F.coalesce(F.col("kind") == "delivered", F.lit(False))).alias("delivered"),
+        F.count_if(is_open).alias("pending"),
+    ).collect()
+    return {
+        "requests": after["requests"],
+        "delivered": after["delivered"] - before["delivered"],
+        "pending": after["pending"] - before["pending"],
+    }
+
+
+@contextmanager
+def _persisted(table: DataFrame) -> Iterator[DataFrame]:
+    """Read once, inside."""
+    kept = table.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

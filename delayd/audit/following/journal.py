@@ -1,0 +1,112 @@
+"""What has been judged: one small file for each batch, written last, so that a batch counts once.
+
+    journal/<batch>.json    the newest; earlier ones are removed
+
+Spark repeats a batch that it does not know to be done. One that is in the journal is done: only its
+alarms are told, if they were not (telling.py).
+
+Invariants: an entry is there whole or not at all; the folders that it names are complete.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from delayd.audit.following.watched import Folders
+
+ALARMS_MAX: Final = 1_000
+"""Alarms of one batch that are told one by one; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The state after a batch."""
+
+    batch: int
+    folders: Folders
+    positions: Mapping[str, Any]
+    """Where it ended (reading/positions.py)."""
+    watch: str | None
+    """The frontier record at which watching began, as in its topic."""
+    frontier: str | None
+    """The newest one."""
+    frontier_ms: int
+    buffer_starts: tuple[int, ...]
+    target_partitions: Mapping[str, int]
+    targets: tuple[str, ...]
+    requests: int = 0
+    delivered: int = 0
+    pending: int = 0
+    found: Mapping[str, int] = field(default_factory=dict)
+    """Alarms since watching began, by fault."""
+    alarms: tuple[Mapping[str, Any], ...] = ()
+    """Of this batch, at most ALARMS_MAX."""
+    began_ms: int = 0
+    took_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        folders = said["folders"]
+        return cls(
+            **{
+                **said,
+                "folders": Folders(**{**folders, "changes": tuple(folders["changes"])}),
+                "buffer_starts": tuple(said["buffer_starts"]),
+                "targets": tuple(said["targets"]),
+                "alarms": tuple(said["alarms"]),
+            }
+        )
+
+
+class Journal:
+    """The entries, in a folder of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def newest(self) -> Entry | None:
+        """The last batch that was judged; None before the first."""
+        numbers = [int(file.stem) for file in self._root.glob("*.json") if file.stem.isdecimal()]
+        if not numbers:
+            return None
+        return Entry.from_json(json.loads(self._file(max(numbers)).read_text()))
+
+    def write(self, entry: Entry) -> None:
+        """From now on this batch counts; earlier entries are not needed any more."""
+        file = self._file(entry.batch)
+        write_whole(file, json.dumps(entry.to_json(), separators=(",", ":")))
+        for other in self._root.glob("*.json"):
+            if other != file:
+                other.unlink(missing_ok=True)
+
+    def _file(self, batch: int) -> Path:
+        return self._root / f"{batch}.json"
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Replace a file so that whoever reads it, also after a crash, finds the old or the new."""
+    draft = file.with_name(f".{file.name}.new")
+    with draft.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def unchanged(entry: Entry, batch: int, positions: Mapping[str, Any]) -> Entry:
+    """The state after a batch in which nothing happened."""
+    return replace(entry, batch=batch, positions=positions, alarms=())

@@ -1,0 +1,44 @@
+"""What the judgement of a batch has to know besides its tables: small values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from replication.frontier import Frontier
+from replication.settings import Settings
+
+GRACE_MS: Final = 30_000
+"""How long after the frontier covered a message its delivery may stay unseen. It is committed
+together with the frontier; the grace is for clocks that differ and for transactions of others."""
+
+UNPROVEN_MS: Final = 60 * 60 * 1000
+"""A message whose target cannot be read that long is given up, as neither delivered nor lost."""
+
+HORIZON_MS: Final = 24 * 60 * 60 * 1000
+"""How long a request is remembered after it was over: what comes a second time later than that
+is reported as unknown."""
+
+REDRIVE_MEMORY_MS: Final = 31 * 24 * 60 * 60 * 1000
+"""Redrives are compared with those of the last 30 days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A batch: what had been committed, and was read, by its end. Times are Unix ms."""
+
+    settings: Settings
+    at_ms: int
+    watch: Frontier
+    """The frontier at which watching began: what it covers was over before."""
+    watch_ms: int
+    """Its append time."""
+    frontier: Frontier
+    """The newest."""
+    frontier_ms: int
+    buffer_starts: tuple[int, ...]
+    """First offset of each buffer partition that was ever read."""
+    buffer_before: tuple[int, ...]
+    """Where the batch before this one ended in the buffer."""
+    settled_ms: Mapping[str, int]
+    """By topic: all that was in it at this time has been read."""
+    target_partitions: Mapping[str, int]

@@ -1,0 +1,101 @@
+"""Where a follower stands in its topics, and how far it may go next. Pure.
+
+The order in which topics move makes what is read usable at once, whatever comes first in Kafka:
+
+- the buffer comes before everything else, so whoever is named by a delivery, a receipt or a dead
+  letter has been read by then;
+- the frontier stops where it was before the evidence was looked at, so all that it covers is in the
+  evidence, once that is *settled*: read to the end that it had at a later time.
+
+Invariants: nothing moves back; the same position is read in the same way however often.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+BATCH_OFFSETS_MAX: Final = 500_000
+"""Of the buffer, and of all else together, in one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Last stable offsets and high watermarks of a topic, by partition."""
+
+    stable: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A place in all topics. Times are Unix ms."""
+
+    at_ms: int
+    """When it was fixed."""
+    watch_offset: int
+    """Of the frontier record at which watching began: what it covers is nobody's business here."""
+    watch_ms: int
+    """Its append time."""
+    buffer_starts: tuple[int, ...]
+    """The first offsets of the buffer that Kafka still had then."""
+    next: Mapping[str, tuple[int, ...]]
+    """The next offset to read, by topic and partition."""
+    settled_ms: Mapping[str, int]
+    """Of evidence: all that was in the topic at this time is before `next`."""
+    behind: Mapping[str, int]
+    """Offsets that were there and are left for later, by topic."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "at_ms": self.at_ms,
+            "watch_offset": self.watch_offset,
+            "watch_ms": self.watch_ms,
+            "buffer_starts": list(self.buffer_starts),
+            "next": {topic: list(offsets) for topic, offsets in sorted(self.next.items())},
+            "settled_ms": dict(sorted(self.settled_ms.items())),
+            "behind": dict(sorted(self.behind.items())),
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        topics = {topic: tuple(offsets) for topic, offsets in said["next"].items()}
+        return cls(**{**said, "buffer_starts": tuple(said["buffer_starts"]), "next": topics})
+
+    def starting(self, topic: str, offsets: tuple[int, ...]) -> Self:
+        """With another topic, to be read from there."""
+        assert topic not in self.next, f"{topic} is read already"
+        return replace(self, next={**self.next, topic: offsets})
+
+    def backlog(self, topic: str, ends: tuple[int, ...]) -> int:
+        """Offsets between here and there."""
+        return sum(max(0, end - at) for at, end in _paired(self.next[topic], ends))
+
+    def reading(self, topic: str, ends: Ends, offsets_max: int) -> Self:
+        """Further in one topic, by so many offsets at most, the same share in all partitions."""
+        backlog = self.backlog(topic, ends.stable)
+        share = min(1.0, offsets_max / backlog) if backlog else 1.0
+        moved = tuple(
+            at + max(0, end - at) if share == 1.0 else at + int(max(0, end - at) * share)
+            for at, end in _paired(self.next[topic], ends.stable)
+        )
+        left = sum(max(0, end - at) for at, end in _paired(moved, ends.high))
+        return replace(
+            self,
+            next={**self.next, topic: moved},
+            behind={**self.behind, topic: left},
+        )
+
+    def settling(self, topic: str, ends: Ends, at_ms: int) -> Self:
+        """Noted as settled, if all is read that was in the topic at that time."""
+        moved = self.next[topic]
+        if len(moved) < len(ends.high) or any(at < end for at, end in _paired(moved, ends.high)):
+            return self
+        return replace(self, settled_ms={**self.settled_ms, topic: at_ms})
+
+
+def _paired(offsets: tuple[int, ...], ends: tuple[int, ...]) -> list[tuple[int, int]]:
+    """By partition; one that is new to the topic is read from its beginning."""
+    begun = offsets + (0,) * (len(ends) - len(offsets))
+    return list(zip(begun, ends + begun[len(ends) :], strict=True))

@@ -1,0 +1,286 @@
+"""The delivery audit that is kept running, batch by batch, without Kafka: what raises an alarm.
+
+Source: delayd/audit/following; docs/reference/audit.md, "Following".
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delayd.audit.following.batch import Batches, Files
+from delayd.audit.following.moment import GRACE_MS, HORIZON_MS
+from delayd.audit.following.telling import Teller
+from delayd.audit.reading.positions import Positions
+from delayd.audit.tables import CONTROL_HEADERS, RECORDS
+from delayd.bus.murmur2 import partition_of
+from delayd.clock import SystemClock
+from replication.frontier import Frontier
+from replication.rank import Rank
+from replication.record import FrontierRecord, StepCounts, encode
+from replication.settings import Settings, Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = 1_700_000_000_000
+LANES = 4
+SETTINGS = Settings(
+    cluster="c",
+    partitions=1,
+    lanes=LANES,
+    max_delay_ms=10**9,
+    record_bytes_max=10**6,
+    id_memory_ms=3_600_000,
+    rules_version=2,
+    prefix="d-",
+    retry_delays_ms=(1_000,),
+    receipts_written="verdicts",
+    key_fingerprint="0" * 16,
+    buffer=Topic("d-buffer", "1"),
+    frontier=Topic("d-frontier", "2"),
+    receipts=Topic("d-receipts", "3"),
+    dead=Topic("d-dead", "4"),
+)
+Headers = list[tuple[str, bytes | None]]
+
+
+def record(topic: str, offset: int, at_ms: int, **parts: Any) -> tuple[Any, ...]:
+    """A row of RECORDS as reading/ makes it, as far as a follower looks at it."""
+    key: bytes | None = parts.get("key")
+    headers: Headers = parts.get("headers", [])
+    control: dict[str, str | None] = dict.fromkeys(
+        name.replace("-", "_") for name in CONTROL_HEADERS
+    )
+    for name, content in headers:
+        if name.startswith("delayd-"):
+            control[name.removeprefix("delayd-").replace("-", "_")] = (content or b"").decode()
+    row = {
+        "topic": topic,
+        "partition": 0,
+        "offset": offset,
+        "timestamp_ms": at_ms,
+        "is_append_time": True,
+        "log_ms": at_ms,
+        "key": key,
+        "value": parts.get("value"),
+        "headers": [pair for pair in headers if not pair[0].startswith("delayd-")],
+        "record_headers": headers,
+        "control": control,
+        "flaw": None,
+        "size_bytes": 300,
+        "key_murmur2": None if key is None else partition_of(key, 2**31),
+        "is_proved": True if control["proof"] is not None else None,
+    }
+    return tuple(row.get(name) for name in RECORDS.fieldNames())
+
+
+@dataclass
+class Log:
+    """Everything that a cluster has in its topics, and what of it one batch brings."""
+
+    next: dict[str, int] = field(default_factory=dict)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def append(self, topic: str, at_ms: int, **parts: Any) -> int:
+        offset = self.next.get(topic, 0)
+        self.next[topic] = offset + 1
+        self.rows.append(record(topic, offset, at_ms, **parts))
+        return offset
+
+    def ask(self, due_ms: int, *, at_ms: int = T - 9_000, **more: Any) -> int:
+        """A request; its offset is its source."""
+        id: str | None = more.get("id")
+        headers: Headers = [("trace", b"1"), ("trace", None)]
+        headers += [("delayd-topic", more.get("topic", "t").encode())]
+        headers += [("delayd-due", str(due_ms).encode())]
+        headers += [] if id is None else [("delayd-id", id.encode())]
+        headers += more.get("headers", [])
+        key = None if id is None else id.encode()
+        return self.append("d-buffer", at_ms, key=key, value=b"v", headers=headers)
+
+    def cancel(self, id: str, *, at_ms: int = T - 9_000) -> int:
+        headers = [("delayd-op", b"cancel"), ("delayd-id", id.encode())]
+        return self.append("d-buffer", at_ms, key=id.encode(), headers=headers)
+
+    def deliver(self, source: int | str, due_ms: int, *, late_ms: int = 5, **more: Any) -> None:
+        id: str | None = more.get("id")
+        fired_ms = due_ms + late_ms
+        headers: Headers = [("trace", b"1"), ("trace", None)]
+        headers += [] if id is None else [("delayd-id", id.encode())]
+        headers += [
+            ("delayd-due", str(due_ms).encode()),
+            ("delayd-fired", str(fired_ms).encode()),
+            ("delayd-source", (source if isinstance(source, str) else f"0/{source}").encode()),
+            *more.get("headers", []),
+        ]
+        self.append(
+            more.get("topic", "t"),
+            more.get("at_ms", fired_ms),
+            key=None if id is None else id.encode(),
+            value=more.get("value", b"v"),
+            headers=headers,
+        )
+
+    def answer(self, id: str, verdict: str, source: int, killed: Sequence[int], at_ms: int) -> None:
+        said = {
+            "id": id,
+            "verdict": verdict,
+            "op": "cancel",
+            "source": f"0/{source}",
+            "killed": [f"0/{each}" for each in killed],
+            "due_ms": None,
+            "at_ms": at_ms,
+            "detail": "",
+        }
+        headers = [("delayd-source", f"0/{source}".encode())]
+        value = json.dumps(said).encode()
+        self.append("d-receipts", at_ms, key=id.encode(), value=value, headers=headers)
+
+    def step(self, reached: int, cursor_ms: int, *, at_ms: int) -> None:
+        """A frontier record: O and K."""
+        frontier = Frontier(
+            shard=0,
+            cursors=(Rank(cursor_ms, 0, 0),) * LANES,
+            offsets=(reached,),
+            own_writes=(-1,),
+            term=1,
+            step=self.next.get("d-frontier", 0),
+        )
+        written = FrontierRecord(frontier, "n/1", cursor_ms, StepCounts(), 0, SETTINGS)
+        self.append("d-frontier", at_ms, key=b"shard-0", value=encode(written))
+
+    def batch(self, at_ms: int, settled: Mapping[str, int] | None = None) -> list[tuple[Any, ...]]:
+        """What has come since the last one."""
+        topics = ("t", "d-receipts", "d-dead", "d-buffer")
+        end = Positions(
+            at_ms=at_ms,
+            watch_offset=0,
+            watch_ms=T,
+            buffer_starts=(0,),
+            next={topic: (offset,) for topic, offset in self.next.items()}
+            | {"d-buffer": (self.next["d-buffer"],)},
+            settled_ms=dict.fromkeys(topics, at_ms) if settled is None else settled,
+            behind={},
+        )
+        rows, self.rows = self.rows, []
+        return [*rows, record("", 0, 0, value=json.dumps(end.to_json()).encode())]
+
+
+class Follower:
+    """What judges batches; a new one on the same folder is one that was started again."""
+
+    def __init__(self, spark: "SparkSession", work: Path) -> None:
+        self.spark = spark
+        self.work = work
+        self.told: list[tuple[str, str | None]] = []
+        self.start()
+
+    def start(self) -> None:
+        teller = Teller(
+            self.work, lambda alarm: self.told.append((alarm["fault"], alarm["source"]))
+        )
+        files = Files(self.work, self.work / "metrics")
+        self.batches = Batches(self.spark, SETTINGS, files, teller, SystemClock())
+        self.batches.resume()
+
+    def judge(self, number: int, rows: list[tuple[Any, ...]]) -> list[tuple[str, str | None]]:
+        """The alarms that the batch raises."""
+        before = len(self.told)
+        self.batches.judge(self.spark.createDataFrame(rows, RECORDS), number)
+        return sorted(self.told[before:])
+
+    def metric(self, name: str) -> float:
+        lines = (self.work / "metrics").read_text().splitlines()
+        [value] = [line.split(" ")[1] for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
+
+def test_each_violation_raises_one_alarm_and_nothing_else_does(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    log = Log()
+    over = log.ask(T - 5_000)
+    right, lost, altered, again, later = (log.ask(T + 1_000) for _ in range(5))
+    early = log.ask(T + 90_000)
+    killed, kill = log.ask(T + 1_000, id="k"), log.cancel("k")
+    too_late = log.ask(T + 1_000, id="l")
+    stored, same = log.ask(T + 1_000, id="s"), log.ask(T + 1_000, id="s")
+    tried, elsewhere = log.ask(T + 1_000), log.ask(T + 1_000, topic="gone")
+    log.append("d-buffer", T - 9_000, headers=[("delayd-due", b"1")])  # a reject
+    log.step(log.next["d-buffer"], T, at_ms=T)
+    follower = Follower(spark, tmp_path)
+    assert follower.judge(0, log.batch(T + 100)) == []
+    assert follower.metric("delayd_audit_pending") == 10
+
+    # The first half of a step's evidence, before the rest of it can be read.
+    log.deliver(over, T - 5_000)
+    log.deliver(right, T + 1_000)
+    log.deliver(altered, T + 1_000, value=b"w")
+    log.deliver(again, T + 1_000)
+    log.deliver(again, T + 1_000)
+    log.deliver(later, T + 1_000)
+    log.deliver(early, T + 90_000, late_ms=-89_000)
+    log.deliver(too_late, T + 1_000, id="l")
+    log.deliver("0/999", T)
+    log.deliver("nonsense", T)
+    log.append("t", T, value=b"of another producer", headers=[("theirs", b"1")])
+    cancelled_late = log.cancel("l", at_ms=T + 2_000)
+    continued = log.ask(
+        T + 1_000,
+        at_ms=T + 1_010,
+        headers=[
+            ("delayd-origin", b"0/%d" % tried),
+            ("delayd-attempt", b"1"),
+            ("delayd-continues-due", b"%d" % (T + 1_000)),
+            ("delayd-continues", b"%d" % tried),
+            ("delayd-next-due", b"%d" % (T + 2_010)),
+            ("delayd-proof", b"believed"),
+        ],
+    )
+    log.step(log.next["d-buffer"], T + 2_000, at_ms=T + 2_000)
+    assert follower.judge(1, log.batch(T + 2_100)) == [
+        ("altered", f"0/{altered}"),
+        ("duplicate", f"0/{again}"),
+        ("early", f"0/{early}"),
+        ("unknown", "0/999"),
+        ("unknown", "nonsense"),
+    ]
+
+    log.deliver(stored, T + 1_000, id="s")
+    log.deliver(
+        continued,
+        T + 1_000,
+        headers=[("delayd-origin", b"0/%d" % tried), ("delayd-attempt", b"1")],
+    )
+    log.deliver(later, T + 1_000, at_ms=T + 3_000)
+    log.deliver(over, T - 5_000, at_ms=T + 3_000)
+    log.deliver(killed, T + 1_000, id="k")
+    log.deliver(same, T + 1_000, id="s")
+    log.answer("k", "cancelled", kill, [killed], T - 100)
+    log.answer("l", "cancelled", cancelled_late, [too_late], T + 2_500)
+    log.step(log.next["d-buffer"], T + 3_000, at_ms=T + 3_000)
+    third = log.batch(T + 3_100)
+    expected = [
+        ("duplicate", f"0/{over}"),
+        ("duplicate", f"0/{later}"),
+        ("ghost", f"0/{same}"),
+        ("ghost", f"0/{killed}"),
+        ("verdict-false", f"0/{too_late}"),
+    ]
+    assert follower.judge(2, third) == sorted(expected)
+    assert follower.judge(2, third) == [], "the same batch again"
+
+    # Time alone makes it certain; but not for a target of which nothing can be read.
+    almost = log.batch(T + 2_000 + GRACE_MS - 1)
+    assert follower.judge(3, almost) == []
+    follower.start()
+    assert follower.judge(4, log.batch(T + 2_000 + GRACE_MS)) == [("lost", f"0/{lost}")]
+    assert follower.judge(5, log.batch(T + 2_001 + GRACE_MS)) == []
+    assert follower.metric("delayd_audit_pending") == 1
+    assert elsewhere
+    lines = [json.loads(line) for line in (tmp_path / "alarms.jsonl").read_text().splitlines()]
+    assert [(line["fault"], line["source"]) for line in lines] == follower.told
