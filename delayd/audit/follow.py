@@ -11,7 +11,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from delayd.audit.reading.access import Access
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
+from delayd.frontier_log import FrontierLog
+from delayd.node import open_bus
 from replication.settings import TOPIC_ROLES, Settings
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ INTERVAL_MS_MAX: Final = 20_000
 """So that an alarm comes within a minute: grace, two batches."""
 
 WAIT_S: Final = 0.2
+KAFKA_TIMEOUT_MS: Final = 15_000
 RETRY_FIRST_S: Final = 2.0
 RETRY_MAX_S: Final = 30.0
 GIVE_UP_MS: Final = 10 * 60 * 1000
@@ -93,6 +96,27 @@ def follow(options: FollowOptions, tell: Callable[[Mapping[str, Any]], None]) ->
             finally:
                 access.unlink(missing_ok=True)
     return teller.told
+
+
+def settings_of(bootstrap: str, kafka: Mapping[str, str], prefix: str) -> Settings:
+    """What the cluster's newest frontier record says of it."""
+    bus = open_bus(bootstrap, dict(kafka))
+    topic = f"{prefix}frontier"
+    with closing(FrontierLog(bus, topic, shard=0)) as log:
+        seen = log.open(KAFKA_TIMEOUT_MS)
+    if seen is None:
+        raise FollowFailedError(
+            f"{topic} holds no frontier", remedy="run `delayd topics create`, or correct --prefix"
+        )
+    return seen.record.settings
+
+
+def line_of(alarm: Mapping[str, Any]) -> str:
+    """An alarm for people: one line."""
+    place = f"{alarm['topic']}/{alarm['partition']}@{alarm['offset']}"
+    where = alarm["topic"] if alarm["offset"] is None else place
+    named = "" if alarm["id"] is None else f" (id {alarm['id']!a})"
+    return f"alarm: {alarm['fault']}: {alarm['source']}{named} in {where}: {alarm['reason']}"
 
 
 class _Run:

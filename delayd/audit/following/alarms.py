@@ -71,7 +71,7 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, moment: Moment) -> Dat
 
 def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFrame:
     """FINDINGS: receipts that call killed what was delivered in an earlier batch."""
-    over = rows.where(F.col("kind") == "delivered").select(
+    over = rows.where(F.col("was") == "delivered").select(
         *("partition", "origin", "id", "due_ms", "fired_ms")
     )
     met = claims.join(over, ["partition", "origin"])
@@ -95,7 +95,7 @@ def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFr
 
 def of_losses(rows: DataFrame) -> DataFrame:
     """FINDINGS: what became lost; of `rules.settled`."""
-    lost = rows.where((F.col("kind") == "lost") & ~F.col("was_lost"))
+    lost = rows.where(became("lost"))
     return findings(
         lost,
         Fault.LOST,
@@ -109,6 +109,11 @@ def of_losses(rows: DataFrame) -> DataFrame:
         topic=F.col("topic"),
         due_ms=F.col("due_ms"),
     )
+
+
+def became(kind: str) -> Column:
+    """Is it of this kind since this batch?"""
+    return F.coalesce(F.col("kind") == kind, F.lit(False)) & ~F.col("was").eqNullSafe(kind)
 
 
 def places_of(deliveries: DataFrame) -> DataFrame:

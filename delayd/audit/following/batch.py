@@ -11,11 +11,13 @@ Invariants: whatever is done before 4 can be done again; whatever is done after 
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,20 +28,23 @@ from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.moment import Moment
 from delayd.audit.following.telling import Teller
 from delayd.audit.following.watched import Folders, Watched, remembered
-from delayd.audit.judging.columns import is_below
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
 from delayd.clock import Clock
 from delayd.errors import DelaydError
-from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.record import FrontierFormatError, decode
 from replication.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FRONTIERS_MAX: Final = 400
+SAID_MAX: Final = 1_000
+"""More than the reader takes of the frontier in one batch."""
+
 TARGETS_MAX: Final = 10_000
+
+COUNTS: Final = ("requests", "delivered", "pending", "lost")
 
 _OVER_LETTERS: Final = ("dead", "expired")
 _USERS_OPS: Final = ("schedule", "replace", "redrive")
@@ -113,66 +118,68 @@ class Batches:
                 remedy="run `delayd topics check`; a newer version may have written it",
             )
         folders = before.folders if before is not None else Folders()
-        old = self._tables.kept(
-            "old",
-            rules.touched(
-                self._watched.read(folders),
-                came.requests,
-                came.named,
-                came.claims,
-                moment,
-                is_small=came.count <= rules.SMALL_ROWS,
-            ),
-        )
-        stood = self._tables.kept("stood", self._stood(old, came, moment))
-        places = None if came.deliveries is None else alarms.places_of(came.deliveries)
-        rows = self._tables.kept("rows", rules.settled(stood, places, came.letters, moment))
-        found, told = self._alarms(came, stood, old, rows, moment)
-        folders = self._write(rows.drop("was_lost"), folders, batch, moment)
-        counts = _counts(old, rows, moment)
+        folders, counts, found = self._changed(came, folders, batch, moment)
         return replace(
             entry,
             folders=folders,
-            alarms=told,
-            found={
-                fault: entry.found.get(fault, 0) + found.get(fault, 0)
-                for fault in {*entry.found, *found}
-            },
+            alarms=found.examples,
+            found=dict(Counter(entry.found) + Counter(found.counts)),
             requests=entry.requests + counts["requests"],
             delivered=entry.delivered + counts["delivered"],
             pending=entry.pending + counts["pending"],
         )
 
-    def _stood(self, old: DataFrame, came: "_Came", moment: Moment) -> DataFrame:
-        rows = rules.relogged(old, came.requests, moment)
-        return rules.standing(rules.claimed(rows, came.claims), moment)
+    def _changed(
+        self, came: "_Came", folders: Folders, batch: int, moment: Moment
+    ) -> tuple[Folders, dict[str, int], "_Found"]:
+        """The rows that change, written; how many are what; the alarms."""
+        kept = self._tables.kept
+        is_small = came.count <= rules.SMALL_ROWS
+        watched = self._watched.read(folders)
+        rows = rules.touched(
+            watched, came.requests, came.named, came.claims, moment, is_small=is_small
+        )
+        if came.requests is not None:
+            rows = kept("old", rows)
+        rows = rules.relogged(rows, came.requests, moment)
+        rows = stood = rules.standing(rules.claimed(rows, came.claims), moment)
+        if came.requests is not None or came.deliveries is not None or came.claims is not None:
+            rows = stood = kept("stood", stood)
+        places = None if came.deliveries is None else alarms.places_of(came.deliveries)
+        rows = rules.settled(rows, places, came.letters, moment)
+        name = f"change-{batch}"
+        count = self._watched.write(rows, name, batch)
+        rows = self._watched.read_all(name, rows.schema)
+        counts = _counts(rows) if count else dict.fromkeys(COUNTS, 0)
+        if count:
+            folders = folders.with_change(name, count)
+        if folders.is_base_due:
+            base = f"base-{batch}"
+            whole = remembered(self._watched.read(folders), moment.at_ms)
+            folders = Folders.with_base(base, self._watched.write(whole, base, batch))
+        return folders, counts, self._alarms(came, stood, rows if counts["lost"] else None, moment)
 
     def _alarms(
-        self, came: "_Came", stood: DataFrame, old: DataFrame, rows: DataFrame, moment: Moment
-    ) -> tuple[dict[str, int], tuple[dict[str, Any], ...]]:
-        """How many there are of each fault, and the first of them."""
-        found = alarms.of_losses(rows)
+        self, came: "_Came", stood: DataFrame, rows: DataFrame | None, moment: Moment
+    ) -> "_Found":
+        """What is wrong; `rows` None: nothing was lost."""
+        found = []
+        if rows is not None:
+            found.append(alarms.of_losses(rows))
         if came.deliveries is not None:
-            found = found.unionByName(alarms.of_deliveries(came.deliveries, stood, moment))
+            found.append(alarms.of_deliveries(came.deliveries, stood, moment))
         if came.claims is not None:
             topic = moment.settings.receipts.name
-            found = found.unionByName(alarms.of_claims(came.claims, old, topic))
-        kept = self._tables.kept("found", found)
-        counts = {row["fault"]: row["count"] for row in kept.groupBy("fault").count().collect()}
-        if not counts:
-            return {}, ()
-        ordered = kept.orderBy("fault", "source", "topic", "partition", "offset")
-        return counts, tuple(row.asDict() for row in ordered.limit(ALARMS_MAX).collect())
-
-    def _write(self, rows: DataFrame, folders: Folders, batch: int, moment: Moment) -> Folders:
-        if folders.base is not None and not folders.is_base_due:
-            name = f"change-{batch}"
-            return folders.with_change(name, self._watched.write(rows, name, batch))
-        name = f"base-{batch}"
-        keys = rows.select("partition", "offset")
-        kept = self._watched.read(folders).join(keys, ["partition", "offset"], "left_anti")
-        whole = remembered(kept.unionByName(rows), moment.at_ms)
-        return Folders.with_base(name, self._watched.write(whole, name, batch))
+            found.append(alarms.of_claims(came.claims, stood, topic))
+        if not found:
+            return _Found({}, ())
+        table = reduce(DataFrame.unionByName, found)
+        ordered = table.orderBy("fault", "source", "topic", "partition", "offset")
+        examples = tuple(row.asDict() for row in ordered.limit(ALARMS_MAX).collect())
+        if len(examples) < ALARMS_MAX:
+            return _Found(Counter(each["fault"] for each in examples), examples)
+        counts = table.groupBy("fault").count().collect()
+        return _Found({row["fault"]: row["count"] for row in counts}, examples)
 
     def _finish(self, entry: Entry) -> None:
         self._teller.tell(entry)
@@ -180,6 +187,13 @@ class Batches:
             write_whole(self._files.metrics, metrics_of(entry))
         write_whole(self._files.targets, "".join(f"{name}\n" for name in entry.targets))
         self._watched.keep(entry.folders.names)
+
+
+class _Found(NamedTuple):
+    """Alarms: how many of each fault, and the first ALARMS_MAX."""
+
+    counts: Mapping[str, int]
+    examples: tuple[dict[str, Any], ...]
 
 
 class Tables:
@@ -213,10 +227,7 @@ class _Came:
         self.settings = settings
         counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
         self.count = sum(counts.values())
-        self.positions = _positions_of(records)
-        self.frontiers = (
-            _frontiers_of(records, settings) if settings.frontier.name in counts else []
-        )
+        self.positions, self.frontiers = _said_of(records, settings)
         own = {topic.name for topic in settings.topics} | {""}
         buffer, letters, receipts = (
             records.where(F.col("topic") == name) if name in counts else None
@@ -316,33 +327,26 @@ def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment | 
     )
 
 
-def _positions_of(records: DataFrame) -> Positions:
-    rows = records.where(F.col("topic") == "").select("value").limit(2).collect()
-    assert len(rows) == 1, "a batch says once where it ends"
-    return Positions.from_json(json.loads(bytes(rows[0]["value"])))
-
-
-def _frontiers_of(records: DataFrame, settings: Settings) -> list[tuple[str, int]]:
-    """The newest frontier records, in their order, with their append times."""
-    newest = (
-        records.where(F.col("topic") == settings.frontier.name)
-        .orderBy(F.desc("offset"))
-        .select("value", "timestamp_ms")
-        .limit(FRONTIERS_MAX)
+def _said_of(records: DataFrame, settings: Settings) -> tuple[Positions, list[tuple[str, int]]]:
+    """Where the batch ends, and the frontier records in it with their append times, in order."""
+    said = records.where(F.col("topic").isin("", settings.frontier.name)).select(
+        "topic", "offset", "value", "timestamp_ms"
     )
-    found: list[tuple[str, int]] = []
-    for row in newest.collect():
-        record = _decoded(row["value"])
-        if record is not None and record.settings.cluster == settings.cluster:
-            found.append((bytes(row["value"]).decode(), row["timestamp_ms"]))
-    return found[::-1]
+    rows = sorted(said.limit(SAID_MAX).collect(), key=lambda row: row["offset"])
+    [end] = [row["value"] for row in rows if not row["topic"]]
+    frontiers = [
+        (bytes(row["value"]).decode(), row["timestamp_ms"])
+        for row in rows
+        if row["topic"] and _is_ours(row["value"], settings)
+    ]
+    return Positions.from_json(json.loads(bytes(end))), frontiers
 
 
-def _decoded(value: bytes | None) -> FrontierRecord | None:
+def _is_ours(value: bytes | None, settings: Settings) -> bool:
     try:
-        return decode(bytes(value or b""))
+        return decode(bytes(value or b"")).settings.cluster == settings.cluster
     except FrontierFormatError:
-        return None
+        return False
 
 
 def _places(named: DataFrame) -> DataFrame:
@@ -351,24 +355,16 @@ def _places(named: DataFrame) -> DataFrame:
     ).dropna()
 
 
-def _counts(old: DataFrame, rows: DataFrame, moment: Moment) -> dict[str, int]:
-    """What the batch changed: `requests`, `delivered`, `pending`."""
-    is_open = F.col("kind").isNull()
-    is_new = ~is_below(moment.buffer_before, F.col("partition"), F.col("offset"))
-    [after] = rows.select(
+def _counts(rows: DataFrame) -> dict[str, int]:
+    """What the batch changed, by COUNTS."""
+    is_open, is_new = F.col("kind").isNull(), F.col("is_new")
+    [counts] = rows.select(
         F.count_if(is_new & F.col("op").isin(*_USERS_OPS)).alias("requests"),
-        F.count_if(F.coalesce(F.col("kind") == "delivered", F.lit(False))).alias("delivered"),
-        F.count_if(is_open).alias("pending"),
+        F.count_if(alarms.became("delivered")).alias("delivered"),
+        (F.count_if(is_open) - F.count_if(~is_new & F.col("was").isNull())).alias("pending"),
+        F.count_if(alarms.became("lost")).alias("lost"),
     ).collect()
-    [before] = old.select(
-        F.count_if(F.coalesce(F.col("kind") == "delivered", F.lit(False))).alias("delivered"),
-        F.count_if(is_open).alias("pending"),
-    ).collect()
-    return {
-        "requests": after["requests"],
-        "delivered": after["delivered"] - before["delivered"],
-        "pending": after["pending"] - before["pending"],
-    }
+    return counts.asDict()
 
 
 @contextmanager

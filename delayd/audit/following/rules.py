@@ -81,27 +81,28 @@ def touched(
 
 
 def relogged(rows: DataFrame, new: DataFrame | None, moment: Moment) -> DataFrame:
-    """`touched` rows and new requests as WATCHED, with what the rules about ids say of them now."""
+    """`touched` rows and new requests as WATCHED, with what the rules about ids say of them now;
+    with `is_new`, and `was`: the kind that each had before."""
     names = [field.name for field in WATCHED.fields]
+    is_known = [F.lit(False).alias("is_new"), F.col("kind").alias("was")]
     if new is None:
-        return rows.select(names)
-    in_group = F.col("by_id") | F.col("by_place")
-    group = rows.where(in_group | F.col("by_redrive")).select(
-        *(field.name for field in REQUESTS.fields)
-    )
+        return rows.select(*names, *is_known)
+    asked = [field.name for field in REQUESTS.fields]
     facts = [field.name for field in FACTS]
-    logged = logged_of(group.unionByName(new), moment.settings).select(
-        *(field.name for field in REQUESTS.fields), *facts
-    )
-    is_new = ~F.coalesce(
-        is_below(moment.buffer_before, F.col("partition"), F.col("offset")), F.lit(False)
-    )
-    fresh = logged.where(is_new).select(
-        "*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in FATE)
+    in_group = F.col("by_id") | F.col("by_place")
+    group = rows.where(in_group | F.col("by_redrive")).select(*asked)
+    logged = logged_of(group.unionByName(new), moment.settings).select(*asked, *facts)
+    is_new = ~is_below(moment.buffer_before, F.col("partition"), F.col("offset"))
+    fate = [F.lit(None).cast(field.dataType).alias(field.name) for field in FATE]
+    none = F.lit(None).cast("string").alias("was")
+    fresh = (
+        logged.where(is_new).select("*", *fate).select(*names, F.lit(True).alias("is_new"), none)
     )
     again = rows.where(in_group).drop(*facts).join(logged.select(*_PLACE, *facts), _PLACE)
     others = rows.where(~in_group)
-    return fresh.select(names).unionByName(again.select(names)).unionByName(others.select(names))
+    return fresh.unionByName(again.select(*names, *is_known)).unionByName(
+        others.select(*names, *is_known)
+    )
 
 
 def claims_of(receipts: DataFrame) -> DataFrame:
@@ -151,14 +152,13 @@ def standing(rows: DataFrame, moment: Moment) -> DataFrame:
     is_killed = is_below(moment.frontier.offsets, F.col("partition"), killed_by) & ~_is_done(
         moment.frontier
     )
-    is_new = ~is_below(moment.buffer_before, F.col("partition"), F.col("offset"))
     kind = (
         F.when(F.col("kind").isNotNull(), F.col("kind"))
         .when(F.col("op") == "reject", "rejected")
         .when(~is_message, "mark")
         .when(~F.col("stored") | F.coalesce("is_refused", F.lit(False)), "refused")
         .when(F.col("continued_by").isNotNull(), "continued")
-        .when(is_new & _is_done(moment.watch), "before")
+        .when(F.col("is_new") & _is_done(moment.watch), "before")
         .when(F.coalesce(is_killed, F.lit(False)) | F.col("claimed_ms").isNotNull(), "killed")
     )
     ended_ms = F.when((kind == "before") & F.col("ended_ms").isNull(), F.col("rank_ms")).when(
@@ -211,7 +211,6 @@ def settled(
             "ended_ms",
             F.when(kind.isNotNull(), F.coalesce("ended_ms", F.lit(moment.at_ms))).cast("long"),
         )
-        .withColumn("was_lost", F.coalesce(F.col("kind") == "lost", F.lit(False)))
         .withColumn("kind", kind)
         .drop("came", "came_ms", "died")
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from pyarrow.parquet import read_metadata
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
@@ -110,12 +111,17 @@ class Watched:
         )
 
     def write(self, rows: DataFrame, name: str, batch: int) -> int:
-        """A folder of rows; how many there are. Replaces one that was left half-written."""
+        """A folder of rows, whose other columns stay unread later; how many there are. Replaces one
+        that was left half-written."""
         file = self._root / name
         rows.withColumn("version", F.lit(batch).cast("long")).write.mode("overwrite").parquet(
             str(file)
         )
-        return self._read([name]).count()
+        return sum(read_metadata(part).num_rows for part in file.glob("*.parquet"))
+
+    def read_all(self, name: str, table: StructType) -> DataFrame:
+        """One folder, with the columns of this table."""
+        return self._spark.read.schema(table).parquet(str(self._root / name))
 
     def keep(self, names: Iterable[str]) -> None:
         """Remove all other folders."""

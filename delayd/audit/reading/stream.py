@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import SCHEMA
-from delayd.audit.reading.kafka import read_range
+from delayd.audit.reading.kafka import read_ranges
 from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
 from delayd.audit.reading.ranges import Range
 from delayd.audit.spans import AuditError
@@ -49,7 +49,7 @@ time is its producer's."""
 FRONTIER_OFFSETS_MAX: Final = 200
 """Only the newest frontier counts; the last record is found among so many offsets."""
 
-TASK_OFFSETS_MAX: Final = 250_000
+PORTION_OFFSETS_MAX: Final = 100_000
 
 
 class DelaydFollow(DataSource):
@@ -71,19 +71,11 @@ class DelaydFollow(DataSource):
 
 
 @dataclass
-class EndPartition(InputPartition):
-    """The row that says where the batch ends."""
+class Portion(InputPartition):
+    """What one task reads: ranges by the role of their topics; the first one ends the batch."""
 
-    end: str
-
-
-@dataclass
-class TopicRange(InputPartition):
-    """Some offsets of a topic."""
-
-    topic: str
-    role: str
-    wanted: Range
+    ranges: dict[str, list[Range]]
+    end: str | None = None
 
 
 class FollowReader(DataSourceStreamReader):
@@ -115,15 +107,16 @@ class FollowReader(DataSourceStreamReader):
         with closing(_Planner(self._access, self._topics)) as planner:
             firsts = planner.firsts(self._topics["buffer"])
         ranges = _ranges(before, after, self._topics, firsts)
-        return [EndPartition(json.dumps(end)), *ranges]
+        return _portions(ranges, self._topics, json.dumps(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if isinstance(partition, EndPartition):
-            row = {"topic": "", "partition": 0, "offset": 0, "value": partition.end.encode()}
-            return iter([pa.RecordBatch.from_pylist([row], schema=SCHEMA)])
-        assert isinstance(partition, TopicRange), "one of ours"
+        assert isinstance(partition, Portion), "one of ours"
         access = Access.read(self._access)
-        return read_range(access, partition.topic, partition.role, partition.wanted, STALL_MS)
+        if partition.end is not None:
+            row = {"topic": "", "partition": 0, "offset": 0, "value": partition.end.encode()}
+            yield pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+        for role, ranges in partition.ranges.items():
+            yield from read_ranges(access, role, ranges, STALL_MS)
 
 
 class _Planner:
@@ -235,19 +228,31 @@ def _is_behind(stable: tuple[int, ...], high: tuple[int, ...]) -> bool:
 
 def _ranges(
     before: Positions, after: Positions, topics: Mapping[str, str], firsts: tuple[int, ...]
-) -> Iterator[TopicRange]:
-    roles = {name: role for role, name in topics.items()}
+) -> Iterator[Range]:
     for topic, ends in after.next.items():
-        role = roles.get(topic, "target")
         begun = before.next.get(topic)
         if begun is None:  # found while planning, and not read yet
             continue
         for number, end in enumerate(ends):
             start = begun[number] if number < len(begun) else 0
-            if role == "frontier":
+            if topic == topics["frontier"]:
                 start = max(start, end - FRONTIER_OFFSETS_MAX)
-            first = firsts[number] if role == "buffer" else start
+            first = firsts[number] if topic == topics["buffer"] else start
             while start < end:
-                stop = min(end, start + TASK_OFFSETS_MAX)
-                yield TopicRange(topic, role, Range(number, first, start, stop))
+                stop = min(end, start + PORTION_OFFSETS_MAX)
+                yield Range(topic, number, first, start, stop)
                 start = stop
+
+
+def _portions(ranges: Iterator[Range], topics: Mapping[str, str], end: str) -> list[InputPartition]:
+    """In as few tasks as may be: each costs more than some hundred records."""
+    roles = {name: role for role, name in topics.items()}
+    portions = [Portion({}, end)]
+    offsets = 0
+    for wanted in ranges:
+        if offsets + wanted.end - wanted.start > PORTION_OFFSETS_MAX and offsets:
+            portions.append(Portion({}))
+            offsets = 0
+        offsets += wanted.end - wanted.start
+        portions[-1].ranges.setdefault(roles.get(wanted.topic, "target"), []).append(wanted)
+    return list(portions)

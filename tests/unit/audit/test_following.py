@@ -5,18 +5,17 @@ Source: delayd/audit/following; docs/reference/audit.md, "Following".
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from record_rows import row_of
 
 from delayd.audit.following.batch import Batches, Files
-from delayd.audit.following.moment import GRACE_MS, HORIZON_MS
+from delayd.audit.following.moment import GRACE_MS
 from delayd.audit.following.telling import Teller
 from delayd.audit.reading.positions import Positions
-from delayd.audit.tables import CONTROL_HEADERS, RECORDS
-from delayd.bus.murmur2 import partition_of
+from delayd.audit.tables import RECORDS
 from delayd.clock import SystemClock
 from replication.frontier import Frontier
 from replication.rank import Rank
@@ -46,36 +45,7 @@ SETTINGS = Settings(
     dead=Topic("d-dead", "4"),
 )
 Headers = list[tuple[str, bytes | None]]
-
-
-def record(topic: str, offset: int, at_ms: int, **parts: Any) -> tuple[Any, ...]:
-    """A row of RECORDS as reading/ makes it, as far as a follower looks at it."""
-    key: bytes | None = parts.get("key")
-    headers: Headers = parts.get("headers", [])
-    control: dict[str, str | None] = dict.fromkeys(
-        name.replace("-", "_") for name in CONTROL_HEADERS
-    )
-    for name, content in headers:
-        if name.startswith("delayd-"):
-            control[name.removeprefix("delayd-").replace("-", "_")] = (content or b"").decode()
-    row = {
-        "topic": topic,
-        "partition": 0,
-        "offset": offset,
-        "timestamp_ms": at_ms,
-        "is_append_time": True,
-        "log_ms": at_ms,
-        "key": key,
-        "value": parts.get("value"),
-        "headers": [pair for pair in headers if not pair[0].startswith("delayd-")],
-        "record_headers": headers,
-        "control": control,
-        "flaw": None,
-        "size_bytes": 300,
-        "key_murmur2": None if key is None else partition_of(key, 2**31),
-        "is_proved": True if control["proof"] is not None else None,
-    }
-    return tuple(row.get(name) for name in RECORDS.fieldNames())
+ROLES = {"d-buffer": "buffer", "d-frontier": "frontier", "d-receipts": "receipts"}
 
 
 @dataclass
@@ -88,7 +58,19 @@ class Log:
     def append(self, topic: str, at_ms: int, **parts: Any) -> int:
         offset = self.next.get(topic, 0)
         self.next[topic] = offset + 1
-        self.rows.append(record(topic, offset, at_ms, **parts))
+        self.rows.append(
+            row_of(
+                ROLES.get(topic, "target"),
+                topic,
+                0,
+                offset,
+                at_ms,
+                parts.get("key"),
+                parts.get("value"),
+                parts.get("headers", []),
+                log_ms=at_ms,
+            )
+        )
         return offset
 
     def ask(self, due_ms: int, *, at_ms: int = T - 9_000, **more: Any) -> int:
@@ -167,7 +149,8 @@ class Log:
             behind={},
         )
         rows, self.rows = self.rows, []
-        return [*rows, record("", 0, 0, value=json.dumps(end.to_json()).encode())]
+        said = json.dumps(end.to_json()).encode()
+        return [*rows, row_of("target", "", 0, 0, 0, None, said, [])]
 
 
 class Follower:
