@@ -5,15 +5,18 @@ loaded when it is needed: it takes Spark along.
 """
 
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
 from delayd.audit.cut import NodeAddress, nodes_of_members
 from delayd.audit.reading.session import require_spark
+from delayd.cluster_key import check_key
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.commands import default_directory
 from delayd.dev.nodes import CLUSTER_NAME
@@ -21,10 +24,17 @@ from delayd.errors import ConfigError, ExitCode
 from delayd.node import cluster_members, open_bus
 from delayd.options import AsJson, ClusterName, Prefix, endpoints
 from delayd.request.reasons import RefusedError
-from delayd.request.times import due_ms_of
+from delayd.request.times import delay_ms_of, due_ms_of
+
+if TYPE_CHECKING:
+    from delayd.audit.tabling import Source
 
 CONNECT_TIMEOUT_MS: Final = 15_000
 MEMORY_DEFAULT: Final = "2g"
+INTERVAL_DEFAULT: Final = "10s"
+INTERVAL_MS_MIN: Final = 1_000
+INTERVAL_MS_MAX: Final = 20_000
+"""So that an alarm comes within a minute: 30 s of grace and two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +91,22 @@ def audit(
     work: Annotated[
         Path | None,
         typer.Option(
-            "--work", help="Folder for tables and exports, which stay. Default: a temporary one."
+            "--work",
+            help="Folder for tables and exports, which stay. Default: a temporary one. With"
+            " --follow: what must be known after a restart.",
         ),
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on until SIGTERM: an alarm for each new violation."),
+    ] = False,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", help="With --follow: a file of metrics, in Prometheus' format."),
+    ] = None,
+    interval: Annotated[
+        str, typer.Option("--interval", help="With --follow: from look to look, 1s to 20s.")
+    ] = INTERVAL_DEFAULT,
     master: Annotated[
         str, typer.Option("--master", help="Spark's master; others than local[*] share --work.")
     ] = "local[*]",
@@ -97,7 +120,8 @@ def audit(
     and the extra `audit`. Exit 0 only if all is well, 1 if anything is not.
 
     Examples: delayd audit --dir ~/.local/state/delayd/dev; delayd audit -b kafka:9092 --etcd
-    http://etcd:2379 --nodes 3 --html report.html
+    http://etcd:2379 --nodes 3 --html report.html; delayd audit -b kafka:9092 --follow --work
+    /var/lib/delayd-audit --metrics /var/lib/node_exporter/delayd.prom
     """
     require_spark()
     from delayd.audit.reading.progress import Progress
@@ -108,10 +132,19 @@ def audit(
     from delayd.clock import SystemClock
 
     at_ms = None if at is None else _moment(at)
+    if follow and (work is None or at is not None or html is not None or nodes is not None):
+        raise ConfigError(
+            "--follow needs --work, and takes no --at, --html or --nodes",
+            remedy="it judges deliveries as they come; run an audit without it for all else",
+        )
     where = _where(bootstrap, etcd, directory, cluster, prefix, cluster_key)
     source = Source(
         open_bus(where.bootstrap), where.bootstrap, SystemClock(), cluster_key=where.cluster_key
     )
+    if follow:
+        assert work is not None, "checked above"
+        wanted = (work, metrics, _interval_ms(interval), master, as_json)
+        raise typer.Exit(_follow(source, where, *wanted))
     options = AuditOptions(
         cluster=where.cluster,
         prefix=where.prefix,
@@ -131,6 +164,52 @@ def audit(
         if html is not None:
             typer.echo(f"report: {html}")
     raise typer.Exit(ExitCode.FINE if report.ok else ExitCode.PROBLEM)
+
+
+def _follow(
+    source: "Source",
+    where: Where,
+    work: Path,
+    metrics: Path | None,
+    interval_ms: int,
+    master: str,
+    as_json: bool,
+) -> ExitCode:
+    """Runs until it is asked to stop; a problem if there were alarms."""
+    from delayd.audit.follow import FollowOptions, follow, line_of
+    from delayd.audit.reading.access import Access
+    from delayd.topics import load_settings
+
+    settings = load_settings(
+        source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS
+    ).record.settings
+    if where.cluster_key is not None:
+        check_key(where.cluster_key, settings)
+
+    def tell(alarm: Mapping[str, object]) -> None:
+        # Flushed line by line: whoever reads them must not wait for a full block.
+        print(
+            json.dumps(alarm) if as_json else line_of(alarm),
+            file=sys.stdout if as_json else sys.stderr,
+            flush=True,
+        )
+
+    access = Access(where.bootstrap, {}, settings.cluster, where.cluster_key)
+    told = follow(FollowOptions(access, settings, work, metrics, interval_ms, master), tell)
+    return ExitCode.PROBLEM if told else ExitCode.FINE
+
+
+def _interval_ms(text: str) -> int:
+    try:
+        interval_ms = delay_ms_of(text)
+    except RefusedError as error:
+        raise ConfigError(f"--interval {text!r} is no time", remedy=str(error)) from error
+    if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
+        raise ConfigError(
+            f"--interval {text} is not from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms",
+            remedy="with a longer one an alarm would not come within a minute",
+        )
+    return interval_ms
 
 
 def _where(

@@ -149,8 +149,9 @@ def demo(
     """Orders' time-outs, delivered or cancelled, although the master is killed in the middle.
 
     Starts a cluster of three nodes, pays a third of the orders, kills, restarts, and ends with the
-    verdict of an independent witness: exit 0 only if each time-out came once, not early and
-    unaltered, or was cancelled and never came, and every payment was told which.
+    verdict of an independent witness and with an audit, whose page is written to the current
+    folder, or to --dir: exit 0 only if both find nothing wrong: each time-out came once, not early
+    and unaltered, or was cancelled and never came, and every payment was told which.
 
     Example: delayd dev demo --orders 200000
     """
@@ -161,6 +162,7 @@ def demo(
             typer.echo(json.dumps(report.to_json()))
         else:
             Console().print(summary(report.verdict, report.story(), report.problems))
+            typer.echo(f"report: {report.proof.page}")
 
     with interrupts_raised():
         run_demo(options, Stage(Console(stderr=True)), show)

@@ -3,8 +3,8 @@
 N orders each get a "cancel if unpaid" message, due within about a minute. A third of them is paid
 (payments.py): before, around and after the due time, and each payment cancels its time-out. In the
 middle the master is killed with SIGKILL; a follower takes over; the killed node comes back. An
-independent witness (witness.py) counts what arrives and what the payments are told, and its verdict
-decides.
+independent witness (witness.py) counts what arrives and what the payments are told; then `delayd
+audit` judges every message and every replica (proof.py). Both must find nothing, and agree.
 
 Not here: what people see of it meanwhile (stage.py, scenery.py), the cluster (cluster.py), who pays
 (cashier.py).
@@ -33,6 +33,7 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.demo_report import DemoReport
 from delayd.dev.ledger import Kill
 from delayd.dev.payments import Payments
+from delayd.dev.proof import PAGE, audit
 from delayd.dev.stage import Stage
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
@@ -77,6 +78,11 @@ class DemoOptions:
     seconds: int = 60
     nodes: int = 3
     directory: Path | None = None
+
+    @property
+    def page(self) -> Path:
+        """Where the audit's report is found afterwards, though a temporary folder is removed."""
+        return (self.directory or Path.cwd()) / PAGE
 
 
 def run_demo(options: DemoOptions, stage: Stage, show: Callable[[DemoReport], None]) -> None:
@@ -130,12 +136,20 @@ class _Story:
                 ),
             ):
                 played = self._play(batch, witness)
-                self._stage.tell("ending everything")
+            # The witness has said its word; now the audit, while all nodes still run.
+            proof = audit(
+                cluster.directory,
+                self._options.page.resolve(),
+                log=self._log.with_name("audit.log"),
+                tell=self._stage.tell,
+            )
+            self._stage.tell("ending everything")
         return DemoReport(
             orders=batch.count,
             payments=Payments(batch).count,
             masters=self._stage.masters(),
             wall_ms=self._clock.monotonic_ms() - started_ms,
+            proof=proof,
             **played._asdict(),
         )
 

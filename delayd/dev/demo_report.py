@@ -6,6 +6,7 @@ Not here: what the witness concludes (verdict.py), how it looks (scenery.py).
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from delayd.dev.proof import Proof
 from delayd.dev.verdict import Verdict
 
 
@@ -26,6 +27,7 @@ class DemoReport:
     """Who delivered, one after the other; more than two were not planned."""
     wall_ms: int
     verdict: Verdict
+    proof: Proof
 
     @property
     def problems(self) -> list[str]:
@@ -35,7 +37,23 @@ class DemoReport:
             problems.append("the topics could not be read to their ends")
         if any(failover.counts and failover.gap_ms is None for failover in self.verdict.failovers):
             problems.append("nothing was delivered after the kill")
-        return problems
+        return [*problems, *self.proof.problems, *self._disagreements]
+
+    @property
+    def _disagreements(self) -> list[str]:
+        """Where the witness and the audit have counted differently."""
+        counts, counted = self.verdict.counts, self.proof.report
+        pairs = {
+            "orders": (self.orders, counted["accepted"]),
+            "delivered": (counts.delivered, counted["delivered"]),
+            "cancelled": (counts.cancelled, counted["cancelled"]),
+            "too late": (counts.too_late, counted["marks"].get("too-late", 0)),
+        }
+        return [
+            f"{name}: {seen} by the witness, {judged} by the audit"
+            for name, (seen, judged) in pairs.items()
+            if seen != judged
+        ]
 
     @property
     def told(self) -> str:
@@ -46,13 +64,16 @@ class DemoReport:
     def to_json(self) -> dict[str, Any]:
         """One flat object; lateness as `delayd audit` has it."""
         verdict = asdict(self.verdict)
+        own = {name: value for name, value in asdict(self).items() if name != "proof"}
         counts = verdict.pop("counts")
         return {
             "verdict": "failed" if self.problems else "ok",
             "problems": self.problems,
-            **{name: value for name, value in asdict(self).items() if name != "verdict"},
+            **{name: value for name, value in own.items() if name != "verdict"},
             **counts,
             **{name: value for name, value in verdict.items() if name != "planned"},
+            "audit": self.proof.report,
+            "page": str(self.proof.page),
         }
 
     def story(self) -> list[tuple[str, str]]:
@@ -67,5 +88,10 @@ class DemoReport:
             if failover.counts and failover.caught_up_ms is not None:
                 told.append(("  caught up after", f"{failover.caught_up_ms / 1000:.2f} s"))
         told.append((f"{self.killed} ready again in", f"{self.rejoin_ms / 1000:.1f} s"))
+        nodes = self.proof.report["nodes"]
+        agree = (
+            "agrees" if not self.proof.problems and not self._disagreements else "does not agree"
+        )
+        told.append(("the audit", f"{agree}: every message, {len(nodes)} replicas"))
         told.append(("in all", f"{self.wall_ms / 1000:.0f} s"))
         return told

@@ -31,8 +31,8 @@ from replication.record import StepCounts, encode
 
 pytestmark = pytest.mark.real
 
-ALARM_S = 60
-START_S = 60
+ALARM_S = 240
+START_S = 240
 COUNT = 60
 DAY_MS = 24 * 60 * 60 * 1000
 Alarms: TypeAlias = "Counter[tuple[str, str | None]]"
@@ -53,6 +53,7 @@ class Follower:
     def start(self) -> None:
         command = [sys.executable, "-m", "delayd.cli", "audit", "--follow", "--json"]
         command += ["--bootstrap", self.cluster.bootstrap, "--prefix", f"{self.cluster.name}-"]
+        command += ["--cluster", self.cluster.name]
         command += ["--work", str(self.work), "--metrics", str(self.metrics), "--interval", "2s"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

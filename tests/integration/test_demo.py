@@ -64,6 +64,12 @@ def test_every_order_comes_once_or_is_cancelled_for_good_through_a_killed_master
     assert failover["counts"]
     assert 0 < failover["gap_ms"] < SECONDS * 1000
     assert report["lateness_ms"]["max"] >= report["steady_lateness_ms"]["max"]
+    assert report["audit"]["verdict"] == "ok"
+    assert report["audit"]["accepted"] == ORDERS
+    assert [node["problem"] for node in report["audit"]["nodes"]] == [None, None, None]
+    page = Path(report["page"])
+    assert page == tmp_path / "demo" / "delayd-audit.html"
+    assert "<html" in page.read_text()
     assert processes_of(tmp_path / "demo") == frozenset()
 
 

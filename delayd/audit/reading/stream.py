@@ -30,10 +30,10 @@ from delayd.audit.reading.ranges import Range
 from delayd.audit.spans import AuditError
 from delayd.audit.tables import RECORDS
 from delayd.bus import Cluster
+from delayd.bus.confluent import ConfluentBus
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
 from delayd.frontier_log import FrontierLog
-from delayd.node import open_bus
 
 TIMEOUT_MS: Final = 10_000
 STALL_MS: Final = 60_000
@@ -124,7 +124,7 @@ class _Planner:
 
     def __init__(self, access: Path, topics: Mapping[str, str]) -> None:
         read = Access.read(access)
-        self._bus = open_bus(read.bootstrap, dict(read.kafka))
+        self._bus = ConfluentBus(read.bootstrap, overrides=dict(read.kafka))
         self._kafka: Cluster = self._bus.cluster()
         self._topics = topics
         self._clock = SystemClock()

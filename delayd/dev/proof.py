@@ -1,0 +1,64 @@
+"""The demo's last word: `delayd audit` over the whole cluster, in a process of its own.
+
+It reads the topics and every node's files, and believes neither delayd nor the witness. Its page
+stays where the user finds it. Not here: what is audited (delayd/audit).
+
+Invariants: the process is of the cluster's folder, so that whatever ends the cluster ends it too.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from delayd.dev.parts import last_words
+from delayd.dev.supervision import environment_for
+from delayd.errors import DelaydError, ExitCode
+
+PAGE: Final = "delayd-audit.html"
+TIMEOUT_S: Final = 1_800.0
+"""Longer than an audit of as many orders as a demo can have."""
+
+
+class ProofError(DelaydError):
+    """The demo's audit could not be made, so nothing is proven."""
+
+    code = "demo-audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the audit said."""
+
+    page: Path
+    """Its report, for people."""
+    report: dict[str, Any]
+    """As `delayd audit --json` prints it."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What it found; empty if all is well."""
+        return [f"audit: {count} {fault}" for fault, count in self.report["found"].items()]
+
+
+def audit(directory: Path, page: Path, *, log: Path, tell: Callable[[str], None]) -> Proof:
+    """Audits the running cluster of a folder; `tell` gets each thing that it begins."""
+    command = [sys.executable, "-m", "delayd.cli", "audit", "--json"]
+    command += ["--dir", str(directory), "--html", str(page)]
+    tell("auditing: every topic, and the files of every node")
+    with log.open("ab") as written:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=written,
+            env=environment_for({}, directory),
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode not in (ExitCode.FINE, ExitCode.PROBLEM) or not done.stdout.strip():
+        raise ProofError(f"the audit ended: {last_words(log)}", remedy=f"see {log}")
+    return Proof(page, json.loads(done.stdout))
