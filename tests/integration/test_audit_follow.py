@@ -175,6 +175,7 @@ def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
     ):
         node.start()
         master_of([node])
+        wait_for(lambda: follower.metric("delayd_audit_pending") == 0, START_S, "the first look")
         far = {
             name: client.schedule(topic, "v", headers={"n": "1"}, in_=DAY_MS, id=name)
             for name in ("cancelled", "early")

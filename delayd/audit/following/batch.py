@@ -32,7 +32,6 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
 from delayd.clock import Clock
-from delayd.errors import DelaydError
 from replication.record import FrontierFormatError, decode
 from replication.settings import Settings
 
@@ -48,12 +47,6 @@ COUNTS: Final = ("requests", "delivered", "pending", "lost")
 
 _OVER_LETTERS: Final = ("dead", "expired")
 _USERS_OPS: Final = ("schedule", "replace", "redrive")
-
-
-class FollowError(DelaydError):
-    """The delivery audit cannot go on from what is in its folder; it found nothing by that."""
-
-    code = "audit-follow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +105,6 @@ class Batches:
     def _judged(self, came: "_Came", batch: int, before: Entry | None) -> Entry:
         entry = _begun(batch, before, came)
         moment = _moment(entry, before, self._settings)
-        if moment is None:
-            raise FollowError(
-                "no frontier record could be read, so nothing can be judged",
-                remedy="run `delayd topics check`; a newer version may have written it",
-            )
         folders = before.folders if before is not None else Folders()
         folders, counts, found = self._changed(came, folders, batch, moment)
         return replace(
@@ -279,48 +267,44 @@ class _Came:
 
 def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
     """The entry of this batch, as far as records alone say."""
-    positions = came.positions.to_json()
-    frontier, frontier_ms = came.frontiers[-1] if came.frontiers else (None, 0)
-    if before is None:
-        return Entry(
-            batch=batch,
-            folders=Folders(),
-            positions=positions,
-            watch=came.frontiers[0][0] if came.frontiers else None,
-            frontier=frontier,
-            frontier_ms=frontier_ms,
-            buffer_starts=came.positions.buffer_starts,
-            target_partitions={},
-            targets=tuple(sorted(came.targets())),
-        )
-    targets = tuple(sorted({*before.targets, *came.targets()}))[:TARGETS_MAX]
-    return replace(
-        before,
+    positions = came.positions
+    start = before or Entry(
         batch=batch,
-        positions=positions,
-        watch=before.watch,
-        frontier=frontier or before.frontier,
-        frontier_ms=frontier_ms if frontier is not None else before.frontier_ms,
-        target_partitions={topic: len(offsets) for topic, offsets in came.positions.next.items()},
-        targets=targets,
+        folders=Folders(),
+        positions={},
+        frontier=positions.watch,
+        frontier_ms=positions.watch_ms,
+        target_partitions={},
+        targets=(),
+    )
+    newest, newest_ms = (
+        came.frontiers[-1] if came.frontiers else (start.frontier, start.frontier_ms)
+    )
+    return replace(
+        start,
+        batch=batch,
+        positions=positions.to_json(),
+        frontier=newest,
+        frontier_ms=newest_ms,
+        target_partitions={topic: len(offsets) for topic, offsets in positions.next.items()},
+        targets=tuple(sorted({*start.targets, *came.targets()}))[:TARGETS_MAX],
         alarms=(),
     )
 
 
-def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment | None:
-    if entry.watch is None or entry.frontier is None:
-        return None
+def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment:
     positions = Positions.from_json(entry.positions)
-    buffer = settings.buffer.name
-    begun = entry.buffer_starts if before is None else tuple(before.positions["next"][buffer])
+    begun = positions.buffer_starts
+    if before is not None:
+        begun = tuple(before.positions["next"][settings.buffer.name])
     return Moment(
         settings=settings,
         at_ms=positions.at_ms,
-        watch=decode(entry.watch.encode()).frontier,
+        watch=decode(positions.watch.encode()).frontier,
         watch_ms=positions.watch_ms,
         frontier=decode(entry.frontier.encode()).frontier,
         frontier_ms=entry.frontier_ms,
-        buffer_starts=entry.buffer_starts,
+        buffer_starts=positions.buffer_starts,
         buffer_before=begun,
         settled_ms=positions.settled_ms,
         target_partitions=entry.target_partitions,

@@ -11,7 +11,7 @@ Invariants: an entry is there whole or not at all; the folders that it names are
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -29,12 +29,9 @@ class Entry:
     folders: Folders
     positions: Mapping[str, Any]
     """Where it ended (reading/positions.py)."""
-    watch: str | None
-    """The frontier record at which watching began, as in its topic."""
-    frontier: str | None
-    """The newest one."""
+    frontier: str
+    """The newest frontier record, as in its topic."""
     frontier_ms: int
-    buffer_starts: tuple[int, ...]
     target_partitions: Mapping[str, int]
     targets: tuple[str, ...]
     requests: int = 0
@@ -59,7 +56,6 @@ class Entry:
             **{
                 **said,
                 "folders": Folders(**{**folders, "changes": tuple(folders["changes"])}),
-                "buffer_starts": tuple(said["buffer_starts"]),
                 "targets": tuple(said["targets"]),
                 "alarms": tuple(said["alarms"]),
             }
@@ -105,8 +101,3 @@ def write_whole(file: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def unchanged(entry: Entry, batch: int, positions: Mapping[str, Any]) -> Entry:
-    """The state after a batch in which nothing happened."""
-    return replace(entry, batch=batch, positions=positions, alarms=())

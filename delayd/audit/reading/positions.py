@@ -32,8 +32,9 @@ class Positions:
 
     at_ms: int
     """When it was fixed."""
-    watch_offset: int
-    """Of the frontier record at which watching began: what it covers is nobody's business here."""
+    watch: str
+    """The frontier record at which watching began, as in its topic, which may forget it: what it
+    covers is nobody's business here."""
     watch_ms: int
     """Its append time."""
     buffer_starts: tuple[int, ...]
@@ -49,7 +50,7 @@ class Positions:
         """Plain values."""
         return {
             "at_ms": self.at_ms,
-            "watch_offset": self.watch_offset,
+            "watch": self.watch,
             "watch_ms": self.watch_ms,
             "buffer_starts": list(self.buffer_starts),
             "next": {topic: list(offsets) for topic, offsets in sorted(self.next.items())},

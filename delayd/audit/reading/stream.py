@@ -34,6 +34,7 @@ from delayd.bus.confluent import ConfluentBus
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
 from delayd.frontier_log import FrontierLog
+from replication.record import encode
 
 TIMEOUT_MS: Final = 10_000
 STALL_MS: Final = 60_000
@@ -143,10 +144,10 @@ class _Planner:
         starts = self._starts(buffer)
         positions = Positions(
             at_ms=self._clock.wall_ms(),
-            watch_offset=seen.offset,
+            watch=encode(seen.record).decode(),
             watch_ms=seen.append_ms,
             buffer_starts=starts,
-            next={frontier: (seen.offset,), buffer: starts},
+            next={frontier: (seen.offset + 1,), buffer: starts},
             settled_ms={},
             behind={},
         )
@@ -157,9 +158,6 @@ class _Planner:
     def next(self, at: Positions, targets: list[str]) -> Positions:
         """The end of the next batch."""
         buffer, frontier = self._topics["buffer"], self._topics["frontier"]
-        if at.next[frontier] == (at.watch_offset,):  # it is needed before anything can be judged
-            first = (at.watch_offset + 1,)
-            at = at.reading(frontier, Ends(first, first), 1)
         ends = self._ends(buffer)
         if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
             return _at(at.reading(buffer, ends, BATCH_OFFSETS_MAX), self._clock.wall_ms())
