@@ -123,10 +123,8 @@ def _with_fates(messages: DataFrame, bounds: Bounds) -> DataFrame:
     is_over = F.col("stored") & is_done(bounds.frontier, *newest)
     judged = messages.withColumn("is_done", F.coalesce(is_over, F.lit(False)))
     fated = judged.withColumn("fate", _fate(bounds))
-    killed = F.col("fate").isin("cancelled", "replaced")
     delivered = F.col("fate") == "delivered"
     changed = {
-        "killed_ms": F.when(killed, F.col("killed_ms")),
         "delivered_ms": F.when(delivered, F.col("delivered_ms")),
     }
     return fated.select(

@@ -1,8 +1,8 @@
 """Order: per target partition, messages that were there in time come in rank order.
 
-Excepted are continuations, and late arrivals: those whose rank K had passed before O passed them.
-What is another's finding is left aside, lest it be two: deliveries that are doubled, early, in a
-wrong place, or of messages that had been killed.
+Excepted are continuations and what they continue, and late arrivals: those whose rank K had passed
+before O passed them. What is another's finding is left aside, lest it be two: deliveries that are
+doubled, early, in a wrong place, or of messages that had been killed.
 Source: docs/design/audit.md, "Order".
 """
 
@@ -66,7 +66,8 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
         .withColumn("times", F.count("*").over(by_source))
         .where("times = 1")
     )
-    asked = logged.where(F.col("stored") & F.col("continues").isNull()).select(
+    is_alone = F.col("continues").isNull() & F.col("continued_by").isNull()
+    asked = logged.where(F.col("stored") & is_alone).select(
         *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "killed_by"),
         F.col("target_partition").alias("asked_partition"),
         "key_murmur2",

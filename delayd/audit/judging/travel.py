@@ -32,7 +32,7 @@ def travel_of(messages: DataFrame, at_ms: int) -> Travelled:
     replaced nor dead yet. The due time is the one asked for, or the acceptance if that was later:
     a retry changes when it comes, not when it was due."""
     ended_ms = F.when(F.col("fate").isin(*UNKNOWN_END), F.col("rank_ms")).otherwise(
-        F.coalesce("delivered_ms", "killed_ms", "dead_ms")
+        F.coalesce("delivered_ms", "dead_ms", "killed_ms")
     )
     pending = messages.where(
         ~F.col("fate").isin(*NEVER_PENDING)

@@ -185,6 +185,7 @@ def _outcomes(messages: DataFrame, bounds: Bounds) -> DataFrame:
     """Messages with an id that are told what came of them."""
     is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL)
     is_told = (F.col("fate") == "dead") | (is_all & (F.col("fate") == "delivered"))
+    came_out_ms = F.coalesce("delivered_ms", "dead_ms")
     nothing = {
         "log_ms": F.lit(None).cast("bigint"),
         "victims": F.lit(None).cast(_MEMBERS),
@@ -195,10 +196,11 @@ def _outcomes(messages: DataFrame, bounds: Bounds) -> DataFrame:
         "told_id": F.col("id"),
         "told_op": F.lit("schedule"),
         "expected": F.col("fate"),
-        # A killed message that came out all the same is another finding.
-        "is_owed": F.col("is_done") & F.col("killed_by").isNull(),
+        # One that came out although it had been killed before is another finding.
+        "is_owed": F.col("is_done")
+        & (F.col("killed_by").isNull() | (came_out_ms < F.col("killed_ms"))),
         "is_judged": F.lit(True),
-        "since_ms": F.coalesce("delivered_ms", "dead_ms"),
+        "since_ms": came_out_ms,
         "is_mark": F.lit(False),
     } | nothing
     return messages.where(F.col("id").isNotNull() & is_told).select(
