@@ -50,8 +50,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         master="local[2]",
         driver_memory="1g",
         shuffle_partitions=2,
-        # Tables are tiny: what the JVM saves by optimising less is most of the time.
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # Tables of tests are small: compiling what runs over them takes longer than running it.
         settings={
             "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",

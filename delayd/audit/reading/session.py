@@ -73,12 +73,10 @@ def open_session(
     shuffle_partitions: int = SHUFFLE_PARTITIONS,
     ui: bool = False,
     settings: Mapping[str, str] | None = None,
-    java_options: str = "",
 ) -> "Iterator[SparkSession]":
     """Spark with a JVM of its own, which has ended when this is left, whatever happened.
 
-    `folder` takes everything that Spark writes, its log too, and stays; `settings` go before ours,
-    `java_options` are added to ours.
+    `folder` takes everything that Spark writes, its log too, and stays; `settings` go before ours.
     Only one may be open in a process. Raises SparkMissingError, JavaMissingError, SparkStartError.
     """
     require_spark()
@@ -99,7 +97,6 @@ def open_session(
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(master).setAppName(name)
     ours = _settings(folder, driver_memory, shuffle_partitions, ui, master.startswith("local"))
-    ours["spark.driver.extraJavaOptions"] += f" {java_options}"
     conf.setAll([*(ours | dict(settings or {})).items()])
     with _environ(environment):
         context = _start(conf, folder / "spark.log")

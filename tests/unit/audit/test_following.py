@@ -4,15 +4,13 @@ Source: delayd/audit/following; docs/reference/audit.md, "Following".
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from record_rows import row_of
 
-from delayd.audit.follow import SPARK_SETTINGS
 from delayd.audit.following.batch import Batches, Files
 from delayd.audit.following.moment import GRACE_MS
 from delayd.audit.following.telling import Teller
@@ -192,22 +190,8 @@ class Follower:
         return float(value)
 
 
-@pytest.fixture
-def as_followed(spark: "SparkSession") -> "Iterator[SparkSession]":
-    """Spark with the settings of a follower."""
-    before = {name: spark.conf.get(name, None) for name in SPARK_SETTINGS}
-    for name, value in SPARK_SETTINGS.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, known in before.items():
-        if known is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, known)
-
-
 def test_each_violation_raises_one_alarm_and_nothing_else_does(
-    as_followed: "SparkSession", tmp_path: Path
+    spark: "SparkSession", tmp_path: Path
 ) -> None:
     log = Log()
     over = log.ask(T - 5_000)
@@ -219,7 +203,7 @@ def test_each_violation_raises_one_alarm_and_nothing_else_does(
     tried, elsewhere = log.ask(T + 1_000), log.ask(T + 1_000, topic="gone")
     log.append("d-buffer", T - 9_000, headers=[("delayd-due", b"1")])  # a reject
     log.begin(log.next["d-buffer"])
-    follower = Follower(as_followed, tmp_path)
+    follower = Follower(spark, tmp_path)
     assert follower.judge(0, log.batch(T + 100)) == []
     assert follower.metric("delayd_audit_pending") == 10
 
