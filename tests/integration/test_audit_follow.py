@@ -31,7 +31,7 @@ from replication.record import StepCounts, encode
 
 pytestmark = pytest.mark.real
 
-ALARM_S = 240
+ALARM_S = 240  # a minute where nothing else runs
 START_S = 240
 COUNT = 60
 DAY_MS = 24 * 60 * 60 * 1000
