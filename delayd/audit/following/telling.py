@@ -1,19 +1,28 @@
 """Tells of what was found: every alarm once, in a file and to whoever listens.
 
     alarms.jsonl    one JSON object a line, with the batch and the alarm's number in it
-    told.json       which batch was told last, and how long the file was after it
+    told            four numbers: the last batch, how many of its alarms were told, and the length
+                    of alarms.jsonl before and after them
 
-An alarm is in the file before it is told. After a crash the next run goes on where the last one
-stopped; an alarm is told a second time only if the crash was between telling it and `told.json`.
+An alarm is in the file before it is told, and noted when it was told. After a crash the next run
+goes on behind that note: an alarm can be told twice only if the crash was between it and its note,
+some microseconds. (The note is not synced: after a loss of power it may be that of a batch before.)
 """
 
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from delayd.audit.following.journal import Entry, write_whole
+from delayd.audit.following.journal import Entry
+
+
+class _Note(NamedTuple):
+    batch: int = -1
+    told: int = 0
+    before_bytes: int = 0
+    after_bytes: int = 0
 
 
 class Teller:
@@ -21,32 +30,49 @@ class Teller:
 
     def __init__(self, folder: Path, tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._file = folder / "alarms.jsonl"
-        self._mark = folder / "told.json"
+        self._noted = folder / "told"
         self._tell = tell
         self.told = 0
         """Alarms told in this run."""
 
     def tell(self, entry: Entry) -> None:
-        """The alarms of this batch, unless they were told before."""
-        mark = json.loads(self._mark.read_text()) if self._mark.exists() else {}
-        if entry.batch <= mark.get("batch", -1):
+        """The alarms of this batch, as far as they were not told before."""
+        last = self._last()
+        if entry.batch < last.batch:
             return
+        is_again = entry.batch == last.batch
+        before_bytes = last.before_bytes if is_again else last.after_bytes
         alarms = [
             {"batch": entry.batch, "number": number, **alarm}
             for number, alarm in enumerate(entry.alarms)
         ]
-        size_bytes = self._write(alarms, mark.get("bytes", 0))
-        for alarm in alarms:
+        after_bytes = self._write(alarms, before_bytes)
+        told = last.told if is_again else 0
+        self._note(_Note(entry.batch, told, before_bytes, after_bytes))
+        for number, alarm in enumerate(alarms[told:], told + 1):
             self._tell(alarm)
+            self._note(_Note(entry.batch, number, before_bytes, after_bytes))
             self.told += 1
-        write_whole(self._mark, json.dumps({"batch": entry.batch, "bytes": size_bytes}))
 
     def _write(self, alarms: list[dict[str, Any]], before_bytes: int) -> int:
-        """Behind what was told; what a crash left behind that is written anew."""
+        """Behind those of earlier batches; what a crash left of these is written anew."""
         with self._file.open("ab") as file:
             file.truncate(before_bytes)
             for alarm in alarms:
                 file.write(f"{json.dumps(alarm)}\n".encode())
             file.flush()
-            os.fsync(file.fileno())
+            if alarms:
+                os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
+
+    def _last(self) -> _Note:
+        numbers = self._noted.read_text().split() if self._noted.exists() else []
+        return _Note(*map(int, numbers)) if len(numbers) == len(_Note._fields) else _Note()
+
+    def _note(self, note: _Note) -> None:
+        # In place and of one length: a process that is killed leaves the old note or the new one.
+        number = os.open(self._noted, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(number, b"%020d %020d %020d %020d\n" % note, 0)
+        finally:
+            os.close(number)

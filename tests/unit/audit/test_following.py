@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from record_rows import row_of
 
 from delayd.audit.following.batch import Batches, Files
+from delayd.audit.following.journal import Entry
 from delayd.audit.following.moment import GRACE_MS
 from delayd.audit.following.telling import Teller
+from delayd.audit.following.watched import Folders
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
 from delayd.clock import SystemClock
@@ -274,3 +277,36 @@ def test_each_violation_raises_one_alarm_and_nothing_else_does(
     assert elsewhere
     lines = [json.loads(line) for line in (tmp_path / "alarms.jsonl").read_text().splitlines()]
     assert [(line["fault"], line["source"]) for line in lines] == follower.told
+
+
+def entry(batch: int, *sources: str) -> Entry:
+    alarms = tuple({"fault": "lost", "source": source} for source in sources)
+    return Entry(batch, Folders(), {}, "", 0, {}, (), alarms=alarms)
+
+
+@pytest.mark.parametrize("died_after", range(4))
+def test_alarms_are_told_once_whenever_the_follower_dies(tmp_path: Path, died_after: int) -> None:
+    told: list[str] = []
+
+    class Died(BaseException):
+        pass
+
+    def tell(alarm: Mapping[str, Any]) -> None:
+        if len(told) == died_after:
+            raise Died
+        told.append(alarm["source"])
+
+    Teller(tmp_path, tell).tell(entry(0))
+    with pytest.raises(Died):
+        teller = Teller(tmp_path, tell)
+        teller.tell(entry(1, "0/1", "0/2", "0/3"))
+        teller.tell(entry(2, "0/4"))
+    died_after = -1
+    again = Teller(tmp_path, tell)
+    again.tell(entry(1, "0/1", "0/2", "0/3"))
+    again.tell(entry(2, "0/4"))
+    again.tell(entry(2, "0/4"))
+
+    assert told == ["0/1", "0/2", "0/3", "0/4"]
+    lines = (tmp_path / "alarms.jsonl").read_text().splitlines()
+    assert [json.loads(line)["source"] for line in lines] == told
