@@ -6,6 +6,10 @@ from audited import findings_of, tables_of
 from plans import send_with_redrives
 from planting import Planter, plant_deliveries, plant_letters, plant_verdicts
 
+from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
+from delayd.audit.judging.order import judge_order
+from delayd.audit.tables import RECORDS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -16,6 +20,15 @@ def test_each_planted_defect_is_found_once_and_nothing_else(spark: "SparkSession
     plant_deliveries(planter)
     plant_letters(planter)
     plant_verdicts(planter)
-    found = findings_of(tables_of(spark, planter.history), planter.history)
+    history = planter.history
+    tables = tables_of(spark, history)
+    found = findings_of(tables, history)
     kinds = [(fault, str(source)) for fault, source, _ in found]
     assert sorted(kinds) == sorted(planter.expected), found
+
+    # None of it is out of order, or the frontier's fault.
+    rows = spark.createDataFrame(history.rows("frontier"), RECORDS, verifySchema=False)
+    frontiers = frontiers_of(rows).localCheckpoint()
+    order = judge_order(tables.logged, tables.deliveries, frontiers, history.bounds)
+    frontier = judge_frontier(frontiers, tables.logged, history.bounds)
+    assert order.unionByName(frontier).collect() == []

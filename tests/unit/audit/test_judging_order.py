@@ -43,6 +43,15 @@ def is_in_time(delivery: Row) -> bool:
     return row["continues"] is None and PAST.step_of(row)[1] is False
 
 
+def is_killed(row: Row) -> bool:
+    """Was it in time, but cancelled before its step?"""
+    step, is_late = PAST.step_of(row)
+    if step is None or is_late or row["killed_by"] is None or row["continues"] is not None:
+        return False
+    frontier = next(record.frontier for offset, _, record in PAST.records if offset == step)
+    return bool(row["killed_by"] < frontier.offsets[row["partition"]])
+
+
 def by_place() -> dict[Place, list[Row]]:
     places: dict[Place, list[Row]] = {}
     for delivery in PAST.deliveries:
@@ -100,25 +109,24 @@ def test_late_arrivals_continuations_and_what_is_another_finding_are_none(
     in_time = [delivery for delivery in PAST.deliveries if is_in_time(delivery)]
     orders = [d for d in in_time if d["topic"] == "orders"]
     place = (orders[0]["topic"], orders[0]["partition"])
-    doubled = {**orders[10], "partition": place[1], "offset": last[place] + 10}
+    here = [d for d in orders if d["partition"] == place[1]]
+    doubled = {**here[10], "offset": last[place] + 10}
     altered = next(d for d in orders[20:] if d["partition"] != place[1])
     misplaced = {**altered, "partition": place[1], "offset": last[place] + 11}
-    early = {**orders[-1], "partition": place[1], "offset": 0, "fired_ms": 1, "timestamp_ms": 1}
+    early = {**here[-1], "offset": 0, "fired_ms": 1, "timestamp_ms": 1}
     unknown = {**orders[12], "source_offset": 10**9, "offset": last[place] + 12}
     nowhere = {**orders[13], "source_partition": None, "source_offset": None, "offset": 10**6}
-    killed = next(
-        row
-        for row in PAST.logged
-        if row["topic"] == "bills" and row["killed_by"] is not None and PAST.step_of(row)[0]
-    )
+    killed = next(row for row in PAST.logged if row.get("target_partition") == 0 and is_killed(row))
     ghost = {
-        **next(d for d in PAST.deliveries if d["topic"] == "bills"),
+        **next(d for d in PAST.deliveries if d["topic"] == killed["topic"]),
         "source_partition": killed["partition"],
         "source_offset": killed["offset"],
-        "offset": last["bills", 0] + 10,
+        "offset": last[killed["topic"], 0] + 10,
         "partition": 0,
+        "fired_ms": PAST.now_ms,
+        "timestamp_ms": PAST.now_ms,
     }
-    rest = [d for d in PAST.deliveries if d is not altered and d is not orders[-1]]
+    rest = [d for d in PAST.deliveries if d is not altered and d is not here[-1]]
 
     added = [doubled, misplaced, early, unknown, nowhere, ghost]
     assert judge(spark, [*rest, *added]) == []
