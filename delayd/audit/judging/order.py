@@ -79,7 +79,9 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
     wanted = F.coalesce("asked_partition", by_key, "found_partition")
     return (
         once.join(asked, ["partition", "offset"])
-        .where((F.col("topic") == F.col("found_topic")) & (F.col("found_ms") >= F.col("due_ms")))
+        # Not a plain equality: that would become a key of the join, and shuffle once more for it.
+        .where((F.col("topic") == F.col("found_topic")).eqNullSafe(F.lit(True)))
+        .where(F.col("found_ms") >= F.col("due_ms"))
         .join(F.broadcast(known), "topic", "left")
         .where(F.col("found_partition") == wanted)
         .select(
