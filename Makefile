@@ -31,8 +31,8 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
 	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides $(ARGS)
 
-test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels
-	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py $(ARGS)
+test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects
+	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 

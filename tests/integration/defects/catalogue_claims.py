@@ -64,7 +64,16 @@ def the_receipt_of_a_bad_request_is_missing(on: Operation) -> Sequence[Expected]
 
 @_in(VERDICT_DEFECTS)
 def the_receipt_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take("dead", _only_receipt).receipts[0])
+    victim = on.past.take("dead", lambda v: _only_receipt(v) and not v.is_named)
+    return _missing(on, victim.receipts[0])
+
+
+@_in(VERDICT_DEFECTS)
+def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
+    on: Operation,
+) -> Sequence[Expected]:
+    victim = on.past.take("dead", lambda v: _only_receipt(v) and v.is_named)
+    return _missing(on, victim.receipts[0])
 
 
 @_in(VERDICT_DEFECTS)

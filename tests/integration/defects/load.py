@@ -18,6 +18,7 @@ from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
 from plain_check import Row, read_all
 from raw_records import RawHeaders, RawWriter
 
+from chaos.evidence import Evidence
 from chaos.workload import Scene, mixture
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
@@ -29,7 +30,9 @@ SEED = 5
 LEAD_MS = 3_500
 RETRY_DELAYS_MS = (1_500, 2_500)
 LATE_SHARE = (0.2, 0.4)
-LATE_AT = 0.45
+RETRIED_MIN = 30
+"""Retries for the late target that must have been written before it is created."""
+
 KILL_AT = 0.3
 REDRIVES = 12
 PENDING = 300
@@ -99,10 +102,19 @@ def _play(stage: Stage, never: str, requests: int, spread_ms: int) -> None:
             killed.kill()
             master_of([node for node in stage.nodes if node is not killed])
             killed.start()
-            wait(LATE_AT)
+            wait_for(lambda: _retries(evidence, late) >= RETRIED_MIN, TIMEOUT_S, "retries go on")
             stage.cluster.create_topic(late, 2)
         findings = findings_once_over(stage.cluster, evidence, targets[0], TIMEOUT_S)
         assert findings.ok, findings
+
+
+def _retries(evidence: Evidence, target: str) -> int:
+    """How many continuations for a target are in the buffer."""
+    evidence.read()
+    return sum(
+        record.header("delayd-continues") is not None and record.header("delayd-topic") == target
+        for record in evidence.requests
+    )
 
 
 def _redrive_and_wait(stage: Stage) -> None:
