@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import is_below, is_done
 from delayd.audit.judging.contents import together
+from delayd.audit.judging.lateness import delivered_at
 from delayd.audit.judging.retention import is_uncertain, trimmed_ms
 from delayd.audit.tables import MESSAGES
 
@@ -62,10 +63,9 @@ def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
         F.col("source_partition").alias("partition"),
         F.col("source_offset").alias("offset"),
         "fired_ms",
-        # By the broker if it says when; else by the master.
-        F.when(F.col("is_append_time"), F.col("timestamp_ms"))
-        .otherwise(F.col("fired_ms"))
-        .alias("delivered_ms"),
+        delivered_at(F.col("timestamp_ms"), F.col("is_append_time"), F.col("fired_ms")).alias(
+            "delivered_ms"
+        ),
         nothing.alias("dead_ms"),
         F.lit(False).alias("is_letter"),
     )
