@@ -29,18 +29,18 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 	$(BIN)/delayd dev demo $(ARGS)
 
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
-	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides $(ARGS)
+	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides tests/audit $(ARGS)
 
 test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects
 	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 
-check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation
+check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation; without Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides $(ARGS)
+	$(BIN)/python -m pytest tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit $(ARGS)
 
 format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff format .
