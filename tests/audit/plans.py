@@ -198,6 +198,9 @@ def _failing(plan: Plan, number: int) -> None:
     plan.named("cancel between", 1_950, f"between-{number}", op="cancel")
     plan.named("killed within", at_ms, f"within-{number}", 1_750, topic="down")
     plan.named("cancel within", 1_802, f"within-{number}", op="cancel")
+    # The same in the very step of the cut: done, killed by a mark beyond O, and refused.
+    plan.named("killed at the cut", at_ms, f"cut-{number}", 13_950, topic="down")
+    plan.named("cancel at the cut", 14_002, f"cut-{number}", op="cancel")
     plan.named("second cancel within", 2_900, f"within-{number}", op="cancel")
 
 
