@@ -18,6 +18,9 @@ Receipt = dict[str, Any]
 IDLE_AROUND: Final = 3
 """A step without work that is changed has so many such steps before and after it."""
 
+STEPS_APART: Final = 5
+"""Between two steps in which something is planted."""
+
 
 class Told(NamedTuple):
     """A receipt: its record and what it says."""
@@ -153,7 +156,8 @@ class Past:
         raise AssertionError(f"the past has no {verdict} receipt left of the kind asked for")
 
     def take_pair(self) -> tuple[Victim, Victim]:
-        """Two neighbours in a target partition that one step delivered in order."""
+        """Two neighbours in a target partition that one step delivered in order. Nothing is planted
+        in that step or near it: what a wrong frontier tells of lateness is not believed."""
         placed = sorted(
             (row.topic, row.partition, row.offset, victim.source)
             for victim in self.victims
@@ -163,14 +167,15 @@ class Past:
         for (*_, one), (*_, two) in itertools.pairwise(placed):
             first, second = self.of_source[one], self.of_source[two]
             ours, theirs = first.delivery, second.delivery
+            at = self._step_of(ours)
             if (
-                not {one, two} & self._used
+                not {one, two, *_around(at)} & self._used
                 and (ours.topic, ours.partition) == (theirs.topic, theirs.partition)
                 and ours.told["fired"] == theirs.told["fired"]
                 and first.message.rank < second.message.rank
                 and all(_came_in_time(victim) for victim in (first, second))
             ):
-                self._used |= {one, two}
+                self._used |= {one, two, f"step {at}"}
                 return first, second
         raise AssertionError("no two neighbours of one step")
 
@@ -181,15 +186,19 @@ class Past:
     def take_working_step(self) -> Step:
         """A step that delivered something, between others of its term; not the one before."""
         for at, step in enumerate(self.steps):
-            place = f"step {at}"
             if (
                 step.says["counts"]["delivered"] > 1
                 and self.steps[at - 1].says["term"] == self.steps[at + 1].says["term"]
-                and not {f"step {n}" for n in range(at - 5, at + 6)} & self._used
+                and not _around(at) & self._used
             ):
-                self._used.add(place)
+                self._used.add(f"step {at}")
                 return step
         raise AssertionError("no step left that delivered something")
+
+    def _step_of(self, delivery: Row) -> int:
+        """The step that delivered it: both have its `now`."""
+        fired_ms = int(delivery.told["fired"])
+        return next(at for at, step in enumerate(self.steps) if step.says["now_ms"] == fired_ms)
 
     def previous(self, step: Step) -> Step:
         """The step before."""
@@ -207,6 +216,11 @@ class Past:
                 at += IDLE_AROUND
             at += 1
         raise AssertionError("no step without work left")
+
+
+def _around(at: int) -> set[str]:
+    """The names of a step and of those near it."""
+    return {f"step {n}" for n in range(at - STEPS_APART, at + STEPS_APART + 1)}
 
 
 def source_of(row: Row) -> str:
