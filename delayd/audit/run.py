@@ -8,7 +8,7 @@ the report keeps counts and examples.
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -123,28 +123,31 @@ class _Judging:
         messages = self._kept(
             "messages",
             MESSAGES,
-            judge_messages(
+            lambda: judge_messages(
                 tables.logged, tables.deliveries, tables.receipts, tables.letters, bounds
             ),
         )
         expected = expected_pending(tables.logged, bounds)
-        jobs = {
-            "delivery": judge_delivery(
+        # Called within their stages: some start jobs of their own.
+        jobs: dict[str, Callable[[], DataFrame]] = {
+            "delivery": lambda: judge_delivery(
                 *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
                 bounds,
             ),
-            "verdicts": judge_verdicts(
+            "verdicts": lambda: judge_verdicts(
                 *(tables.logged, messages, tables.deliveries, tables.receipts, tables.letters),
                 bounds,
             ),
-            "order": judge_order(tables.logged, tables.deliveries, tables.frontiers, bounds),
-            "frontier": judge_frontier(tables.frontiers, tables.logged, bounds),
+            "order": lambda: judge_order(
+                tables.logged, tables.deliveries, tables.frontiers, bounds
+            ),
+            "frontier": lambda: judge_frontier(tables.frontiers, tables.logged, bounds),
         }
         if nodes:
-            jobs["replicas"] = judge_replicas(expected, pending, nodes, bounds)
+            jobs["replicas"] = lambda: judge_replicas(expected, pending, nodes, bounds)
         findings = reduce(
             DataFrame.unionByName,
-            [self._kept(f"findings-{job}", FINDINGS, found) for job, found in jobs.items()],
+            [self._kept(f"findings-{job}", FINDINGS, judged) for job, judged in jobs.items()],
         )
         found = self._counts(findings)
         with self._progress.stage("working out the figures"):
@@ -263,9 +266,9 @@ class _Judging:
             )
         return notes
 
-    def _kept(self, name: str, schema: StructType, rows: DataFrame) -> DataFrame:
+    def _kept(self, name: str, schema: StructType, judged: Callable[[], DataFrame]) -> DataFrame:
         with self._progress.stage(f"judging {name}"):
-            return kept(self._spark, self._folder, name, schema, rows)
+            return kept(self._spark, self._folder, name, schema, judged())
 
 
 def _count_of(file: Path, bounds: Bounds) -> tuple[int | None, str | None]:
