@@ -30,6 +30,8 @@ from delayd.audit.figures import figures_of, heat_cells, travel_to
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.frontiers import judge_frontier
+from delayd.audit.judging.history import history_of
+from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.replicas import expected_pending, judge_replicas
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
@@ -123,10 +125,11 @@ class _Judging:
         messages = self._kept(
             "messages",
             MESSAGES,
-            lambda: judge_messages(
-                tables.logged, tables.deliveries, tables.receipts, tables.letters, bounds
-            ),
+            lambda: judge_messages(tables.logged, tables.deliveries, tables.letters, bounds),
         )
+        with self._progress.stage("following the frontier"):
+            links = links_of(tables.frontiers, bounds)
+            history = history_of(links, bounds)
         expected = expected_pending(tables.logged, bounds)
         # Called within their stages: some start jobs of their own.
         jobs: dict[str, Callable[[], DataFrame]] = {
@@ -134,14 +137,11 @@ class _Judging:
                 *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
                 bounds,
             ),
-            "verdicts": lambda: judge_verdicts(
-                *(tables.logged, messages, tables.deliveries, tables.receipts, tables.letters),
-                bounds,
+            "verdicts": lambda: judge_verdicts(tables.logged, messages, tables.receipts, bounds),
+            "order": lambda: judge_order(tables.logged, tables.deliveries, history, bounds),
+            "frontier": lambda: judge_frontier(
+                tables.frontiers, links, history, tables.logged, bounds
             ),
-            "order": lambda: judge_order(
-                tables.logged, tables.deliveries, tables.frontiers, bounds
-            ),
-            "frontier": lambda: judge_frontier(tables.frontiers, tables.logged, bounds),
         }
         if nodes:
             jobs["replicas"] = lambda: judge_replicas(expected, pending, nodes, bounds)

@@ -38,7 +38,7 @@ def tables_of(spark: "SparkSession", history: History) -> Tables:
     deliveries = deliveries_of(records("targets")).localCheckpoint()
     receipts = receipts_of(records("receipts")).localCheckpoint()
     letters = letters_of(records("dead")).localCheckpoint()
-    messages = judge_messages(logged, deliveries, receipts, letters, history.bounds)
+    messages = judge_messages(logged, deliveries, letters, history.bounds)
     return Tables(requests, logged, deliveries, receipts, letters, messages.localCheckpoint())
 
 
@@ -46,7 +46,7 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
     _, logged, deliveries, receipts, letters, messages = tables
     delivery = judge_delivery(logged, messages, deliveries, letters, receipts, history.bounds)
-    verdicts = judge_verdicts(logged, messages, deliveries, receipts, letters, history.bounds)
+    verdicts = judge_verdicts(logged, messages, receipts, history.bounds)
     return {
         (row["fault"], row["source"], row["reason"])
         for row in delivery.unionByName(verdicts).collect()

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from past import SETTINGS, Past, Row, frame, frontier_rows, record_row
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as Found
 
+from delayd.audit.bounds import Bounds
 from delayd.audit.judging.frontiers import (
     failovers_of,
     frontiers_of,
@@ -33,6 +35,11 @@ def logged(spark: SparkSession) -> DataFrame:
 
 def frontiers(spark: SparkSession, rows: list[Row]) -> DataFrame:
     return frontiers_of(frame(spark, rows, RECORDS)).cache()
+
+
+def judged(rows: DataFrame, logged: DataFrame, bounds: Bounds) -> list[Found]:
+    links = links_of(rows, bounds)
+    return judge_frontier(rows, links, history_of(links, bounds), logged, bounds).collect()
 
 
 def with_frontier(record: FrontierRecord, **changed: Any) -> FrontierRecord:
@@ -65,7 +72,7 @@ def test_a_true_history_has_no_findings(spark: SparkSession, logged: DataFrame) 
     rows = frontiers(spark, frontier_rows(PAST.records))
 
     assert rows.select(*FRONTIERS.fieldNames()).schema.simpleString() == FRONTIERS.simpleString()
-    assert judge_frontier(rows, logged, PAST.bounds()).collect() == []
+    assert judged(rows, logged, PAST.bounds()) == []
     assert sum(record.counts.dead for _, _, record in PAST.records) > 5
     assert sum(record.counts.killed for _, _, record in PAST.records) > 50
 
@@ -177,11 +184,7 @@ def moves(old: Frontier, new: Frontier) -> bool:
 def test_each_planted_defect_is_one_finding(spark: SparkSession, logged: DataFrame) -> None:
     rows, expected = plant(LONG.records)
 
-    found = judge_frontier(
-        frontiers(spark, rows),
-        frame(spark, LONG.logged, LOGGED),
-        LONG.bounds(),
-    ).collect()
+    found = judged(frontiers(spark, rows), frame(spark, LONG.logged, LOGGED), LONG.bounds())
 
     assert {(row.fault, row.offset) for row in found} == expected
     assert len(found) == len(expected)
@@ -200,7 +203,7 @@ def test_what_kafka_compacted_or_trimmed_is_not_judged(
     # Begun in the middle; and a gap that is older than compaction leaves alone.
     old = [(o, ms - COMPACTION_LAG_MS - 10**6, it) for o, ms, it in PAST.records[50:100]]
     rows = frontiers(spark, frontier_rows(old[:20] + old[30:] + PAST.records[100:]))
-    assert judge_frontier(rows, logged, PAST.bounds()).collect() == []
+    assert judged(rows, logged, PAST.bounds()) == []
 
     _, trimmed_ms, record = PAST.records[100]
     start = record.frontier.offsets[0]
@@ -210,7 +213,7 @@ def test_what_kafka_compacted_or_trimmed_is_not_judged(
         settings=replace(SETTINGS, max_delay_ms=60_000),
     )
     is_left = f"partition = 1 or offset >= {start}"
-    assert judge_frontier(rows, logged.where(is_left), bounds).collect() == []
+    assert judged(rows, logged.where(is_left), bounds) == []
 
 
 def test_reigns_and_changes_of_master(spark: SparkSession) -> None:

@@ -7,6 +7,8 @@ from pyspark.sql import Row as Found
 from pyspark.sql import SparkSession
 
 from delayd.audit.judging.frontiers import frontiers_of
+from delayd.audit.judging.history import history_of
+from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
 from delayd.audit.tables import DELIVERIES, LOGGED, RECORDS
 from replication.record import FrontierRecord
@@ -21,11 +23,13 @@ def judge(
     deliveries: list[Row],
     records: list[tuple[int, int, FrontierRecord]] = PAST.records,
 ) -> list[Found]:
+    bounds = PAST.bounds()
+    links = links_of(frontiers_of(frame(spark, frontier_rows(records), RECORDS)), bounds)
     return judge_order(
         frame(spark, PAST.logged, LOGGED),
         frame(spark, deliveries, DELIVERIES),
-        frontiers_of(frame(spark, frontier_rows(records), RECORDS)),
-        PAST.bounds(),
+        history_of(links, bounds),
+        bounds,
     ).collect()
 
 

@@ -84,6 +84,6 @@ def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
         part.where(f"timestamp_ms >= {TRIMMED_MS}")
         for part in (tables.deliveries, tables.receipts, tables.letters)
     )
-    messages = judge_messages(logged, deliveries, receipts, letters, bounds).localCheckpoint()
+    messages = judge_messages(logged, deliveries, letters, bounds).localCheckpoint()
     left = Tables(tables.requests, logged, deliveries, receipts, letters, messages)
     return left, replace(history, bounds=bounds)

@@ -14,8 +14,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings_of_job, source_text
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.history import covered_by, history_of
-from delayd.audit.judging.links import links_of
+from delayd.audit.judging.history import History, covered_by
 from delayd.audit.tables import FRONTIERS, RANK
 from replication.record import FORMAT
 
@@ -65,18 +64,19 @@ def frontiers_of(records: DataFrame) -> DataFrame:
     )
 
 
-def judge_frontier(frontiers: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
+def judge_frontier(
+    frontiers: DataFrame, links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
+) -> DataFrame:
     """What is wrong with the frontier topic, as FINDINGS; each record in at most one of them.
 
-    Starts small jobs of its own, to build the history that is searched.
+    `links` is links_of(frontiers), and `history` history_of(links).
     """
     shard = bounds.frontier.shard
-    links = links_of(frontiers, bounds)
     broken = frontiers.where(F.col("flaw").isNotNull() & (F.col("shard") == shard)).select(
         "offset", F.lit(Fault.FRONTIER_BROKEN.slug).alias("fault"), F.col("flaw").alias("reason")
     )
     misfits = links.where("fault is not null").select("offset", "fault", "reason")
-    false = _false_claims(links, logged, bounds).withColumn(
+    false = _false_claims(links, history, logged, bounds).withColumn(
         "fault", F.lit(Fault.FRONTIER_FALSE.slug)
     )
     return findings_of_job(
@@ -90,14 +90,16 @@ def judge_frontier(frontiers: DataFrame, logged: DataFrame, bounds: Bounds) -> D
     )
 
 
-def _false_claims(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
+def _false_claims(
+    links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
+) -> DataFrame:
     """Steps that claim something else than their difference, with the reason."""
     # Only the last of all attempts may be given up.
     is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
     stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
         *("partition", "offset", "lane", "rank_ms", "killed_by"), is_last.alias("is_last")
     )
-    covered = covered_by(stored, history_of(links, bounds))
+    covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))
     crc = F.crc32(source_text(F.col("partition"), F.col("offset")).cast("binary"))
     held = alive.groupBy(F.col("step_at").alias("offset")).agg(

@@ -27,11 +27,7 @@ _NEWEST: Final = ("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed
 
 
 def judge_messages(
-    logged: DataFrame,
-    deliveries: DataFrame,
-    receipts: DataFrame,
-    letters: DataFrame,
-    bounds: Bounds,
+    logged: DataFrame, deliveries: DataFrame, letters: DataFrame, bounds: Bounds
 ) -> DataFrame:
     """One row for each request of a user that is no valid cancel (tables.MESSAGES).
 

@@ -14,18 +14,16 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, source_text
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.history import covered_by, history_of
-from delayd.audit.judging.links import links_of
+from delayd.audit.judging.history import History, covered_by
 
 
 def judge_order(
-    logged: DataFrame, deliveries: DataFrame, frontiers: DataFrame, bounds: Bounds
+    logged: DataFrame, deliveries: DataFrame, history: History, bounds: Bounds
 ) -> DataFrame:
     """Messages that came after one of a higher rank, as FINDINGS; the reason names that one.
 
-    Those whose lateness the history does not tell are not judged. Starts small jobs of its own.
+    Those whose lateness the history does not tell are not judged.
     """
-    history = history_of(links_of(frontiers, bounds), bounds)
     placed = _placed(logged, deliveries, bounds.target_partitions)
     suspects = covered_by(_overtaken(placed), history, late_too=False)
     is_ghost = F.coalesce(F.col("killed_by") < F.col("step_end"), F.lit(False))

@@ -37,14 +37,9 @@ _MEMBERS: Final = (
 
 
 def judge_verdicts(
-    logged: DataFrame,
-    messages: DataFrame,
-    deliveries: DataFrame,
-    receipts: DataFrame,
-    letters: DataFrame,
-    bounds: Bounds,
+    logged: DataFrame, messages: DataFrame, receipts: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """What is wrong with receipts (FINDINGS). Deliveries and dead letters are in the messages."""
+    """What is wrong with receipts (FINDINGS)."""
     sound = receipts.where(F.col("flaw").isNull() & F.col("source_offset").isNotNull())
     owed = _answers(logged, messages, bounds).unionByName(_outcomes(messages, bounds))
     matched = _told(sound).join(owed, ["partition", "offset", "kind"], "full").localCheckpoint()
