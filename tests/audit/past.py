@@ -10,41 +10,27 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from cluster_settings import LANES, PARTITIONS
+from cluster_settings import SETTINGS as CLUSTER
+
 from delayd.audit.bounds import Bounds
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.entry import Entry
 from replication.frontier import Frontier, begin_term, first_frontier
 from replication.rank import Rank, lane_of, slot_of
 from replication.record import FrontierRecord, StepCounts, encode, record_key
-from replication.settings import DAY_MS, Settings, Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PARTITIONS, LANES, TARGET_PARTITIONS = 2, 4, 2
+TARGET_PARTITIONS = 2
 START_MS = 1_785_000_000_000
 TOPICS = ("orders", "mails", "bills", "texts")
 OPEN_AHEAD_MS = 200
 MESSAGE, MARK = 0, 1
 
-SETTINGS = Settings(
-    cluster="past",
-    partitions=PARTITIONS,
-    lanes=LANES,
-    max_delay_ms=40 * DAY_MS,
-    record_bytes_max=983_052,
-    id_memory_ms=3_600_000,
-    rules_version=2,
-    prefix="delayd-",
-    retry_delays_ms=(100, 300),
-    receipts_written="verdicts",
-    key_fingerprint="0123456789abcdef",
-    buffer=Topic("delayd-buffer", "id-1"),
-    frontier=Topic("delayd-frontier", "id-2"),
-    receipts=Topic("delayd-receipts", "id-3"),
-    dead=Topic("delayd-dead", "id-4"),
-)
+SETTINGS = replace(CLUSTER, retry_delays_ms=(100, 300))
 
 Row = dict[str, Any]
 

@@ -5,11 +5,13 @@ Source: delayd/audit/following; docs/reference/audit.md, "Following".
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cluster_settings import LANES
+from cluster_settings import SETTINGS as CLUSTER
 from record_rows import row_of
 
 from delayd.audit.following.batch import Batches, Files
@@ -23,25 +25,18 @@ from delayd.clock import SystemClock
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, encode
-from replication.settings import Settings, Topic
+from replication.settings import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = 1_700_000_000_000
-LANES = 4
-SETTINGS = Settings(
-    cluster="c",
+SETTINGS = replace(
+    CLUSTER,
     partitions=1,
-    lanes=LANES,
     max_delay_ms=10**9,
-    record_bytes_max=10**6,
-    id_memory_ms=3_600_000,
-    rules_version=2,
     prefix="d-",
     retry_delays_ms=(1_000,),
-    receipts_written="verdicts",
-    key_fingerprint="0" * 16,
     buffer=Topic("d-buffer", "1"),
     frontier=Topic("d-frontier", "2"),
     receipts=Topic("d-receipts", "3"),

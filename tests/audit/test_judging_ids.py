@@ -1,14 +1,17 @@
 """The id rules in SQL against `replication.ingest`, which nodes run, on random logs."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
+
+from cluster_settings import SETTINGS as CLUSTER
 
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.ids import NOTHING, IdState
 from replication.ingest import Answer, Asked, Known, LogState, Op, ingest
-from replication.settings import RULES_VERSION, Settings, Topic
+from replication.settings import DAY_MS, RULES_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,23 +20,14 @@ SEED: Final = 6
 LOGS: Final = 600
 START_MS: Final = 1_700_000_000_000
 ID_MEMORY_MS: Final = 60
-DAY_MS: Final = 86_400_000
-SETTINGS = Settings(
-    cluster="c",
+SETTINGS = replace(
+    CLUSTER,
     partitions=LOGS,
     lanes=64,
     max_delay_ms=1_000,
     record_bytes_max=900,
     id_memory_ms=ID_MEMORY_MS,
     rules_version=RULES_VERSION,
-    prefix="delayd-",
-    retry_delays_ms=(10_000, 30_000),
-    receipts_written="verdicts",
-    key_fingerprint="0" * 16,
-    buffer=Topic("delayd-buffer", "b"),
-    frontier=Topic("delayd-frontier", "f"),
-    receipts=Topic("delayd-receipts", "r"),
-    dead=Topic("delayd-dead", "d"),
 )
 OPS: Final = {
     "schedule": Op.SCHEDULE,

@@ -2,7 +2,8 @@
 
 from itertools import pairwise
 
-from past import PARTITIONS, Past, Row, frame, frontier_rows
+from cluster_settings import PARTITIONS
+from past import Past, Row, frame, frontier_rows
 from pyspark.sql import Row as Found
 from pyspark.sql import SparkSession
 

@@ -3,10 +3,12 @@
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
+from cluster_settings import SETTINGS as CLUSTER
 from random_requests import APPEND_MS, Mixture, record
 from record_rows import is_internal, row_of
 
@@ -18,7 +20,7 @@ from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of
 from delayd.request.headers import UNREADABLE_HEADERS
 from delayd.request.proof import proof_of
 from replication.rank import lane_of
-from replication.settings import RULES_VERSION, Settings, Topic
+from replication.settings import RULES_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,22 +34,13 @@ LIMITS = RequestLimits(
     cluster="c",
     proof_key=b"the key of the cluster",
 )
-SETTINGS = Settings(
-    cluster="c",
+SETTINGS = replace(
+    CLUSTER,
     partitions=4,
     lanes=64,
     max_delay_ms=LIMITS.max_delay_ms,
     record_bytes_max=LIMITS.record_bytes_max,
-    id_memory_ms=3_600_000,
     rules_version=RULES_VERSION,
-    prefix="delayd-",
-    retry_delays_ms=(10_000, 30_000),
-    receipts_written="verdicts",
-    key_fingerprint="0" * 16,
-    buffer=Topic("delayd-buffer", "b"),
-    frontier=Topic("delayd-frontier", "f"),
-    receipts=Topic("delayd-receipts", "r"),
-    dead=Topic("delayd-dead", "d"),
 )
 SLUGS = {
     Op.SCHEDULE: "schedule",

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from zlib import crc32
 
+from cluster_settings import SETTINGS as CLUSTER
 from record_rows import Row, is_internal, row_of
 
 from delayd.audit.bounds import Bounds
@@ -58,7 +59,7 @@ from replication.ids import NOTHING, IdState
 from replication.ingest import Answer, Asked, Known, LogState, ingest
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
-from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings, Topic
+from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings
 from replication.verdict import Mark, judge
 
 START_MS: Final = 1_700_000_000_000
@@ -91,7 +92,8 @@ _OPS: Final = {
 
 def settings_of(receipts_written: str, id_memory_ms: int = ID_MEMORY_MS) -> Settings:
     """The settings of a world."""
-    return Settings(
+    return replace(
+        CLUSTER,
         cluster=LIMITS.cluster,
         partitions=PARTITIONS,
         lanes=8,
@@ -102,11 +104,6 @@ def settings_of(receipts_written: str, id_memory_ms: int = ID_MEMORY_MS) -> Sett
         prefix=LIMITS.prefix,
         retry_delays_ms=RETRY_DELAYS_MS,
         receipts_written=receipts_written,
-        key_fingerprint="0" * 16,
-        buffer=Topic("delayd-buffer", "b"),
-        frontier=Topic("delayd-frontier", "f"),
-        receipts=Topic("delayd-receipts", "r"),
-        dead=Topic("delayd-dead", "d"),
     )
 
 

@@ -2,10 +2,13 @@
 
 import io
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from cluster_settings import LANES, PARTITIONS
+from cluster_settings import SETTINGS as CLUSTER
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
@@ -25,30 +28,12 @@ from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import START, Rank
 from replication.record import FrontierRecord, StepCounts
-from replication.settings import DAY_MS, Settings, Topic
+from replication.settings import DAY_MS, Settings
 
-PARTITIONS, LANES = 2, 4
 BEGIN_MS = 1_000_000
-HOUR_MS = 3_600_000
 PROOF_KEY = b"a secret of the cluster"
 
-SETTINGS = Settings(
-    cluster="c",
-    partitions=PARTITIONS,
-    lanes=LANES,
-    max_delay_ms=DAY_MS,
-    record_bytes_max=1_000_000,
-    id_memory_ms=HOUR_MS,
-    rules_version=2,
-    prefix="delayd-",
-    retry_delays_ms=(10_000, 30_000),
-    receipts_written="verdicts",
-    key_fingerprint="0123456789abcdef",
-    buffer=Topic("delayd-buffer", "id-1"),
-    frontier=Topic("delayd-frontier", "id-2"),
-    receipts=Topic("delayd-receipts", "id-3"),
-    dead=Topic("delayd-dead", "id-4"),
-)
+SETTINGS = replace(CLUSTER, max_delay_ms=DAY_MS)
 
 Row = tuple[int, int]
 """Partition and offset of a pending message."""

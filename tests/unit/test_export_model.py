@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster_settings import LANES, PARTITIONS
 from exporting_node import (
     BEGIN_MS,
-    LANES,
-    PARTITIONS,
     ExportingNode,
     Row,
     cancel,

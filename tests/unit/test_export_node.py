@@ -12,9 +12,9 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from cluster_settings import LANES
 from exporting_node import (
     BEGIN_MS,
-    LANES,
     ExportingNode,
     cancel,
     continued,

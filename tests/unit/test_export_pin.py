@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from exporting_node import (
     BEGIN_MS,
-    HOUR_MS,
     ExportingNode,
     cancel,
     cut,
@@ -23,6 +22,8 @@ from exporting_node import (
 from delayd.errors import DiskError
 from delayd.export.exporter import Export, ExportError, Refusal
 from delayd.frontier_log import SeenFrontier
+
+HOUR_MS = 3_600_000
 
 Opener = Callable[..., ExportingNode]
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cluster_settings import LANES
+from cluster_settings import SETTINGS as CLUSTER
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,27 +20,11 @@ from replication.record import (
     encode,
     record_key,
 )
-from replication.settings import DAY_MS, Settings, Topic
+from replication.settings import DAY_MS
 
-LANES, PARTITIONS = 4, 3
+PARTITIONS = 3
 
-SETTINGS = Settings(
-    cluster="ключ",
-    partitions=PARTITIONS,
-    lanes=LANES,
-    max_delay_ms=40 * DAY_MS,
-    record_bytes_max=983_052,
-    id_memory_ms=3_600_000,
-    rules_version=2,
-    prefix="delayd-",
-    retry_delays_ms=(10_000, 30_000),
-    receipts_written="verdicts",
-    key_fingerprint="0123456789abcdef",
-    buffer=Topic("delayd-buffer", "id-1"),
-    frontier=Topic("delayd-frontier", "id-2"),
-    receipts=Topic("delayd-receipts", "id-3"),
-    dead=Topic("delayd-dead", "id-4"),
-)
+SETTINGS = replace(CLUSTER, cluster="ключ", partitions=PARTITIONS)
 
 numbers = st.integers(0, 2**63)
 ranks = st.one_of(st.just(Rank(7, 0, 0)), st.builds(Rank, numbers, st.integers(0, 9), numbers))

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cluster_settings import LANES, PARTITIONS
+from cluster_settings import SETTINGS as CLUSTER
 
 from delayd.bus import Headers, Position, Record
 from delayd.errors import DiskError, FrontierError
@@ -18,28 +20,11 @@ from replication.record import FrontierRecord, StepCounts, decode
 from replication.settings import DAY_MS, Settings, Topic
 
 PROOF_KEY = b"a secret of the cluster"
-PARTITIONS, LANES = 2, 4
 BEGIN_MS = 1_000_000
 HOLD_MS = 60_000
 PLENTY = StepLimits()
 
-SETTINGS = Settings(
-    cluster="c",
-    partitions=PARTITIONS,
-    lanes=LANES,
-    max_delay_ms=DAY_MS,
-    record_bytes_max=1_000_000,
-    id_memory_ms=3_600_000,
-    rules_version=2,
-    prefix="delayd-",
-    retry_delays_ms=(10_000, 30_000),
-    receipts_written="verdicts",
-    key_fingerprint="0123456789abcdef",
-    buffer=Topic("delayd-buffer", "id-1"),
-    frontier=Topic("delayd-frontier", "id-2"),
-    receipts=Topic("delayd-receipts", "id-3"),
-    dead=Topic("delayd-dead", "id-4"),
-)
+SETTINGS = replace(CLUSTER, max_delay_ms=DAY_MS)
 
 Opener = Callable[..., Replica]
 
