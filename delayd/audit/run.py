@@ -137,7 +137,9 @@ class _Judging:
                 *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
                 bounds,
             ),
-            "verdicts": lambda: judge_verdicts(tables.logged, messages, tables.receipts, bounds),
+            "verdicts": lambda: judge_verdicts(
+                tables.logged, messages, tables.receipts, tables.frontiers, bounds
+            ),
             "order": lambda: judge_order(tables.logged, tables.deliveries, history, bounds),
             "frontier": lambda: judge_frontier(
                 tables.frontiers, links, history, tables.logged, bounds

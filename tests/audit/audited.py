@@ -6,6 +6,7 @@ from world import History
 
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
+from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
@@ -46,7 +47,11 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
     _, logged, deliveries, receipts, letters, messages = tables
     delivery = judge_delivery(logged, messages, deliveries, letters, receipts, history.bounds)
-    verdicts = judge_verdicts(logged, messages, receipts, history.bounds)
+    records = logged.sparkSession.createDataFrame(
+        history.rows("frontier"), RECORDS, verifySchema=False
+    )
+    frontiers = frontiers_of(records)
+    verdicts = judge_verdicts(logged, messages, receipts, frontiers, history.bounds)
     return {
         (row["fault"], row["source"], row["reason"])
         for row in delivery.unionByName(verdicts).collect()

@@ -290,6 +290,10 @@ def _plant_false(planter: Planter) -> None:
         planter.tell(request, **changes)
         planter.expect("verdict-false", request)
 
+    # A cancel was ignored: what it killed came out at its time, long after it was called too late.
+    target = planter.sent["early target"][planter._used.get("early cancel", 0)]
+    planter.deliver(target, int(target.header("delayd-due") or 0) + 30)
+    false("early cancel", verdict="too-late", killed=[])
     target = planter.sent["late target"][planter._used.get("late cancel", 0)]
     false("late cancel", verdict="cancelled", killed=[target.place])
     false("early cancel", verdict="too-late", killed=[])

@@ -21,6 +21,7 @@ from delayd.audit.judging.columns import is_below, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.joins import few
 from delayd.audit.judging.retention import is_uncertain, was_not_read
+from delayd.audit.judging.too_late import not_due_yet
 from replication.settings import RECEIPTS_ALL
 
 MARK_VERDICTS: Final = ("cancelled", "replaced", "too-late", "not-found", "scheduled")
@@ -37,7 +38,11 @@ _MEMBERS: Final = (
 
 
 def judge_verdicts(
-    logged: DataFrame, messages: DataFrame, receipts: DataFrame, bounds: Bounds
+    logged: DataFrame,
+    messages: DataFrame,
+    receipts: DataFrame,
+    frontiers: DataFrame,
+    bounds: Bounds,
 ) -> DataFrame:
     """What is wrong with receipts (FINDINGS)."""
     sound = receipts.where(F.col("flaw").isNull() & F.col("source_offset").isNotNull())
@@ -46,7 +51,7 @@ def judge_verdicts(
     stray = _of_strays(matched.where("told_op is null"), logged, messages, bounds)
     broken = receipts.where(F.col("flaw").isNotNull() | F.col("source_offset").isNull())
     return (
-        _of_owed(matched.where("told_op is not null"), bounds)
+        _of_owed(matched.where("told_op is not null"), frontiers, bounds)
         .unionByName(stray)
         .unionByName(
             several_findings(
@@ -203,7 +208,7 @@ def _outcomes(messages: DataFrame, bounds: Bounds) -> DataFrame:
     )
 
 
-def _of_owed(matched: DataFrame, bounds: Bounds) -> DataFrame:
+def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Findings about requests that are owed receipts of a kind."""
     trimmed_ms = bounds.trimmed_ms.get(bounds.settings.receipts.name, 0)
     is_missing = F.col("told").isNull() & F.col("is_owed") & (F.col("since_ms") >= trimmed_ms)
@@ -233,16 +238,47 @@ def _of_owed(matched: DataFrame, bounds: Bounds) -> DataFrame:
         },
         **place,
     )
-    each = checked.select("*", F.explode("false").alias("receipt"))
+    each = checked.select("*", F.explode("false").alias("receipt"), _what_is_so().alias("why"))
+    hasty = _of_hasty(checked, frontiers, bounds)
     return counted.unionByName(
         several_findings(
-            each,
-            {Fault.VERDICT_FALSE: _said(F.col("receipt"), _what_is_so())},
+            each if hasty is None else each.unionByName(hasty),
+            {Fault.VERDICT_FALSE: _said(F.col("receipt"), F.col("why"))},
             **place,
             partition=F.col("receipt")["at_partition"],
             offset=F.col("receipt")["at_offset"],
         )
     )
+
+
+def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame | None:
+    """Receipts `too-late` of what came out, but was not due yet when they were written; `checked`
+    with each as `receipt`, and `why`. None if there are none."""
+    counting = F.filter("victims", lambda member: _counts(member, bounds))
+    latest_ms = F.array_max(F.transform(counting, lambda member: member["rank_ms"]))
+    told = F.filter(
+        "told",
+        lambda receipt: (
+            (receipt["verdict"] == "too-late")
+            & (receipt["at_ms"] < latest_ms)
+            & _is_true(receipt, bounds)
+        ),
+    )
+    suspects = (
+        checked.where("is_mark and is_judged and told is not null")
+        .select("*", F.explode(told).alias("receipt"), latest_ms.alias("latest_ms"))
+        .withColumn("at_ms", F.col("receipt")["at_ms"])
+        .localCheckpoint()
+    )
+    # There are none as a rule: spare the frontier.
+    if suspects.isEmpty():
+        return None
+    why = F.concat(
+        F.lit("what it killed was due only at "),
+        F.col("latest_ms").cast("string"),
+        F.lit(", and came out after that"),
+    )
+    return not_due_yet(suspects, frontiers).select(*checked.columns, "receipt", why.alias("why"))
 
 
 def _said(receipt: Column, why: Column) -> Column:
@@ -294,19 +330,20 @@ def _is_true(receipt: Column, bounds: Bounds) -> Column:
     return F.coalesce(is_of_it & is_true, F.lit(False))
 
 
-def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
-    """Does a mark's receipt say what came of its killed set?
+def _counts(member: Column, bounds: Bounds) -> Column:
+    """What came out, and was due longer ago than ids are remembered, does not count: nodes may
+    have dropped it."""
+    return member["rank_ms"] + bounds.settings.id_memory_ms >= F.col("log_ms")
 
-    Members that came out, and were due longer ago than ids are remembered, do not count: nodes may
-    have dropped them.
-    """
+
+def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
+    """Does a mark's receipt say what came of its killed set? Of `too-late` see _of_hasty too."""
     victims, before, named = F.col("victims"), F.col("before"), receipt["killed"]
     verdict, at_ms = receipt["verdict"], receipt["at_ms"]
-    id_memory_ms = bounds.settings.id_memory_ms
     is_replace = receipt["op"] == "replace"
 
     def counts(member: Column) -> Column:
-        return member["rank_ms"] + id_memory_ms >= F.col("log_ms")
+        return _counts(member, bounds)
 
     def is_named(member: Column) -> Column:
         return F.array_contains(named, member["source"])
