@@ -5,16 +5,18 @@ duplicate   a family is in the targets more than once
 altered     a delivery differs in anything from the record that it names
 early       `delayd-fired` or its timestamp is before the due time asked for
 ghost       it names a request that was refused; or one that a mark had killed, by its receipt, no
-            later than it was fired
+            later than it was fired; or, where Kafka has deleted the receipts, long before
 unknown     it names no request for a message
 
-A ghost is not judged further. Source: docs/design/audit.md, "Deliveries".
+A ghost is not judged further. Of a request that Kafka has deleted from the buffer only the
+deliveries themselves can tell: that there are two of it, or that one came before the due time that
+it carries. Source: docs/design/audit.md, "Deliveries".
 """
 
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
@@ -26,10 +28,13 @@ from delayd.audit.judging.retention import is_uncertain, was_not_read
 
 __all__ = ["judge_delivery", "judge_messages"]
 
+LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
+"""So long after a mark was appended no step has yet to pass it: what comes out is a ghost."""
+
 _ASKED: Final = (
-    *("op", "stored", "is_refused", "killed_by", "topic", "target_partition", "key_hash"),
-    *("value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin", "attempt"),
-    "reason",
+    *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
+    *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
+    *("attempt", "reason"),
 )
 
 
@@ -55,20 +60,21 @@ def judge_delivery(
 
 
 def killers_of(receipts: DataFrame) -> DataFrame:
-    """Marks that say that they killed something: partition, killed_by (their offset), killed_at_ms,
-    killed_sources."""
+    """Marks that have a receipt: partition, killed_by (their offset); and, if one says that they
+    killed something, killed_at_ms and killed_sources, else null and none."""
+    has_killed = F.col("verdict").isin("cancelled", "replaced")
     return (
         receipts.where(
             F.col("flaw").isNull()
-            & F.col("verdict").isin("cancelled", "replaced")
+            & (has_killed | F.col("op").isin("cancel", "replace"))
             & F.col("source_offset").isNotNull()
         )
         .groupBy(
             F.col("source_partition").alias("partition"), F.col("source_offset").alias("killed_by")
         )
         .agg(
-            F.min("at_ms").alias("killed_at_ms"),
-            F.flatten(F.collect_set("killed")).alias("killed_sources"),
+            F.min(F.when(has_killed, F.col("at_ms"))).alias("killed_at_ms"),
+            F.flatten(F.collect_set(F.when(has_killed, F.col("killed")))).alias("killed_sources"),
         )
     )
 
@@ -112,39 +118,43 @@ def _of_deliveries(
         "answer",
         F.struct(*_ASKED).alias("asked"),
     )
-    joined = deliveries.withColumnsRenamed(
-        {"partition": "at_partition", "offset": "at_offset"}
-    ).join(asked, ["source_partition", "source_offset"], "left")
+    counts = logged.sparkSession.createDataFrame(
+        [*bounds.target_partitions.items()], "topic string, partitions int"
+    )
+    joined = (
+        deliveries.withColumnsRenamed({"partition": "at_partition", "offset": "at_offset"})
+        .join(asked, ["source_partition", "source_offset"], "left")
+        .join(F.broadcast(counts), "topic", "left")
+    )
     judged = joined.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
         *("id", "fired_ms"),
-        F.col("asked")["due_ms"].alias("due_ms"),
+        _due_ms().alias("due_ms"),
         F.col("asked")["killed_by"].alias("killed_by"),
+        F.col("asked")["killed_ms"].alias("killed_ms"),
         source_text(F.col("source_partition"), F.col("asked")["origin"]).alias("origin_source"),
         _nobody_asked(bounds).alias("unknown"),
         _refused().alias("refused"),
-        _differences(bounds).alias("differences"),
+        _differences().alias("differences"),
         _early().alias("early"),
+        _copies(bounds).alias("copies"),
     )
     suspicious = judged.where(
         F.coalesce("unknown", "refused", "differences", "early").isNotNull()
         | F.col("killed_by").isNotNull()
+        | (F.col("copies") > 1)
     ).localCheckpoint()
-    # A message of which a receipt says that it was killed, and which came out no earlier.
     checked = suspicious.join(
-        killers.withColumnRenamed("partition", "source_partition"),
+        killers.withColumn("is_told", F.lit(True)).withColumnRenamed(
+            "partition", "source_partition"
+        ),
         ["source_partition", "killed_by"],
         "left",
-    )
-    is_ghost = F.coalesce(
-        F.array_contains("killed_sources", F.col("origin_source"))
-        & (F.col("fired_ms") >= F.col("killed_at_ms")),
-        F.lit(False),
     )
     ghost = F.coalesce(
         "refused",
         F.when(
-            is_ghost,
+            _came_out_killed(bounds),
             F.concat(
                 F.lit("delivered although "),
                 source_text(F.col("source_partition"), F.col("killed_by")),
@@ -152,12 +162,21 @@ def _of_deliveries(
             ),
         ),
     )
+    of_source = Window.partitionBy("source_partition", "source_offset").orderBy(
+        "topic", "at_partition", "at_offset"
+    )
     is_meant = F.col("unknown").isNull() & F.col("ghost").isNull()
+    is_first_of_many = (F.col("copies") > 1) & (F.col("number") == 1)
     return several_findings(
-        checked.withColumn("ghost", F.when(F.col("unknown").isNull(), ghost)),
+        checked.withColumn("ghost", F.when(F.col("unknown").isNull(), ghost)).withColumn(
+            "number", F.row_number().over(of_source)
+        ),
         {
             Fault.UNKNOWN: F.col("unknown"),
             Fault.GHOST: F.col("ghost"),
+            Fault.DUPLICATE: F.when(
+                is_first_of_many, F.format_string("it was delivered %d times", "copies")
+            ),
             Fault.ALTERED: F.when(is_meant, F.col("differences")),
             Fault.EARLY: F.when(is_meant, F.col("early")),
         },
@@ -168,6 +187,35 @@ def _of_deliveries(
         offset=F.col("at_offset"),
         due_ms=F.col("due_ms"),
     )
+
+
+def _came_out_killed(bounds: Bounds) -> Column:
+    """Of a message that a mark killed: did it come out no earlier than that?
+
+    The mark's receipt says when; one that says `too-late` is judged as a receipt. Where Kafka has
+    deleted it, what came out long after the mark cannot have been done before it.
+    """
+    by_receipt = F.array_contains("killed_sources", F.col("origin_source")) & (
+        F.col("fired_ms") >= F.col("killed_at_ms")
+    )
+    trimmed_ms = bounds.trimmed_ms.get(bounds.settings.receipts.name, 0)
+    by_time = (
+        F.col("is_told").isNull()
+        & (F.col("killed_ms") < trimmed_ms)
+        & (F.col("fired_ms") > F.col("killed_ms") + LAG_MAX_MS)
+    )
+    return F.coalesce(by_receipt, F.lit(False)) | F.coalesce(by_time, F.lit(False))
+
+
+def _copies(bounds: Bounds) -> Column:
+    """How many deliveries name the same request, where that is deleted from the buffer; null of
+    others. Deliveries lie by source already, for the join with the log."""
+    if not any(bounds.buffer_starts):
+        return F.lit(None).cast("bigint")
+    copies = F.count("*").over(Window.partitionBy("source_partition", "source_offset"))
+    starts = F.array(*(F.lit(start).cast("bigint") for start in bounds.buffer_starts))
+    start = F.get(starts, F.col("source_partition").cast("int"))
+    return F.when(F.col("asked").isNull() & (F.col("source_offset") < start), copies)
 
 
 def _nobody_asked(bounds: Bounds) -> Column:
@@ -194,7 +242,7 @@ def _refused() -> Column:
     return F.concat(F.lit("delivered although it was refused: "), why)
 
 
-def _differences(bounds: Bounds) -> Column:
+def _differences() -> Column:
     """What is other than asked for; null if nothing is."""
     asked = F.col("asked")
 
@@ -206,7 +254,7 @@ def _differences(bounds: Bounds) -> Column:
     is_reordered = F.col("headers_set_hash").eqNullSafe(asked["headers_set_hash"])
     wrong = {
         "topic": differs("topic"),
-        "partition": _is_elsewhere(bounds),
+        "partition": _is_elsewhere(),
         "key": differs("key_hash"),
         "value": differs("value_hash"),
         "headers": differs("headers_hash") & ~is_reordered,
@@ -226,16 +274,9 @@ def _differences(bounds: Bounds) -> Column:
     return F.when(asked.isNotNull() & (told != ""), told)
 
 
-def _is_elsewhere(bounds: Bounds) -> Column:
+def _is_elsewhere() -> Column:
     """Is it in another partition of its topic than asked for, or than its key belongs to?"""
-    asked = F.col("asked")
-    if bounds.target_partitions:
-        counts = F.create_map(
-            *(F.lit(part) for item in bounds.target_partitions.items() for part in item)
-        )
-        count = F.try_element_at(counts, F.col("topic"))
-    else:
-        count = F.lit(None).cast("int")
+    asked, count = F.col("asked"), F.col("partitions")
     by_key = F.when(
         F.col("key_hash").eqNullSafe(asked["key_hash"]) & (count > 0),
         F.pmod(F.col("key_murmur2"), count),
@@ -245,9 +286,14 @@ def _is_elsewhere(bounds: Bounds) -> Column:
     return ~F.coalesce(is_there, F.lit(True))
 
 
+def _due_ms() -> Column:
+    """As asked for; of a request that is not in the log what the delivery says itself."""
+    return F.when(F.col("asked").isNull(), F.col("due_ms")).otherwise(F.col("asked")["due_ms"])
+
+
 def _early() -> Column:
     first_ms = F.least("timestamp_ms", "fired_ms")
-    due_ms = F.col("asked")["due_ms"]
+    due_ms = _due_ms()
     return F.when(
         first_ms < due_ms,
         F.format_string("delivered %d ms before its due time", due_ms - first_ms),
