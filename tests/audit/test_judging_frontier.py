@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cluster_settings import LANES
 from past import SETTINGS, Past, Row, frame, frontier_rows, record_row
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as Found
@@ -85,6 +86,12 @@ def low(record: FrontierRecord, before: FrontierRecord) -> FrontierRecord:
     return with_frontier(record, cursors=tuple(cursors))
 
 
+def ahead(record: FrontierRecord, lanes: int, by_ms: int) -> FrontierRecord:
+    """Some lanes stand beyond what is due by the step's now."""
+    beyond = Rank(record.now_ms + 1 + by_ms, 0, 0)
+    return with_frontier(record, cursors=(beyond,) * lanes + record.frontier.cursors[lanes:])
+
+
 def lower(values: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
     return (before[0] - 1, *values[1:])
 
@@ -95,6 +102,8 @@ def counted(record: FrontierRecord, **changed: int) -> FrontierRecord:
 
 PLANTED: dict[str, tuple[str, Callable[[FrontierRecord, FrontierRecord], FrontierRecord]]] = {
     "a cursor": ("frontier-back", low),
+    "all cursors ahead": ("frontier-ahead", lambda it, _: ahead(it, LANES, 3_600_000)),
+    "a cursor ahead": ("frontier-ahead", lambda it, _: ahead(it, 1, 1)),
     "an O": (
         "frontier-back",
         lambda it, old: with_frontier(it, offsets=lower(it.frontier.offsets, old.frontier.offsets)),

@@ -88,6 +88,11 @@ class Fault(Enum):
         "frontier",
         "A frontier record steps back behind the one before.",
     )
+    FRONTIER_AHEAD = (
+        "frontier-ahead",
+        "frontier",
+        "A step moves a cursor beyond what was due by its own time.",
+    )
     FRONTIER_TERM = "frontier-term", "frontier", "A term that falls, or two owners in one term."
     FRONTIER_STEP = "frontier-step", "frontier", "A step is missing or there twice."
     FRONTIER_FALSE = (

@@ -22,11 +22,15 @@ COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
 
 _FIELDS: Final = (
     *("offset", "append_ms", "term", "step", "owner"),
-    *("cursor", "lanes", "offsets", "own_writes", "broken"),
+    *("now_ms", "cursor", "lanes", "offsets", "own_writes", "broken"),
 )
 
-_TERM, _BACK, _STEP = (
-    fault.slug for fault in (Fault.FRONTIER_TERM, Fault.FRONTIER_BACK, Fault.FRONTIER_STEP)
+_TERM, _BACK, _AHEAD, _STEP = (
+    fault.slug
+    for fault in (
+        *(Fault.FRONTIER_TERM, Fault.FRONTIER_BACK),
+        *(Fault.FRONTIER_AHEAD, Fault.FRONTIER_STEP),
+    )
 )
 
 
@@ -95,12 +99,35 @@ def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
         F.when(old.isNull(), F.lit(None))
         .when((new["term"] < old["term"]) | changed_hands, _TERM)
         .when(~_moves_forward(old, new, bounds.settings.lanes), _BACK)
+        # Of what lies between two records nobody knows how far its clock was.
+        .when((steps == 1) & _runs_ahead(old, new, bounds.settings.lanes), _AHEAD)
         .when(~is_in_step, _STEP)
     )
 
 
+def _named(old: Column, new: Column) -> Column:
+    """The lanes that one of two records names; others stand at the usual cursor in both."""
+    return F.array_union(F.map_keys(old["lanes"]), F.map_keys(new["lanes"]))
+
+
+def _runs_ahead(old: Column, new: Column, lanes: int) -> Column:
+    """Has a step moved a cursor beyond what was due by its `now`? It may stand there already: the
+    master before may have had a clock that is ahead."""
+    named = _named(old, new)
+    none = F.lit(0).cast("long")
+    # What is due by now is below it.
+    furthest = F.array(new["now_ms"] + 1, none, none)
+
+    def is_ahead(cursor: Column, before: Column) -> Column:
+        return (cursor > furthest) & (cursor > before)
+
+    return F.exists(named, lambda lane: is_ahead(cursor_in(new, lane), cursor_in(old, lane))) | (
+        (F.size(named) < lanes) & is_ahead(new["cursor"], old["cursor"])
+    )
+
+
 def _moves_forward(old: Column, new: Column, lanes: int) -> Column:
-    named = F.array_union(F.map_keys(old["lanes"]), F.map_keys(new["lanes"]))
+    named = _named(old, new)
 
     def not_lower(one: Column, other: Column) -> Column:
         return one <= other
@@ -140,6 +167,13 @@ def _reason(fault: Column, old: Column, new: Column) -> Column:
                 _what_is_back(old, new),
                 F.lit(" below "),
                 place,
+            ),
+        )
+        .when(
+            fault == _AHEAD,
+            F.concat(
+                *(F.lit("step "), step, F.lit(" moves a cursor beyond its own time, ")),
+                new["now_ms"].cast("string"),
             ),
         )
         .when(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from defects.catalogue import Plant, has_no_id
+from defects.catalogue import Plant, has_no_id, kills_one_for_a_target, partition_for
 from defects.operation import Expected, Operation, saying
 from defects.past import Step, Told, Victim
 
@@ -137,6 +137,25 @@ def cancelled_of_a_delivered_message(on: Operation) -> Sequence[Expected]:
 @_in(VERDICT_DEFECTS)
 def too_late_for_a_cancelled_message(on: Operation) -> Sequence[Expected]:
     return _false(on, on.past.take_mark("cancelled", _is_first), verdict="too-late", killed=[])
+
+
+@_in(VERDICT_DEFECTS)
+def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Expected]:
+    """The cancel was ignored: nobody could know yet that it would come too late."""
+    end_ms = on.past.steps[-1].row.at_ms
+
+    def is_before_its_time(told: Told) -> bool:
+        if not (_is_first(told) and kills_one_for_a_target(on, told.says["killed"])):
+            return False
+        due_ms = on.past.of_source[told.says["killed"][0]].message.due_ms
+        return bool(told.says["at_ms"] + 1_000 < due_ms < end_ms)
+
+    told = on.past.take_mark("cancelled", is_before_its_time)
+    victim = on.past.of_source[told.says["killed"][0]]
+    topic = victim.message.row.told["topic"]
+    partition = partition_for(on, victim, topic)
+    on.deliver(victim, topic=topic, partition=partition, fired_ms=victim.message.due_ms + 5)
+    return _false(on, told, verdict="too-late", killed=[])
 
 
 @_in(VERDICT_DEFECTS)
@@ -359,6 +378,12 @@ def cursors_step_back(on: Operation) -> Sequence[Expected]:
     step = on.past.take_idle_step()
     due_ms, *place = on.past.previous(step).says["cursor"]
     return _rewrite(on, step, "frontier-back", cursor=[due_ms - 1, *place])
+
+
+@_in(FRONTIER_DEFECTS)
+def cursors_run_ahead(on: Operation) -> Sequence[Expected]:
+    step = on.past.take_idle_step()
+    return _rewrite(on, step, "frontier-ahead", cursor=[step.says["now_ms"] + 60_001, 0, 0])
 
 
 @_in(FRONTIER_DEFECTS)
