@@ -11,6 +11,7 @@ from delayd.audit.judging.lateness import (
     histogram_of,
     lateness_around,
     lateness_of,
+    newest_hours,
     put_back_count,
     timeline_of,
 )
@@ -45,20 +46,16 @@ class Figures:
 def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
     """When what was delivered, and who led."""
     counts = counts_of(messages).localCheckpoint()
-    late = lateness_of(counts).collect()
+    all_late = lateness_of(counts).localCheckpoint()
+    late = all_late.where("hour_ms is null").collect()
     failovers = failovers_of(frontiers).localCheckpoint()
     around = {row.term: _lateness(row) for row in lateness_around(messages, failovers).collect()}
     return Figures(
         lateness=next((_lateness(row) for row in late if row.topic is None), None),
-        by_topic=tuple(
-            (row.topic, _lateness(row))
-            for row in late
-            if row.topic is not None and row.hour_ms is None
-        ),
+        by_topic=tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
         by_hour=tuple(
             TopicHour(row.topic, row.hour_ms, _lateness(row))
-            for row in late
-            if row.hour_ms is not None
+            for row in newest_hours(all_late).collect()
         ),
         histogram=tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
         timeline=tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),

@@ -33,7 +33,7 @@ from delayd.audit.judging.frontiers import judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
-from delayd.audit.judging.replicas import expected_pending, judge_replicas
+from delayd.audit.judging.replicas import NODES_MAX, expected_pending, judge_replicas
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import open_session
@@ -71,6 +71,11 @@ def run(
 
     Raises AuditError and other DelaydErrors if it cannot be made.
     """
+    if nodes is not None and len(nodes) > NODES_MAX:
+        raise AuditError(
+            f"{len(nodes)} nodes are known, and replicas of at most {NODES_MAX} can be compared",
+            remedy="leave out --etcd (or --dir): all else is judged without them",
+        )
     begun_ms = source.clock.monotonic_ms()
     with _folder(options.work) as folder:
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)

@@ -27,8 +27,9 @@ def test_of_deleted_requests_doubled_and_early_deliveries_are_found(spark: "Spar
     at = planter()
     for more in (1, 2):
         request = deleted(at)
+        delivery = at.delivery(request)
         for _ in range(more):
-            at.add(at.history.targets, at.delivery(request))
+            at.add(at.history.targets, delivery)
         at.expect("duplicate", request)
     request = deleted(at)
     due_ms = int(request.header("delayd-due") or 0)

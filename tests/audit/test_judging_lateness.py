@@ -19,6 +19,7 @@ from delayd.audit.judging.lateness import (
     histogram_of,
     lateness_around,
     lateness_of,
+    newest_hours,
     put_back_count,
     timeline_of,
 )
@@ -105,6 +106,20 @@ def test_percentiles_of_all_of_topics_and_of_hours(counts: DataFrame) -> None:
     assert put_back_count(counts).collect()[0]["count"] == sum(
         row["fate"] == "delivered" for row in ROWS
     ) - len(PLAIN)
+
+
+def test_of_hours_the_newest_are_kept(counts: DataFrame) -> None:
+    late = lateness_of(counts).cache()
+    hours = [row for row in late.collect() if row.hour_ms is not None]
+    most = len(hours) // 2
+    assert len({row.hour_ms for row in hours}) > 2 < most
+
+    assert newest_hours(late).collect() == hours
+
+    newest = sorted(hours, key=lambda row: (-row.hour_ms, row.topic))[:most]
+    assert newest_hours(late, most).collect() == sorted(
+        newest, key=lambda row: (row.topic, row.hour_ms)
+    )
 
 
 def test_bars_and_moments_count_everything_once(counts: DataFrame) -> None:

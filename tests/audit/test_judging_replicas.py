@@ -7,15 +7,24 @@ from typing import Any
 import pytest
 from past import Past, Row, frame
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
+from delayd.audit.cut import NodeAddress
 from delayd.audit.judging.replicas import (
     HEAT_BUCKETS_MAX,
+    NODES_MAX,
     expected_pending,
     heat_of,
     judge_replicas,
 )
+from delayd.audit.reading.progress import Progress
 from delayd.audit.report import NodeState
+from delayd.audit.run import AuditOptions, run
+from delayd.audit.spans import AuditError
 from delayd.audit.tables import LOGGED, PENDING
+from delayd.audit.tabling import Source
+from delayd.bus.confluent import ConfluentBus
+from delayd.clock import SystemClock
 
 PAST = Past(seed=4, turns=300)
 MIDDLE = len(PAST.records) // 2
@@ -159,3 +168,11 @@ def test_what_kafka_has_trimmed_is_not_too_much(spark: SparkSession, expected: D
 
     left = expected.where(f"offset >= {start}")
     assert judge_replicas(left, pending, states(), bounds).collect() == []
+
+
+def test_more_nodes_than_can_be_compared_are_refused_before_anything_is_read() -> None:
+    nodes = [NodeAddress(f"n{number}", None) for number in range(NODES_MAX + 1)]
+    nowhere = Source(ConfluentBus("127.0.0.1:1"), "127.0.0.1:1", SystemClock())
+
+    with pytest.raises(AuditError, match=r"63 nodes are known.* at most 62"):
+        run(nowhere, nodes, AuditOptions(), Progress(Console(quiet=True)))

@@ -25,6 +25,8 @@ BEFORE_FAILOVER_MS: Final = 5_000
 AFTER_FAILOVER_MS: Final = 15_000
 FAILOVERS_MAX: Final = 1_000
 """Later ones get no lateness."""
+TOPIC_HOURS_MAX: Final = 10_000
+"""Hours of topics that a report has: of 200 topics the last two days."""
 
 _EXACT_DIGITS: Final = 11
 _PERCENTILES: Final = (("p50", 500), ("p99", 990), ("p999", 999))
@@ -90,6 +92,16 @@ def lateness_of(counts: DataFrame) -> DataFrame:
         .agg(F.sum("count").alias("count"), F.max("most_ms").alias("most_ms"))
     )
     return percentiles(sets, "topic", "hour_ms").orderBy("topic", "hour_ms")
+
+
+def newest_hours(late: DataFrame, most: int = TOPIC_HOURS_MAX) -> DataFrame:
+    """Of lateness_of what is of an hour, by topic: those of the last hours, at most `most`."""
+    return (
+        late.where("hour_ms is not null")
+        .orderBy(F.desc("hour_ms"), "topic")
+        .limit(most)
+        .orderBy("topic", "hour_ms")
+    )
 
 
 def put_back_count(counts: DataFrame) -> DataFrame:

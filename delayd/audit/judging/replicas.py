@@ -23,6 +23,7 @@ LOG: Final = ""
 """In place of a node: what the log says."""
 
 NODES_MAX: Final = 62
+"""Exports that are compared: each is a bit of a number, one is the log's."""
 DIFFERING_MAX: Final = 200_000
 """So many that differ are sent to everyone, to look at them again; more are joined."""
 
@@ -71,8 +72,8 @@ def judge_replicas(
     A node with a problem is one finding, and nothing of its export counts. Starts the job that
     finds what differs, because how the rest is done depends on how much that is.
     """
-    assert len(nodes) <= NODES_MAX, "a bit of a number for each node"
     present = sorted(state.node for state in nodes if state.problem is None)
+    assert len(present) <= NODES_MAX, "a bit of a number for each node"
     outcome = _absent(expected, nodes)
     if not present:
         return outcome
