@@ -23,10 +23,16 @@ class Bounds:
     buffer_latest: tuple[int, ...]
     """The ends after all else was read: what points between both is not judged, what points
     beyond is unknown."""
-    trimmed_ms: Mapping[str, int]
-    """Of topics (targets, receipts, dead letters, buffer) whose beginning Kafka has deleted:
-    what was written before this time may be missing. Others are whole."""
+    trimmed_ms: Mapping[str, tuple[int, ...]]
+    """Of topics (targets, receipts, dead letters, buffer) whose beginning Kafka has deleted, by
+    partition: what was written there before this time may be missing; 0 where nothing is. Other
+    topics are whole."""
     target_partitions: Mapping[str, int]
     """How many partitions each target topic has; one that does not exist is missing."""
     proofs_checked: bool
     """Was the cluster key given? Else a record that looks like the master's own is believed."""
+
+    def trimmed_before_ms(self, topic: str) -> int:
+        """What was written to any partition of a topic before this time may be missing; 0 if
+        nothing is."""
+        return max(self.trimmed_ms.get(topic, ()), default=0)

@@ -5,8 +5,8 @@ a transaction's markers come a little after its commit, and what the cut covers 
 """
 
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from delayd.bus import Bus, Cluster, Position
@@ -33,6 +33,11 @@ class Span:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     is_compacted: bool = False
+    is_append_time: bool = True
+    """Are the timestamps the brokers' own?"""
+    retention_ms: int | None = None
+    """Kafka deletes what is older than this, and nothing else; None: it deletes for the size too,
+    or does not say."""
 
     @property
     def partitions(self) -> int:
@@ -66,6 +71,19 @@ def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
     return Span(topic, tuple(starts.get(p, 0) for p in numbers), tuple(ends[p] for p in numbers))
 
 
+def as_configured(span: Span, config: Mapping[str, str]) -> Span:
+    """The same, with what the topic's settings say of how it is kept."""
+    policy = config.get("cleanup.policy", "")
+    retention_ms = int(config.get("retention.ms", "-1"))
+    is_by_age = policy == "delete" and config.get("retention.bytes") == "-1" and retention_ms >= 0
+    return replace(
+        span,
+        is_compacted="compact" in policy,
+        is_append_time=config.get("message.timestamp.type") == "LogAppendTime",
+        retention_ms=retention_ms if is_by_age else None,
+    )
+
+
 def target_spans(bus: Bus, clock: Clock, topics: Iterable[str]) -> tuple[Span, ...]:
     """The spans of those targets that exist."""
     kafka = bus.cluster()
@@ -80,9 +98,7 @@ def target_spans(bus: Bus, clock: Clock, topics: Iterable[str]) -> tuple[Span, .
             )
         spans = []
         for name, state in sorted(found.states.items()):
-            span = span_of(kafka, clock, name)
-            is_compacted = "compact" in state.config.get("cleanup.policy", "")
-            spans.append(Span(span.topic, span.starts, span.ends, is_compacted))
+            spans.append(as_configured(span_of(kafka, clock, name), state.config))
         return tuple(spans)
     finally:
         kafka.close()
@@ -94,27 +110,49 @@ def latest_ends(kafka: Cluster, topic: str) -> tuple[int, ...]:
     return tuple(ends[p] for p in range(len(ends)))
 
 
-def trimmed_before_ms(bus: Bus, clock: Clock, span: Span, now_ms: int) -> int | None:
-    """Before when (Unix ms) records of a topic may be gone; None if it is whole.
+def trimmed_before_ms(
+    bus: Bus, clock: Clock, span: Span, read_ms: int, first_ms: Mapping[int, int] | None = None
+) -> tuple[int, ...] | None:
+    """Before when (Unix ms) records of each partition may be gone, 0 where it is whole; None if all
+    are.
 
-    Retention deletes whole segments from the start: by the time of the first record that is left.
-    Compaction may take any record, up to now.
+    Retention deletes from the start, so all that is gone is no younger than the first record that
+    is left; if it deletes by age only, it was old enough for that too. Where neither is known, and
+    of what compaction takes, it may be all until `read_ms`. `first_ms`: when the first records were
+    written, by partition, for topics whose timestamps say nothing; by default they are read.
     """
     if span.is_compacted:
-        return now_ms
+        return (read_ms,) * span.partitions
     cut_short = [p for p, start in enumerate(span.starts) if start > 0]
     if not cut_short:
         return None
-    first_ms = dict.fromkeys(cut_short, now_ms)
+    if first_ms is None:
+        first_ms = _first_append_ms(bus, clock, span, cut_short)
+    # A retention of more than all time deletes nothing: somebody else did.
+    is_by_age = span.retention_ms is not None and span.retention_ms < read_ms
+    kept_from_ms = read_ms - (span.retention_ms or 0) if is_by_age else read_ms
+    bounds_ms = [0] * span.partitions
+    for partition in cut_short:
+        # What was written in the very millisecond of the first record may be gone.
+        left_from_ms = first_ms.get(partition, read_ms) + 1
+        bounds_ms[partition] = min(left_from_ms, kept_from_ms)
+    return tuple(bounds_ms)
+
+
+def _first_append_ms(
+    bus: Bus, clock: Clock, span: Span, partitions: Sequence[int]
+) -> dict[int, int]:
+    """The timestamps of the first records of these partitions; of those that hold none, nothing."""
+    found = {}
     consumer = bus.consumer(span.topic)
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
     try:
-        for partition in cut_short:
+        for partition in partitions:
             consumer.assign({partition: Position(span.starts[partition])})
             while consumer.position(partition) < span.ends[partition]:
                 records = consumer.poll(1, POLL_MS)
                 if records:
-                    first_ms[partition] = records[0].append_ms
+                    found[partition] = records[0].append_ms
                     break
                 if clock.monotonic_ms() > deadline_ms:
                     raise AuditError(
@@ -123,4 +161,4 @@ def trimmed_before_ms(bus: Bus, clock: Clock, span: Span, now_ms: int) -> int | 
                     )
     finally:
         consumer.close()
-    return max(first_ms.values())
+    return found

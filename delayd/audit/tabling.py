@@ -19,12 +19,15 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.requests import requests_of
+from delayd.audit.judging.retention import deserted_of, first_fired_of
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.topics import read_topics
 from delayd.audit.spans import (
+    TIMEOUT_MS,
     AuditError,
     Span,
+    as_configured,
     latest_ends,
     span_of,
     target_spans,
@@ -68,6 +71,8 @@ class Tables:
     """(topic, offsets read), markers and aborted records among them"""
     compacted: tuple[str, ...]
     """Targets that are compacted: what is missing there proves nothing."""
+    deserted: tuple[str, ...] = ()
+    """Targets that were delivered to, and do not exist any more."""
 
 
 def read_tables(
@@ -106,7 +111,13 @@ class _Reading:
         settings = self._settings
         kafka = self._source.bus.cluster()
         with contextlib.closing(kafka):
-            buffer = span_of(kafka, self._source.clock, settings.buffer.name)
+            own = (settings.buffer.name, settings.receipts.name, settings.dead.name)
+            kept_as = kafka.describe(own, TIMEOUT_MS)
+
+            def span_of_own(name: str) -> Span:
+                return as_configured(span_of(kafka, self._source.clock, name), kept_as[name].config)
+
+            buffer = span_of_own(settings.buffer.name)
             requests = self._table(
                 "requests",
                 REQUESTS,
@@ -115,9 +126,10 @@ class _Reading:
                 lambda records: requests_of(records, settings),
             )
             logged = self._kept("logged", LOGGED, logged_of(requests, settings))
-            targets = target_spans(self._source.bus, self._source.clock, self._targets(requests))
-            receipts = span_of(kafka, self._source.clock, settings.receipts.name)
-            letters = span_of(kafka, self._source.clock, settings.dead.name)
+            named = self._targets(requests)
+            targets = target_spans(self._source.bus, self._source.clock, named)
+            receipts = span_of_own(settings.receipts.name)
+            letters = span_of_own(settings.dead.name)
             read_ms = self._source.clock.wall_ms()
             latest = latest_ends(kafka, buffer.topic)
             frontier = self._up_to_the_cut(
@@ -130,6 +142,9 @@ class _Reading:
             "frontiers": self._table("frontiers", FRONTIERS, [frontier], "frontier", frontiers_of),
         }
         whole = [buffer, receipts, letters, *targets]
+        with self._progress.stage("finding what Kafka has deleted"):
+            own_spans = (buffer, receipts, letters)
+            trimmed_ms = trimmed_of(self._source, own_spans, targets, tables["deliveries"], read_ms)
         bounds = Bounds(
             settings=settings,
             frontier=self._seen.record.frontier,
@@ -138,16 +153,20 @@ class _Reading:
             buffer_starts=buffer.starts,
             buffer_ends=buffer.ends,
             buffer_latest=latest,
-            trimmed_ms=self._trimmed(whole, read_ms),
+            trimmed_ms=trimmed_ms,
             target_partitions={span.topic: span.partitions for span in targets},
             proofs_checked=self._source.cluster_key is not None,
         )
+        missing = sorted(set(named) - bounds.target_partitions.keys())
+        deserted = self._deserted(logged, missing, bounds)
+        gone_ms = dict.fromkeys(deserted, (read_ms,))
         return Tables(
             logged=logged,
-            bounds=bounds,
+            bounds=replace(bounds, trimmed_ms={**bounds.trimmed_ms, **gone_ms}),
             read_ms=read_ms,
             counts=tuple((span.topic, span.offsets) for span in (*whole, frontier)),
             compacted=tuple(span.topic for span in targets if span.is_compacted),
+            deserted=deserted,
             **tables,
         )
 
@@ -166,13 +185,15 @@ class _Reading:
             )
         return sorted(row.topic for row in rows)
 
-    def _trimmed(self, spans: Sequence[Span], read_ms: int) -> dict[str, int]:
-        found = {}
-        for span in spans:
-            before_ms = trimmed_before_ms(self._source.bus, self._source.clock, span, read_ms)
-            if before_ms is not None:
-                found[span.topic] = before_ms
-        return found
+    def _deserted(
+        self, logged: DataFrame, missing: Sequence[str], bounds: Bounds
+    ) -> tuple[str, ...]:
+        if not missing:
+            return ()
+        with self._progress.stage("looking for deleted targets"):
+            return tuple(
+                sorted(row.topic for row in deserted_of(logged, missing, bounds).collect())
+            )
 
     def _up_to_the_cut(self, frontier: Span) -> Span:
         """The history that ends with the cut: what steps did later is not judged."""
@@ -214,3 +235,31 @@ def kept(
     file = str(folder / f"{name}.parquet")
     rows.select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
     return spark.read.schema(schema).parquet(file)
+
+
+def trimmed_of(
+    source: Source,
+    own: Sequence[Span],
+    targets: Sequence[Span],
+    deliveries: DataFrame,
+    read_ms: int,
+) -> dict[str, tuple[int, ...]]:
+    """`Bounds.trimmed_ms` of delayd's own topics and of targets."""
+    first_ms: dict[str, dict[int, int]] = {
+        span.topic: {}
+        for span in targets
+        if not span.is_append_time and not span.is_compacted and any(span.starts)
+    }
+    if first_ms:
+        # Timestamps there are the producers' own, and others may write there too, with any time.
+        for row in first_fired_of(deliveries).collect():
+            if row.topic in first_ms:
+                first_ms[row.topic][row.partition] = row.fired_ms
+    found = {}
+    for span in (*own, *targets):
+        before_ms = trimmed_before_ms(
+            source.bus, source.clock, span, read_ms, first_ms.get(span.topic)
+        )
+        if before_ms is not None:
+            found[span.topic] = before_ms
+    return found

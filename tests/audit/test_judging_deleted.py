@@ -8,7 +8,7 @@ from audited import findings_of, tables_of
 from plans import send_all
 from planting import Planter
 from test_judging_world import TRIMMED_MS, trimmed
-from world import START_MS, World, Written
+from world import PARTITIONS, START_MS, World, Written
 
 from delayd.audit.judging.delivery import LAG_MAX_MS
 
@@ -79,7 +79,7 @@ def test_a_delivery_long_after_its_mark_is_a_ghost_where_receipts_are_deleted(
     assert json.loads(at.receipt(named).value or b"")["verdict"] == "cancelled"
     at.expect("ghost", at.sent["early target"][3])
     bounds = at.history.bounds
-    deleted_ms = {bounds.settings.receipts.name: START_MS + 3_000}
+    deleted_ms = {bounds.settings.receipts.name: (START_MS + 3_000,) * PARTITIONS}
     history = replace(at.history, bounds=replace(bounds, trimmed_ms=deleted_ms))
 
     found = findings_of(tables_of(spark, history), history)

@@ -218,7 +218,7 @@ def test_what_kafka_compacted_or_trimmed_is_not_judged(
     start = record.frontier.offsets[0]
     bounds = PAST.bounds(
         buffer_starts=(start, 0),
-        trimmed_ms={"delayd-buffer": trimmed_ms},
+        trimmed_ms={"delayd-buffer": (trimmed_ms, 0)},
         settings=replace(SETTINGS, max_delay_ms=60_000),
     )
     is_left = f"partition = 1 or offset >= {start}"

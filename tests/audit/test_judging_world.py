@@ -75,7 +75,7 @@ def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
     bounds = replace(
         history.bounds,
         buffer_starts=tuple(starts),
-        trimmed_ms=dict.fromkeys(names, TRIMMED_MS),
+        trimmed_ms=dict.fromkeys(names, (TRIMMED_MS,) * PARTITIONS),
         settings=replace(settings, max_delay_ms=3_000),
     )
     is_left = " or ".join(f"(partition = {p} and offset >= {s})" for p, s in enumerate(starts))

@@ -24,7 +24,7 @@ from delayd.audit.judging.columns import findings, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.messages import judge_messages
-from delayd.audit.judging.retention import is_uncertain, was_not_read
+from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
 
 __all__ = ["judge_delivery", "judge_messages"]
 
@@ -198,7 +198,8 @@ def _came_out_killed(bounds: Bounds) -> Column:
     by_receipt = F.array_contains("killed_sources", F.col("origin_source")) & (
         F.col("fired_ms") >= F.col("killed_at_ms")
     )
-    trimmed_ms = bounds.trimmed_ms.get(bounds.settings.receipts.name, 0)
+    receipts = bounds.settings.receipts.name
+    trimmed_ms = trimmed_in_ms(bounds, receipts, F.col("source_partition"))
     by_time = (
         F.col("is_told").isNull()
         & (F.col("killed_ms") < trimmed_ms)

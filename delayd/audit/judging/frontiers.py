@@ -156,7 +156,7 @@ def _is_whole(bounds: Bounds) -> Column:
     if not any(starts):
         return F.lit(True)
     settings, old = bounds.settings, F.col("old")
-    since_ms = bounds.trimmed_ms.get(settings.buffer.name, bounds.frontier_append_ms)
+    since_ms = bounds.trimmed_before_ms(settings.buffer.name) or bounds.frontier_append_ms
     cursors = F.concat(F.array(old["cursor"]), F.map_values(old["lanes"]))
     lowest_ms = F.array_min(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))
     is_whole = lowest_ms >= since_ms + settings.max_delay_ms

@@ -56,7 +56,7 @@ def judge_letters(
 def _missing(
     logged: DataFrame, letters: DataFrame, bounds: Bounds, told: dict[str, Column]
 ) -> DataFrame:
-    trimmed_ms = bounds.trimmed_ms.get(bounds.settings.dead.name, 0)
+    trimmed_ms = bounds.trimmed_before_ms(bounds.settings.dead.name)
     is_passed = is_below(bounds.frontier.offsets, F.col("partition"), F.col("offset"))
     owed = logged.where(_owed_reason(bounds).isNotNull() & is_passed).where(
         F.col("append_ms") >= trimmed_ms

@@ -17,6 +17,10 @@ from delayd.audit.judging.lateness import delivered_at
 from delayd.audit.judging.retention import is_uncertain, trimmed_ms
 from delayd.audit.tables import MESSAGES
 
+MARK_HIDDEN_MS_MAX: Final = 900_000
+"""How long before O passes it a mark may have been appended: Kafka's longest transaction of a user
+(`transaction.max.timeout.ms`), which hides what is behind it."""
+
 _FACTS: Final = ("deliveries", "letters", "fired_ms", "delivered_ms", "dead_ms")
 
 _OWN: Final = (
@@ -133,14 +137,15 @@ def _with_fates(messages: DataFrame, bounds: Bounds) -> DataFrame:
 
 def _fate(bounds: Bounds) -> Column:
     rank_ms = F.col("rank_ms")
-    dead_trimmed_ms = bounds.trimmed_ms.get(bounds.settings.dead.name, 0)
+    dead_trimmed_ms = bounds.trimmed_before_ms(bounds.settings.dead.name)
     is_trimmed = F.greatest(trimmed_ms(bounds, F.col("topic")), F.lit(dead_trimmed_ms)) > rank_ms
     # A mark counts once O has passed it; or if a continuation was refused because of it.
     is_marked = F.col("killed_by").isNotNull() & (
         is_below(bounds.frontier.offsets, F.col("partition"), F.col("killed_by"))
         | F.col("is_refused")
     )
-    may_be_gone = is_trimmed & (F.col("killed_ms") >= rank_ms)
+    # It may have come too late, although it was appended before.
+    may_be_gone = is_trimmed & (F.col("killed_ms") + MARK_HIDDEN_MS_MAX >= rank_ms)
     killed = F.when(F.col("killed_op") == "replace", "replaced").otherwise("cancelled")
     came_out = F.when(F.col("deliveries") > 0, "delivered").when(F.col("letters") > 0, "dead")
     return (

@@ -20,7 +20,7 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import is_below, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.joins import few
-from delayd.audit.judging.retention import is_uncertain, was_not_read
+from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
 from delayd.audit.judging.too_late import not_due_yet
 from replication.settings import RECEIPTS_ALL
 
@@ -28,7 +28,7 @@ MARK_VERDICTS: Final = ("cancelled", "replaced", "too-late", "not-found", "sched
 
 _OWED: Final = (
     *("partition", "offset", "kind", "told_id", "told_op", "expected", "due_ms", "is_owed"),
-    *("is_judged", "since_ms", "is_mark", "log_ms", "victims", "before"),
+    *("is_judged", "is_gone", "is_mark", "log_ms", "victims", "before"),
 )
 
 _MEMBERS: Final = (
@@ -120,6 +120,12 @@ def _answers(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFram
         .when(is_scheduled, "scheduled")
     )
     told_id = F.coalesce("id", "redrive")
+    # What is accepted under an id lies in the id's partition, and so do its receipts; of others
+    # the receipt may be anywhere.
+    is_placed = F.col("id").isNotNull() & (op != "reject")
+    trimmed_ms = F.when(is_placed, _trimmed_beside_ms(bounds)).otherwise(
+        bounds.trimmed_before_ms(settings.receipts.name)
+    )
     is_uncertain_now = is_uncertain(bounds)
     rows = logged.where(expected.isNotNull() & told_id.isNotNull()).select(
         *("partition", "offset", "log_ms", "op", "killed", "killed_before"),
@@ -133,7 +139,7 @@ def _answers(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFram
             & (is_mark | is_redrive | ~is_uncertain_now)
         ).alias("is_owed"),
         (~is_uncertain_now).alias("is_judged"),
-        F.col("append_ms").alias("since_ms"),
+        (F.col("append_ms") < trimmed_ms).alias("is_gone"),
         is_mark.alias("is_mark"),
     )
     return (
@@ -141,6 +147,12 @@ def _answers(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFram
         .select(*_OWED[:-2], *(F.lit(None).cast(_MEMBERS).alias(name) for name in _OWED[-2:]))
         .unionByName(_with_members(rows.where("is_mark"), messages).select(*_OWED))
     )
+
+
+def _trimmed_beside_ms(bounds: Bounds) -> Column:
+    """Before when receipts may be missing of requests under an id that lie in `partition`: both
+    topics have as many partitions, and are written by the same key."""
+    return trimmed_in_ms(bounds, bounds.settings.receipts.name, F.col("partition"))
 
 
 def _with_members(marks: DataFrame, messages: DataFrame) -> DataFrame:
@@ -200,7 +212,7 @@ def _outcomes(messages: DataFrame, bounds: Bounds) -> DataFrame:
         "is_owed": F.col("is_done")
         & (F.col("killed_by").isNull() | (came_out_ms < F.col("killed_ms"))),
         "is_judged": F.lit(True),
-        "since_ms": came_out_ms,
+        "is_gone": came_out_ms < _trimmed_beside_ms(bounds),
         "is_mark": F.lit(False),
     } | nothing
     return messages.where(F.col("id").isNotNull() & is_told).select(
@@ -210,8 +222,7 @@ def _outcomes(messages: DataFrame, bounds: Bounds) -> DataFrame:
 
 def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Findings about requests that are owed receipts of a kind."""
-    trimmed_ms = bounds.trimmed_ms.get(bounds.settings.receipts.name, 0)
-    is_missing = F.col("told").isNull() & F.col("is_owed") & (F.col("since_ms") >= trimmed_ms)
+    is_missing = F.col("told").isNull() & F.col("is_owed") & ~F.col("is_gone")
     checked = matched.withColumn(
         "false",
         F.when(
