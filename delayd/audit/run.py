@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,9 @@ from delayd.audit.judging.history import history_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.replicas import NODES_MAX, expected_pending, judge_replicas
+from delayd.audit.judging.retention import unproven_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
+from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
@@ -46,8 +47,6 @@ from delayd.topics import load_settings
 
 TIMEOUT_MS: Final = 15_000
 PROBLEM_CHARS_MAX: Final = 500
-NOTES_MAX: Final = 20
-"""Topics that notes name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +156,7 @@ class _Judging:
             [self._kept(f"findings-{job}", FINDINGS, judged) for job, judged in jobs.items()],
         )
         found = self._counts(findings)
+        fates = self._fates(messages)
         with self._progress.stage("working out the figures"):
             figures = figures_of(messages, tables.frontiers)
             heat = heat_cells(expected, pending, findings)
@@ -166,7 +166,7 @@ class _Judging:
             wall_ms=0,
             version=__version__,
             cut=self._cut_info(),
-            fates=self._fates(messages),
+            fates=fates,
             marks=self._pairs(marks_of(tables.logged, tables.receipts)),
             found=found,
             examples=self._examples(findings, [fault for fault, _ in found]),
@@ -179,7 +179,12 @@ class _Judging:
             reigns=figures.reigns,
             failovers=figures.failovers,
             heat=heat,
-            notes=tuple(self._notes(nodes, figures.put_back)),
+            notes=notes_of(
+                tables,
+                self._unproven(messages) if fates.unproven else (),
+                are_compared=bool(nodes),
+                put_back=figures.put_back,
+            ),
             travel=self._travel(messages),
         )
 
@@ -246,32 +251,10 @@ class _Judging:
             records=tables.counts,
         )
 
-    def _notes(self, nodes: Sequence[NodeState], put_back: int) -> list[str]:
-        bounds = self._tables.bounds
-        notes = []
-        if not nodes:
-            notes.append("Replicas were not compared: no node was named and none is known to etcd.")
-        if not bounds.proofs_checked:
-            notes.append(
-                "Records of the buffer that look like the master's own were believed: without the "
-                "cluster key their proofs cannot be checked."
-            )
-        notes.extend(
-            f"{topic} is compacted: what is missing there proves nothing."
-            for topic in self._tables.compacted[:NOTES_MAX]
-        )
-        trimmed = sorted(set(bounds.trimmed_ms) - set(self._tables.compacted))
-        for topic in trimmed[:NOTES_MAX]:
-            before = datetime.fromtimestamp(bounds.trimmed_ms[topic] / 1000, UTC)
-            notes.append(
-                f"Kafka has deleted what {topic} held before {before:%Y-%m-%dT%H:%M:%SZ}: "
-                "what was due earlier is not judged there."
-            )
-        if put_back:
-            notes.append(
-                f"Lateness leaves out {put_back} messages that were put back and tried again."
-            )
-        return notes
+    def _unproven(self, messages: DataFrame) -> Sequence[Unproven]:
+        with self._progress.stage("looking why messages are unproven"):
+            counts = unproven_of(messages, self._tables.bounds).limit(NOTES_MAX + 1).collect()
+        return [Unproven(*row) for row in counts]
 
     def _kept(self, name: str, schema: StructType, judged: Callable[[], DataFrame]) -> DataFrame:
         with self._progress.stage(f"judging {name}"):

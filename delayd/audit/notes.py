@@ -1,0 +1,104 @@
+"""What an audit could not judge, and why, as sentences for people.
+
+Retention is no fault, but who reads "ok" must know what it was not said of.
+Source: docs/design/audit.md, "Retention".
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from delayd.audit.bounds import Bounds
+from delayd.audit.tabling import Tables
+
+NOTES_MAX: Final = 20
+"""Topics that notes of a kind name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """Messages of a target that are unproven; see judging/retention.py."""
+
+    topic: str
+    count: int
+    of_target: int
+    of_dead: int
+
+
+def notes_of(
+    tables: Tables, unproven: Sequence[Unproven], *, are_compared: bool, put_back: int
+) -> tuple[str, ...]:
+    """All notes of an audit. `unproven`: most first, at most NOTES_MAX + 1."""
+    notes = []
+    if not are_compared:
+        notes.append("Replicas were not compared: no node was named and none is known to etcd.")
+    if not tables.bounds.proofs_checked:
+        notes.append(
+            "Records of the buffer that look like the master's own were believed: without the "
+            "cluster key their proofs cannot be checked."
+        )
+    notes.extend(_of_unproven(tables, unproven))
+    notes.extend(
+        f"{topic} does not exist any more: what was delivered there is unproven."
+        for topic in tables.deserted[:NOTES_MAX]
+    )
+    notes.extend(
+        f"{topic} is compacted: what is missing there proves nothing."
+        for topic in tables.compacted[:NOTES_MAX]
+    )
+    notes.extend(_of_trimmed(tables))
+    if put_back:
+        notes.append(f"Lateness leaves out {put_back} messages that were put back and tried again.")
+    return tuple(notes)
+
+
+def _of_unproven(tables: Tables, unproven: Sequence[Unproven]) -> Iterable[str]:
+    """How many there are of each target, and why."""
+    dead = tables.bounds.settings.dead.name
+    for each in unproven[:NOTES_MAX]:
+        topic = each.topic
+        target = "their delivery may have been deleted"
+        if topic in tables.deserted:
+            target = "the topic does not exist any more"
+        elif topic in tables.compacted:
+            target = "the topic is compacted"
+        why = {
+            target: each.of_target,
+            f"their dead letter may have been deleted from {dead}": each.of_dead,
+            "requests under their id may have been deleted": each.count
+            - each.of_target
+            - each.of_dead,
+        }
+        reasons = "; ".join(
+            f"{number} because {reason}" for reason, number in why.items() if number
+        )
+        yield f"{each.count} messages for {topic} are unproven: {reasons}."
+    if len(unproven) > NOTES_MAX:
+        yield f"Messages for more than {NOTES_MAX} topics are unproven: the others are not named."
+
+
+def _of_trimmed(tables: Tables) -> Iterable[str]:
+    """Since when each topic is a proof."""
+    bounds = tables.bounds
+    dead, receipts, buffer = (
+        topic.name
+        for topic in (bounds.settings.dead, bounds.settings.receipts, bounds.settings.buffer)
+    )
+    own = {
+        dead: "a message of any target that was due earlier may have been a dead letter there, and "
+        "is not called lost; nor are letters of earlier requests missed.",
+        receipts: "no receipt is missed of what was asked or came out earlier.",
+        buffer: "what names a request that is not there any more is not judged, nor what such "
+        "requests decided.",
+    }
+    others = sorted(set(bounds.trimmed_ms) - set(tables.compacted) - set(tables.deserted))
+    targets = [topic for topic in others if topic not in own]
+    for topic in [*(topic for topic in own if topic in others), *targets[:NOTES_MAX]]:
+        what = own.get(topic, "what was due earlier is not called lost.")
+        yield f"Kafka may have deleted what {topic} held before {_time(bounds, topic)}: {what}"
+
+
+def _time(bounds: Bounds, topic: str) -> str:
+    at = datetime.fromtimestamp(bounds.trimmed_before_ms(topic) / 1000, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
