@@ -136,6 +136,8 @@ class TopicState:
     config: Mapping[str, str]
     may_write: bool | None = None
     """If the brokers let this program write there; None if they did not say."""
+    may_read: bool | None = None
+    """The same of reading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def test_a_survey_tells_of_each_topic_by_itself(desk: Desk) -> None:
 def test_brokers_without_an_authorizer_let_everybody_write(desk: Desk) -> None:
     """docs/design/frontier.md, Targets: allowed."""
     [state] = desk.cluster.survey([desk.topic()], TIMEOUT_MS).states.values()
-    assert state.may_write is True
+    assert state.may_write is True and state.may_read is True
 
 
 def test_every_topic_has_an_id_of_its_own(desk: Desk) -> None:

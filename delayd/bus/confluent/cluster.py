@@ -204,4 +204,5 @@ def _state_of(described: TopicDescription, config: Mapping[str, Any]) -> TopicSt
         ),
         config={key: entry.value for key, entry in config.items()},
         may_write=None if operations is None else AclOperation.WRITE in operations,
+        may_read=None if operations is None else AclOperation.READ in operations,
     )

@@ -104,4 +104,5 @@ def _state_of(topic: Any, config: Mapping[str, str]) -> TopicState:
         ),
         config=config,
         may_write=None if operations is None else ACLOperation.WRITE in operations,
+        may_read=None if operations is None else ACLOperation.READ in operations,
     )

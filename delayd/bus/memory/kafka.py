@@ -55,6 +55,7 @@ class MemoryTopic:
     partitions: list[PartitionLog]
     refusal: str | None = None
     may_write: bool = True
+    may_read: bool = True
     keyless_count: int = 0
 
     def state(self) -> TopicState:
@@ -68,6 +69,7 @@ class MemoryTopic:
             ),
             config={**CONFIG_DEFAULTS, **self.config},
             may_write=self.may_write,
+            may_read=self.may_read,
         )
 
     def setting(self, name: str) -> str:
