@@ -4,6 +4,7 @@ Source: delayd/audit/following; docs/reference/audit.md, "Following".
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from cluster_settings import LANES
 from cluster_settings import SETTINGS as CLUSTER
 from record_rows import row_of
 
+from delayd.audit.following import batch
 from delayd.audit.following.batch import Batches, Files
+from delayd.audit.following.failures import FollowFailedError
 from delayd.audit.following.journal import Entry
 from delayd.audit.following.moment import GRACE_MS
 from delayd.audit.following.telling import Teller
@@ -53,6 +56,8 @@ class Log:
     next: dict[str, int] = field(default_factory=dict)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     watch: str = ""
+    end: dict[str, Any] | None = None
+    """Where the last batch ended."""
 
     def append(self, topic: str, at_ms: int, **parts: Any) -> int:
         offset = self.next.get(topic, 0)
@@ -141,7 +146,12 @@ class Log:
         )
         return encode(FrontierRecord(frontier, "n/1", cursor_ms, StepCounts(), 0, SETTINGS))
 
-    def batch(self, at_ms: int, settled: Mapping[str, int] | None = None) -> list[tuple[Any, ...]]:
+    def batch(
+        self,
+        at_ms: int,
+        settled: Mapping[str, int] | None = None,
+        unread: Mapping[str, Sequence[int]] | None = None,
+    ) -> list[tuple[Any, ...]]:
         """What has come since the last one."""
         topics = ("t", "d-receipts", "d-dead", "d-buffer")
         end = Positions(
@@ -155,8 +165,9 @@ class Log:
             behind={},
         )
         rows, self.rows = self.rows, []
-        said = json.dumps(end.to_json()).encode()
-        return [*rows, row_of("target", "", 0, 0, 0, None, said, [])]
+        said = {"start": self.end or end.to_json(), "end": end.to_json(), "unread": unread or {}}
+        self.end = end.to_json()
+        return [*rows, row_of("target", "", 0, 0, 0, None, json.dumps(said).encode(), [])]
 
 
 class Follower:
@@ -274,9 +285,98 @@ def test_each_violation_raises_one_alarm_and_nothing_else_does(
     assert [(line["fault"], line["source"]) for line in lines] == follower.told
 
 
-def entry(batch: int, *sources: str) -> Entry:
+def test_what_may_be_in_what_is_never_read_is_not_lost(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """docs/reference/audit.md, "Targets that cannot be read"."""
+    log = Log()
+    log.ask(T + 1_000)
+    lost, later = log.ask(T + 1_000, topic="u"), log.ask(T + 200_000)
+    log.begin(log.next["d-buffer"])
+    follower = Follower(spark, tmp_path)
+    assert follower.judge(0, log.batch(T + 100)) == []
+    log.step(log.next["d-buffer"], T + 2_000, at_ms=T + 2_000)
+    assert follower.judge(1, log.batch(T + 2_100, unread={"t": [4]})) == []
+
+    settled = dict.fromkeys(("t", "u", "d-dead", "d-buffer"), T + 2_100 + GRACE_MS)
+    follower.start()
+    raised = follower.judge(2, log.batch(T + 2_100 + GRACE_MS, settled))
+    assert raised == [("lost", f"0/{lost}")]
+
+    # What was covered after the gap is judged again.
+    covered_ms = T + 2_100 + GRACE_MS + 1
+    log.step(log.next["d-buffer"], T + 300_000, at_ms=covered_ms)
+    settled = dict.fromkeys(settled, covered_ms + GRACE_MS)
+    assert follower.judge(3, log.batch(covered_ms + GRACE_MS, settled)) == [("lost", f"0/{later}")]
+
+
+def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """docs/reference/audit.md, "Targets that cannot be read"."""
+    log = Log()
+    log.ask(T + 1_000)
+    log.begin(log.next["d-buffer"])
+    follower = Follower(spark, tmp_path)
+    assert follower.judge(0, log.batch(T + 100)) == []
+    log.next["d-buffer"] += 2
+    lost = log.ask(T + 1_000)
+    log.deliver("0/2", T + 1_000)
+    log.deliver("0/9", T + 1_000)
+    log.step(log.next["d-buffer"], T + 2_000, at_ms=T + 2_000)
+    raised = follower.judge(1, log.batch(T + 2_100, unread={"d-buffer": [lost]}))
+    assert raised == [("unknown", "0/9")]
+    follower.start()
+    raised = follower.judge(2, log.batch(T + 2_000 + GRACE_MS))
+    assert raised == [("lost", f"0/{lost}")], "a cancel of the first one may be gone"
+
+
+def test_batches_that_do_not_follow_each_other_are_not_judged(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As after a loss of power, or when somebody removed a part of the folder."""
+    log = Log()
+    log.ask(T + 1_000)
+    log.begin(log.next["d-buffer"])
+    follower = Follower(spark, tmp_path)
+    first = log.batch(T + 100)
+    with pytest.raises(FollowFailedError, match="whose last is none"):
+        follower.judge(1, first)
+    assert follower.judge(0, first) == []
+
+    log.append("t", T, value=b"of another producer", headers=[("theirs", b"1")])
+    end = log.end
+    second = log.batch(T + 200)
+    log.end = end
+    otherwise = log.batch(T + 300)
+    follower.judge(1, second)
+    follower.judge(1, second)
+    wrong = [(1, otherwise, "another end"), (0, first, "an earlier one"), (2, second, "a start")]
+    wrong += [(3, log.batch(T + 400), "one is missing")]
+    follower.start()
+    for number, rows, _ in wrong:
+        with pytest.raises(FollowFailedError, match="an empty --work"):
+            follower.judge(number, rows)
+
+
+def test_more_targets_than_can_be_followed_are_an_error(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "TARGETS_MAX", 2)
+    log = Log()
+    for topic in ("a", "b"):
+        log.ask(T + 1_000, topic=topic)
+    log.begin(log.next["d-buffer"])
+    follower = Follower(spark, tmp_path)
+    assert follower.judge(0, log.batch(T + 100)) == []
+    log.ask(T + 1_000, topic="c")
+    with pytest.raises(FollowFailedError, match="more than 2 targets"):
+        follower.judge(1, log.batch(T + 200))
+
+
+def entry(number: int, *sources: str) -> Entry:
     alarms = tuple({"fault": "lost", "source": source} for source in sources)
-    return Entry(batch, Folders(), {}, "", 0, {}, (), alarms=alarms)
+    return Entry(number, Folders(), {}, "", 0, {}, (), alarms=alarms)
 
 
 @pytest.mark.parametrize("died_after", range(4))
@@ -305,3 +405,47 @@ def test_alarms_are_told_once_whenever_the_follower_dies(tmp_path: Path, died_af
     assert told == ["0/1", "0/2", "0/3", "0/4"]
     lines = (tmp_path / "alarms.jsonl").read_text().splitlines()
     assert [json.loads(line)["source"] for line in lines] == told
+
+
+@pytest.mark.parametrize("note", [None, b"", b"1 2\n", b"\0" * 84])
+def test_alarms_in_the_file_stay_when_the_note_is_gone(tmp_path: Path, note: bytes | None) -> None:
+    told: list[str] = []
+    Teller(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(0, "0/1", "0/2"))
+    (tmp_path / "told").unlink()
+    if note is not None:
+        (tmp_path / "told").write_bytes(note)
+    Teller(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(1, "0/3"))
+    assert sources_in(tmp_path) == told == ["0/1", "0/2", "0/3"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_file_that_somebody_emptied_is_not_filled_up(tmp_path: Path, number: int) -> None:
+    Teller(tmp_path, lambda _: None).tell(entry(0, "0/1"))
+    Teller(tmp_path, lambda _: None).tell(entry(1, "0/2"))
+    (tmp_path / "alarms.jsonl").write_bytes(b"")
+    Teller(tmp_path, lambda _: None).tell(entry(number, "0/3"))
+    assert sources_in(tmp_path) == ["0/3"]
+
+
+def test_a_note_of_alarms_is_synced_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def fsync(number: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Teller(tmp_path, lambda _: None).tell(entry(0))
+    synced.clear()
+    Teller(tmp_path, lambda _: None).tell(entry(1))
+    assert synced == [], "nothing to keep"
+    Teller(tmp_path, lambda _: None).tell(entry(2, "0/1"))
+    assert synced == ["alarms.jsonl", "told"]
+
+
+def sources_in(work: Path) -> list[str]:
+    lines = (work / "alarms.jsonl").read_text().splitlines()
+    return [json.loads(line)["source"] for line in lines]

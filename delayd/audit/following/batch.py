@@ -1,6 +1,6 @@
 """One batch: from the records of a stream to its entry in the journal.
 
-    1. is it in the journal already? then only tell its alarms
+    1. is it in the journal already, with the same end? then only tell its alarms
     2. what has come: requests, deliveries, letters, receipts, the newest frontier
     3. rules.py and alarms.py
     4. the changed rows into a folder, the entry into the journal: from then on it counts
@@ -9,7 +9,6 @@
 Invariants: whatever is done before 4 can be done again; whatever is done after it too.
 """
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,23 +22,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.following import alarms, rules
-from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal, write_whole
+from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal
 from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.moment import Moment
+from delayd.audit.following.said import end_of, goes_on, mismatch, said_of
 from delayd.audit.following.telling import Teller
 from delayd.audit.following.watched import Folders, Watched, remembered
+from delayd.audit.following.whole import write_whole
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
 from delayd.clock import Clock
-from replication.record import FrontierFormatError, decode
+from replication.record import decode
 from replication.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SAID_MAX: Final = 1_000
-"""More than the reader takes of the frontier in one batch."""
 
 TARGETS_MAX: Final = 10_000
 
@@ -89,14 +88,18 @@ class Batches:
             self._finish(newest)
 
     def judge(self, records: DataFrame, batch: int) -> None:
-        """One batch. Idempotent."""
+        """One batch. Idempotent. FollowFailedError if it does not go on where the journal ends."""
         before = self._journal.newest()
         if before is not None and before.batch >= batch:
+            if before.batch > batch or Positions.from_json(before.positions) != end_of(records):
+                raise mismatch(before, batch)
             self._finish(before)
             return
         begun_ms = self._clock.monotonic_ms()
         with _persisted(records) as read, self._tables.emptied():
             came = _Came(read, self._settings, self._tables)
+            if not goes_on(before, batch, came.said.start):
+                raise mismatch(before, batch)
             entry = self._judged(came, batch, before)
         entry = replace(entry, took_ms=self._clock.monotonic_ms() - begun_ms)
         self._journal.write(entry)
@@ -215,7 +218,7 @@ class _Came:
         self.settings = settings
         counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
         self.count = sum(counts.values())
-        self.positions, self.frontiers = _said_of(records, settings)
+        self.said, self.frontiers = said_of(records, settings)
         own = {topic.name for topic in settings.topics} | {""}
         buffer, letters, receipts = (
             records.where(F.col("topic") == name) if name in counts else None
@@ -261,13 +264,13 @@ class _Came:
         """The topics that new requests name."""
         if self.requests is None:
             return []
-        topics = self.requests.select("topic").dropna().distinct().limit(TARGETS_MAX)
+        topics = self.requests.select("topic").dropna().distinct().limit(TARGETS_MAX + 1)
         return [row["topic"] for row in topics.collect()]
 
 
 def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
     """The entry of this batch, as far as records alone say."""
-    positions = came.positions
+    positions = came.said.end
     start = before or Entry(
         batch=batch,
         folders=Folders(),
@@ -276,7 +279,14 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
         frontier_ms=positions.watch_ms,
         target_partitions={},
         targets=(),
+        buffer_starts=positions.buffer_starts,
     )
+    targets = tuple(sorted({*start.targets, *came.targets()}))
+    if len(targets) > TARGETS_MAX:
+        raise FollowFailedError(
+            f"the requests name more than {TARGETS_MAX} targets",
+            remedy="begin anew with an empty --work: it forgets those that are not used any more",
+        )
     newest, newest_ms = (
         came.frontiers[-1] if came.frontiers else (start.frontier, start.frontier_ms)
     )
@@ -287,9 +297,20 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
         frontier=newest,
         frontier_ms=newest_ms,
         target_partitions={topic: len(offsets) for topic, offsets in positions.next.items()},
-        targets=tuple(sorted({*start.targets, *came.targets()}))[:TARGETS_MAX],
+        targets=targets,
+        unread_ms={**start.unread_ms, **dict.fromkeys(came.said.unread, positions.at_ms)},
+        buffer_starts=_further(
+            start.buffer_starts or positions.buffer_starts,
+            came.said.unread.get(came.settings.buffer.name, ()),
+        ),
         alarms=(),
     )
+
+
+def _further(starts: tuple[int, ...], firsts: tuple[int, ...]) -> tuple[int, ...]:
+    """The later of both, by partition."""
+    known = firsts + (0,) * (len(starts) - len(firsts))
+    return tuple(max(pair) for pair in zip(starts, known, strict=False))
 
 
 def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment:
@@ -304,33 +325,12 @@ def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment:
         watch_ms=positions.watch_ms,
         frontier=decode(entry.frontier.encode()).frontier,
         frontier_ms=entry.frontier_ms,
-        buffer_starts=positions.buffer_starts,
+        buffer_starts=entry.buffer_starts,
         buffer_before=begun,
         settled_ms=positions.settled_ms,
+        unread_ms=entry.unread_ms,
         target_partitions=entry.target_partitions,
     )
-
-
-def _said_of(records: DataFrame, settings: Settings) -> tuple[Positions, list[tuple[str, int]]]:
-    """Where the batch ends, and the frontier records in it with their append times, in order."""
-    said = records.where(F.col("topic").isin("", settings.frontier.name)).select(
-        "topic", "offset", "value", "timestamp_ms"
-    )
-    rows = sorted(said.limit(SAID_MAX).collect(), key=lambda row: row["offset"])
-    [end] = [row["value"] for row in rows if not row["topic"]]
-    frontiers = [
-        (bytes(row["value"]).decode(), row["timestamp_ms"])
-        for row in rows
-        if row["topic"] and _is_ours(row["value"], settings)
-    ]
-    return Positions.from_json(json.loads(bytes(end))), frontiers
-
-
-def _is_ours(value: bytes | None, settings: Settings) -> bool:
-    try:
-        return decode(bytes(value or b"")).settings.cluster == settings.cluster
-    except FrontierFormatError:
-        return False
 
 
 def _places(named: DataFrame) -> DataFrame:

@@ -9,13 +9,13 @@ Invariants: an entry is there whole or not at all; the folders that it names are
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from delayd.audit.following.watched import Folders
+from delayd.audit.following.whole import write_whole
 
 ALARMS_MAX: Final = 1_000
 """Alarms of one batch that are told one by one; all are counted."""
@@ -34,6 +34,10 @@ class Entry:
     frontier_ms: int
     target_partitions: Mapping[str, int]
     targets: tuple[str, ...]
+    unread_ms: Mapping[str, int] = field(default_factory=dict)
+    """As in moment.py."""
+    buffer_starts: tuple[int, ...] = ()
+    """As in moment.py; further than where watching began if Kafka deleted what was not read."""
     requests: int = 0
     delivered: int = 0
     pending: int = 0
@@ -57,6 +61,7 @@ class Entry:
                 **said,
                 "folders": Folders(**{**folders, "changes": tuple(folders["changes"])}),
                 "targets": tuple(said["targets"]),
+                "buffer_starts": tuple(said.get("buffer_starts", ())),
                 "alarms": tuple(said["alarms"]),
             }
         )
@@ -86,18 +91,3 @@ class Journal:
 
     def _file(self, batch: int) -> Path:
         return self._root / f"{batch}.json"
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Replace a file so that whoever reads it, also after a crash, finds the old or the new."""
-    draft = file.with_name(f".{file.name}.new")
-    with draft.open("w") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -36,9 +36,11 @@ class Moment:
     """The newest."""
     frontier_ms: int
     buffer_starts: tuple[int, ...]
-    """First offset of each buffer partition that was ever read."""
+    """First offset of each buffer partition from which on all was read."""
     buffer_before: tuple[int, ...]
     """Where the batch before this one ended in the buffer."""
     settled_ms: Mapping[str, int]
-    """By topic: all that was in it at this time has been read."""
+    """By topic: all that was in it at this time has been read, but for what is unread."""
+    unread_ms: Mapping[str, int]
+    """By topic: something of it that was there before this time is never read."""
     target_partitions: Mapping[str, int]

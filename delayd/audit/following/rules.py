@@ -9,7 +9,7 @@
 
 A request is over for what the log says (refused, killed, continued) or for what came out. It is
 lost if the frontier has covered it, nothing came out, and all that could have come out was read at
-a time that is GRACE_MS later.
+a time that is GRACE_MS later. It is unproven if what came out may be in what is never read.
 """
 
 import json
@@ -201,6 +201,7 @@ def settled(
         .when(F.col("kind").isNotNull(), F.col("kind"))
         .when(F.col("died"), "dead")
         .when(is_overdue & is_below_mark, "killed")
+        .when(is_overdue & _is_doubtful(moment), "unproven")
         .when(is_overdue, "lost")
         .when(moment.at_ms - F.col("covered_ms") >= UNPROVEN_MS, "unproven")
     )
@@ -224,6 +225,17 @@ def _read_ms(moment: Moment) -> Column:
     times = [F.try_element_at(known, name) for name in (F.col("topic"), *map(F.lit, names))]
     all_read = times[0].isNotNull() & times[1].isNotNull() & times[2].isNotNull()
     return F.when(all_read, F.least(*times))
+
+
+def _is_doubtful(moment: Moment) -> Column:
+    """May it have come out, been killed or retried in what is never read?"""
+    known = F.from_json(F.lit(json.dumps(dict(moment.unread_ms))), "map<string,bigint>")
+    times = [
+        F.try_element_at(known, name) for name in (F.col("topic"), F.lit(moment.settings.dead.name))
+    ]
+    in_time = F.greatest(*times) + GRACE_MS >= F.col("covered_ms")
+    before_buffer = is_below(moment.buffer_starts, F.col("partition"), F.col("offset"))
+    return F.coalesce(in_time, F.lit(False)) | F.coalesce(before_buffer, F.lit(False))
 
 
 def _is_done(frontier: Frontier) -> Column:

@@ -9,7 +9,7 @@ Not here: which ranges are read, and how a table is made of it (topics.py).
 import gc
 import hmac
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -85,7 +85,7 @@ class TasksReader(DataSourceReader):
         return read_ranges(access, self._role, partition.ranges, self._stall_ms)
 
 
-def read_ranges(access: Access, role: str, ranges: Sequence[Range], stall_ms: int) -> Iterator[Any]:
+def read_ranges(access: Access, role: str, ranges: Iterable[Range], stall_ms: int) -> Iterator[Any]:
     """Arrow batches of tables.RECORDS with the committed records of the ranges; ReadError."""
     client = open_client(access)
     prove = _prover(access)

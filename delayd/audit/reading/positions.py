@@ -7,11 +7,12 @@ The order in which topics move makes what is read usable at once, whatever comes
 - the frontier stops where it was before the evidence was looked at, so all that it covers is in the
   evidence, once that is *settled*: read to the end that it had at a later time.
 
-Invariants: nothing moves back; the same position is read in the same way however often.
+Invariants: nothing moves back but in a topic that was made again, or that lost its end; a topic
+whose end is before its position is never settled.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 BATCH_OFFSETS_MAX: Final = 500_000
@@ -45,6 +46,10 @@ class Positions:
     """Of evidence: all that was in the topic at this time is before `next`."""
     behind: Mapping[str, int]
     """Offsets that were there and are left for later, by topic."""
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Which topic each target is: one that was deleted and made again has another id."""
+    compacted: tuple[str, ...] = ()
+    """Targets in which any record may be gone."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -56,18 +61,62 @@ class Positions:
             "next": {topic: list(offsets) for topic, offsets in sorted(self.next.items())},
             "settled_ms": dict(sorted(self.settled_ms.items())),
             "behind": dict(sorted(self.behind.items())),
+            "ids": dict(sorted(self.ids.items())),
+            "compacted": list(self.compacted),
         }
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
         topics = {topic: tuple(offsets) for topic, offsets in said["next"].items()}
-        return cls(**{**said, "buffer_starts": tuple(said["buffer_starts"]), "next": topics})
+        return cls(
+            **{
+                **said,
+                "buffer_starts": tuple(said["buffer_starts"]),
+                "next": topics,
+                "compacted": tuple(said.get("compacted", ())),
+            }
+        )
 
-    def starting(self, topic: str, offsets: tuple[int, ...]) -> Self:
+    def starting(self, topic: str, offsets: tuple[int, ...], topic_id: str = "") -> Self:
         """With another topic, to be read from there."""
         assert topic not in self.next, f"{topic} is read already"
-        return replace(self, next={**self.next, topic: offsets})
+        return replace(
+            self, next={**self.next, topic: offsets}, ids=_with_id(self.ids, topic, topic_id)
+        )
+
+    def is_other(self, topic: str, topic_id: str) -> bool:
+        """Is this another topic than the one of that name that was read? No, if nobody knows."""
+        known = self.ids.get(topic, "")
+        return bool(known and topic_id) and known != topic_id
+
+    def is_beyond(self, topic: str, ends: tuple[int, ...]) -> bool:
+        """Does the topic end before what was read of it?"""
+        at = self.next[topic]
+        return len(at) > len(ends) or any(a > end for a, end in zip(at, ends, strict=False))
+
+    def restarting(self, topic: str, partitions: int, topic_id: str) -> Self:
+        """At the beginning of a topic that was made again."""
+        return replace(
+            self._unsettled(topic),
+            next={**self.next, topic: (0,) * partitions},
+            ids=_with_id(self.ids, topic, topic_id),
+        )
+
+    def cut_off(self, topic: str, ends: tuple[int, ...]) -> Self:
+        """At the end of a topic that lost what was behind it, by an unclean election. What has been
+        written since is behind this end, or is not read: nobody knows where it began."""
+        moved = tuple(min(at, end) for at, end in _paired(self.next[topic], ends))
+        return replace(self._unsettled(topic), next={**self.next, topic: moved})
+
+    def skipping(self, topic: str, firsts: tuple[int, ...]) -> Self:
+        """Past what Kafka has deleted, by the first offsets that it still has."""
+        moved = tuple(max(at, first) for at, first in _paired(self.next[topic], firsts))
+        return replace(self, next={**self.next, topic: moved})
+
+    def _unsettled(self, topic: str) -> Self:
+        settled_ms = {name: ms for name, ms in self.settled_ms.items() if name != topic}
+        return replace(self, settled_ms=settled_ms)
 
     def backlog(self, topic: str, ends: tuple[int, ...]) -> int:
         """Offsets between here and there."""
@@ -93,7 +142,13 @@ class Positions:
         moved = self.next[topic]
         if len(moved) < len(ends.high) or any(at < end for at, end in _paired(moved, ends.high)):
             return self
+        if self.is_beyond(topic, ends.stable):
+            return self
         return replace(self, settled_ms={**self.settled_ms, topic: at_ms})
+
+
+def _with_id(ids: Mapping[str, str], topic: str, topic_id: str) -> dict[str, str]:
+    return {**ids, topic: topic_id} if topic_id else dict(ids)
 
 
 def _paired(offsets: tuple[int, ...], ends: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -3,18 +3,18 @@
 Options: `access` (file, access.py), `topics` (JSON: delayd's own, by role), `targets` (a file with
 the names of the targets that are known so far, one a line; it may grow).
 
-Rows: tables.RECORDS, and in every batch one more of the topic "", whose value is the batch's end
-(positions.py) as JSON. Not here: what is made of it.
+Rows: tables.RECORDS, and in every batch one more of the topic "", whose value is JSON: its `start`
+and `end` (positions.py) and what is `unread` (unread.py). More of them say what else is unread.
+Not here: what is made of it.
 
 Invariants: a batch is a function of its two positions; Kafka out of reach is an empty batch.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,32 +25,17 @@ from pyspark.sql.types import StructType
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import SCHEMA
 from delayd.audit.reading.kafka import read_ranges
-from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
+from delayd.audit.reading.partition import ReadError
+from delayd.audit.reading.plan import Planner, unplanned_file
+from delayd.audit.reading.positions import Positions
 from delayd.audit.reading.ranges import Range
-from delayd.audit.spans import AuditError
+from delayd.audit.reading.unread import HOLD_MS, PORTION_OFFSETS_MAX, reading_of
 from delayd.audit.tables import RECORDS
-from delayd.bus import Cluster
 from delayd.bus.confluent import ConfluentBus
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
-from delayd.frontier_log import FrontierLog
-from replication.record import encode
 
-TIMEOUT_MS: Final = 10_000
 STALL_MS: Final = 60_000
-SETTLE_MS: Final = 2_000
-"""How long a batch waits for the markers of transactions that have just ended."""
-
-SETTLE_POLL_S: Final = 0.02
-
-CLOCKS_MS: Final = 2_000
-"""Evidence is read from so long before the frontier record at which watching begins: a record's
-time is its producer's."""
-
-FRONTIER_OFFSETS_MAX: Final = 200
-"""Only the newest frontier counts; the last record is found among so many offsets."""
-
-PORTION_OFFSETS_MAX: Final = 100_000
 
 
 class DelaydFollow(DataSource):
@@ -73,10 +58,12 @@ class DelaydFollow(DataSource):
 
 @dataclass
 class Portion(InputPartition):
-    """What one task reads: ranges by the role of their topics; the first one ends the batch."""
+    """What one task reads: ranges by the role of their topics; the first one says what the batch
+    is. From `hold_until_ms` (Unix ms) on a target that cannot be read is left out."""
 
     ranges: dict[str, list[Range]]
-    end: str | None = None
+    hold_until_ms: int
+    said: str | None = None
 
 
 class FollowReader(DataSourceStreamReader):
@@ -88,168 +75,89 @@ class FollowReader(DataSourceStreamReader):
         self._targets = targets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with closing(_Planner(self._access, self._topics)) as planner:
+        with closing(self._planner()) as planner:
             return planner.first().to_json()
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
+        why = unplanned_file(self._targets)
         try:
-            with closing(_Planner(self._access, self._topics)) as planner:
+            with closing(self._planner()) as planner:
                 known = self._targets.read_text().split() if self._targets.exists() else []
-                return planner.next(Positions.from_json(start), known).to_json()
-        except DelaydError:
-            return start  # as it seems, nothing is new; `settled_ms` stands still, which shows
+                end = planner.next(Positions.from_json(start), known).to_json()
+        except DelaydError as failure:
+            why.write_text(str(failure))
+            return start  # as it seems, nothing is new
+        why.unlink(missing_ok=True)
+        return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
         if before == after:
             return []
-        with closing(_Planner(self._access, self._topics)) as planner:
-            firsts = planner.firsts(self._topics["buffer"])
-        ranges = _ranges(before, after, self._topics, firsts)
-        return _portions(ranges, self._topics, json.dumps(end))
+        now_ms = SystemClock().wall_ms()
+        with closing(self._bus().cluster()) as kafka:
+            reading = reading_of(kafka, self._topics, before, after, now_ms)
+        said = {"start": start, "end": end, "unread": reading.unread}
+        return _portions(reading.ranges, self._topics, json.dumps(said), after.at_ms + HOLD_MS)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Portion), "one of ours"
         access = Access.read(self._access)
-        if partition.end is not None:
-            row = {"topic": "", "partition": 0, "offset": 0, "value": partition.end.encode()}
-            yield pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+        if partition.said is not None:
+            yield _said(partition.said)
         for role, ranges in partition.ranges.items():
-            yield from read_ranges(access, role, ranges, STALL_MS)
+            if role == "target":
+                yield from _read_targets(access, ranges, partition.hold_until_ms)
+            else:
+                yield from read_ranges(access, role, ranges, STALL_MS)
+
+    def _planner(self) -> Planner:
+        return Planner(self._bus(), self._topics, SystemClock())
+
+    def _bus(self) -> ConfluentBus:
+        read = Access.read(self._access)
+        return ConfluentBus(read.bootstrap, overrides=dict(read.kafka))
 
 
-class _Planner:
-    """Asks Kafka how far the topics reach."""
+def _read_targets(access: Access, ranges: list[Range], hold_until_ms: int) -> Iterator[Any]:
+    """One that cannot be read fails the batch until then, and is left out afterwards."""
+    left = iter(ranges)
+    begun: list[Range] = []
 
-    def __init__(self, access: Path, topics: Mapping[str, str]) -> None:
-        read = Access.read(access)
-        self._bus = ConfluentBus(read.bootstrap, overrides=dict(read.kafka))
-        self._kafka: Cluster = self._bus.cluster()
-        self._topics = topics
-        self._clock = SystemClock()
+    def each() -> Iterator[Range]:
+        for wanted in left:
+            begun.append(wanted)
+            yield wanted
 
-    def close(self) -> None:
-        self._kafka.close()
-
-    def first(self) -> Positions:
-        """Where watching begins: at the newest frontier, with all that the buffer still holds."""
-        frontier = self._topics["frontier"]
-        with closing(FrontierLog(self._bus, frontier, shard=0)) as log:
-            seen = log.open(TIMEOUT_MS)
-        if seen is None:
-            raise AuditError(f"{frontier} holds no frontier", remedy="run `delayd topics create`")
-        buffer = self._topics["buffer"]
-        starts = self._starts(buffer)
-        positions = Positions(
-            at_ms=self._clock.wall_ms(),
-            watch=encode(seen.record).decode(),
-            watch_ms=seen.append_ms,
-            buffer_starts=starts,
-            next={frontier: (seen.offset + 1,), buffer: starts},
-            settled_ms={},
-            behind={},
-        )
-        for role in ("receipts", "dead"):
-            positions = self._begun(positions, self._topics[role])
-        return positions
-
-    def next(self, at: Positions, targets: list[str]) -> Positions:
-        """The end of the next batch."""
-        buffer, frontier = self._topics["buffer"], self._topics["frontier"]
-        ends = self._ends(buffer)
-        if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
-            return _at(at.reading(buffer, ends, BATCH_OFFSETS_MAX), self._clock.wall_ms())
-        at = at.reading(frontier, self._ends(frontier), 2**62)
-        targets = [topic for topic in targets if topic not in self._topics.values()]
-        there = self._kafka.survey(targets, TIMEOUT_MS).states if targets else {}
-        evidence = [self._topics["receipts"], self._topics["dead"], *sorted(there)]
-        now_ms = self._clock.wall_ms()
-        high = {topic: self._high(topic) for topic in (*evidence, buffer)}
-        deadline_ms = self._clock.monotonic_ms() + SETTLE_MS
-        left = BATCH_OFFSETS_MAX
-        for topic in evidence:
-            if topic not in at.next:
-                at = self._begun(at, topic)  # and is read from the next batch on
-                continue
-            ends = self._settled(topic, high[topic], deadline_ms)
-            wanted = at.backlog(topic, ends.stable)
-            at = at.reading(topic, ends, max(1, left)).settling(topic, ends, now_ms)
-            left -= wanted
-        ends = self._settled(buffer, high[buffer], deadline_ms)
-        return _at(at.reading(buffer, ends, 2**62).settling(buffer, ends, now_ms), now_ms)
-
-    def _settled(self, topic: str, high: tuple[int, ...], deadline_ms: int) -> Ends:
-        """Its ends, once all that was there is committed or aborted, or the time is up."""
-        stable = self._stable(topic)
-        while _is_behind(stable, high) and self._clock.monotonic_ms() < deadline_ms:
-            Event().wait(SETTLE_POLL_S)
-            stable = self._stable(topic)
-        return Ends(stable, high)
-
-    def firsts(self, topic: str) -> tuple[int, ...]:
-        """The first offsets that Kafka still has."""
-        return self._starts(topic)
-
-    def _begun(self, positions: Positions, topic: str) -> Positions:
-        ends = self._high(topic)
-        since = self._kafka.offsets_since(topic, positions.watch_ms - CLOCKS_MS, TIMEOUT_MS)
-        starts = tuple(min(since.get(number, end), end) for number, end in enumerate(ends))
-        return positions.starting(topic, starts)
-
-    def _ends(self, topic: str) -> Ends:
-        high = self._high(topic)
-        return Ends(self._stable(topic), high)
-
-    def _stable(self, topic: str) -> tuple[int, ...]:
-        return _listed(self._kafka.end_offsets(topic, TIMEOUT_MS, committed=True))
-
-    def _high(self, topic: str) -> tuple[int, ...]:
-        return _listed(self._kafka.end_offsets(topic, TIMEOUT_MS, committed=False))
-
-    def _starts(self, topic: str) -> tuple[int, ...]:
-        return _listed(self._kafka.start_offsets(topic, TIMEOUT_MS))
+    unread: dict[str, list[int]] = {}
+    while len(begun) < len(ranges):
+        try:
+            yield from read_ranges(access, "target", each(), STALL_MS)
+        except ReadError:
+            if SystemClock().wall_ms() < hold_until_ms:
+                raise
+            unread[begun[-1].topic] = []
+    if unread:
+        yield _said(json.dumps({"unread": unread}))
 
 
-def _at(positions: Positions, at_ms: int) -> Positions:
-    return Positions.from_json({**positions.to_json(), "at_ms": at_ms})
+def _said(text: str) -> Any:
+    row = {"topic": "", "partition": 0, "offset": 0, "value": text.encode()}
+    return pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
 
-def _listed(offsets: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(offsets[number] for number in range(len(offsets)))
-
-
-def _is_behind(stable: tuple[int, ...], high: tuple[int, ...]) -> bool:
-    return any(reached < end for reached, end in zip(stable, high, strict=False))
-
-
-def _ranges(
-    before: Positions, after: Positions, topics: Mapping[str, str], firsts: tuple[int, ...]
-) -> Iterator[Range]:
-    for topic, ends in after.next.items():
-        begun = before.next.get(topic)
-        if begun is None:  # found while planning, and not read yet
-            continue
-        for number, end in enumerate(ends):
-            start = begun[number] if number < len(begun) else 0
-            if topic == topics["frontier"]:
-                start = max(start, end - FRONTIER_OFFSETS_MAX)
-            first = firsts[number] if topic == topics["buffer"] else start
-            while start < end:
-                stop = min(end, start + PORTION_OFFSETS_MAX)
-                yield Range(topic, number, first, start, stop)
-                start = stop
-
-
-def _portions(ranges: Iterator[Range], topics: Mapping[str, str], end: str) -> list[InputPartition]:
+def _portions(
+    ranges: Iterable[Range], topics: Mapping[str, str], said: str, hold_until_ms: int
+) -> list[InputPartition]:
     """In as few tasks as may be: each costs more than some hundred records."""
     roles = {name: role for role, name in topics.items()}
-    portions = [Portion({}, end)]
+    portions = [Portion({}, hold_until_ms, said)]
     offsets = 0
     for wanted in ranges:
         if offsets + wanted.end - wanted.start > PORTION_OFFSETS_MAX and offsets:
-            portions.append(Portion({}))
+            portions.append(Portion({}, hold_until_ms))
             offsets = 0
         offsets += wanted.end - wanted.start
         portions[-1].ranges.setdefault(roles.get(wanted.topic, "target"), []).append(wanted)

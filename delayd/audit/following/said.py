@@ -1,0 +1,78 @@
+"""What a batch is: from where to where, and which frontiers are in it; does it follow the journal?
+
+Spark counts batches anew when `checkpoint` was removed, and plans one again, with another end, if a
+loss of power took the plan: a number alone says nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.following.journal import Entry
+from delayd.audit.reading.positions import Positions
+from replication.record import FrontierFormatError, decode
+from replication.settings import Settings
+
+SAID_MAX: Final = 1_000
+"""More than the reader takes of the frontier in one batch."""
+
+
+class Said(NamedTuple):
+    """What a batch is (reading/stream.py): from where to where, and what is unread, by topic the
+    first offsets that were left."""
+
+    start: Positions
+    end: Positions
+    unread: Mapping[str, tuple[int, ...]]
+
+
+def said_of(records: DataFrame, settings: Settings) -> tuple[Said, list[tuple[str, int]]]:
+    """What the batch is, and the frontier records in it with their append times, in order."""
+    told = records.where(F.col("topic").isin("", settings.frontier.name)).select(
+        "topic", "offset", "value", "timestamp_ms"
+    )
+    rows = sorted(told.limit(SAID_MAX).collect(), key=lambda row: row["offset"])
+    said = [json.loads(bytes(row["value"])) for row in rows if not row["topic"]]
+    [of_batch] = [each for each in said if "end" in each]
+    unread = {topic: tuple(firsts) for each in said for topic, firsts in each["unread"].items()}
+    frontiers = [
+        (bytes(row["value"]).decode(), row["timestamp_ms"])
+        for row in rows
+        if row["topic"] and _is_ours(row["value"], settings)
+    ]
+    start, end = (Positions.from_json(of_batch[name]) for name in ("start", "end"))
+    return Said(start, end, unread), frontiers
+
+
+def end_of(records: DataFrame) -> Positions:
+    """Where the batch ends: of its first record (reading/stream.py)."""
+    [first] = records.where(F.col("topic") == "").limit(1).collect()
+    return Positions.from_json(json.loads(bytes(first["value"]))["end"])
+
+
+def _is_ours(value: bytes | None, settings: Settings) -> bool:
+    try:
+        return decode(bytes(value or b"")).settings.cluster == settings.cluster
+    except FrontierFormatError:
+        return False
+
+
+def goes_on(before: Entry | None, batch: int, start: Positions) -> bool:
+    """Does this batch begin where the one before it, which is in the journal, ended?"""
+    if before is None:
+        return batch == 0
+    return batch == before.batch + 1 and Positions.from_json(before.positions) == start
+
+
+def mismatch(before: Entry | None, batch: int) -> FollowFailedError:
+    """What to raise of a batch that does not."""
+    known = "none" if before is None else f"batch {before.batch}"
+    return FollowFailedError(
+        f"batch {batch} of `checkpoint` is not what follows `journal`, whose last is {known}: one"
+        " of them was removed, or a loss of power took its end",
+        remedy="begin anew with an empty --work, from the newest frontier; keep its alarms.jsonl",
+    )

@@ -1,0 +1,24 @@
+"""Files that are there whole, whenever power is lost."""
+
+import os
+from pathlib import Path
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Replace a file so that whoever reads it, also after a crash, finds the old or the new."""
+    draft = file.with_name(f".{file.name}.new")
+    with draft.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Its new names are there after a loss of power too."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

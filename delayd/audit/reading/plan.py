@@ -1,0 +1,240 @@
+"""Where a follower's next batch ends: asks Kafka how far the topics reach.
+
+delayd's own topics hold up everything when they cannot be asked. A target holds up nothing else:
+while it cannot be read it stays where it is, unsettled.
+
+Not here: what a batch reads of what lies between two ends (unread.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any, Final, TypeVar
+
+from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
+from delayd.audit.spans import AuditError
+from delayd.bus import Bus, TopicState
+from delayd.clock import Clock
+from delayd.errors import DelaydError
+from delayd.frontier_log import FrontierLog
+from replication.record import encode
+
+T = TypeVar("T")
+
+TIMEOUT_MS: Final = 10_000
+TARGET_TIMEOUT_MS: Final = 3_000
+"""For a question about one target: all wait for it."""
+
+TARGETS_FAILED_MAX: Final = 4
+"""Targets without an answer in one plan; the others are asked in the next. Each plan begins with
+another target, so that they are not always the same."""
+
+SETTLE_MS: Final = 2_000
+"""How long a batch waits for the markers of transactions that have just ended."""
+
+SETTLE_POLL_S: Final = 0.02
+
+CLOCKS_MS: Final = 2_000
+"""Evidence is read from so long before the frontier record at which watching begins: a record's
+time is its producer's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One plan: when (Unix ms) topics were asked, and until when (monotonic ms) it waits."""
+
+    now_ms: int
+    deadline_ms: int
+
+
+class Planner:
+    """Plans batches over delayd's own `topics` (by role) and over targets."""
+
+    def __init__(self, bus: Bus, topics: Mapping[str, str], clock: Clock) -> None:
+        self._bus = bus
+        self._kafka = bus.cluster()
+        self._topics = topics
+        self._clock = clock
+        self._failed = 0
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._kafka.close()
+
+    def first(self) -> Positions:
+        """Where watching begins: at the newest frontier, with all that the buffer still holds."""
+        frontier = self._topics["frontier"]
+        with closing(FrontierLog(self._bus, frontier, shard=0)) as log:
+            seen = log.open(TIMEOUT_MS)
+        if seen is None:
+            raise AuditError(f"{frontier} holds no frontier", remedy="run `delayd topics create`")
+        buffer = self._topics["buffer"]
+        starts = self._starts(buffer)
+        positions = Positions(
+            at_ms=self._clock.wall_ms(),
+            watch=encode(seen.record).decode(),
+            watch_ms=seen.append_ms,
+            buffer_starts=starts,
+            next={frontier: (seen.offset + 1,), buffer: starts},
+            settled_ms={},
+            behind={},
+        )
+        for role in ("receipts", "dead"):
+            topic = self._topics[role]
+            starts = self._begins(topic, positions, self._high(topic), TIMEOUT_MS)
+            positions = positions.starting(topic, starts)
+        return positions
+
+    def next(self, at: Positions, targets: Iterable[str]) -> Positions:
+        """The end of the next batch; DelaydError if delayd's own topics cannot be asked."""
+        buffer, frontier = self._topics["buffer"], self._topics["frontier"]
+        self._failed = 0
+        ends = self._ends_of_own(buffer, at)
+        if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
+            at = at.skipping(buffer, self._starts(buffer))
+        if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
+            return replace(at.reading(buffer, ends, BATCH_OFFSETS_MAX), at_ms=self._now_ms())
+        at = at.reading(frontier, self._ends_of_own(frontier, at), 2**62)
+        states = self._readable(sorted({*targets} - {*self._topics.values()}))
+        own = [self._topics["receipts"], self._topics["dead"]]
+        now_ms = self._now_ms()
+        high = {topic: self._high(topic) for topic in (*own, buffer)}
+        turned = _turned(sorted(states), now_ms // 1_000)
+        for topic in turned:
+            answer = self._of_target(self._high, topic, TARGET_TIMEOUT_MS)
+            high |= {} if answer is None else {topic: answer}
+        look = _Look(now_ms, self._clock.monotonic_ms() + SETTLE_MS)
+        left = BATCH_OFFSETS_MAX
+        for topic in own:
+            ends = _own(topic, at, self._settled(topic, high[topic], look, TIMEOUT_MS))
+            at, left = self._further(at, topic, ends, look, left, TIMEOUT_MS)
+        for topic in (name for name in turned if name in high):
+            asked = (at, states[topic], high[topic], look, left)
+            at, left = self._of_target(self._target_further, *asked) or (at, left)
+        ends = self._settled(buffer, high[buffer], look, TIMEOUT_MS)
+        at = at.reading(buffer, ends, 2**62).settling(buffer, ends, now_ms)
+        return replace(at, at_ms=now_ms, compacted=_compacted(states.values(), at.compacted))
+
+    def _readable(self, targets: Sequence[str]) -> Mapping[str, TopicState]:
+        """The targets that are there, have leaders and may be read."""
+        if not targets:
+            return {}
+        try:
+            states = self._kafka.survey(targets, TIMEOUT_MS).states
+        except DelaydError:  # of no single target; if it is Kafka as a whole, the others will say
+            return {}
+        return {
+            name: state
+            for name, state in states.items()
+            if state.may_read is not False and not is_leaderless(state)
+        }
+
+    def _of_target(self, ask: Callable[..., T], *asked: Any) -> T | None:
+        """The answer; None if there is none, or too many were missing in this plan."""
+        if self._failed >= TARGETS_FAILED_MAX:
+            return None
+        try:
+            return ask(*asked)
+        except DelaydError:
+            self._failed += 1
+            return None
+
+    def _target_further(
+        self, at: Positions, state: TopicState, high: tuple[int, ...], look: _Look, left: int
+    ) -> tuple[Positions, int]:
+        topic, topic_id = state.name, state.topic_id
+        if topic not in at.next:  # and is read from the next batch on
+            starts = self._begins(topic, at, high, TARGET_TIMEOUT_MS)
+            return at.starting(topic, starts, topic_id), left
+        if at.is_other(topic, topic_id):
+            return at.restarting(topic, len(high), topic_id), left
+        ends = self._settled(topic, high, look, TARGET_TIMEOUT_MS)
+        if at.is_beyond(topic, ends.stable):
+            if topic not in at.ids:
+                return at.restarting(topic, len(high), topic_id), left
+            return at.cut_off(topic, ends.stable), left
+        if topic not in at.ids:
+            at = replace(at, ids={**at.ids, topic: topic_id})
+        return self._further(at, topic, ends, look, left, TARGET_TIMEOUT_MS)
+
+    def _further(
+        self, at: Positions, topic: str, ends: Ends, look: _Look, left: int, timeout_ms: int
+    ) -> tuple[Positions, int]:
+        """Further in one topic of evidence; how many offsets are left for the others."""
+        if at.backlog(topic, ends.stable) > left:
+            at = at.skipping(topic, self._starts(topic, timeout_ms))
+        wanted = at.backlog(topic, ends.stable)
+        at = at.reading(topic, ends, max(1, left)).settling(topic, ends, look.now_ms)
+        return at, left - wanted
+
+    def _settled(self, topic: str, high: tuple[int, ...], look: _Look, timeout_ms: int) -> Ends:
+        """Its ends, once all that was there is committed or aborted, or the time is up."""
+        stable = self._stable(topic, timeout_ms)
+        while _is_behind(stable, high) and self._clock.monotonic_ms() < look.deadline_ms:
+            Event().wait(SETTLE_POLL_S)
+            stable = self._stable(topic, timeout_ms)
+        return Ends(stable, high)
+
+    def _begins(
+        self, topic: str, positions: Positions, high: tuple[int, ...], timeout_ms: int
+    ) -> tuple[int, ...]:
+        since = self._kafka.offsets_since(topic, positions.watch_ms - CLOCKS_MS, timeout_ms)
+        return tuple(min(since.get(number, end), end) for number, end in enumerate(high))
+
+    def _ends_of_own(self, topic: str, at: Positions) -> Ends:
+        stable = self._stable(topic)
+        return _own(topic, at, Ends(stable, self._high(topic)))
+
+    def _stable(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, ...]:
+        return listed(self._kafka.end_offsets(topic, timeout_ms, committed=True))
+
+    def _high(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, ...]:
+        return listed(self._kafka.end_offsets(topic, timeout_ms, committed=False))
+
+    def _starts(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, ...]:
+        return listed(self._kafka.start_offsets(topic, timeout_ms))
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+def _own(topic: str, at: Positions, ends: Ends) -> Ends:
+    if at.is_beyond(topic, ends.stable):
+        raise AuditError(
+            f"{topic} ends before what was read of it",
+            remedy="it was made again, or lost records: begin anew with an empty --work",
+        )
+    return ends
+
+
+def unplanned_file(targets: Path) -> Path:
+    """Why the last plan could not be made, beside the file of targets; absent if it was made."""
+    return targets.with_name("unplanned")
+
+
+def is_leaderless(state: TopicState) -> bool:
+    """Has one of its partitions no leader?"""
+    return any(partition.leader is None for partition in state.partitions)
+
+
+def _compacted(states: Iterable[TopicState], known: tuple[str, ...]) -> tuple[str, ...]:
+    said = {state.name: "compact" in state.config.get("cleanup.policy", "") for state in states}
+    kept = {topic for topic in known if topic not in said}
+    return tuple(sorted(kept | {topic for topic, is_compacted in said.items() if is_compacted}))
+
+
+def _turned(names: list[str], count: int) -> list[str]:
+    """Beginning with another one."""
+    at = count % len(names) if names else 0
+    return names[at:] + names[:at]
+
+
+def listed(offsets: Mapping[int, int]) -> tuple[int, ...]:
+    """By partition, of which there are all."""
+    return tuple(offsets[number] for number in range(len(offsets)))
+
+
+def _is_behind(stable: tuple[int, ...], high: tuple[int, ...]) -> bool:
+    return any(reached < end for reached, end in zip(stable, high, strict=False))
