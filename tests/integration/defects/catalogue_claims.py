@@ -154,7 +154,9 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
     victim = on.past.of_source[told.says["killed"][0]]
     topic = victim.message.row.told["topic"]
     partition = partition_for(on, victim, topic)
-    on.deliver(victim, topic=topic, partition=partition, fired_ms=victim.message.due_ms + 5)
+    times_ms = (step.says["now_ms"] for step in on.past.steps)
+    fired_ms = next(now_ms for now_ms in times_ms if now_ms >= victim.message.due_ms)
+    on.deliver(victim, topic=topic, partition=partition, fired_ms=fired_ms)
     return _false(on, told, verdict="too-late", killed=[])
 
 
@@ -381,22 +383,16 @@ def cursors_step_back(on: Operation) -> Sequence[Expected]:
 
 
 @_in(FRONTIER_DEFECTS)
-def cursors_run_ahead(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    return _rewrite(on, step, "frontier-ahead", cursor=[step.says["now_ms"] + 60_001, 0, 0])
-
-
-@_in(FRONTIER_DEFECTS)
 def offsets_step_back(on: Operation) -> Sequence[Expected]:
     step = on.past.take_idle_step()
-    first, *others = step.says["offsets"]
+    first, *others = on.past.previous(step).says["offsets"]
     return _rewrite(on, step, "frontier-back", offsets=[first - 1, *others])
 
 
 @_in(FRONTIER_DEFECTS)
 def own_writes_step_back(on: Operation) -> Sequence[Expected]:
     step = on.past.take_idle_step()
-    first, *others = step.says["own_writes"]
+    first, *others = on.past.previous(step).says["own_writes"]
     return _rewrite(on, step, "frontier-back", own_writes=[first - 1, *others])
 
 
@@ -472,3 +468,9 @@ def a_frontier_without_a_value(on: Operation) -> Sequence[Expected]:
     step = on.past.take_idle_step()
     on.change(step.row, lambda record: replace(record, value=None))
     return [Expected("frontier-broken", at=_at(step))]
+
+
+@_in(FRONTIER_DEFECTS)
+def cursors_run_ahead(on: Operation) -> Sequence[Expected]:
+    step = on.past.take_idle_step()
+    return _rewrite(on, step, "frontier-ahead", cursor=[step.says["now_ms"] + 60_001, 0, 0])
