@@ -178,6 +178,7 @@ def _follow(
     """Runs until it is asked to stop; a problem if there were alarms."""
     from delayd.audit.follow import FollowOptions, follow, line_of
     from delayd.audit.reading.access import Access
+    from delayd.audit.showing.words import visible
     from delayd.topics import load_settings
 
     settings = load_settings(
@@ -195,7 +196,8 @@ def _follow(
         )
 
     access = Access(where.bootstrap, {}, settings.cluster, where.cluster_key)
-    told = follow(FollowOptions(access, settings, work, metrics, interval_ms, master), tell)
+    options = FollowOptions(access, settings, work, metrics, interval_ms, master)
+    told = follow(options, tell, lambda line: print(visible(line), file=sys.stderr, flush=True))
     return ExitCode.PROBLEM if told else ExitCode.FINE
 
 

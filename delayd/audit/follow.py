@@ -8,16 +8,23 @@ Not here: what is judged (following/), how topics are read (reading/stream.py).
 
 import fcntl
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.following.pulse import Pulse
+from delayd.audit.following.whole import write_whole
 from delayd.audit.reading.access import Access
+from delayd.audit.reading.plan import unplanned_file
+from delayd.audit.reading.session import SparkStartError
+from delayd.audit.showing.words import visible
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
 from replication.settings import TOPIC_ROLES, Settings
@@ -32,8 +39,10 @@ INTERVAL_MS: Final = 10_000
 WAIT_S: Final = 0.2
 RETRY_FIRST_S: Final = 2.0
 RETRY_MAX_S: Final = 30.0
-GIVE_UP_MS: Final = 10 * 60 * 1000
-"""A follower that had no batch for so long ends, with what stands in its way."""
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+STOPPING_S: Final = 2.0
+"""Whoever stops a whole group of processes stops Spark's too, which may be noticed first."""
 
 DRIVER_MEMORY: Final = "1g"
 SHUFFLE_PARTITIONS: Final = 4
@@ -49,12 +58,6 @@ SPARK_SETTINGS: Final = {
 run it. All together less than half of the processor time (measured on the unit test)."""
 
 
-class FollowFailedError(DelaydError):
-    """The delivery audit does not run any more; start it again, it goes on where it was."""
-
-    code = "audit-follow"
-
-
 @dataclass(frozen=True, slots=True)
 class FollowOptions:
     """`work` keeps what must be known after a restart; it is of one cluster."""
@@ -67,8 +70,11 @@ class FollowOptions:
     master: str = "local[2]"
 
 
-def follow(options: FollowOptions, tell: Callable[[Mapping[str, Any]], None]) -> int:
-    """Runs until SIGTERM or SIGINT; `tell` gets each alarm. Returns how many there were.
+def follow(
+    options: FollowOptions, tell: Callable[[Mapping[str, Any]], None], say: Callable[[str], None]
+) -> int:
+    """Runs until SIGTERM or SIGINT; `tell` gets each alarm, `say` a line when no batches come, and
+    when they come again. Returns how many alarms there were.
 
     Raises FollowFailedError, SparkMissingError, JavaMissingError, SparkStartError.
     """
@@ -80,34 +86,41 @@ def follow(options: FollowOptions, tell: Callable[[Mapping[str, Any]], None]) ->
     clock = SystemClock()
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    with _locked(work), _stop_asked() as stop:
-        _claim(work, options.settings)
+    with _locked(work), stop_asked() as stop:
+        claim(work, options.settings)
+        remove_left(work)
         teller = Teller(work, tell)
-        with open_session(
-            work / "spark",
-            name="delayd audit --follow",
-            master=options.master,
-            driver_memory=DRIVER_MEMORY,
-            shuffle_partitions=SHUFFLE_PARTITIONS,
-            settings=SPARK_SETTINGS,
-        ) as spark:
+        with (
+            ended_by_stop(stop),
+            open_session(
+                work / "spark",
+                name="delayd audit --follow",
+                master=options.master,
+                driver_memory=DRIVER_MEMORY,
+                shuffle_partitions=SHUFFLE_PARTITIONS,
+                settings=SPARK_SETTINGS,
+            ) as spark,
+        ):
+            stop.listen()
             files = Files(work, options.metrics)
             batches = Batches(spark, options.settings, files, teller, clock)
             batches.resume()
             access = options.access.write(work / "access.json")
             try:
-                _Run(spark, options, access, batches, clock).until(stop)
+                _Run(spark, options, access, batches, clock, say).until(stop)
             finally:
                 access.unlink(missing_ok=True)
     return teller.told
 
 
 def line_of(alarm: Mapping[str, Any]) -> str:
-    """An alarm for people: one line."""
-    place = f"{alarm['topic']}/{alarm['partition']}@{alarm['offset']}"
-    where = alarm["topic"] if alarm["offset"] is None else place
-    named = "" if alarm["id"] is None else f" (id {alarm['id']!a})"
-    return f"alarm: {alarm['fault']}: {alarm['source']}{named} in {where}: {alarm['reason']}"
+    """An alarm for people: one line, whatever is in the texts of others."""
+    topic = visible(alarm["topic"] or "")
+    place = f"{topic}/{alarm['partition']}@{alarm['offset']}"
+    where = topic if alarm["offset"] is None else place
+    named = "" if alarm["id"] is None else f" (id {visible(repr(alarm['id']))})"
+    source = visible(alarm["source"] or "")
+    return f"alarm: {alarm['fault']}: {source}{named} in {where}: {visible(alarm['reason'])}"
 
 
 class _Run:
@@ -120,32 +133,32 @@ class _Run:
         access: Path,
         batches: Any,
         clock: SystemClock,
+        say: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._options = options
         self._access = access
         self._batches = batches
         self._clock = clock
-        self._judged_ms = clock.monotonic_ms()
+        self._say = say
+        self._pulse = Pulse(clock.monotonic_ms())
+        self._judged = 0
         self._failure: BaseException | None = None
 
     def until(self, stop: threading.Event) -> None:
         """Start queries, one after the other, until asked to stop."""
         retry_s = RETRY_FIRST_S
         while not stop.is_set():
-            begun_ms = self._judged_ms
+            judged = self._judged
             failure = self._run_one(stop)
             if failure is None:
                 return
-            if self._judged_ms > begun_ms:
+            if self._judged > judged:
                 retry_s = RETRY_FIRST_S
             if isinstance(self._failure, DelaydError):
                 raise self._failure
-            if self._clock.monotonic_ms() - self._judged_ms > GIVE_UP_MS:
-                raise FollowFailedError(
-                    f"no batch could be judged for {GIVE_UP_MS // 60_000} min: {failure}",
-                    remedy="start it again when Kafka answers; it goes on where it was",
-                )
+            self._pulse.failed(self._clock.monotonic_ms(), failure)
+            self._look()
             stop.wait(retry_s)
             retry_s = min(RETRY_MAX_S, retry_s * 2)
 
@@ -155,10 +168,24 @@ class _Run:
         try:
             while not stop.wait(WAIT_S):
                 if not query.isActive:
-                    return str(query.exception() or "the query ended")[:1000]
+                    return str(query.exception() or "the query ended")
+                self._look()
             return None
         finally:
             query.stop()
+
+    def _look(self) -> None:
+        """Tell a person if no batches come; FollowFailedError if that is so for too long."""
+        now_ms = self._clock.monotonic_ms()
+        with suppress(FileNotFoundError):
+            why = unplanned_file(self._targets).read_text(errors="replace")
+            self._pulse.failed(now_ms, f"it could not be planned: {why}")
+        for line in self._pulse.lines(now_ms):
+            self._say(line)
+
+    @property
+    def _targets(self) -> Path:
+        return self._options.work.resolve() / "targets"
 
     def _start(self) -> "StreamingQuery":
         from delayd.audit.reading.stream import DelaydFollow
@@ -170,7 +197,7 @@ class _Run:
             self._spark.readStream.format(DelaydFollow.name())
             .option("access", str(self._access))
             .option("topics", json.dumps(topics))
-            .option("targets", str(options.work.resolve() / "targets"))
+            .option("targets", str(self._targets))
             .load()
         )
         return (
@@ -186,7 +213,27 @@ class _Run:
         except BaseException as failure:
             self._failure = failure
             raise
-        self._judged_ms = self._clock.monotonic_ms()
+        self._judged += 1
+        self._pulse.judged(self._clock.monotonic_ms())
+
+
+@contextmanager
+def ended_by_stop(stop: threading.Event) -> Iterator[None]:
+    """Spark's process may end inside: quietly if a stop was asked, else FollowFailedError."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except SparkStartError:
+        if not stop.wait(STOPPING_S):
+            raise
+    except (Py4JError, PySparkException, ConnectionError) as failure:
+        if not stop.wait(STOPPING_S):
+            raise FollowFailedError(
+                f"Spark does not answer any more: {failure}",
+                remedy="did it lack memory? spark/spark.log in --work; then start it again",
+            ) from failure
 
 
 @contextmanager
@@ -202,15 +249,24 @@ def _locked(work: Path) -> Iterator[None]:
         yield
 
 
+class StopAsked(threading.Event):
+    """Set by SIGTERM and SIGINT, which do nothing else then."""
+
+    def listen(self) -> None:
+        """From now on; again when somebody else took the signals."""
+        for each in _STOPPING:
+            signal.signal(each, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self.set()
+
+
 @contextmanager
-def _stop_asked() -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT, which do nothing else inside."""
-    asked = threading.Event()
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
-
-    before = {each: signal.signal(each, ask) for each in (signal.SIGTERM, signal.SIGINT)}
+def stop_asked() -> Iterator[StopAsked]:
+    """Listens inside."""
+    before = {each: signal.getsignal(each) for each in _STOPPING}
+    asked = StopAsked()
+    asked.listen()
     try:
         yield asked
     finally:
@@ -218,12 +274,20 @@ def _stop_asked() -> Iterator[threading.Event]:
             signal.signal(each, handler)
 
 
-def _claim(work: Path, settings: Settings) -> None:
-    """The folder is of this cluster, and of no other."""
+def claim(work: Path, settings: Settings) -> None:
+    """The folder is of this cluster, and of no other: FollowFailedError."""
     mine = {"cluster": settings.cluster, "buffer": settings.buffer.topic_id}
     file = work / "cluster.json"
-    if file.exists() and json.loads(file.read_text()) != mine:
+    if not file.exists():
+        write_whole(file, json.dumps(mine))
+    elif json.loads(file.read_text()) != mine:
         raise FollowFailedError(
             f"{work} is of another cluster", remedy="give each cluster its own --work"
         )
-    file.write_text(json.dumps(mine))
+
+
+def remove_left(work: Path) -> None:
+    """What a follower that was killed left there: how to reach Kafka, and Spark's own files."""
+    (work / "access.json").unlink(missing_ok=True)
+    unplanned_file(work / "targets").unlink(missing_ok=True)
+    shutil.rmtree(work / "spark" / "tmp", ignore_errors=True)

@@ -6,6 +6,7 @@ neither repeat nor forget an alarm.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -61,6 +62,7 @@ class Follower:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "DELAYD_CLUSTER_KEY": CLUSTER_KEY},
+                start_new_session=True,
             )
 
     @property
@@ -89,9 +91,9 @@ class Follower:
         self.process.wait(10)
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """SIGTERM to it and all that it started, as from who runs services; the exit code."""
         assert self.process is not None
-        self.process.terminate()
+        os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(60)
 
     def left(self) -> list[str]:

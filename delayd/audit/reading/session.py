@@ -7,7 +7,7 @@ is done with it.
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
@@ -158,7 +158,8 @@ def _start(conf: "SparkConf", log: Path) -> "SparkContext":
 def _end(context: "SparkContext") -> None:
     gateway: Any = context._gateway
     try:
-        context.stop()
+        with _ended_already():
+            context.stop()
     finally:
         _end_gateway(gateway)
 
@@ -172,14 +173,27 @@ def _end_gateway(gateway: Any) -> None:
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
+    with _ended_already():
+        gateway.shutdown()
+    with _ended_already():
+        gateway.proc.stdin.close()
     killer = Timer(END_TIMEOUT_S, gateway.proc.kill)
     killer.start()
     try:
         gateway.proc.wait()
     finally:
         killer.cancel()
+
+
+@contextmanager
+def _ended_already() -> Iterator[None]:
+    """Nothing is wrong if what is to end does not answer: who stops a group of processes stops the
+    JVM too."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with suppress(Py4JError, PySparkException, OSError):
+        yield
 
 
 def _python_path() -> str:
