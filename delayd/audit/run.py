@@ -139,7 +139,7 @@ class _Judging:
         jobs: dict[str, Callable[[], DataFrame]] = {
             "delivery": lambda: judge_delivery(
                 *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
-                bounds,
+                *(tables.frontiers, bounds),
             ),
             "verdicts": lambda: judge_verdicts(
                 tables.logged, messages, tables.receipts, tables.frontiers, bounds

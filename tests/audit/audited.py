@@ -46,12 +46,12 @@ def tables_of(spark: "SparkSession", history: History) -> Tables:
 def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
     _, logged, deliveries, receipts, letters, messages = tables
-    delivery = judge_delivery(logged, messages, deliveries, letters, receipts, history.bounds)
     records = logged.sparkSession.createDataFrame(
         history.rows("frontier"), RECORDS, verifySchema=False
     )
-    frontiers = frontiers_of(records)
-    verdicts = judge_verdicts(logged, messages, receipts, frontiers, history.bounds)
+    frontiers, bounds = frontiers_of(records), history.bounds
+    delivery = judge_delivery(logged, messages, deliveries, letters, receipts, frontiers, bounds)
+    verdicts = judge_verdicts(logged, messages, receipts, frontiers, bounds)
     return {
         (row["fault"], row["source"], row["reason"])
         for row in delivery.unionByName(verdicts).collect()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from plans import Sent, header
-from world import PARTITIONS, START_MS, TARGETS, History, Written
+from world import PARTITIONS, START_MS, STEP_MS, TARGETS, History, Written
 
 from delayd.bus import Headers
 from delayd.bus.murmur2 import partition_of
@@ -181,6 +181,9 @@ def _plant_altered(planter: Planter) -> None:
     def stray(record: Written) -> None:
         record.headers.append(header("topic", "orders"))
 
+    def off_step(record: Written) -> None:
+        record.set("delayd-fired", b"%d" % (int(record.header("delayd-fired") or 0) + 1))
+
     def no_origin(record: Written) -> None:
         record.headers = [each for each in record.headers if each[0] != "delayd-origin"]
 
@@ -189,6 +192,7 @@ def _plant_altered(planter: Planter) -> None:
     planter.alter("keyed", stray)
     planter.alter("keyed", key)
     planter.alter("keyed", lambda record: record.set("delayd-fired", b"soon"))
+    planter.alter("keyed", off_step)
     planter.alter("placed", partition)
     planter.alter("mail", topic)
     planter.alter("first", id)
@@ -292,7 +296,8 @@ def _plant_false(planter: Planter) -> None:
 
     # A cancel was ignored: what it killed came out at its time, long after it was called too late.
     target = planter.sent["early target"][planter._used.get("early cancel", 0)]
-    planter.deliver(target, int(target.header("delayd-due") or 0) + 30)
+    due_ms = int(target.header("delayd-due") or 0)
+    planter.deliver(target, -(-due_ms // STEP_MS) * STEP_MS)
     false("early cancel", verdict="too-late", killed=[])
     target = planter.sent["late target"][planter._used.get("late cancel", 0)]
     false("late cancel", verdict="cancelled", killed=[target.place])

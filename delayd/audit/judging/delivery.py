@@ -2,7 +2,8 @@
 
 lost        the fate says so
 duplicate   a family is in the targets more than once
-altered     a delivery differs in anything from the record that it names
+altered     a delivery differs in anything from the record that it names, or no step was made at its
+            `delayd-fired`
 early       `delayd-fired` or its timestamp is before the due time asked for
 ghost       it names a request that was refused; or one that a mark had killed, by its receipt, no
             later than it was fired; or, where Kafka has deleted the receipts, long before
@@ -22,6 +23,7 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, several_findings, source_text
 from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.fired import StepTimes, step_times_of
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
@@ -44,6 +46,7 @@ def judge_delivery(
     deliveries: DataFrame,
     letters: DataFrame,
     receipts: DataFrame,
+    frontiers: DataFrame,
     bounds: Bounds,
 ) -> DataFrame:
     """What is wrong with deliveries and dead letters (FINDINGS).
@@ -53,7 +56,7 @@ def judge_delivery(
     killers = killers_of(receipts)
     found = [
         _of_messages(messages),
-        _of_deliveries(logged, deliveries, killers, bounds),
+        _of_deliveries(logged, deliveries, killers, step_times_of(frontiers, bounds), bounds),
         judge_letters(logged, messages, letters, killers, bounds),
     ]
     return reduce(DataFrame.unionByName, found)
@@ -109,7 +112,11 @@ def _of_messages(messages: DataFrame) -> DataFrame:
 
 
 def _of_deliveries(
-    logged: DataFrame, deliveries: DataFrame, killers: DataFrame, bounds: Bounds
+    logged: DataFrame,
+    deliveries: DataFrame,
+    killers: DataFrame,
+    steps: StepTimes | None,
+    bounds: Bounds,
 ) -> DataFrame:
     asked = logged.select(
         F.col("partition").alias("source_partition"),
@@ -126,7 +133,9 @@ def _of_deliveries(
         .join(asked, ["source_partition", "source_offset"], "left")
         .join(F.broadcast(counts), "topic", "left")
     )
-    judged = joined.select(
+    nothing = F.lit(None).cast("string")
+    timed = joined.withColumn("off_step", nothing) if steps is None else steps.beside(joined)
+    judged = timed.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
         *("id", "fired_ms"),
         _due_ms().alias("due_ms"),
@@ -135,7 +144,9 @@ def _of_deliveries(
         source_text(F.col("source_partition"), F.col("asked")["origin"]).alias("origin_source"),
         _nobody_asked(bounds).alias("unknown"),
         _refused().alias("refused"),
-        _differences().alias("differences"),
+        F.coalesce(_differences(), F.when(_early().isNull(), F.col("off_step"))).alias(
+            "differences"
+        ),
         _early().alias("early"),
         _copies(bounds).alias("copies"),
     )
