@@ -76,6 +76,8 @@ class Catalogue:
         Raises DiskError when another process holds it, CorruptionError when it is lost or damaged.
         """
         self._path = path
+        self._answers_from: tuple[int, ...] = ()
+        """Waiting answers below were dropped by a checkpoint of this process."""
         with self._translated():
             self._db = plyvel.DB(
                 path,
@@ -178,11 +180,8 @@ class Catalogue:
         """Write a checkpoint, whole or not at all; durable on return."""
         with self._translated():
             write = self._db.write_batch(sync=True)
-            if any(batch.answers_from):
-                for key, _ in self._scan(_ANSWER):
-                    _, partition, offset = _ANSWER_KEY.unpack(key)
-                    if offset < batch.answers_from[partition]:
-                        write.delete(key)
+            for key in self._answered(batch.answers_from):
+                write.delete(key)
             for entry in batch.answers:
                 write.put(
                     _ANSWER_KEY.pack(_ANSWER, entry.partition, entry.offset),
@@ -201,6 +200,18 @@ class Catalogue:
                     write.put(key, value)
             write.put(_PROGRESS, _pack(batch.progress))
             write.write()
+        self._answers_from = batch.answers_from
+
+    def _answered(self, answers_from: Sequence[int]) -> Iterator[bytes]:
+        # From where the last checkpoint came: what was deleted below slows a scan for hours.
+        done = self._answers_from or (0,) * len(answers_from)
+        for partition, (begin, end) in enumerate(zip(done, answers_from, strict=True)):
+            if begin < end:
+                first, stop = (_ANSWER_KEY.pack(_ANSWER, partition, at) for at in (begin, end))
+                with self._db.iterator(
+                    start=first, stop=stop, include_value=False, fill_cache=False
+                ) as keys:
+                    yield from keys
 
     def close(self) -> None:
         """Close; idempotent."""
