@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delayd.audit.reading.session import open_session
+from delayd.audit.reading.session import FOR_LITTLE, open_session
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 
@@ -49,12 +49,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         name="delayd tests",
         master="local[2]",
         driver_memory="1g",
-        shuffle_partitions=2,
-        # Tables of tests are small: compiling what runs over them takes longer than running it.
-        settings={
-            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        },
+        settings={**FOR_LITTLE, "spark.sql.shuffle.partitions": "2"},
     ) as session:
         yield session

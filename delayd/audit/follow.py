@@ -45,17 +45,7 @@ STOPPING_S: Final = 2.0
 """Whoever stops a whole group of processes stops Spark's too, which may be noticed first."""
 
 DRIVER_MEMORY: Final = "1g"
-SHUFFLE_PARTITIONS: Final = 4
-
-SPARK_SETTINGS: Final = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Batches are small and many: compiling a plan and thinking it over again takes longer than to
-run it. All together less than half of the processor time (measured on the unit test)."""
+BATCHES_RETAINED: Final = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ def follow(
     """
     from delayd.audit.following.batch import Batches, Files
     from delayd.audit.following.telling import Teller
-    from delayd.audit.reading.session import open_session, require_spark
+    from delayd.audit.reading.session import FOR_LITTLE, open_session, require_spark
 
     require_spark()
     clock = SystemClock()
@@ -97,8 +87,7 @@ def follow(
                 name="delayd audit --follow",
                 master=options.master,
                 driver_memory=DRIVER_MEMORY,
-                shuffle_partitions=SHUFFLE_PARTITIONS,
-                settings=SPARK_SETTINGS,
+                settings={**FOR_LITTLE, "spark.sql.streaming.minBatchesToRetain": BATCHES_RETAINED},
             ) as spark,
         ):
             stop.listen()

@@ -27,8 +27,8 @@ from rich.console import Console
 from delayd.audit.cut import Cut, Exporting, NodeAddress
 from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.session import open_session
-from delayd.audit.run import AuditOptions
+from delayd.audit.reading.session import FOR_LITTLE, open_session
+from delayd.audit.run import LITTLE_MAX, AuditOptions
 from delayd.audit.tabling import Source, Tables
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
@@ -97,7 +97,12 @@ def scene(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Scene]:
         )
         options = AuditOptions(cluster=stage.cluster.name, prefix=stage.prefix)
         progress = Progress(Console(quiet=True))
-        with open_session(folder / "spark", master="local[2]", driver_memory="2g") as spark:
+        with open_session(
+            folder / "spark",
+            master="local[2]",
+            driver_memory="2g",
+            settings=FOR_LITTLE if requests <= LITTLE_MAX else None,
+        ) as spark:
             audit = Audit(spark, source, cut, options, folder / "tables", progress)
             yield Scene(stage.brokers, stage.prefix, audit, on)
 

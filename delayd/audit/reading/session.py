@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 SHUFFLE_PARTITIONS: Final = 32
 """Adaptive execution puts small ones together; large ones must fit into memory."""
 
+FOR_LITTLE: Final[Mapping[str, str]] = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""Settings for tables so small that to compile a plan, or to think it over again, takes longer than
+to run it."""
+
 END_TIMEOUT_S: Final = 20.0
 
 _LOG_TAIL_CHARS: Final = 400
@@ -70,7 +80,6 @@ def open_session(
     name: str = "delayd audit",
     master: str = "local[*]",
     driver_memory: str = "2g",
-    shuffle_partitions: int = SHUFFLE_PARTITIONS,
     ui: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "Iterator[SparkSession]":
@@ -96,7 +105,7 @@ def open_session(
     }
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(master).setAppName(name)
-    ours = _settings(folder, driver_memory, shuffle_partitions, ui, master.startswith("local"))
+    ours = _settings(folder, driver_memory, ui, master.startswith("local"))
     conf.setAll([*(ours | dict(settings or {})).items()])
     with _environ(environment):
         context = _start(conf, folder / "spark.log")
@@ -106,18 +115,18 @@ def open_session(
         _end(context)
 
 
-def _settings(
-    folder: Path, driver_memory: str, shuffle_partitions: int, ui: bool, is_local: bool
-) -> dict[str, str]:
+def _settings(folder: Path, driver_memory: str, ui: bool, is_local: bool) -> dict[str, str]:
     settings = {
         "spark.driver.memory": driver_memory,
+        # What is generated for a wide plan is one large method, which Java would never compile.
+        "spark.driver.defaultJavaOptions": "-XX:-DontCompileHugeMethods",
         "spark.driver.extraJavaOptions": (
             f'"-Djava.io.tmpdir={folder / "tmp"}"'
             f' "-Dlog4j.configurationFile={(folder / "log4j2.properties").as_uri()}"'
         ),
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
