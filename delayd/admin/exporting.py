@@ -147,5 +147,6 @@ def _asked(body: bytes) -> tuple[FrontierRecord, int]:
 
 def _refused(error: ExportError) -> JSONResponse:
     return JSONResponse(
-        {"problem": error.problem, **error.more}, status_code=STATUS_CODES[error.refusal]
+        {"problem": error.problem, "reason": error.refusal.value, **error.more},
+        status_code=STATUS_CODES[error.refusal],
     )

@@ -5,23 +5,26 @@
     3. the ends of topics are fixed later, when they are read (spans.py): whatever the cut covers
        was committed before
 
-A node that is away, behind, or cannot export is named, with its reason. Exports are fetched while
-topics are being read.
+A node that is away, behind, or cannot export is named, with its reason; one that is busy with
+another audit's export is asked again. Exports are fetched while topics are being read.
 
 Source: docs/design/audit.md, "The cut".
 """
 
+import http.client
 import json
 import shutil
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from delayd.clock import SystemClock
 from delayd.frontier_log import SeenFrontier
 from replication.record import encode
 
@@ -31,7 +34,18 @@ INGEST_WAIT_MS: Final = 60_000
 EXPORT_TIMEOUT_S: Final = 900.0
 """How long a node may take to write its export."""
 
+ALIVE_TIMEOUT_S: Final = 30.0
+"""How long a node may take to say that it is there at all."""
+
+BUSY_WAIT_MS: Final = 10 * 60 * 1000
+"""How long a node may be busy with other exports."""
+
+BUSY_RETRY_S: Final = 2.0
+
 COPY_BYTES: Final = 1024 * 1024
+
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Nodes are asked themselves, whatever proxy the environment names."""
 PROBLEM_CHARS_MAX: Final = 500
 
 
@@ -59,21 +73,27 @@ class Cut:
 
     seen: SeenFrontier
     exports: tuple[Export, ...]
+    is_compared: bool = True
+    """False if no node could be asked, because nobody knows any."""
 
 
 class Exporting:
-    """Exports on their way. As a context manager, it waits for those under way when it is left."""
+    """Exports on their way. As a context manager, it waits for those under way when it is left,
+    but not after an error: then they end with the process."""
 
-    def __init__(self, seen: SeenFrontier, nodes: Sequence[NodeAddress], folder: Path) -> None:
+    def __init__(
+        self, seen: SeenFrontier, nodes: Sequence[NodeAddress] | None, folder: Path
+    ) -> None:
+        """`nodes` None: nobody knows any."""
         self._seen = seen
-        self._pool = ThreadPoolExecutor(max_workers=max(1, len(nodes)), thread_name_prefix="export")
+        self._is_compared = nodes is not None
         body = json.dumps(
             {"frontier": json.loads(encode(seen.record)), "wait_ms": INGEST_WAIT_MS}
         ).encode()
         folder.mkdir(parents=True, exist_ok=True)
-        self._futures: list[Future[Export]] = [
-            self._pool.submit(_fetch, address, body, folder / f"{number}.parquet")
-            for number, address in enumerate(nodes)
+        self._futures = [
+            _begun(address, body, folder / f"{number}.parquet")
+            for number, address in enumerate(nodes or ())
         ]
 
     def __enter__(self) -> Self:
@@ -85,11 +105,13 @@ class Exporting:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(wait=_type is None, cancel_futures=True)
+        if _type is None:
+            self.finish()
 
     def finish(self) -> Cut:
         """The cut, once every node has answered or failed to."""
-        return Cut(self._seen, tuple(future.result() for future in self._futures))
+        exports = tuple(future.result() for future in self._futures)
+        return Cut(self._seen, exports, self._is_compared)
 
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
@@ -100,39 +122,76 @@ def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
     )
 
 
+def _begun(address: NodeAddress, body: bytes, file: Path) -> Future[Export]:
+    """A daemon fetches it: a node that never answers must not keep a process that has failed."""
+    future: Future[Export] = Future()
+
+    def fetch() -> None:
+        try:
+            future.set_result(_fetch(address, body, file))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=fetch, name=f"export {address.node}", daemon=True).start()
+    return future
+
+
 def _fetch(address: NodeAddress, body: bytes, file: Path) -> Export:
     if address.admin is None:
         return Export(address.node, "", None, "the node is not running")
+    problem: str | None
+    try:
+        problem = _fetched(address.admin, body, file)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        problem = f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX]
+    if problem is not None:
+        file.unlink(missing_ok=True)
+        return Export(address.node, address.admin, None, f"no export: {problem}")
+    return Export(address.node, address.admin, file, None)
+
+
+def _fetched(admin: str, body: bytes, file: Path) -> str | None:
+    """Why there is no export; None if there is, in the file."""
+    _check_alive(admin)
     request = urllib.request.Request(
-        f"http://{address.admin}/export",
+        f"http://{admin}/export",
         data=body,
         headers={"content-type": "application/json"},
         method="POST",
     )
-    problem = None
-    try:
-        with (
-            urllib.request.urlopen(request, timeout=EXPORT_TIMEOUT_S) as answer,
-            file.open("wb") as out,
-        ):
-            shutil.copyfileobj(answer, out, COPY_BYTES)
-            if answer.length:
+    clock = SystemClock()
+    begun_ms = clock.monotonic_ms()
+    while True:
+        try:
+            with (
+                _DIRECT.open(request, timeout=EXPORT_TIMEOUT_S) as answer,
+                file.open("wb") as out,
+            ):
+                shutil.copyfileobj(answer, out, COPY_BYTES)
                 # http.client tells of it only when all is read at once.
-                raise ValueError(f"the node broke off {answer.length} bytes before the end")
-    except urllib.error.HTTPError as error:
-        with error:
-            problem = f"no export: {_problem_of(error)}"
-    except (OSError, ValueError) as error:
-        problem = f"no export: {str(error)[:PROBLEM_CHARS_MAX]}"
-    if problem is not None:
-        file.unlink(missing_ok=True)
-        return Export(address.node, address.admin, None, problem)
-    return Export(address.node, address.admin, file, None)
+                left = answer.length
+                return f"the node broke off {left} bytes before the end" if left else None
+        except urllib.error.HTTPError as error:
+            with error:
+                reason, problem = _refusal_of(error)
+        if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
+            return problem
+        threading.Event().wait(BUSY_RETRY_S)
 
 
-def _problem_of(error: urllib.error.HTTPError) -> str:
+def _check_alive(admin: str) -> None:
+    """OSError if nothing answers: a process that is stopped takes connections and never does."""
+    try:
+        with _DIRECT.open(f"http://{admin}/livez", timeout=ALIVE_TIMEOUT_S):
+            return
+    except urllib.error.HTTPError as error:  # it is there, if not well
+        error.close()
+
+
+def _refusal_of(error: urllib.error.HTTPError) -> tuple[str, str]:
+    """Reason and problem, as a node gives them."""
     try:
         said = json.loads(error.read(64 * 1024))
-        return str(said["problem"])[:PROBLEM_CHARS_MAX]
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"status {error.code}"
+        return str(said.get("reason")), str(said["problem"])[:PROBLEM_CHARS_MAX]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", f"status {error.code}"
