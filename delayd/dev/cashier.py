@@ -53,13 +53,13 @@ class Cashier:
         self._thread.join(timeout_ms / 1000)
         if self.error is not None:
             raise self.error
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and self.sent == self._payments.count
 
     def _run(self) -> None:
         try:
             asyncio.run(self._pay())
-        except DelaydError as error:  # whoever waits raises it
-            self.error = error
+        except* DelaydError as errors:  # whoever waits raises it
+            self.error = errors.exceptions[0]
 
     async def _pay(self) -> None:
         batch = self._payments.batch

@@ -3,10 +3,12 @@
 It reads the topics and every node's files, and believes neither delayd nor the witness. Its page
 stays where the user finds it. Not here: what is audited (delayd/audit).
 
-Invariants: the process is of the cluster's folder, so that whatever ends the cluster ends it too.
+Invariants: the process is of the cluster's folder, so that whatever ends the cluster ends it too;
+so are its tables, which are removed.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,18 +49,26 @@ class Proof:
 def audit(directory: Path, page: Path, *, log: Path, tell: Callable[[str], None]) -> Proof:
     """Audits the running cluster of a folder; `tell` gets each thing that it begins."""
     command = [sys.executable, "-m", "delayd.cli", "audit", "--json"]
-    command += ["--dir", str(directory), "--html", str(page)]
+    work = directory / "audit"
+    command += ["--dir", str(directory), "--html", str(page), "--work", str(work)]
     tell("auditing: every topic, and the files of every node")
-    with log.open("ab") as written:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=written,
-            env=environment_for({}, directory),
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+    try:
+        with log.open("ab") as written:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=written,
+                env=environment_for({}, directory),
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+    except subprocess.TimeoutExpired as error:
+        raise ProofError(
+            f"the audit took longer than {TIMEOUT_S:.0f} s", remedy=f"see {log}"
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
     if done.returncode not in (ExitCode.FINE, ExitCode.PROBLEM) or not done.stdout.strip():
         raise ProofError(f"the audit ended: {last_words(log)}", remedy=f"see {log}")
     return Proof(page, json.loads(done.stdout))
