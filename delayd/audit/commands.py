@@ -19,6 +19,7 @@ from delayd.audit.reading.session import require_spark
 from delayd.cluster_key import check_key
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.commands import default_directory
+from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.nodes import CLUSTER_NAME
 from delayd.errors import ConfigError, ExitCode
 from delayd.node import cluster_members, open_bus
@@ -46,9 +47,12 @@ class Where:
     prefix: str
     nodes: tuple[NodeAddress, ...] | None
     cluster_key: str | None
+    count: int | None = None
+    """How many nodes there are, where that is known."""
 
 
 def audit(
+    context: typer.Context,
     bootstrap: Annotated[
         str | None,
         typer.Option(
@@ -132,11 +136,19 @@ def audit(
     from delayd.clock import SystemClock
 
     at_ms = None if at is None else _moment(at)
+    if not follow and (metrics is not None or interval != INTERVAL_DEFAULT):
+        raise ConfigError("--metrics and --interval go with --follow", remedy="leave them out")
+    if follow and memory != MEMORY_DEFAULT:
+        raise ConfigError("--follow takes no --memory", remedy="leave it out: 1g is enough for it")
+    if html is not None and not html.resolve().parent.is_dir():
+        raise ConfigError(f"--html {html}: there is no such folder", remedy="make it first")
     if follow and (work is None or at is not None or html is not None or nodes is not None):
         raise ConfigError(
             "--follow needs --work, and takes no --at, --html or --nodes",
             remedy="it judges deliveries as they come; run an audit without it for all else",
         )
+    if directory is not None and _is_of_environment(context, "bootstrap"):
+        bootstrap = None  # what was said here goes before what was said once for all
     where = _where(bootstrap, etcd, directory, cluster, prefix, cluster_key)
     source = Source(
         open_bus(where.bootstrap), where.bootstrap, SystemClock(), cluster_key=where.cluster_key
@@ -148,20 +160,21 @@ def audit(
     options = AuditOptions(
         cluster=where.cluster,
         prefix=where.prefix,
-        nodes=nodes,
+        nodes=nodes or where.count,
         master=master,
         memory=memory,
         work=work,
         at_ms=at_ms,
     )
-    report = run(source, where.nodes, options, Progress(Console(stderr=True)))
-    if html is not None:
-        html.write_text(page(report), encoding="utf-8")
+    with interrupts_raised():  # what was written on the way is removed
+        report = run(source, where.nodes, options, Progress(Console(stderr=True)))
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
         show(report, Console())
-        if html is not None:
+    if html is not None:
+        _write(html, page(report))
+        if not as_json:
             typer.echo(f"report: {html}")
     raise typer.Exit(ExitCode.FINE if report.ok else ExitCode.PROBLEM)
 
@@ -241,7 +254,21 @@ def _local(cluster: LocalCluster) -> Where:
         )
         for node in report["nodes"]
     )
-    return Where(report["bootstrap"], CLUSTER_NAME, "delayd-", nodes, cluster.cluster_key)
+    return Where(
+        report["bootstrap"], CLUSTER_NAME, "delayd-", nodes, cluster.cluster_key, len(nodes)
+    )
+
+
+def _is_of_environment(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "ENVIRONMENT"
+
+
+def _write(html: Path, text: str) -> None:
+    try:
+        html.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written: {error}") from error
 
 
 def _moment(text: str) -> int:

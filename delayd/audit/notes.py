@@ -27,12 +27,31 @@ class Unproven:
 
 
 def notes_of(
-    tables: Tables, unproven: Sequence[Unproven], *, are_compared: bool, put_back: int
+    tables: Tables,
+    unproven: Sequence[Unproven],
+    *,
+    compared: int,
+    are_all_known: bool,
+    overdue: int,
+    last_step_ms: int,
+    put_back: int,
 ) -> tuple[str, ...]:
-    """All notes of an audit. `unproven`: most first, at most NOTES_MAX + 1."""
+    """All notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `compared`: nodes;
+    `are_all_known`: has anybody said how many there are? `overdue`: pending messages; `put_back`:
+    messages without lateness."""
     notes = []
-    if not are_compared:
-        notes.append("Replicas were not compared: no node was named and none is known to etcd.")
+    if overdue:
+        notes.append(
+            f"{overdue} messages are pending though they were due more than a minute ago; the last "
+            f"step was made at {_text(last_step_ms)}."
+        )
+    if not compared:
+        notes.append("Replicas were not compared: no node was named.")
+    elif not are_all_known:
+        notes.append(
+            f"{compared} nodes were compared. etcd forgets a node that is down: with --nodes you "
+            "say how many there must be."
+        )
     if not tables.bounds.proofs_checked:
         notes.append(
             "Records of the buffer that look like the master's own were believed: without the "
@@ -100,5 +119,8 @@ def _of_trimmed(tables: Tables) -> Iterable[str]:
 
 
 def _time(bounds: Bounds, topic: str) -> str:
-    at = datetime.fromtimestamp(bounds.trimmed_before_ms(topic) / 1000, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return _text(bounds.trimmed_before_ms(topic))
+
+
+def _text(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

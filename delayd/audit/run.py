@@ -17,14 +17,16 @@ from typing import Final
 
 import pyarrow
 import pyarrow.parquet
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayd import __version__
 from delayd.audit.bounds import Bounds
-from delayd.audit.cut import Cut, Exporting, NodeAddress
+from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
 from delayd.audit.figures import figures_of, heat_cells, travel_to
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.faults import Fault
@@ -37,7 +39,7 @@ from delayd.audit.judging.retention import unproven_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.session import open_session
+from delayd.audit.reading.session import FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
 from delayd.audit.spans import AuditError
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
@@ -47,6 +49,12 @@ from delayd.topics import load_settings
 
 TIMEOUT_MS: Final = 15_000
 PROBLEM_CHARS_MAX: Final = 500
+
+OVERDUE_MS: Final = 60_000
+"""What is pending so long after it was due is told."""
+
+LITTLE_MAX: Final = 100_000
+"""So many offsets of the buffer are little, see session.FOR_LITTLE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,14 @@ class AuditOptions:
     work: Path | None = None
     at_ms: int | None = None
     nodes: int | None = None
-    """How many nodes there must be."""
+    """How many nodes there must be; None if nobody has said."""
 
 
 def run(
     source: Source, nodes: Sequence[NodeAddress] | None, options: AuditOptions, progress: Progress
 ) -> Report:
     """Audit a cluster as it is now; `nodes` None: replicas are not compared, and a note says so.
+    An empty list is a finding: a cluster has nodes.
 
     Raises AuditError and other DelaydErrors if it cannot be made.
     """
@@ -78,12 +87,16 @@ def run(
     begun_ms = source.clock.monotonic_ms()
     with _folder(options.work) as folder:
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
+        is_little = sum(seen.record.frontier.offsets) <= LITTLE_MAX
         if source.cluster_key is not None:
             check_key(source.cluster_key, seen.record.settings)
         with (
-            Exporting(seen, nodes or (), folder / "exports") as exporting,
+            Exporting(seen, nodes, folder / "exports") as exporting,
             open_session(
-                folder / "spark", master=options.master, driver_memory=options.memory
+                folder / "spark",
+                master=options.master,
+                driver_memory=options.memory,
+                settings=FOR_LITTLE if is_little else None,
             ) as spark,
             _spark_errors_told(folder / "spark"),
         ):
@@ -156,7 +169,7 @@ class _Judging:
             [self._kept(f"findings-{job}", FINDINGS, judged) for job, judged in jobs.items()],
         )
         found = self._counts(findings)
-        fates = self._fates(messages)
+        fates, overdue = self._fates(messages)
         with self._progress.stage("working out the figures"):
             figures = figures_of(messages, tables.frontiers)
             heat = heat_cells(expected, pending, findings)
@@ -182,7 +195,10 @@ class _Judging:
             notes=notes_of(
                 tables,
                 self._unproven(messages) if fates.unproven else (),
-                are_compared=bool(nodes),
+                compared=len(nodes),
+                are_all_known=self._options.nodes is not None,
+                overdue=overdue,
+                last_step_ms=self._cut.seen.append_ms,
                 put_back=figures.put_back,
             ),
             travel=self._travel(messages),
@@ -201,18 +217,17 @@ class _Judging:
         for export in self._cut.exports:
             count, problem = None, export.problem
             if export.file is not None:
-                count, problem = _count_of(export.file, self._tables.bounds)
+                count, problem = _count_of(export, export.file, self._tables.bounds)
             nodes.append(NodeState(export.node, export.admin, count, problem))
             if problem is None:
                 rows = self._spark.read.parquet(str(export.file))
                 tables.append(
                     rows.withColumn("node", F.lit(export.node)).select(*PENDING.fieldNames())
                 )
-        missing = (self._options.nodes or 0) - len(nodes)
+        wanted = self._options.nodes or (1 if self._cut.is_compared else 0)
+        missing = wanted - len(nodes)
         if missing > 0:
-            nodes.append(
-                NodeState("?", "", None, f"{missing} of {self._options.nodes} nodes are not known")
-            )
+            nodes.append(NodeState("?", "", None, f"{missing} of {wanted} nodes are not known"))
         nothing = self._spark.createDataFrame([], PENDING)
         return tuple(nodes), reduce(DataFrame.unionByName, tables, nothing)
 
@@ -233,9 +248,17 @@ class _Judging:
             .collect()
         )
 
-    def _fates(self, messages: DataFrame) -> Fates:
+    def _fates(self, messages: DataFrame) -> tuple[Fates, int]:
+        """And how many of the pending are overdue."""
+        before_ms = self._tables.read_ms - OVERDUE_MS
+        is_overdue = (F.col("fate") == "pending") & (F.col("rank_ms") < before_ms)
+        counted = messages.groupBy("fate").agg(
+            F.count("*").alias("count"), F.count_if(is_overdue).alias("overdue")
+        )
         with self._progress.stage("counting fates"):
-            return Fates(**dict(self._pairs(messages.groupBy("fate").count())))
+            rows = counted.collect()
+        fates = Fates(**{row["fate"]: row["count"] for row in rows})
+        return fates, sum(row["overdue"] for row in rows)
 
     def _pairs(self, counted: DataFrame) -> tuple[tuple[str, int], ...]:
         return tuple(sorted((str(row[0]), int(row[1])) for row in counted.collect()))
@@ -261,13 +284,20 @@ class _Judging:
             return kept(self._spark, self._folder, name, schema, judged())
 
 
-def _count_of(file: Path, bounds: Bounds) -> tuple[int | None, str | None]:
+def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, str | None]:
     """How many messages an export holds, or why it cannot be compared."""
     try:
         found = pyarrow.parquet.ParquetFile(file)
-        step = int((found.metadata.metadata or {})[b"delayd.step"])
+        said = found.metadata.metadata or {}
+        step, node = int(said[b"delayd.step"]), said[b"delayd.node"].decode()
     except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
         return None, f"its export is damaged: {error}"
+    wanted = {field.name: field.type for field in to_arrow_schema(PENDING) if field.name != "node"}
+    given = {field.name: field.type for field in found.schema_arrow}
+    if given != wanted:
+        return None, "its export has other columns: the node is of another version"
+    if node != export.node:
+        return None, f"{node!a} answered at {export.admin}: give each node its own admin_host"
     if step != bounds.frontier.step:
         return None, f"its export is of step {step}, not {bounds.frontier.step}"
     return int(found.metadata.num_rows), None
@@ -278,7 +308,7 @@ def _spark_errors_told(folder: Path) -> Iterator[None]:
     """What Spark raises as one sentence: its own texts are pages long."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         text = str(error)
         said = next((line for line in reversed(text.splitlines()) if "Error:" in line), text)
         raise AuditError(

@@ -15,12 +15,21 @@ AT = "2026-07-25T17:20:00Z"
 NOTHING: Any = None
 """No note reads a table."""
 
+PLAIN: Mapping[str, Any] = {
+    "compared": 3,
+    "are_all_known": True,
+    "overdue": 0,
+    "last_step_ms": AT_MS,
+    "put_back": 0,
+}
+
 
 def notes(
     trimmed_ms: Mapping[str, tuple[int, ...]],
     *unproven: Unproven,
     compacted: tuple[str, ...] = (),
     deserted: tuple[str, ...] = (),
+    **said: Any,
 ) -> tuple[str, ...]:
     bounds = Bounds(
         settings=SETTINGS,
@@ -46,7 +55,22 @@ def notes(
         compacted=compacted,
         deserted=deserted,
     )
-    return notes_of(tables, unproven, are_compared=True, put_back=0)
+    return notes_of(tables, unproven, **{**PLAIN, **said})
+
+
+def test_a_cluster_that_is_well_needs_no_note() -> None:
+    assert notes({}) == ()
+
+
+def test_who_was_not_compared_is_told() -> None:
+    assert ["not compared" in note for note in notes({}, compared=0)] == [True]
+    assert ["2 nodes were" in note for note in notes({}, compared=2, are_all_known=False)] == [True]
+
+
+def test_what_is_overdue_is_told_with_the_time_of_the_last_step() -> None:
+    [note] = notes({}, overdue=7)
+    assert "7 messages are pending" in note
+    assert AT in note
 
 
 def test_each_trimmed_topic_says_what_it_does_not_prove() -> None:

@@ -74,7 +74,7 @@ class Fault(Enum):
     REPLICA_ABSENT = (
         "replica-absent",
         "replicas",
-        "A node gave no export: down, behind, or not asked.",
+        "A node gave no export: it is down, behind, busy, another one, or not known.",
     )
     REPLICA_MISSING = "replica-missing", "replicas", "A pending message is not on a node."
     REPLICA_EXTRA = "replica-extra", "replicas", "A node holds a message that is not pending."
