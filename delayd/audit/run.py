@@ -53,7 +53,7 @@ PROBLEM_CHARS_MAX: Final = 500
 OVERDUE_MS: Final = 60_000
 """What is pending so long after it was due is told."""
 
-LITTLE_MAX: Final = 100_000
+LITTLE_MAX: Final = 50_000
 """So many offsets of the buffer are little, see session.FOR_LITTLE."""
 
 

@@ -12,7 +12,6 @@ from delayd.audit.reading.session import SparkMissingError, open_session
 
 def test_the_session_is_set_up_for_tables(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     assert spark.range(1000).agg(F.sum("id")).collect()[0][0] == 499_500
     assert spark.sparkContext.uiWebUrl is None
 
