@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from defects.catalogue import Plant, has_no_id, kills_one_for_a_target, partition_for
 from defects.operation import Expected, Operation, saying
-from defects.past import Step, Told, Victim
+from defects.past import Step, Told, Victim, source_of
 
 VERDICT_DEFECTS: Final[dict[str, Plant]] = {}
 REPLICA_DEFECTS: Final[dict[str, Plant]] = {}
@@ -72,7 +72,23 @@ def the_receipt_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected
 def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
     on: Operation,
 ) -> Sequence[Expected]:
-    victim = on.past.take("dead", lambda v: _only_receipt(v) and v.is_named)
+    asked_ms = {source_of(row): row.at_ms for row in on.past.buffer}
+    others: dict[str, list[str]] = {}
+    for told in on.past.receipts:
+        others.setdefault(told.says["id"], []).append(told.says["source"])
+
+    def died_before(victim: Victim) -> bool:
+        """No cancel came while the step that gave it up was under way: then its log has two
+        stories, and the receipt may be missing."""
+        asked = [asked_ms[source] for source in others[victim.id or ""] if source != victim.source]
+        return all(
+            letter.at_ms < at_ms
+            for letter in victim.letters
+            for at_ms in asked
+            if at_ms >= victim.message.row.at_ms
+        )
+
+    victim = on.past.take("dead", lambda v: _only_receipt(v) and v.is_named and died_before(v))
     return _missing(on, victim.receipts[0])
 
 
