@@ -30,7 +30,7 @@ from delayd.node import open_bus
 from replication.rank import Rank
 from replication.record import StepCounts, encode
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 ALARM_S = 60
 """An alarm comes within a minute."""
