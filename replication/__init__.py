@@ -1,35 +1,156 @@
 """The protocol of delayd, pure: no clock, no I/O, no randomness of its own.
 
-Every node stores the whole buffer; one master per shard delivers from it. What makes that exactly
-once is a single value, the frontier, which is committed in the same Kafka transaction as the
-deliveries that it covers. Read the files in this order:
+This is the manual. Every node stores the whole buffer; one master per shard delivers from it. What
+makes that exactly once is a single value, the frontier, which is committed in the same Kafka
+transaction as the deliveries that it covers:
+
+    Done(K, O) = { m : rank(m) < K[lane(m)] and offset(m) < O[partition(m)] }
+
+is exactly what has been dealt with. A step moves (K, O) forward and delivers the difference.
+
+1. Files, in the order of reading
 
     rank.py       where a message stands: rank, slot, lane
     settings.py   what all replicas must agree on, fixed when the cluster is made
+    ids.py        what a partition's log says of one id
     ingest.py     what becomes of a record: a pure function of its partition's log
     frontier.py   how far delivery has come, and what Done(K, O) means
     record.py     the frontier as bytes, with what audits need beside it
     agenda.py     what a master has left to do, and the plan of its next step
                   (lane.py: one queue of it; budget.py: how a full step is shared; entry.py: where
                   a stored frame is)
+    verdict.py    what a cancel or a replace came to
     now.py        the time by which a step may deliver
+    pause.py      how long a master waits that has nothing to deliver
     election.py   who tries to be master (election_facts.py: the facts it is told and the orders
-                  it gives)
+                  it gives; election_times.py: what a lease is good for, and who goes first)
+    tenure.py     what a node does with a grant: when it takes over again, when it lets others try
+    takeover.py   what a new master does before it delivers (takeover_facts.py)
 
-Roles. A follower ingests, and reads the frontier to know what it may forget. A master also plans
-steps and carries them out. Which of the two a node is, is the election's business; that two nodes
-may believe to be master at once is expected, and harmless: Kafka's transactional id lets only the
-later one commit.
+Each rule has a name in docs/design/rules.md, and each name has a test.
 
-What may fail, and what holds then:
+2. Roles
+
+    follower      ingests, and reads the frontier to know what it may forget. It never delivers.
+    campaigner    saw no leader, and has asked etcd for a lease and for the leader key.
+    master        has won: it takes over, plans steps and carries them out. It ingests as before.
+    predecessor   whoever was master before, dead or not. It may not know yet.
+
+Two nodes may believe to be master at once. That is expected and harmless: etcd only decides who
+tries, Kafka's transactional id lets only the later one commit.
+
+3. The election
+
+By state: the states that may follow, and the facts that lead there; a fact that is not listed
+changes nothing. *time* is any fact whose time is beyond the deadline of the lease, or finds a
+master's delivery loop stuck for 10 s. What is ordered meanwhile: election.py, and as whole stories
+tests/scenarios/*.txt.
+
+(generated from election.py: pytest tests/unit/test_manual.py --rewrite)
+
+    FOLLOWER
+      --> CAMPAIGNING  LeaderRead
+      --> STOPPED      ShutdownRequested
+      stays            LeaderRead, LeaseGranted, FaultFound, LagChanged
+    CAMPAIGNING
+      --> FOLLOWER     *time*, LeaseGranted, LeaseGrantFailed, CampaignAnswered, LeaderRead,
+                       FaultFound
+      --> MASTER       CampaignAnswered, LeaderRead
+      --> STOPPED      ShutdownRequested
+      stays            LeaseGranted, CampaignFailed, LeaderRead, LagChanged
+    MASTER
+      --> FOLLOWER     DeliveryStopped
+      --> RESIGNING    *time*, LeaseKept, LeaseFoundDead, FaultFound, ShutdownRequested
+      stays            LeaseKept, KeepAliveFailed, DeliveryProgressed, LagChanged
+    RESIGNING
+      --> FOLLOWER     DeliveryStopped
+      --> STOPPED      DeliveryStopped
+      stays            FaultFound, LagChanged, ShutdownRequested
+    STOPPED
+      stays            LeaseGranted
+
+(end)
+
+4. The order of the effects
+
+Facts go in, effects come out; whoever carries them out (delayd/control.py, delayd/delivery.py,
+delayd/mastership.py) adds nothing to their order.
+
+- The election's orders are carried out as they stand in the tuple. One call to etcd is in flight at
+  most, and has exactly one answer. StartDelivery, then any ExtendDeadline, then StopDelivery, then
+  the fact DeliveryStopped, and only then RevokeLease: a lease never ends under a delivery.
+- A tenure gives one order at a time: be master, wait, be master again, rest. How it came to rest is
+  part of DeliveryStopped.
+- A takeover gives one order at a time: fence predecessors, compare the ends of the frontier topic,
+  read the last frontier, then whether its topic is still the one that it names, let the own wheel
+  reach O, write the first step. It moves nothing but the term, and its delivery report is the first
+  bound of `now`.
+- A step is planned on one snapshot and begun under one lock. Then, in one transaction: deliveries,
+  what goes back into the buffer, answers; these are acknowledged, so that R is known; the frontier
+  record is the last; all is acknowledged, so that the broker's time is known; clocks and lease are
+  compared; commit. Only a committed step is remembered.
+- Any error on the way ends agenda and producer. Nothing is sent again, aborted or repaired:
+  takeover reads what became of it.
+- Where the guarantee is at-least-once there is neither fence nor transaction. A takeover reads the
+  progress in etcd in place of fence, ends and frontier. A step: all is sent and acknowledged; etcd
+  takes the frontier, if this master still leads and nobody wrote since it read; the frontier record
+  goes to its topic, and brings the broker's time. What was sent before a write that failed is sent
+  again by the next master: that is the difference (docs/design/frontier.md, "At least once").
+
+5. What may be believed, and until when
+
+    keepalive ordered ....... answered         deadline             etcd lets go
+        |------- 80 % of the TTL granted --------->|                      |
+        |------------------------- TTL granted -------------------------->|
+        steps are begun and committed             | nothing is begun any more
+
+    I may begin a step or a commit      until the deadline, whatever etcd says later. The clock is
+                                        monotonic, and counts from the order, not from the answer.
+    no predecessor can commit           from `init_transactions()` on, for ever. This is the fence,
+                                        and the only promise that safety needs.
+    the frontier that I read is last    from the fence on, until a successor fences me. I learn it
+                                        from Kafka's refusal, or from a higher term.
+    nothing later than `now` is due     while B, the broker's time of my last frontier record, is no
+                                        older than 60 s; then an empty step renews it first.
+    my clock agrees with the broker's   to 500 ms: compared before each commit.
+    a mark below O' counts              for that step and all later ones.
+    what a committed frontier covers    for ever: every component only grows.
+    an answer of etcd                   if it answers the call in flight; else it is not heard.
+    an error or a time-out              tells nothing about what happened.
+
+6. What may fail, and what holds then
 
     the master dies between two steps          the next one resumes at the last frontier
     it dies inside a step, before the commit   the transaction is aborted: nothing of it was visible
     it dies after the commit                   the frontier says that the step is done
     the commit's answer is lost                nobody guesses: takeover reads the frontier
     it freezes and wakes up later              it is fenced, or past its deadline
+    its delivery loop is stuck                 no keepalive is sent: the lease ends, another leads
+    its lease is lost, its disk fails          it stops delivery, then gives the lease back
+    Kafka is not heard by the master           it takes over again and again; after 10 s without a
+                                               step it rests, and another node tries
     etcd is wrong about who is master          two try, the fence decides
+    etcd is away                               the master stops at its deadline; nothing is lost
     a clock is wrong                           `now` is bounded by the broker's clock, or it resigns
+    a commit marker was lost                   takeover sees that the stable offset lags: it stops
+    the frontier topic was lost, made again    takeover stops: to start at "now" loses messages, to
+                                               go on from what is remembered doubles some
+    the own wheel is far behind                the node lets others campaign, and fences nobody
+    a target refuses                           the message goes back into the buffer for a retry
 
-Source: docs/design/frontier.md, docs/design/election.md.
+7. Where brokers have no transactions (the guarantee is at-least-once)
+
+Nobody can be fenced, and a step is two things, in this order: its deliveries are acknowledged, then
+etcd takes its frontier, if the leader key is still this master's and nobody wrote there since it
+read or wrote it last. All above holds but this:
+
+    no predecessor can commit           it can still deliver the step that it is in, but not write
+                                        it down: that step is delivered again
+    the master dies inside a step       what it had sent of it is delivered again
+    a message is put back twice         the first record in the log counts, the others are ignored
+    a verdict                           is judged by the frontier that is written, and given again
+                                        with the step that is
+    etcd is away                        no step is written, and none is begun after it
+
+Source: docs/design/frontier.md, docs/design/election.md, docs/design/rules.md.
 """

@@ -19,17 +19,11 @@ Invariants:
   StopDelivery, or unasked if delivery ended by itself (a StopDelivery that crosses it reports
   nothing more).
 
-        absent           key is ours              fault, deadline, shutdown
-    FOLLOWER --> CAMPAIGNING --> MASTER --------------------------------> RESIGNING
-       ^              | not ours   | delivery ended by itself                 | delivery stopped
-       +--------------+------------+------------------------------------------+--> STOPPED
-                                                                        (shutdown)
-
+The state diagram, drawn from the table at the end of this file, is in `replication/__init__.py`.
 Source: docs/design/election.md.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -63,12 +57,12 @@ from replication.election_facts import (
     StartDelivery,
     StopDelivery,
 )
-
-DEADLINE_PERCENT = 80
-"""The part of the TTL that a master uses: the rest covers clocks that run at different rates."""
-
-KEEP_ALIVES_PER_TTL = 3
-"""One may fail, and its repetition be slow, before the deadline comes."""
+from replication.election_times import (
+    COOL_DOWN_POLLS,
+    RESIGNED_FOR,
+    ElectionTimes,
+    HeldLease,
+)
 
 
 class State(Enum):
@@ -81,44 +75,6 @@ class State(Enum):
     STOPPED = "stopped"
 
 
-COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
-    {
-        # Long enough that another node sees the key absent first.
-        ResignReason.LEASE_LOST: 2,
-        ResignReason.LEASE_EXPIRED: 2,
-        ResignReason.HIGHER_TERM: 2,
-        # What failed may well fail again here; a lone node still tries after 3 s.
-        ResignReason.DELIVERY_STALLED: 20,
-        ResignReason.DELIVERY_FAILED: 20,
-        # These last until a person or a time server has done something: 9 s, 30 s.
-        ResignReason.CLOCK_DRIFT: 60,
-        ResignReason.DISK_FAILED: 200,
-        ResignReason.SHUTDOWN: 0,
-    }
-)
-"""How many poll intervals a node does not campaign after each reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ElectionTimes:
-    """The settings of an election."""
-
-    lease_ttl_s: int = 3
-    """What is asked of etcd; what it grants counts."""
-    poll_ms: int = 150
-    """How often a follower reads the leader key: part of every failover's duration."""
-    stall_ms: int = 10_000
-    """A delivery loop without a sign of life for this long is taken for stuck."""
-    behind_polls: int = 10
-    """How many poll intervals a node that is far behind lets others campaign first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldLease:
-    id: int
-    deadline_ms: int
-
-
 class Election:
     """One node's part in the election of one shard. `nonce` is unique to this life of the node."""
 
@@ -128,7 +84,7 @@ class Election:
         self._state = State.FOLLOWER
         self._now_ms = 0
         self._leader: Leader | None = None
-        self._lease: _HeldLease | None = None
+        self._lease: HeldLease | None = None
         self._call: Call | None = None
         self._ordered_ms = 0
         self._next_poll_ms = 0
@@ -166,15 +122,23 @@ class Election:
     def handle(self, event: Event) -> Effects:
         """Take one fact; the orders that follow from it, to be carried out in this order."""
         self._now_ms = max(self._now_ms, event.now_ms)
-        effects = self._check_deadline()
+        effects = self._by_time(self._check_deadline)
         ordered = ANSWERS.get(type(event))
         if ordered is None or isinstance(self._call, ordered):
             if ordered is not None:
                 self._call = None
             transition = _TRANSITIONS[self._state].get(type(event))
             if transition is not None:
-                effects += transition(self, event)
-        return effects + self._do_what_is_due()
+                act, *leads_to = transition
+                effects += act(self, event)
+                assert self._state in leads_to, f"{event} led to {self._state}"
+        return effects + self._by_time(self._do_what_is_due)
+
+    def _by_time(self, act: Callable[[], Effects]) -> Effects:
+        before = self._state
+        effects = act()
+        assert self._state in (before, _BY_TIME.get(before)), f"time led to {self._state}"
+        return effects
 
     def _check_deadline(self) -> Effects:
         if self._lease is None or self._now_ms < self._lease.deadline_ms:
@@ -304,13 +268,18 @@ class Election:
         self._resigned_for = reason
         return (StopDelivery(reason),)
 
-    def _follow_after_unasked_end(self, _: DeliveryStopped) -> Effects:
-        self._resigned_for = ResignReason.DELIVERY_FAILED
+    def _follow_after_unasked_end(self, event: DeliveryStopped) -> Effects:
+        # Who finds the grant over, though nobody here has ended it, saw an old deadline pass.
+        self._resigned_for = RESIGNED_FOR[event.ended] or ResignReason.LEASE_EXPIRED
         return self._rest()
 
     # RESIGNING
 
-    def _follow_or_stop(self, _: DeliveryStopped) -> Effects:
+    def _follow_or_stop(self, event: DeliveryStopped) -> Effects:
+        # Asked or not, what delivery met on its way to rest counts too.
+        found = RESIGNED_FOR[event.ended]
+        if found is not None:
+            self._cool_down(found)
         return self._rest()
 
     def _note_fault(self, event: FaultFound) -> Effects:
@@ -345,10 +314,10 @@ class Election:
         until_ms = self._now_ms + COOL_DOWN_POLLS[reason] * self._times.poll_ms
         self._not_before_ms = max(self._not_before_ms, until_ms)
 
-    def _hold(self, lease_id: int, ttl_ms: int) -> _HeldLease:
+    def _hold(self, lease_id: int, ttl_ms: int) -> HeldLease:
         # From the order on, not from the answer: the TTL may have run since then.
-        self._lease = _HeldLease(lease_id, self._ordered_ms + ttl_ms * DEADLINE_PERCENT // 100)
-        self._next_keep_alive_ms = self._ordered_ms + ttl_ms // KEEP_ALIVES_PER_TTL
+        self._lease = HeldLease.since(self._ordered_ms, lease_id, ttl_ms)
+        self._next_keep_alive_ms = self._lease.keep_alive_ms
         return self._lease
 
     def _let_go(self) -> Effects:
@@ -362,46 +331,55 @@ class Election:
         return max(self._now_ms, self._ordered_ms + self._times.poll_ms)
 
 
-Transition = Callable[[Election, Any], Effects]
+Transition = tuple[Callable[[Election, Any], Effects], *tuple[State, ...]]
+"""What a fact does in a state, and the states that may follow."""
 
 _TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
     {
         State.FOLLOWER: {
-            LeaderRead: Election._follow_or_ask_for_a_lease,
-            LeaseGranted: Election._give_back,
-            FaultFound: Election._note_fault,
-            LagChanged: Election._note_lag,
-            ShutdownRequested: Election._stop,
+            LeaderRead: (Election._follow_or_ask_for_a_lease, State.FOLLOWER, State.CAMPAIGNING),
+            LeaseGranted: (Election._give_back, State.FOLLOWER),
+            FaultFound: (Election._note_fault, State.FOLLOWER),
+            LagChanged: (Election._note_lag, State.FOLLOWER),
+            ShutdownRequested: (Election._stop, State.STOPPED),
         },
         State.CAMPAIGNING: {
-            LeaseGranted: Election._campaign_under,
-            LeaseGrantFailed: Election._give_up_without_lease,
-            CampaignAnswered: Election._judge_answer,
-            CampaignFailed: Election._read_again,
-            LeaderRead: Election._judge_reading,
-            FaultFound: Election._give_up_for,
-            LagChanged: Election._note_lag,
-            ShutdownRequested: Election._stop,
+            LeaseGranted: (Election._campaign_under, State.CAMPAIGNING, State.FOLLOWER),
+            LeaseGrantFailed: (Election._give_up_without_lease, State.FOLLOWER),
+            CampaignAnswered: (Election._judge_answer, State.MASTER, State.FOLLOWER),
+            CampaignFailed: (Election._read_again, State.CAMPAIGNING),
+            LeaderRead: (Election._judge_reading, State.CAMPAIGNING, State.MASTER, State.FOLLOWER),
+            FaultFound: (Election._give_up_for, State.FOLLOWER),
+            LagChanged: (Election._note_lag, State.CAMPAIGNING),
+            ShutdownRequested: (Election._stop, State.STOPPED),
         },
         State.MASTER: {
-            LeaseKept: Election._extend,
-            LeaseFoundDead: Election._resign_without_lease,
-            KeepAliveFailed: Election._keep_alive_again,
-            DeliveryProgressed: Election._note_progress,
-            DeliveryStopped: Election._follow_after_unasked_end,
-            FaultFound: Election._resign_for,
-            LagChanged: Election._note_lag,
-            ShutdownRequested: Election._resign_to_stop,
+            LeaseKept: (Election._extend, State.MASTER, State.RESIGNING),
+            LeaseFoundDead: (Election._resign_without_lease, State.RESIGNING),
+            KeepAliveFailed: (Election._keep_alive_again, State.MASTER),
+            DeliveryProgressed: (Election._note_progress, State.MASTER),
+            DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
+            FaultFound: (Election._resign_for, State.RESIGNING),
+            LagChanged: (Election._note_lag, State.MASTER),
+            ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
         },
         State.RESIGNING: {
-            DeliveryStopped: Election._follow_or_stop,
-            FaultFound: Election._note_fault,
-            LagChanged: Election._note_lag,
-            ShutdownRequested: Election._note_shutdown,
+            DeliveryStopped: (Election._follow_or_stop, State.FOLLOWER, State.STOPPED),
+            FaultFound: (Election._note_fault, State.RESIGNING),
+            LagChanged: (Election._note_lag, State.RESIGNING),
+            ShutdownRequested: (Election._note_shutdown, State.RESIGNING),
         },
         State.STOPPED: {
-            LeaseGranted: Election._give_back,
+            LeaseGranted: (Election._give_back, State.STOPPED),
         },
     }
 )
 """All transitions. A fact that a state does not list changes nothing in it but the time."""
+
+_BY_TIME: Mapping[State, State] = MappingProxyType(
+    {
+        State.CAMPAIGNING: State.FOLLOWER,
+        State.MASTER: State.RESIGNING,
+    }
+)
+"""What any fact may lead to first, because of its time: a deadline, or a stuck delivery loop."""

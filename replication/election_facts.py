@@ -27,6 +27,22 @@ class ResignReason(Enum):
     SHUTDOWN = "shutdown"
 
 
+class Ended(Enum):
+    """How delivery came to rest (`tenure.py`)."""
+
+    ASKED = "asked"
+    """The grant was withdrawn or ran out."""
+    FENCED = "fenced"
+    """A successor took the transactional id."""
+    HIGHER_TERM = "higher-term"
+    """A successor's term was read."""
+    LEADERSHIP_LOST = "leadership-lost"
+    """etcd took this node's progress no more."""
+    CLOCK_DRIFT = "clock-drift"
+    FAILED = "failed"
+    """It could not get on, or died: another node may try."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leader:
     """What the leader key says. The nonce tells two lives of one node apart; the lease tells two
@@ -127,6 +143,7 @@ class DeliveryStopped:
     """Delivery is at rest and will not write any more, asked or by itself."""
 
     now_ms: int
+    ended: Ended
 
 
 @dataclass(frozen=True, slots=True)

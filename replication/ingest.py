@@ -13,11 +13,14 @@ must keep:
     replace     any or none                      stored    MARK        all killed; the new one live
     cancel      any or none                      -         MARK        all killed
     continue    continued one was killed         -         -           (the mark is told: refused)
+                it was continued before (*)      -         -           unchanged
                 else                             stored    -           live in place of it
     redrive     source redriven <= 30 days ago   -         DUPLICATE   unchanged
                 32 or more with due > L          -         CONFLICT    unchanged
                 else                             stored    SCHEDULED   live beside them
     reject                                       -         REJECTED    unchanged
+
+(*) where the guarantee is at-least-once: two masters may have continued the same message.
 
 Source: docs/design/frontier.md, "Ingest" and "Ids".
 """
@@ -40,6 +43,11 @@ from replication.rank import Rank, due_of
 
 REDRIVE_MEMORY_MS = 30 * 24 * 60 * 60 * 1000
 """How long a source counts as redriven, in log time: as long as dead letters are kept."""
+
+
+REPEAT_MEMORY_MS = 60 * 60 * 1000
+"""How long a message counts as continued, in log time: longer than a superseded master's record
+can be on its way, unless its process was frozen meanwhile."""
 
 
 class Op(IntEnum):
@@ -105,6 +113,8 @@ class Known(NamedTuple):
     """Of the source that the record redrives."""
     killed_by: int | None = None
     """Offset of the mark that killed the message that the record continues."""
+    continued: IdState | None = None
+    """Of the message that the record continues; None where nothing is continued twice."""
 
 
 class Decision(NamedTuple):
@@ -121,6 +131,8 @@ class Decision(NamedTuple):
     """The redriven source's state afterwards; None if it did not change."""
     killed: tuple[KilledMessage, ...] = ()
     """What the mark kills: all that was live."""
+    continued: IdState | None = None
+    """The continued message's state afterwards; None if it did not change."""
     is_refused: bool = False
     """A continuation of a message that was killed before."""
 
@@ -167,10 +179,18 @@ def ingest(
     if op is Op.CONTINUE:
         if known.killed_by is not None:
             return Decision(None, Answer.NONE, after, is_refused=True)
+        if known.continued is None:
+            continued = None
+        elif any(m.due_ms + REPEAT_MEMORY_MS >= after.log_ms for m in known.continued.live):
+            return Decision(None, Answer.NONE, after)
+        else:
+            # Remembered by its log time, as what was redriven is.
+            continued = IdState((LiveMessage(after.log_ms, offset, asked.lane, b""),))
         if not asked.has_id:
-            return Decision(rank, Answer.NONE, after)
+            return Decision(rank, Answer.NONE, after, continued=continued)
         freed = without_live(known.id, asked.continued_offset)
-        return Decision(rank, Answer.NONE, after, id=with_live(freed, message))
+        id = with_live(freed, message)
+        return Decision(rank, Answer.NONE, after, id=id, continued=continued)
     assert op is Op.REDRIVE, f"unknown operation {op}"
     if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms for m in known.redriven.live):
         return Decision(None, Answer.DUPLICATE, after)

@@ -1,10 +1,19 @@
 """`now`, as a master may use it: never ahead of its own clock, nor of the broker's.
 
-    now = min(wall clock, B + monotonic time since B arrived)
+    now = min(wall clock, B + monotonic time since B arrived, less 200 ppm)
 
 B is the broker's append time in the delivery report of the master's last frontier record. When the
-report arrives the broker's clock shows at least B, so the second term never runs ahead of it. A
-master whose clock is fast therefore delivers nothing early; one whose clock is far off resigns.
+report arrives the broker's clock shows at least B, so the second term never runs ahead of it:
+
+- B is what the broker's clock showed, cut to whole ms: never more than it showed;
+- the time since is counted in ns and cut to whole ms at the end: two readings in ms, each cut,
+  could be one ms further apart than the moments were;
+- the clocks may run at different rates, and B + time since stays behind the broker's as long as
+  these differ by less than 200 ppm.
+
+So what is due by this now is stamped at its due time or later, to the ms, by a broker whose clock
+does not step back (nor is slewed back faster than that). A master whose clock is fast delivers
+nothing early; one whose clock is far off resigns.
 
 Source: docs/design/frontier.md, "Now".
 """
@@ -12,26 +21,33 @@ Source: docs/design/frontier.md, "Now".
 from typing import NamedTuple
 
 BOUND_AGE_MAX_MS = 60_000
-"""An older bound is renewed by an empty step first: monotonic clocks drift too."""
+"""An older bound is renewed by an empty step first."""
+
+RATES_PPM_MAX = 200
+"""By how much more than the broker's clock this machine's may count: twice what quartz is specified
+to. It makes an idle master 1 ms late after 5 s without a step."""
 
 CLOCK_DRIFT_MAX_MS = 500
 """How far the broker's clock and the master's may be apart."""
 
+MS_NS = 1_000_000
+
 
 class BrokerBound(NamedTuple):
-    """B, and the master's monotonic time when its report arrived (both ms)."""
+    """B (Unix ms), and the master's monotonic time (ns) when its report arrived, or later."""
 
     append_ms: int
-    arrived_monotonic_ms: int
+    arrived_ns: int
 
-    def is_stale(self, monotonic_ms: int) -> bool:
+    def is_stale(self, monotonic_ns: int) -> bool:
         """Too old to deliver by."""
-        return monotonic_ms - self.arrived_monotonic_ms > BOUND_AGE_MAX_MS
+        return monotonic_ns - self.arrived_ns > BOUND_AGE_MAX_MS * MS_NS
 
 
-def bounded_now_ms(wall_ms: int, monotonic_ms: int, bound: BrokerBound) -> int:
+def bounded_now_ms(wall_ms: int, monotonic_ns: int, bound: BrokerBound) -> int:
     """The time by which a step may deliver."""
-    return min(wall_ms, bound.append_ms + monotonic_ms - bound.arrived_monotonic_ms)
+    surely_ns = (monotonic_ns - bound.arrived_ns) * (1_000_000 - RATES_PPM_MAX) // 1_000_000
+    return min(wall_ms, bound.append_ms + surely_ns // MS_NS)
 
 
 def drift_ms(append_ms: int, sent_wall_ms: int, reported_wall_ms: int) -> int:

@@ -35,6 +35,12 @@ RECEIPTS_VERDICTS: Final = "verdicts"
 RECEIPTS_ALL: Final = "all"
 """Besides these, `scheduled` and `delivered` for every message."""
 
+EXACTLY_ONCE: Final = "exactly-once"
+"""Progress is committed with the deliveries, in Kafka transactions."""
+
+AT_LEAST_ONCE: Final = "at-least-once"
+"""Progress is written to etcd after the deliveries: for brokers without transactions."""
+
 FINGERPRINT_DIGITS = 16
 """Hexadecimal digits of `Settings.key_fingerprint`."""
 
@@ -74,6 +80,9 @@ class Settings:
     frontier: Topic
     receipts: Topic
     dead: Topic
+    guarantee: str = EXACTLY_ONCE
+    """How often a message may be delivered: EXACTLY_ONCE or AT_LEAST_ONCE. It decides, beside the
+    rules version, what becomes of records (`ingest.py`)."""
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -81,8 +90,12 @@ class Settings:
         return (self.buffer, self.frontier, self.receipts, self.dead)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the frontier record and for etcd."""
-        return asdict(self)
+        """Plain values, for the frontier record and for etcd; without the guarantee where it is
+        EXACTLY_ONCE, as before there was another one."""
+        fields = asdict(self)
+        if self.guarantee == EXACTLY_ONCE:
+            del fields["guarantee"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Settings":
@@ -101,7 +114,9 @@ class Settings:
             for name, kind in part.__annotations__.items():
                 if not _is_of(kind, getattr(part, name)):
                     raise ValueError(f"settings: {name} is not of type {kind}")
-        problem = settings_problem(made.max_delay_ms, made.retry_delays_ms, made.receipts_written)
+        problem = settings_problem(
+            made.max_delay_ms, made.retry_delays_ms, made.receipts_written, made.guarantee
+        )
         if problem is not None:
             raise ValueError(f"settings: {problem}")
         digits = made.key_fingerprint
@@ -111,7 +126,10 @@ class Settings:
 
 
 def settings_problem(
-    max_delay_ms: int, retry_delays_ms: tuple[int, ...], receipts_written: str
+    max_delay_ms: int,
+    retry_delays_ms: tuple[int, ...],
+    receipts_written: str,
+    guarantee: str = EXACTLY_ONCE,
 ) -> str | None:
     """Why nobody may choose this; None if it makes sense."""
     if not 1 <= len(retry_delays_ms) <= RETRIES_MAX:
@@ -123,6 +141,8 @@ def settings_problem(
         return f"a retry delay is at most the longest delay, {max_delay_ms} ms"
     if receipts_written not in (RECEIPTS_VERDICTS, RECEIPTS_ALL):
         return f"receipts are {RECEIPTS_VERDICTS} or {RECEIPTS_ALL}, not {receipts_written!r}"
+    if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        return f"the guarantee is {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {guarantee!r}"
     return None
 
 

@@ -1,0 +1,86 @@
+"""The times of an election: how often it asks, what a lease is good for, and who goes first.
+
+Pure values and two tables. Not here: what is done when a time has come (`election.py`).
+
+Invariant: a deadline counts from when the grant or keepalive was ordered, which is not after it was
+sent, and uses part of the TTL that was granted. No answer, however late, moves it further.
+
+Source: docs/design/election.md, "Lease and deadline", "Keepalive" and "Cool-down".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from replication.election_facts import Ended, ResignReason
+
+DEADLINE_PERCENT = 80
+"""The part of the TTL that a master uses: the rest covers clocks that run at different rates."""
+
+KEEP_ALIVES_PER_TTL = 3
+"""One may fail, and its repetition be slow, before the deadline comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionTimes:
+    """The settings of an election."""
+
+    lease_ttl_s: int = 3
+    """What is asked of etcd; what it grants counts."""
+    poll_ms: int = 150
+    """How often a follower reads the leader key: part of every failover's duration."""
+    stall_ms: int = 10_000
+    """A delivery loop without a sign of life for this long is taken for stuck."""
+    behind_polls: int = 10
+    """How many poll intervals a node that is far behind lets others campaign first."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease of this node, and what it is good for; times are monotonic ms."""
+
+    id: int
+    deadline_ms: int
+    """Past it nothing is begun under the lease, whatever etcd says."""
+    keep_alive_ms: int
+    """When it is to be kept alive next."""
+
+    @classmethod
+    def since(cls, ordered_ms: int, lease_id: int, ttl_ms: int) -> "HeldLease":
+        """As granted or kept alive by a call that was ordered then; the TTL is the granted one."""
+        return cls(
+            lease_id,
+            ordered_ms + ttl_ms * DEADLINE_PERCENT // 100,
+            ordered_ms + ttl_ms // KEEP_ALIVES_PER_TTL,
+        )
+
+
+COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
+    {
+        # Long enough that another node sees the key absent first.
+        ResignReason.LEASE_LOST: 2,
+        ResignReason.LEASE_EXPIRED: 2,
+        ResignReason.HIGHER_TERM: 2,
+        # What failed may well fail again here; a lone node still tries after 3 s.
+        ResignReason.DELIVERY_STALLED: 20,
+        ResignReason.DELIVERY_FAILED: 20,
+        # These last until a person or a time server has done something: 9 s, 30 s.
+        ResignReason.CLOCK_DRIFT: 60,
+        ResignReason.DISK_FAILED: 200,
+        ResignReason.SHUTDOWN: 0,
+    }
+)
+"""How many poll intervals a node does not campaign after each reason."""
+
+RESIGNED_FOR: Mapping[Ended, ResignReason | None] = MappingProxyType(
+    {
+        Ended.ASKED: None,
+        # A fence is a later term that was not read yet.
+        Ended.FENCED: ResignReason.HIGHER_TERM,
+        Ended.HIGHER_TERM: ResignReason.HIGHER_TERM,
+        Ended.LEADERSHIP_LOST: ResignReason.LEASE_LOST,
+        Ended.CLOCK_DRIFT: ResignReason.CLOCK_DRIFT,
+        Ended.FAILED: ResignReason.DELIVERY_FAILED,
+    }
+)
+"""What it means for the election how delivery ended; None: why was known before."""

@@ -1,0 +1,156 @@
+"""What a step delivers, and the frontier that says so."""
+
+from mutants.mutant import Edit, Mutant
+
+AGENDA = "replication/agenda.py"
+STEP = "delayd/step.py"
+
+STEPS = (
+    Mutant(
+        "cursor-in-whole-seconds",
+        "K is a rank: due time, partition and offset, not a second",
+        "frontier.md#rank-slot-lane",
+        (
+            Edit(
+                AGENDA,
+                "cursors[number] = max(cursor, last.cursors[number])",
+                "whole = Rank(cursor.due_ms // SLOT_MS * SLOT_MS, 0, 0)\n"
+                "            cursors[number] = max(whole, last.cursors[number])",
+            ),
+        ),
+    ),
+    Mutant(
+        "late-arrivals-forgotten",
+        "a message that arrives below K waits for the step that moves O over it",
+        "frontier.md#step",
+        (
+            Edit(
+                AGENDA,
+                "            insort(self._late[entry.partition], (entry.offset, entry))\n"
+                "            return\n",
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "o-over-a-late-arrival",
+        "O does not pass a late arrival that the step does not deliver",
+        "frontier.md#step",
+        (
+            Edit(
+                AGENDA,
+                "                if waits or (records and is_full and not is_second):\n",
+                "                if waits and not is_answer:\n"
+                "                    continue\n"
+                "                if waits or (records and is_full and not is_second):\n",
+            ),
+        ),
+        ("tests/unit/test_agenda.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "late-arrivals-early",
+        "a late arrival waits for its due time too",
+        "frontier.md#step",
+        (Edit(AGENDA, "waits = entry.due_ms > now_ms", "waits = False"),),
+        ("tests/unit/test_agenda.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "k-over-closed-slots",
+        "K does not enter a slot that the master has not opened",
+        "frontier.md#full-steps",
+        (
+            Edit(
+                AGENDA,
+                "            min(passed_by(now_ms), Rank(lane.opened_to * SLOT_MS, 0, 0))"
+                " for lane in self._lanes\n",
+                "            passed_by(now_ms) for lane in self._lanes\n",
+            ),
+        ),
+        ("tests/unit/test_agenda.py::test_k_never_enters_a_slot_that_has_not_been_opened",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "k-over-what-did-not-fit",
+        "the K of a lane that is cut stops at the first message that did not fit",
+        "frontier.md#full-steps",
+        (Edit(AGENDA, "if cut.taken < due[number]:", "if False:"),),
+    ),
+    Mutant(
+        "k-ahead-of-o-at-once",
+        "K waits 100 ms for a message that O cannot pass yet",
+        "frontier.md#step",
+        (Edit(AGENDA, "if entry.due_ms + LATE_GRACE_MS > now_ms:", "if False:"),),
+        (
+            "tests/unit/test_agenda.py::"
+            "test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "passed-over-and-forgotten",
+        "what K passes though O does not becomes a late arrival",
+        "frontier.md#step",
+        (
+            Edit(
+                AGENDA,
+                "        for entry in plan.passed_over:\n"
+                "            insort(self._late[entry.partition], (entry.offset, entry))\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "late-arrivals-unsorted",
+        "late arrivals go out sorted among themselves",
+        "frontier.md#order",
+        (
+            Edit(
+                AGENDA,
+                "deliveries += sorted(late_by_lane.get(number, ()))",
+                "deliveries += late_by_lane.get(number, ())",
+            ),
+        ),
+    ),
+    Mutant(
+        "lane-unsorted",
+        "within a lane messages go out in rank order, whatever order they arrived in",
+        "frontier.md#order",
+        (
+            Edit(
+                "replication/lane.py",
+                "insort(self._entries, entry, lo=self._front)",
+                "self._entries.append(entry)",
+            ),
+        ),
+    ),
+    Mutant(
+        "own-writes-not-in-the-frontier",
+        "a frontier tells, as R, what its step has re-buffered",
+        "frontier.md#verdicts",
+        (
+            Edit(
+                "delayd/mastership.py", "if writer.own_writes != frontier.own_writes:", "if False:"
+            ),
+        ),
+    ),
+    Mutant(
+        "own-writes-not-acknowledged",
+        "what is re-buffered is acknowledged before the frontier record that says so",
+        "frontier.md#verdicts",
+        (Edit(STEP, "if self.fates[Fate.RETRIED] or self.fates[Fate.DEFERRED]:", "if False:"),),
+    ),
+    Mutant(
+        "failing-target-sent-to",
+        "what a target is known to refuse does not enter a transaction",
+        "frontier.md#targets",
+        (
+            Edit(
+                STEP,
+                "problem = self._targets.problem_of(topic, partition, key, size_bytes)",
+                "problem = None",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,277 @@
+"""Who may deliver, from where, and by which clock."""
+
+from mutants.mutant import Edit, Mutant
+
+MASTERSHIP = "delayd/mastership.py"
+TAKING_OVER = "replication/takeover.py"
+PLANNING = "delayd/planning.py"
+ONE_MASTER = "tests/unit/test_one_master.py"
+
+TAKEOVER = (
+    Mutant(
+        "no-fencing",
+        "all masters of a shard share one transactional id, so that each fences the last",
+        "frontier.md#fence",
+        (
+            Edit(
+                MASTERSHIP,
+                "transactional_id(replica.settings.cluster, 0)",
+                "transactional_id(replica.settings.cluster, 0) + grant.owner",
+            ),
+        ),
+    ),
+    Mutant(
+        "frontier-read-before-init",
+        "the last frontier is read after the predecessors have been fenced",
+        "frontier.md#takeover",
+        (
+            Edit(
+                TAKING_OVER,
+                "        self._enter(Stage.SETTLING, fact)\n        return ReadEnds()\n",
+                "        assert self._aim is not None\n"
+                "        self._enter(Stage.BEGINNING, fact)\n"
+                "        return BeginTerm(self._aim, begin_term(self._aim))\n",
+            ),
+            Edit(
+                TAKING_OVER,
+                "        self._enter(Stage.FENCING, fact)\n        return FencePredecessors()\n",
+                "        self._enter(Stage.SETTLING, fact)\n        return ReadEnds()\n",
+            ),
+            Edit(
+                TAKING_OVER,
+                'is not None, "a term begins after the frontier that was read"\n'
+                "        self._enter(Stage.BEGINNING, fact)\n"
+                "        return BeginTerm(self._aim, begin_term(self._aim))\n",
+                "is not None\n"
+                "        self._enter(Stage.FENCING, fact)\n"
+                "        return FencePredecessors()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-marker-overlooked",
+        "the frontier's last stable offset must reach its high watermark before it is read",
+        "frontier.md#takeover",
+        (Edit(TAKING_OVER, "if fact.stable == fact.written:", "if fact.stable <= fact.written:"),),
+        (f"{ONE_MASTER}::test_a_lost_commit_marker_on_the_frontier_stops_a_takeover",),
+    ),
+    Mutant(
+        "another-topic-overlooked",
+        "a frontier counts only if its topic is still the one that it names",
+        "frontier.md#takeover",
+        (Edit(TAKING_OVER, "if not fact.is_of_topic:", "if False:"),),
+        (
+            "tests/unit/test_takeover.py::"
+            "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "offsets-not-in-the-frontier",
+        "a successor goes on from the O of the frontier, not from how far it has read itself",
+        "frontier.md#takeover",
+        (
+            Edit(
+                MASTERSHIP,
+                "self._replica.open_agenda(last)",
+                "self._replica.open_agenda(replace(last, offsets=self._replica.ingested))",
+            ),
+        ),
+    ),
+    Mutant(
+        "start-at-now",
+        "a successor goes on from the K of the frontier, never from now",
+        "frontier.md#takeover",
+        (
+            Edit(
+                MASTERSHIP,
+                "self._replica.open_agenda(last)",
+                "now_ms = self._clock.wall_ms()\n"
+                "                now = last.highest_cursor._replace(due_ms=now_ms)\n"
+                "                cursors = tuple(max(k, now) for k in last.cursors)\n"
+                "                self._replica.open_agenda(replace(last, cursors=cursors))",
+            ),
+        ),
+    ),
+    Mutant(
+        "takeover-before-o-is-reached",
+        "a successor waits until its own wheel has reached O",
+        "frontier.md#takeover",
+        (
+            Edit(
+                TAKING_OVER,
+                "        return self._wait_for(Stage.REACHING, fact, fact.frontier)\n",
+                "        self._enter(Stage.BEGINNING, fact)\n"
+                "        return BeginTerm(fact.frontier, begin_term(fact.frontier))\n",
+            ),
+        ),
+        (
+            "tests/unit/test_takeover.py::"
+            "test_a_takeover_fences_then_reads_then_waits_then_begins_its_term",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "late-arrivals-not-looked-for",
+        "a successor looks in its wheel for late arrivals that O has not passed",
+        "frontier.md#takeover",
+        (
+            Edit(
+                PLANNING,
+                "Agenda(frontier, late, answers, mark_kinds",
+                "Agenda(frontier, (), answers, mark_kinds",
+            ),
+        ),
+        ("tests/unit/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",),
+    ),
+    Mutant(
+        "answers-not-looked-for",
+        "a successor looks in its wheel for answers that O has not passed",
+        "frontier.md#takeover",
+        (
+            Edit(
+                PLANNING,
+                "Agenda(frontier, late, answers, mark_kinds",
+                "Agenda(frontier, late, (), mark_kinds",
+            ),
+        ),
+    ),
+    Mutant(
+        "term-from-etcd",
+        "a master's term is 1 + the last one in the frontier, not a number of etcd's",
+        "frontier.md#term",
+        (
+            Edit(
+                "delayd/control.py",
+                "Grant(self._identity.owner, effect.deadline_ms)",
+                "Grant(\n"
+                "                self._identity.owner,\n"
+                "                effect.deadline_ms,\n"
+                "                effect.leader.create_revision,\n"
+                "            )",
+            ),
+            Edit(
+                MASTERSHIP,
+                "    def __init__(self, owner: str, deadline_ms: int) -> None:\n",
+                "    def __init__(self, owner: str, deadline_ms: int, revision: int = 1) -> None:\n"
+                "        self.term = revision\n",
+            ),
+            Edit(
+                MASTERSHIP,
+                "                self.term = first.term\n",
+                "                first = replace(first, term=self._grant.term)\n"
+                "                self.term = first.term\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "higher-term-ignored",
+        "whoever reads a term above its own stops being master",
+        "frontier.md#term",
+        (Edit(MASTERSHIP, "newest.record.frontier.term > self.term:", "False:"),),
+        (f"{ONE_MASTER}::test_a_master_that_reads_a_later_term_stops",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "producer-used-again-after-an-error",
+        "after any error in a step the producer is thrown away and takeover begins again",
+        "frontier.md#step",
+        (
+            Edit(
+                MASTERSHIP,
+                "        self._step()\n        return True\n",
+                "        try:\n"
+                "            self._step()\n"
+                "        except ProducerError as error:\n"
+                '            log.warning("step_failed", error=str(error))\n'
+                "        return True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "frontier-believed-before-its-commit",
+        "a frontier counts when its transaction is committed, not when it is written",
+        "frontier.md#why-exactly-once",
+        (
+            Edit(
+                MASTERSHIP,
+                "        written = self._commit.commit(record, self._check)\n",
+                "        def believe(seen: Written) -> None:\n"
+                "            self._check(seen)\n"
+                "            at = seen.ack\n"
+                "            self._replica.observe(SeenFrontier(record, at.offset, at.append_ms))\n"
+                "\n"
+                "        written = self._commit.commit(record, believe)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-after-the-lease",
+        "a master whose lease ran out during a step does not commit it",
+        "frontier.md#step",
+        (
+            Edit(
+                MASTERSHIP,
+                "if not self._grant.is_live(self._clock.monotonic_ms()):",
+                "if False:",
+            ),
+        ),
+        (f"{ONE_MASTER}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "now-without-the-brokers-bound",
+        "now is never ahead of the broker's clock",
+        "frontier.md#now",
+        (
+            Edit(
+                "replication/now.py",
+                "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
+                "return wall_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        "now-in-whole-milliseconds",
+        "the time since B is cut to whole milliseconds once, at the end",
+        "frontier.md#now",
+        (
+            Edit(
+                "replication/now.py",
+                "    surely_ns = (monotonic_ns - bound.arrived_ns) * (1_000_000 - RATES_PPM_MAX)"
+                " // 1_000_000\n",
+                "    surely_ns = (monotonic_ns // MS_NS - bound.arrived_ns // MS_NS) * MS_NS\n",
+            ),
+        ),
+        ("tests/unit/test_now.py::test_now_is_beyond_neither_clock",),
+    ),
+    Mutant(
+        "now-without-the-own-clock",
+        "now is never ahead of the master's own clock",
+        "frontier.md#now",
+        (
+            Edit(
+                "replication/now.py",
+                "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
+                "return bound.append_ms + surely_ns // MS_NS",
+            ),
+        ),
+        ("tests/unit/test_now.py::test_now_is_beyond_neither_clock",),
+    ),
+    Mutant(
+        "old-bound-believed",
+        "a bound older than 60 s is renewed before anything is delivered",
+        "frontier.md#now",
+        (Edit(MASTERSHIP, "if self._bound.is_stale(monotonic_ns):", "if False:"),),
+        (f"{ONE_MASTER}::test_an_old_bound_is_renewed_before_anything_is_delivered",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "drift-not-looked-at",
+        "a master whose clock is far from the broker's commits nothing and resigns",
+        "frontier.md#now",
+        (Edit(MASTERSHIP, "        self._check_clock(written)\n", ""),),
+        (f"{ONE_MASTER}::test_a_clock_that_drifted_ends_the_step_before_its_commit",),
+        is_simulated=False,
+    ),
+)
