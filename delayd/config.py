@@ -1,16 +1,17 @@
 """What a node is told: a TOML file, every key also as `DELAYD_<KEY>`; the environment wins.
 
+How it gets into Kafka and etcd is said by the same file, in the keys of `delayd/security.py`.
+
 Only what may differ from node to node is here. What replicas must agree on is fixed by
 `delayd topics create` and read from the frontier record.
 """
 
 import re
 import socket
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -20,6 +21,7 @@ from pydantic_settings import (
 
 from delayd.cluster_key import refuse_weak_key
 from delayd.errors import ConfigError
+from delayd.security import Security, config_error, problems_of, read_toml, with_secrets
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -41,6 +43,8 @@ class NodeConfig(BaseSettings):
     """etcd endpoints as URLs; in the environment separated by commas."""
     cluster_key: SecretStr
     """The cluster's secret, as `delayd topics create` printed it; the same on every node."""
+    cluster_key_file: Path | None = None
+    """A file that holds it instead."""
     data_dir: Path
     """Where the wheel lives; one directory per node."""
     prefix: str = "delayd-"
@@ -64,12 +68,19 @@ class NodeConfig(BaseSettings):
     """Deliver to partitions with one replica in sync although there are more brokers."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     """Less free space than this and the node stops before the disk is full."""
+    guarantee: Literal["exactly-once", "at-least-once", "either"] = "either"
+    """What the cluster must have been made for, or the node does not start."""
     driver: Literal["confluent", "kafka-python"] = "confluent"
     """The Kafka client that moves records: librdkafka, or kafka-python."""
-    kafka: dict[str, str] = Field(default_factory=dict)
-    """More properties of the driver, under librdkafka's names, for security and compression."""
     log_json: bool = False
     """Log lines as JSON objects."""
+    security: Annotated[Security, NoDecode] = Field(default_factory=Security)
+    """How it gets into Kafka and etcd: not a key, its keys stand beside these."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return with_secrets(values, ("cluster_key",))
 
     @field_validator("etcd", mode="before")
     @classmethod
@@ -117,22 +128,19 @@ class NodeConfig(BaseSettings):
 
 def load(file: Path | None) -> NodeConfig:
     """Read a node's settings; ConfigError names every key that is wrong and what it should be."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(file.read_text())
-        except OSError as error:
-            raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{file} is not TOML: {error}") from error
+    values = {} if file is None else read_toml(file)
+    of_security = {key: values.pop(key) for key in Security.model_fields if key in values}
+    # It is a field, and no key.
+    problems = ["security: extra inputs are not permitted"] if values.pop("security", None) else []
+    security, config = None, None
     try:
-        return NodeConfig(**values)
+        security = Security(**of_security)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in issue['loc'])}: {issue['msg'].lower()}"
-            for issue in error.errors()
-        )
-        raise ConfigError(
-            f"configuration: {problems}",
-            remedy=f"correct {file or 'the environment'}; every key is also DELAYD_<KEY>",
-        ) from error
+        problems += problems_of(error)
+    try:
+        config = NodeConfig(**values, security=security or Security.none())
+    except ValidationError as error:
+        problems = [*problems_of(error), *problems]
+    if problems or config is None:
+        raise config_error(problems, file)
+    return config

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,15 @@ Etcd = Annotated[
     str | None,
     typer.Option(
         "--etcd", envvar="DELAYD_ETCD", help="etcd endpoints as URLs, separated by commas."
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="DELAYD_CONFIG",
+        help="TOML file that says how to get into Kafka and etcd; a node's own will do.",
     ),
 ]
 ClusterName = Annotated[

@@ -75,21 +75,14 @@ class Consumer(Protocol):
         """Give back sockets and threads. Idempotent."""
 
 
-class TransactionalProducer(Protocol):
-    """One transactional id, one open transaction at a time. Used by one thread at a time.
+class Producer(Protocol):
+    """Writes records, acknowledged by all replicas in sync. Used by one thread at a time.
 
-    Any exception is final: the object must be closed and never used again. FencedError says that
-    a successor took the transactional id, ProducerError anything else (outcome unknown if it came
-    from `commit`). Its `refusals` name the topics whose records a broker would not take, as far as
-    delivery reports told it. A time-out or a lost connection names none, and a coordinator that
-    refuses to let a partition into the transaction need not.
+    Any exception is final: the object must be closed and never used again; what became of the
+    records that were not acknowledged is unknown. The `refusals` of a ProducerError name the topics
+    whose records a broker would not take, as far as delivery reports told it. A time-out or a lost
+    connection names none.
     """
-
-    def init_transactions(self, timeout_ms: int) -> None:
-        """Fence every predecessor with this id and abort what it left open."""
-
-    def begin(self) -> None:
-        """Open a transaction."""
 
     def send(
         self,
@@ -110,11 +103,26 @@ class TransactionalProducer(Protocol):
     def flush(self, timeout_ms: int) -> None:
         """Wait until every queued record is acknowledged; raises if a single one failed."""
 
-    def commit(self, timeout_ms: int) -> None:
-        """Commit; all records were acknowledged before, or it raises."""
-
     def close(self) -> None:
         """Discard without waiting; an open transaction is left for a successor to abort."""
+
+
+class TransactionalProducer(Producer, Protocol):
+    """One transactional id, one open transaction at a time.
+
+    FencedError says that a successor took the transactional id, ProducerError anything else
+    (outcome unknown if it came from `commit`). A coordinator that refuses to let a partition into
+    the transaction need not be named in its `refusals`.
+    """
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Fence every predecessor with this id and abort what it left open."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit; all records were acknowledged before, or it raises."""
 
 
 class PartitionState(NamedTuple):
@@ -202,6 +210,10 @@ class Bus(Protocol):
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer that has not fenced anyone yet: call `init_transactions` first."""
+
+    def idempotent_producer(self) -> Producer:
+        """A producer that needs no transactions: what it repeats is stored once, and it fences
+        nobody."""
 
     def cluster(self) -> Cluster:
         """Administration of the same cluster."""

@@ -40,6 +40,7 @@ from delayd.client.requests import BUFFER, Request
 from delayd.client.verdicts import Verdicts
 from delayd.errors import DelaydError
 from delayd.request import Op
+from delayd.security import Security
 
 CALLS_MAX: Final = 1_000
 """Calls under way: enough to fill Kafka's batches."""
@@ -61,10 +62,11 @@ class AsyncClient:
         driver: DriverName = "confluent",
         buffer: str = BUFFER,
         receipts: str | None = None,
+        security: Security | None = None,
         overrides: Mapping[str, Any] | None = None,
         ack_timeout_ms: int = ACK_TIMEOUT_MS,
     ) -> None:
-        library = open_driver(driver, bootstrap, overrides or {}, ack_timeout_ms)
+        library = open_driver(driver, bootstrap, security, overrides or {}, ack_timeout_ms)
         self._outbox = Outbox(library, buffer, ack_timeout_ms)
         self._verdicts = Verdicts(
             lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms

@@ -30,6 +30,7 @@ from delayd.client.transaction import Transaction
 from delayd.client.verdicts import Verdicts
 from delayd.errors import ConfigError, DelaydError, KafkaUnreachableError
 from delayd.request import Op
+from delayd.security import Security
 
 ACK_TIMEOUT_MS: Final = 30_000
 """How long a request may wait for its acknowledgement; longer than a broker's restart."""
@@ -47,10 +48,12 @@ class Client:
     """Schedules messages, cancels and replaces them. For several threads; not across a fork.
 
     `driver` is the library underneath: `confluent` (librdkafka, ten times as fast) or
-    `kafka-python` (pure Python). `overrides` are more of its properties (security, compression,
-    linger), by its own names; a prefix `producer.` or `consumer.` limits one to the sender or to
-    the reader of receipts; those that the wire contract fixes cannot be changed. Nothing is sent
-    and nothing awaited before the first request. Raises ConfigError for what the library refuses.
+    `kafka-python` (pure Python). `security` is how it gets into Kafka, by the keys that nodes have:
+    what `delayd.security.load_security` returns. `overrides` are more properties of the library
+    (compression, linger), by its own names, and go before security; a prefix `producer.` or
+    `consumer.` limits one to the sender or to the reader of receipts; those that the wire contract
+    fixes cannot be changed. Nothing is sent and nothing awaited before the first request. Raises
+    ConfigError for what the library refuses.
     """
 
     def __init__(
@@ -60,10 +63,11 @@ class Client:
         driver: DriverName = "confluent",
         buffer: str = BUFFER,
         receipts: str | None = None,
+        security: Security | None = None,
         overrides: Mapping[str, Any] | None = None,
         ack_timeout_ms: int = ACK_TIMEOUT_MS,
     ) -> None:
-        library = open_driver(driver, bootstrap, overrides or {}, ack_timeout_ms)
+        library = open_driver(driver, bootstrap, security, overrides or {}, ack_timeout_ms)
         self._outbox = Outbox(library, buffer, ack_timeout_ms)
         self._verdicts = Verdicts(
             lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms

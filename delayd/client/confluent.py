@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from delayd.bus import Ack
+from delayd.bus.refusals import remedy_of
 from delayd.client.driver import (
     Failure,
     NotTakenError,
@@ -96,9 +97,13 @@ class ConfluentDriver:
                 f"the producer property {', '.join(clash)} cannot be overridden",
                 remedy="delayd's contract fixes it, or an argument of Client sets it",
             )
-        self._consumer = {**of_role("consumer", overrides), "logger": _Log(), **consumer}
+        self._refusals = _Refusals()
+        told = {"error_cb": self._refusals.take}
+        self._consumer = {**told, **of_role("consumer", overrides), "logger": _Log(), **consumer}
         try:
-            self._producer = Producer({**of_role("producer", overrides), **producer})
+            self._producer = Producer(
+                {**told, "logger": _Log(), **of_role("producer", overrides), **producer}
+            )
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigError(
                 f"the producer cannot be made: {error}", remedy="correct the property that it names"
@@ -106,11 +111,11 @@ class ConfluentDriver:
 
     def sender(self) -> "ConfluentSender":
         """See the port. One per driver."""
-        return ConfluentSender(self._producer)
+        return ConfluentSender(self._producer, self._refusals)
 
     def reader(self, topic: str) -> "ConfluentReader":
         """See the port."""
-        return ConfluentReader(topic, self._consumer)
+        return ConfluentReader(topic, self._consumer, self._refusals)
 
     def refusal(self, record: PlainRecord) -> str | None:
         """See the port: librdkafka sends everything."""
@@ -120,15 +125,16 @@ class ConfluentDriver:
 class ConfluentSender:
     """See the port `Sender`. A thread of its own collects the acknowledgements."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, refusals: "_Refusals") -> None:
         self._producer = producer
+        self._refusals = refusals
         self._closed = False
         self._collector = Thread(target=self._collect, name="delayd-client", daemon=True)
         self._collector.start()
 
     def partition_count(self, topic: str, timeout_ms: int) -> int:
         """See the port."""
-        return _partition_count(self._producer, topic, timeout_ms)
+        return _partition_count(self._producer, topic, timeout_ms, self._refusals)
 
     def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
         """See the port."""
@@ -181,9 +187,10 @@ class ConfluentTransaction:
 class ConfluentReader:
     """See the port `Reader`."""
 
-    def __init__(self, topic: str, properties: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, properties: Mapping[str, Any], refusals: "_Refusals") -> None:
         self._topic = topic
         self._properties = properties
+        self._refusals = refusals
         self._client: Consumer | None = None
 
     def open(self, timeout_ms: int) -> None:
@@ -196,14 +203,15 @@ class ConfluentReader:
                 f"the consumer cannot be made: {error}", remedy="correct the property that it names"
             ) from error
         ends = []
-        for number in range(_partition_count(self._client, self._topic, timeout_ms)):
+        count = _partition_count(self._client, self._topic, timeout_ms, self._refusals)
+        for number in range(count):
             each = TopicPartition(self._topic, number)
             left_s = max(0.001, deadline_s - time.monotonic())
             try:
                 # Asked for here, not left to the assignment, which would ask at its leisure.
                 each.offset = self._client.get_watermark_offsets(each, timeout=left_s)[1]
             except KafkaException as error:
-                raise _unreachable(timeout_ms, error) from error
+                raise _unreachable(timeout_ms, error, self._refusals) from error
             ends.append(each)
         self._client.assign(ends)
 
@@ -245,6 +253,18 @@ class _Log:
         logging.getLogger("delayd.client.librdkafka").debug(text, *arguments)
 
 
+class _Refusals:
+    """Why brokers did not let a client in; it must not lead back to it."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+
+    def take(self, error: KafkaError) -> None:
+        """One of librdkafka's errors; that no broker is left says less than the ones before."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.last = f"{error.name()}, {error.str()}"
+
+
 def failure_of(error: KafkaError) -> Failure:
     """What a failed delivery report says of its record."""
     return Failure(error.code() in _CERTAIN, error.str())
@@ -281,12 +301,15 @@ def _reporter(on_outcome: OnOutcome) -> Callable[[KafkaError | None, Message], N
     return on_delivery
 
 
-def _partition_count(client: Producer | Consumer, topic: str, timeout_ms: int) -> int:
+def _partition_count(
+    client: Producer | Consumer, topic: str, timeout_ms: int, refusals: "_Refusals"
+) -> int:
     """From all topics' metadata: asking for one by name may create it."""
     try:
         topics = client.list_topics(timeout=timeout_ms / 1000).topics
     except KafkaException as error:
-        raise _unreachable(timeout_ms, error) from error
+        client.poll(0)  # where a refusal is told
+        raise _unreachable(timeout_ms, error, refusals) from error
     if topic not in topics or not topics[topic].partitions:
         raise NotInitialisedError(
             f"there is no topic {topic}",
@@ -295,8 +318,10 @@ def _partition_count(client: Producer | Consumer, topic: str, timeout_ms: int) -
     return len(topics[topic].partitions)
 
 
-def _unreachable(timeout_ms: int, error: KafkaException) -> KafkaUnreachableError:
+def _unreachable(
+    timeout_ms: int, error: KafkaException, refusals: "_Refusals"
+) -> KafkaUnreachableError:
+    why = refusals.last or error.args[0].str()
     return KafkaUnreachableError(
-        f"no broker answered within {timeout_ms} ms: {error.args[0].str()}",
-        remedy="check the bootstrap address and the security settings",
+        f"no broker answered within {timeout_ms} ms: {why}", remedy=remedy_of(why)
     )

@@ -6,22 +6,30 @@ from typing import Literal, TypeAlias
 from delayd.client.driver import Driver, Overrides, Transacting
 from delayd.client.errors import RequestRefusedError
 from delayd.errors import ConfigError
+from delayd.security import Security
 
 DriverName: TypeAlias = Literal["confluent", "kafka-python"]
 
 
 def open_driver(
-    name: DriverName, bootstrap: str, overrides: Overrides, ack_timeout_ms: int
+    name: DriverName,
+    bootstrap: str,
+    security: Security | None,
+    overrides: Overrides,
+    ack_timeout_ms: int,
 ) -> Driver:
     """The driver of that name. ConfigError for any other name, or for a setting it refuses."""
+    said = {} if security is None else security.properties()
     if name == "confluent":
         from delayd.client.confluent import ConfluentDriver
 
-        return ConfluentDriver(bootstrap, overrides, ack_timeout_ms)
+        of_client = {name: said[name] for name in said if not name.startswith("admin.")}
+        return ConfluentDriver(bootstrap, {**of_client, **overrides}, ack_timeout_ms)
     if name == "kafka-python":
-        from delayd.client.kafka_python import KafkaPythonDriver
+        from delayd.client.kafka_python import KafkaPythonDriver, in_its_words
 
-        return KafkaPythonDriver(bootstrap, overrides, ack_timeout_ms)
+        both = {**in_its_words(said), **overrides}
+        return KafkaPythonDriver(bootstrap, both, ack_timeout_ms)
     raise ConfigError(
         f"there is no driver {str(name)[:80]!a}", remedy="use confluent or kafka-python"
     )

@@ -8,6 +8,7 @@ request (the library connects when its objects are made); an unknown property is
 the driver is made, a value that the library refuses one at the first request.
 """
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -83,6 +84,18 @@ _OF_ARGUMENTS: Final = frozenset(
 )
 _FORBIDDEN: Final = frozenset({"transactional_id", "partitioner"})
 
+_WORDS: Final[Mapping[str, str]] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""librdkafka's names, which the settings of security have, and the library's own."""
+
 _CERTAIN: Final = (
     faults.MessageSizeTooLargeError,
     faults.RecordListTooLargeError,
@@ -110,10 +123,36 @@ class _GivenBack(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no t
             raise
 
 
+class _WithoutRequests(logging.Filter):
+    """Drops what the library says of each request when it debugs: passwords are in them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno > logging.DEBUG
+
+
+def _hide_requests() -> None:
+    for name in ("kafka.protocol.parser", "kafka.net.connection"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, _WithoutRequests) for each in logger.filters):
+            logger.addFilter(_WithoutRequests())
+
+
+def in_its_words(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of security by the library's names; ConfigError for any other."""
+    unknown = sorted(properties.keys() - _WORDS.keys())
+    if unknown:
+        raise ConfigError(
+            f"the Kafka property {', '.join(unknown)} is librdkafka's",
+            remedy="give kafka-python's own in overrides, and leave it out of the table kafka",
+        )
+    return {_WORDS[name]: value for name, value in properties.items()}
+
+
 class KafkaPythonDriver:
     """See the port `Driver`."""
 
     def __init__(self, bootstrap: str, overrides: Overrides, ack_timeout_ms: int) -> None:
+        _hide_requests()
         named = {bare_name(name) for name in overrides}
         clash = sorted(
             named & (_FIXED_PRODUCER.keys() | _FIXED_CONSUMER.keys() | _OF_ARGUMENTS | _FORBIDDEN)

@@ -25,6 +25,7 @@ from delayd.client.verdicts import EARLY_MAX, Ticket, Verdicts
 from delayd.errors import DelaydError
 from delayd.request import Op
 from delayd.request.redrives import Redrive
+from delayd.security import Security
 
 UNDER_WAY_MAX: Final = EARLY_MAX // 2
 """Redrives without an answer. All may be of one id, and a ticket may see the answers to as many
@@ -34,7 +35,7 @@ before itself and behind itself until it knows which is its own."""
 class Redriver:
     """Sends redrives through librdkafka. A context manager; used by one thread.
 
-    `overrides` as of `Client`. Raises ConfigError for what the library refuses.
+    `security` and `overrides` as of `Client`. Raises ConfigError for what the library refuses.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class Redriver:
         *,
         buffer: str,
         receipts: str,
+        security: Security | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        library = open_driver("confluent", bootstrap, overrides or {}, ACK_TIMEOUT_MS)
+        library = open_driver("confluent", bootstrap, security, overrides or {}, ACK_TIMEOUT_MS)
         self._outbox = Outbox(library, buffer, ACK_TIMEOUT_MS)
         self._verdicts = Verdicts(lambda: library.reader(receipts), ACK_TIMEOUT_MS)
 

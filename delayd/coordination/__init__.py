@@ -4,7 +4,8 @@
 suite (`tests/conformance/test_coordination.py`) runs on both.
 
 etcd only decides who *tries* to be master and mirrors progress for people. It is not a fence: the
-transactional id in Kafka is.
+transactional id in Kafka is. Only a cluster whose guarantee is at-least-once keeps its progress
+here.
 
 Invariants: every call is blocking and bounded by the time-out given at construction; a failure is
 a CoordinationError and its outcome is unknown; no call is retried blindly, a caller re-reads and
@@ -27,6 +28,15 @@ class Leadership(NamedTuple):
     owner: str
     """JSON: {"node", "nonce", "admin", "lease"}."""
     create_revision: int
+
+
+class StoredProgress(NamedTuple):
+    """The progress of a shard as it was written last, and the revision of that (the guard)."""
+
+    value: bytes
+    """A frontier record; empty if none was ever written."""
+    revision: int
+    """0 if none was ever written."""
 
 
 class Coordination(Protocol):
@@ -55,6 +65,19 @@ class Coordination(Protocol):
 
     def cursor(self, shard: int) -> str | None:
         """The mirrored cursor, as last written."""
+
+    def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
+        """What was written last; None if the leader key is not that creation any more.
+
+        Linearizable: whoever wrote before the leader key was created is seen.
+        """
+
+    def put_progress(
+        self, shard: int, leadership: Leadership, value: bytes, *, after: int
+    ) -> int | None:
+        """Write the progress if the leader key is still that creation and nobody, not even the
+        caller, has written it since the revision `after`; its new revision, None if not so.
+        """
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
         """Announce a node (JSON) under its lease."""

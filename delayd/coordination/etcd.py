@@ -4,7 +4,9 @@ Not here: who should be master (`replication/election.py`), retries and back-off
 
 Invariants:
 - One operation is one HTTP request, sent at most once, bounded by the time-out given at
-  construction (connecting and reading share it; resolving a host name is outside it).
+  construction (connecting and reading share it; resolving a host name is outside it). A user's
+  token is asked for before it, within the same time; only what etcd refused for the token's sake,
+  and so did not do, is sent again.
 - A failure is a CoordinationError, its outcome is unknown, its connection is thrown away, and the
   next call uses the next endpoint.
 - Threads never share a connection: a call borrows an idle client or makes one, and gives it back
@@ -16,7 +18,7 @@ Source: docs/design/election.md, "Keys"; the etcd v3 API (needs etcd >= 3.4).
 
 import base64
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,8 +27,15 @@ from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
 
 from delayd.clock import Clock, SystemClock
-from delayd.coordination import Leadership, Lease
-from delayd.coordination.keys import cursor_key, leader_key, members_prefix, settings_key
+from delayd.coordination import Leadership, Lease, StoredProgress
+from delayd.coordination.keys import (
+    cursor_key,
+    leader_key,
+    members_prefix,
+    progress_key,
+    settings_key,
+)
+from delayd.coordination.remedies import remedy_of
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError
 
 DEFAULT_TIMEOUT_MS = 1_000
@@ -47,6 +56,8 @@ REACH_PAUSE_S = 0.1
 """Between two rounds over all endpoints while a start waits for etcd."""
 
 _LEASE_NOT_FOUND = "requested lease not found"
+_TOKEN = "Authorization"
+_TOKEN_ENDED = "invalid auth token"
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -60,7 +71,8 @@ class EtcdCoordination:
     """The port `Coordination` on a real etcd.
 
     `endpoints` are URLs like `http://10.0.0.1:2379`; with `https` the CA and the client
-    certificate are PEM files. Raises ConfigError if an endpoint makes no sense.
+    certificate are PEM files. With a user, its password too. Raises ConfigError if an endpoint
+    makes no sense.
     """
 
     def __init__(
@@ -72,6 +84,8 @@ class EtcdCoordination:
         ca_file: str | None = None,
         cert_file: str | None = None,
         key_file: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         assert timeout_ms > 0, f"timeout_ms must be positive, not {timeout_ms}"
@@ -83,8 +97,15 @@ class EtcdCoordination:
                 "only one of etcd's client certificate and its key is given",
                 remedy="set both, or neither",
             )
+        plain = [url for url in self._endpoints if not url.startswith("https:")]
+        if plain and (ca_file or cert_file):
+            raise ConfigError(
+                f"a certificate or an authority is given for {plain[0]}, which is without TLS",
+                remedy="write the endpoint with https://, or remove etcd_ca_file, etcd_cert_file",
+            )
         self._cluster = cluster
         self._timeout_ms = timeout_ms
+        self._credentials = {"name": user, "password": password or ""} if user else None
         self._ca_file = ca_file
         self._cert = (cert_file, key_file) if cert_file and key_file else None
         self._clock = clock or SystemClock()
@@ -114,7 +135,7 @@ class EtcdCoordination:
                     raise EtcdUnreachableError(
                         f"no etcd endpoint answered within {timeout_ms} ms: "
                         + "; ".join(f"{url}: {why}" for url, why in failures.items()),
-                        remedy="start etcd, or correct the endpoints",
+                        remedy=remedy_of("; ".join(failures.values())),
                     )
                 endpoint = self.endpoint
                 try:
@@ -122,7 +143,10 @@ class EtcdCoordination:
                     self._call("kv/range", body, lambda _: None, min(left_ms, self._timeout_ms))
                     return
                 except CoordinationError as error:
-                    failures[endpoint] = str(error.__cause__ or error)
+                    told = _told(error.__cause__ or error)
+                    # That a later try had no answer in time says less than why one was refused.
+                    if endpoint not in failures or "timed out" not in told:
+                        failures[endpoint] = told
             threading.Event().wait(REACH_PAUSE_S)
 
     def grant_lease(self, ttl_s: int) -> Lease:
@@ -187,6 +211,43 @@ class EtcdCoordination:
 
         return self._call("kv/range", {"key": _encoded(cursor_key(self._cluster, shard))}, read)
 
+    def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
+        transaction = {
+            "compare": [_created_at(leader_key(self._cluster, shard), leadership.create_revision)],
+            "success": [{"request_range": {"key": _encoded(progress_key(self._cluster, shard))}}],
+            "failure": [],
+        }
+
+        def read(answer: Json) -> StoredProgress | None:
+            if answer.get("succeeded") is not True:
+                return None
+            found = answer["responses"][0]["response_range"].get("kvs", [])
+            if not found:
+                return StoredProgress(b"", 0)
+            return StoredProgress(
+                _decoded(found[0].get("value", "")).encode(), int(found[0]["mod_revision"])
+            )
+
+        return self._call("kv/txn", transaction, read)
+
+    def put_progress(
+        self, shard: int, leadership: Leadership, value: bytes, *, after: int
+    ) -> int | None:
+        key = progress_key(self._cluster, shard)
+        transaction = {
+            "compare": [
+                _created_at(leader_key(self._cluster, shard), leadership.create_revision),
+                _written_at(key, after),
+            ],
+            "success": [{"request_put": {"key": _encoded(key), "value": _encoded(value.decode())}}],
+            "failure": [],
+        }
+
+        def read(answer: Json) -> int | None:
+            return int(answer["header"]["revision"]) if answer.get("succeeded") is True else None
+
+        return self._call("kv/txn", transaction, read)
+
     def put_member(self, node: str, value: str, lease_id: int) -> None:
         key = members_prefix(self._cluster) + node
         body = {"key": _encoded(key), "value": _encoded(value), "lease": lease_id}
@@ -220,9 +281,10 @@ class EtcdCoordination:
     def _call(
         self, path: str, body: Json, read: Callable[[Json], T], timeout_ms: int | None = None
     ) -> T:
-        index, client = self._borrow(timeout_ms or self._timeout_ms)
+        deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._timeout_ms)
+        index, client = self._borrow()
         try:
-            answer = read(client.post(client.get_url(path), json=body))
+            answer = read(self._asked(client, path, body, deadline_ms))
         except (
             Etcd3Exception,
             requests.RequestException,
@@ -240,7 +302,7 @@ class EtcdCoordination:
             self._discard(index, client)
             raise CoordinationError(
                 f"etcd at {self._endpoints[index]} did not answer {path} as expected: "
-                f"{type(error).__name__} {getattr(error, 'detail_text', None) or error}",
+                f"{type(error).__name__} {_told(error)}",
                 remedy="check that etcd runs and has a quorum; the next call tries the next",
             ) from error
         except BaseException:
@@ -249,7 +311,39 @@ class EtcdCoordination:
         self._give_back(index, client)
         return answer
 
-    def _borrow(self, timeout_ms: int) -> tuple[int, Etcd3Client]:
+    def _asked(self, client: Etcd3Client, path: str, body: Json, deadline_ms: int) -> Json:
+        """etcd's answer to one request; a connection has the user's token from its first."""
+        if self._credentials is None:
+            return self._sent(client, path, body, deadline_ms)
+        had_token = _TOKEN in client.session.headers
+        if not had_token:
+            self._authenticate(client, deadline_ms)
+        try:
+            return self._sent(client, path, body, deadline_ms)
+        except Etcd3Exception as error:
+            # Tokens end, with etcd's process or their time; what is refused for it is not done.
+            if not had_token or _TOKEN_ENDED not in _told(error):
+                raise
+        self._authenticate(client, deadline_ms)
+        return self._sent(client, path, body, deadline_ms)
+
+    def _authenticate(self, client: Etcd3Client, deadline_ms: int) -> None:
+        client.session.headers.pop(_TOKEN, None)
+        assert self._credentials is not None, "only a user has a token"
+        answer = self._sent(client, "auth/authenticate", self._credentials, deadline_ms)
+        client.session.headers[_TOKEN] = answer["token"]
+
+    def _sent(
+        self, client: Etcd3Client, path: str, body: Mapping[str, Any], deadline_ms: int
+    ) -> Json:
+        timeout_s = max(1, deadline_ms - self._clock.monotonic_ms()) / 1_000
+        # etcd3gw hands this to requests unseen, which also takes (connect, read).
+        bounds: Any = (timeout_s * CONNECT_SHARE, timeout_s * (1 - CONNECT_SHARE))
+        client.timeout = bounds
+        answer: Json = client.post(client.get_url(path), json=body)
+        return answer
+
+    def _borrow(self) -> tuple[int, Etcd3Client]:
         with self._lock:
             if self._closed:
                 raise CoordinationError(
@@ -257,12 +351,7 @@ class EtcdCoordination:
                 )
             index = self._current
             client = self._idle.pop() if self._idle else None
-        client = client or self._connected(self._endpoints[index])
-        timeout_s = timeout_ms / 1_000
-        # etcd3gw hands this to requests unseen, which also takes (connect, read).
-        bounds: Any = (timeout_s * CONNECT_SHARE, timeout_s * (1 - CONNECT_SHARE))
-        client.timeout = bounds
-        return index, client
+        return index, client or self._connected(self._endpoints[index])
 
     def _give_back(self, index: int, client: Etcd3Client) -> None:
         with self._lock:
@@ -314,12 +403,25 @@ def _checked_endpoint(endpoint: str) -> str:
     return endpoint
 
 
+def _told(error: BaseException) -> str:
+    return str(getattr(error, "detail_text", None) or error)
+
+
 def _created_at(key: str, create_revision: int) -> Json:
     return {
         "key": _encoded(key),
         "result": "EQUAL",
         "target": "CREATE",
         "create_revision": create_revision,
+    }
+
+
+def _written_at(key: str, revision: int) -> Json:
+    return {
+        "key": _encoded(key),
+        "result": "EQUAL",
+        "target": "MOD",
+        "mod_revision": revision,
     }
 
 

@@ -2,6 +2,8 @@
 
     /delayd/<cluster>/shards/<n>/leader     the master of a shard, under its lease
     /delayd/<cluster>/shards/<n>/cursor     the mirrored cursor, guarded by the leader key
+    /delayd/<cluster>/shards/<n>/progress   the last frontier, where the guarantee is at-least-once;
+                                            guarded by the leader key and by its own revision
     /delayd/<cluster>/members/<node>        announced nodes, each under its lease
     /delayd/<cluster>/settings              a copy of the cluster's settings
 
@@ -19,6 +21,11 @@ def leader_key(cluster: str, shard: int) -> str:
 def cursor_key(cluster: str, shard: int) -> str:
     """The mirrored cursor of a shard: for people and followers, never for the protocol."""
     return f"/delayd/{cluster}/shards/{shard}/cursor"
+
+
+def progress_key(cluster: str, shard: int) -> str:
+    """The frontier record of a shard where the guarantee is at-least-once: its truth."""
+    return f"/delayd/{cluster}/shards/{shard}/progress"
 
 
 def members_prefix(cluster: str) -> str:

@@ -18,8 +18,14 @@ from enum import Enum
 from typing import TypeVar
 
 from delayd.clock import Clock
-from delayd.coordination import Leadership, Lease
-from delayd.coordination.keys import cursor_key, leader_key, members_prefix, settings_key
+from delayd.coordination import Leadership, Lease, StoredProgress
+from delayd.coordination.keys import (
+    cursor_key,
+    leader_key,
+    members_prefix,
+    progress_key,
+    settings_key,
+)
 from delayd.errors import CoordinationError
 
 TTL_FLOOR_S = 2
@@ -41,6 +47,8 @@ class _Stored:
     value: str
     create_revision: int
     lease_id: int | None
+    revision: int
+    """Of the last write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +60,38 @@ class _Granted:
 class MemoryEtcd:
     """One etcd for any number of clients. `expiry_lag_ms`: how long after its TTL a lease ends.
 
-    The real one looks for dead leases twice a second: 0.2 to 0.4 s were measured.
+    The real one looks for dead leases twice a second: 0.2 to 0.4 s were measured. Ids of leases
+    count on from `leases_before`.
     """
 
-    def __init__(self, clock: Clock, *, expiry_lag_ms: int = 0) -> None:
+    def __init__(self, clock: Clock, *, expiry_lag_ms: int = 0, leases_before: int = 0) -> None:
         self._clock = clock
         self._expiry_lag_ms = expiry_lag_ms
         self._lock = threading.RLock()
         self._revision = 1
-        self._last_lease_id = 0
+        self._last_lease_id = leases_before
         self._keys: dict[str, _Stored] = {}
         self._leases: dict[int, _Granted] = {}
         self._late: list[Callable[[], object]] = []
         self._paused = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Does it answer nobody?"""
+        return self._paused
+
+    def change_leader(self) -> None:
+        """Another member leads: it lets every lease that still runs begin anew."""
+        with self._lock:
+            self._applied(lambda: None)
+            for lease_id, granted in self._leases.items():
+                self._start(lease_id, granted.ttl_ms)
+
+    def end_leases(self) -> None:
+        """End every lease before its time, as a person or a server whose clock jumps does."""
+        with self._lock:
+            for lease_id in list(self._leases):
+                self.end_lease(lease_id)
 
     def pause(self) -> None:
         """Every call of every client fails until `resume`; leases go on running out."""
@@ -108,7 +135,7 @@ class MemoryEtcd:
     # What follows is called by clients from within `client_call`.
 
     def grant(self, ttl_s: int) -> Lease:
-        """A new lease; ids count from 1."""
+        """A new lease; ids are counted."""
         self._last_lease_id += 1
         self._start(self._last_lease_id, max(ttl_s, TTL_FLOOR_S) * 1_000)
         return Lease(self._last_lease_id, self._leases[self._last_lease_id].ttl_ms)
@@ -137,12 +164,17 @@ class MemoryEtcd:
         self._revision += 1
         before = self._keys.get(key)
         created = before.create_revision if before else self._revision
-        self._keys[key] = _Stored(value, created, lease_id)
+        self._keys[key] = _Stored(value, created, lease_id, self._revision)
 
     def get(self, key: str) -> tuple[str, int] | None:
         """Value and create-revision of a key, or None."""
         stored = self._keys.get(key)
         return (stored.value, stored.create_revision) if stored else None
+
+    def revision_of(self, key: str) -> int:
+        """Revision of a key's last write; 0 if it is absent."""
+        stored = self._keys.get(key)
+        return stored.revision if stored else 0
 
     def get_prefix(self, prefix: str) -> dict[str, str]:
         """Values by key without the prefix, in key order."""
@@ -206,8 +238,7 @@ class MemoryCoordination:
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         def put_if_still_created_then() -> bool:
-            found = self._etcd.get(leader_key(self._cluster, shard))
-            if found is None or found[1] != leadership.create_revision:
+            if not self._leads(shard, leadership):
                 return False
             self._etcd.put(cursor_key(self._cluster, shard), cursor, None)
             return True
@@ -217,6 +248,36 @@ class MemoryCoordination:
     def cursor(self, shard: int) -> str | None:
         found = self._call(lambda: self._etcd.get(cursor_key(self._cluster, shard)))
         return found[0] if found else None
+
+    def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
+        key = progress_key(self._cluster, shard)
+
+        def read_if_still_created_then() -> StoredProgress | None:
+            if not self._leads(shard, leadership):
+                return None
+            found = self._etcd.get(key)
+            value = b"" if found is None else found[0].encode()
+            return StoredProgress(value, self._etcd.revision_of(key))
+
+        return self._call(read_if_still_created_then)
+
+    def put_progress(
+        self, shard: int, leadership: Leadership, value: bytes, *, after: int
+    ) -> int | None:
+        key = progress_key(self._cluster, shard)
+
+        def put_if_nobody_wrote_since() -> int | None:
+            if not self._leads(shard, leadership) or self._etcd.revision_of(key) != after:
+                return None
+            self._etcd.put(key, value.decode(), None)
+            return self._etcd.revision_of(key)
+
+        return self._call(put_if_nobody_wrote_since)
+
+    def _leads(self, shard: int, leadership: Leadership) -> bool:
+        """Is the leader key still that creation? Called from within `client_call`."""
+        found = self._etcd.get(leader_key(self._cluster, shard))
+        return found is not None and found[1] == leadership.create_revision
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
         key = members_prefix(self._cluster) + node

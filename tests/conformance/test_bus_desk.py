@@ -12,7 +12,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from delayd.bus import Ack, Bus, Consumer, Headers, Position, Record, TransactionalProducer
+from delayd.bus import (
+    Ack,
+    Bus,
+    Consumer,
+    Headers,
+    Position,
+    Producer,
+    Record,
+    TransactionalProducer,
+)
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -102,7 +111,7 @@ class Desk:
         self.bus = site.bus
         self.cluster = site.bus.cluster()
         self.id = f"id-{uuid4().hex}"
-        self._opened: list[TransactionalProducer | Consumer] = []
+        self._opened: list[Producer | Consumer] = []
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         name = f"t-{uuid4().hex}"
@@ -120,6 +129,11 @@ class Desk:
         producer = self.bus.transactional_producer(transactional_id or self.id)
         self._opened.append(producer)
         producer.init_transactions(TIMEOUT_MS)
+        return producer
+
+    def idempotent(self) -> Producer:
+        producer = self.bus.idempotent_producer()
+        self._opened.append(producer)
         return producer
 
     def consumer(self, topic: str, positions: Mapping[int, Position] | None = None) -> Consumer:
@@ -165,7 +179,7 @@ def desk(site: Site) -> Iterator[Desk]:
 
 
 def send(
-    producer: TransactionalProducer,
+    producer: Producer,
     topic: str,
     value: bytes | None,
     *,

@@ -27,15 +27,19 @@ def test_the_topics_that_refused_records_are_named_and_no_others(desk: Desk) -> 
     small = desk.topic(max_message_bytes="1000")
     compacted = desk.topic(cleanup_policy="compact")
     innocent = desk.topic()
-    producer = desk.producer()
-    producer.begin()
-    for topic in (innocent, small, compacted):  # so that looking for them does not part the others
-        send(producer, topic, b"small", key=b"k")
-    producer.commit(TIMEOUT_MS)
-    producer.begin()
-    for topic in (innocent, small, compacted, innocent):
-        send(producer, topic, b"x" * 5_000)
-    assert refusals_of(producer) == {small: "MSG_SIZE_TOO_LARGE", compacted: "INVALID_RECORD"}
+    named: dict[str, str] = {}
+    while guilty := {small, compacted} - named.keys():
+        producer = desk.producer()
+        producer.begin()
+        with pytest.raises(ProducerError) as raised:
+            for topic in (innocent, *guilty, innocent):
+                send(producer, topic, b"x" * 5_000)
+            producer.flush(TIMEOUT_MS)
+            producer.commit(TIMEOUT_MS)
+        # What was sent after the first refusal became known is judged when it is sent again.
+        assert raised.value.refusals
+        named.update(raised.value.refusals)
+    assert named == {small: "MSG_SIZE_TOO_LARGE", compacted: "INVALID_RECORD"}
 
 
 def test_a_refused_record_gives_the_transaction_its_cause_wherever_it_stands(desk: Desk) -> None:

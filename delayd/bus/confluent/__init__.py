@@ -45,6 +45,10 @@ class ConfluentBus:
         """A producer that has not fenced anyone yet; see the port."""
         return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
 
+    def idempotent_producer(self) -> ConfluentProducer:
+        """A producer without transactions; see the port."""
+        return ConfluentProducer(None, self._settings.producer(None))
+
     def cluster(self) -> ConfluentCluster:
         """Administration of the same cluster; see the port."""
         return ConfluentCluster(self._settings.admin())

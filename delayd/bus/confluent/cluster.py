@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
 from confluent_kafka.admin import AdminClient as Client
 
 from delayd.bus import PartitionState, Survey, TopicState
+from delayd.bus.confluent.log import Refusals
 from delayd.bus.confluent.questions import ATTEMPT_FIRST_MS, Question
 from delayd.bus.confluent.settings import Properties
 from delayd.clock import SystemClock
@@ -41,8 +42,9 @@ class ConfluentCluster:
 
     def __init__(self, properties: Properties) -> None:
         self._clock = SystemClock()
-        self._properties = properties
-        self._client: Client | None = Client(properties)
+        self._refusals = Refusals("admin")
+        self._properties = {**properties, "error_cb": self._refusals.take}
+        self._client: Client | None = Client(self._properties)
 
     def broker_count(self, timeout_ms: int) -> int:
         """See the port."""
@@ -178,11 +180,16 @@ class ConfluentCluster:
         self, doing: str, timeout_ms: int, attempt_ms: int = ATTEMPT_FIRST_MS
     ) -> Question:
         self._alive().poll(0)  # takes librdkafka's log lines, which would pile up
-        return Question(doing, timeout_ms, self._clock, self._renew, attempt_ms)
+        return Question(doing, timeout_ms, self._clock, self._renew, self._refusal, attempt_ms)
 
     def _renew(self) -> None:
         """Forget what the client believes about the brokers."""
+        self._refusal()
         self._client = Client(self._properties)
+
+    def _refusal(self) -> str | None:
+        self._alive().poll(0)
+        return self._refusals.last
 
     def _alive(self) -> Client:
         assert self._client is not None, "the cluster was closed"

@@ -9,6 +9,7 @@ events of `delayd.librdkafka`.
 import logging
 
 import structlog
+from confluent_kafka import KafkaError
 
 
 class LibrdkafkaLog:
@@ -20,3 +21,21 @@ class LibrdkafkaLog:
     def log(self, severity: int, text: str, *arguments: object) -> None:
         """One line of librdkafka, whatever its own severity."""
         self._log.debug("librdkafka", severity=severity, line=text % arguments)
+
+
+class Refusals:
+    """The `error_cb` of a client: why brokers did not let it in, for whoever must say so.
+
+    It must not lead back to the client, which is closed when its last reference goes.
+    """
+
+    def __init__(self, role: str) -> None:
+        self._log = structlog.wrap_logger(logging.getLogger("delayd.librdkafka"), role=role)
+        self.last: str | None = None
+        """The last error of a connection, such as `_AUTHENTICATION, ...`."""
+
+    def take(self, error: KafkaError) -> None:
+        """One of librdkafka's errors; that no broker is left says less than the ones before."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.last = f"{error.name()}, {error.str()}"
+            self._log.debug("librdkafka_error", line=self.last)

@@ -1,4 +1,4 @@
-"""Transactions with librdkafka: the delivery hot path.
+"""Producing with librdkafka, with or without transactions: the delivery hot path.
 
 Not here: what belongs into a transaction; what to do after a failure (takeover, always).
 
@@ -83,13 +83,14 @@ _PURGED: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE}
 
 
 class ConfluentProducer:
-    """One transactional id; see the port `TransactionalProducer`.
+    """One transactional id; see the port `TransactionalProducer`. Without an id it is only a
+    `Producer`: the calls about transactions are not for it.
 
     FencedError also comes when the coordinator gave the id a new epoch because this producer's
     transaction timed out: the broker does not tell the two apart.
     """
 
-    def __init__(self, transactional_id: str, properties: Properties) -> None:
+    def __init__(self, transactional_id: str | None, properties: Properties) -> None:
         self._transactional_id = transactional_id
         self._clock = SystemClock()
         self._failures = _Failures()
@@ -219,7 +220,9 @@ class ConfluentProducer:
         refusals = self._failures.refusals
         kind = FencedError if fenced else ProducerError
         whose = f" of {', '.join(sorted(refusals)[:TOPICS_NAMED_MAX])}" if refusals else ""
-        told = f"{self._transactional_id}: {doing}: {error.name()}{whose}, {error.str()}"
+        told = (
+            f"{self._transactional_id or 'producer'}: {doing}: {error.name()}{whose}, {error.str()}"
+        )
         remedy = "another master took over" if fenced else _REMEDIES.get(error.name(), "")
         raise kind(told, remedy=remedy, refusals=refusals) from None
 
@@ -236,6 +239,8 @@ class ConfluentProducer:
         # A transaction that cannot go on drops its queued records, and their reports say only
         # that. To commit it is refused with the cause, without asking a broker: librdkafka never
         # commits a transaction that lost a record.
+        if self._transactional_id is None:
+            return None
         assert self._client is not None, "only a call of the client can have failed"
         try:
             self._client.commit_transaction(CAUSE_WAIT_MS_MAX / 1000)
@@ -287,5 +292,11 @@ def _acknowledge(
         note(error, message)
         return
     partition, offset = message.partition(), message.offset()
-    assert partition is not None and offset is not None, "an acknowledged record has a place"
+    if partition is None or offset is None or offset < 0:
+        # A repeated batch that the broker no longer remembers the place and time of.
+        note(
+            KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "acknowledged without a place"),
+            message,
+        )
+        return
     on_ack(Ack(partition, offset, message.timestamp()[1]))

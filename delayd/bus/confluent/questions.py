@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from delayd.bus.refusals import remedy_of
 from delayd.clock import Clock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
 
@@ -59,6 +60,9 @@ _PASSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_ID,
         # Of a topic that was just described: one broker knows it, the other not yet.
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        # "No leaders found": librdkafka's own word while it knows of none. Of what is not there
+        # brokers say so.
+        KafkaError._NOENT,
     }
 )
 """What a broker answers while metadata spreads or leaders move; it is asked again. librdkafka's
@@ -68,7 +72,8 @@ admin client marks none of them as retriable."""
 class Question:
     """One call of the port: what it does, and how long it may still take.
 
-    `renew` replaces the client, when the present one had no answer.
+    `renew` replaces the client, when the present one had no answer; `refusal` is what brokers said
+    last to those whom they did not let in, if they said anything.
     """
 
     def __init__(
@@ -77,11 +82,13 @@ class Question:
         timeout_ms: int,
         clock: Clock,
         renew: Callable[[], None],
+        refusal: Callable[[], str | None],
         attempt_ms: int = ATTEMPT_FIRST_MS,
     ) -> None:
         self._doing = doing
         self._clock = clock
         self._renew = renew
+        self._refusal = refusal
         self._attempt_ms = attempt_ms
         self._timeout_ms = timeout_ms
         self._deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -184,9 +191,10 @@ class Question:
 
     def unreachable(self, why: str) -> KafkaUnreachableError:
         """What to raise when there is no answer."""
+        why = self._refusal() or why
         return KafkaUnreachableError(
             f"{self._doing} had no answer within {self._timeout_ms} ms: {why}",
-            remedy="is Kafka running, and is the bootstrap address right?",
+            remedy=remedy_of(why),
         )
 
     def _pause_or_raise(self, error: KafkaError) -> None:

@@ -89,14 +89,17 @@ class Settings:
             **of_role(self.overrides, "consumer"),
         }
 
-    def producer(self, transactional_id: str) -> Properties:
-        """Properties of a transactional producer."""
-        return self._common("producer") | {
+    def producer(self, transactional_id: str | None) -> Properties:
+        """Properties of a producer, transactional if it is given an id."""
+        transactional = {
             "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+        return self._common("producer") | {
+            **(transactional if transactional_id is not None else {}),
             "enable.idempotence": True,
             "acks": "all",
             "partitioner": "murmur2_random",
-            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "retry.backoff.ms": RETRY_BACKOFF_MS,
             "linger.ms": 0,

@@ -48,6 +48,10 @@ class KafkaPythonBus:
         """A producer that has not fenced anyone yet; see the port."""
         return KafkaPythonProducer(transactional_id, self._settings.producer())
 
+    def idempotent_producer(self) -> KafkaPythonProducer:
+        """A producer without transactions; see the port."""
+        return KafkaPythonProducer(None, self._settings.producer())
+
     def cluster(self) -> KafkaPythonCluster:
         """Administration of the same cluster; see the port."""
         return KafkaPythonCluster(self._settings.admin())

@@ -19,7 +19,8 @@ with warnings.catch_warnings():
     from kafka.consumer.subscription_state import SubscriptionState
     from kafka.future import Future
     from kafka.net.compat import KafkaNetClient
-    from kafka.net.inet import KafkaNetSocket
+    from kafka.net.inet import KafkaNetSocket, create_connection
+    from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
     from kafka.producer.record_accumulator import RecordAccumulator
     from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, TransactionManager
@@ -42,6 +43,8 @@ __all__ = [
     "IsolationLevel",
     "KafkaNetClient",
     "KafkaNetSocket",
+    "KafkaSSLTransport",
+    "KafkaTCPTransport",
     "ListOffsetsRequest",
     "MetadataRequest",
     "OffsetAndMetadata",
@@ -51,6 +54,7 @@ __all__ = [
     "SubscriptionState",
     "TopicPartition",
     "TransactionManager",
+    "create_connection",
     "decode_varint",
     "errors",
     "has_gzip",

@@ -1,4 +1,4 @@
-"""Transactions with kafka-python: its accumulator, sender and transaction state, under guard.
+"""Producing with kafka-python: its accumulator, sender and transaction state, under guard.
 
 Not here: what belongs into a transaction; what to do after a failure (takeover, always).
 
@@ -37,6 +37,9 @@ TAKE_EVERY_RECORDS: Final = 500
 SEND_WAIT_MS_MAX: Final = 10_000
 """How long `send` waits for room in the local queue: the transaction times out then anyhow."""
 
+CONNECT_WAIT_MS_MAX: Final = 10_000
+"""How long a producer without transactions, which begins to send at once, looks for a broker."""
+
 WAIT_MS: Final = 20
 """How often a wait looks whether topics vanished under the records that it waits for."""
 
@@ -55,13 +58,14 @@ class _Waiting(NamedTuple):
 
 
 class KafkaPythonProducer:
-    """One transactional id; see the port `TransactionalProducer`.
+    """One transactional id; see the port `TransactionalProducer`. Without an id it is only a
+    `Producer`: the calls about transactions are not for it.
 
     FencedError also comes when the coordinator gave the id a new epoch because this producer's
     transaction timed out: the broker does not tell the two apart.
     """
 
-    def __init__(self, transactional_id: str, properties: Properties) -> None:
+    def __init__(self, transactional_id: str | None, properties: Properties) -> None:
         self._transactional_id = transactional_id
         self._record_bytes_max = int(properties["record_bytes_max"])
         self._queue_records_max = int(properties["queue_records_max"])
@@ -102,18 +106,13 @@ class KafkaPythonProducer:
         self._waiting_bytes = 0
         self._untaken_count = 0
         self._dead = False
+        self._is_connected = False
 
     def init_transactions(self, timeout_ms: int) -> None:
         """See the port; the first call that talks to a broker."""
         self._check_alive()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        self._sender.start()
-        connected = self._client._manager.bootstrap_async(timeout_ms)
-        self._sender.wakeup()
-        if not wait_done(connected, timeout_ms):
-            self._fail("connect", errors.KafkaTimeoutError(f"no broker in {timeout_ms} ms"))
-        if connected.exception is not None:
-            self._fail("connect", connected.exception)
+        self._connect(timeout_ms)
         result = self._transactions.initialize_transactions()
         self._sender.wakeup()
         self._await("init_transactions", result, deadline_ms)
@@ -139,6 +138,8 @@ class KafkaPythonProducer:
         """See the port."""
         self._check_alive()
         self._raise_lost("send")
+        if not self._is_connected:
+            self._connect(CONNECT_WAIT_MS_MAX)
         size_bytes = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, headers)
         if size_bytes > self._record_bytes_max:
             error = errors.MessageSizeTooLargeError(f"{size_bytes} bytes")
@@ -150,7 +151,8 @@ class KafkaPythonProducer:
         if self._is_full(size_bytes):
             self._wait_for_room(size_bytes)
         try:
-            self._transactions.maybe_add_partition_to_transaction(place)
+            if self._transactional_id is not None:
+                self._transactions.maybe_add_partition_to_transaction(place)
             future, full, new, _ = self._accumulator.append(
                 place, None, key, value, Uncounted(headers)
             )
@@ -189,6 +191,17 @@ class KafkaPythonProducer:
         self._dead = True
         self._waiting.clear()
         self._sender.stop(CLOSE_WAIT_S)
+
+    def _connect(self, timeout_ms: int) -> None:
+        """Start the sender thread and find the brokers; without an id it asks for one by itself."""
+        self._is_connected = True
+        self._sender.start()
+        connected = self._client._manager.bootstrap_async(timeout_ms)
+        self._sender.wakeup()
+        if not wait_done(connected, timeout_ms):
+            self._fail("connect", errors.KafkaTimeoutError(f"no broker in {timeout_ms} ms"))
+        if connected.exception is not None:
+            self._fail("connect", connected.exception)
 
     def _check_alive(self) -> None:
         assert not self._dead, "a producer that raised is dead"
@@ -263,4 +276,5 @@ class KafkaPythonProducer:
         self._dead = True
         self._sender.await_noted()
         known = self._transactions.last_error or error
-        raise self._losses.failure(self._transactional_id, doing, known) from None
+        whose = self._transactional_id or "producer"
+        raise self._losses.failure(whose, doing, known) from None

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from delayd.bus.kafka_python.connections import refusal, wait_done
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import errors
+from delayd.bus.refusals import remedy_of
 from delayd.clock import Clock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
 
@@ -129,7 +130,7 @@ class Question:
         why = why if refused is None else told(refused)
         return KafkaUnreachableError(
             f"{self._doing} had no answer within {self.timeout_ms} ms: {why}",
-            remedy="is Kafka running, and is the bootstrap address right?",
+            remedy=remedy_of(why),
         )
 
     async def _send(self, request: Any, broker: int | None, timeout_ms: int) -> Any:

@@ -7,6 +7,7 @@ import contextlib
 from threading import Lock
 from typing import Any
 
+from delayd.bus.kafka_python.connections import give_back
 from delayd.bus.kafka_python.library import Sender
 from delayd.bus.kafka_python.losses import Losses
 
@@ -43,6 +44,8 @@ class GuardedSender(Sender):  # type: ignore[misc]  # kafka-python has no types
             self.join(wait_s)
         elif not self._client._manager.closed:
             self._client.close()
+        if not self.is_alive():
+            give_back(self._client)
 
     def _handle_produce_response(self, *answer: Any) -> None:
         with self._answering:

@@ -31,7 +31,7 @@ class Transactions(TransactionManager):  # type: ignore[misc]  # kafka-python ha
 
     def __init__(
         self,
-        transactional_id: str,
+        transactional_id: str | None,
         *,
         timeout_ms: int,
         backoff_ms: int,

@@ -11,6 +11,7 @@ the real one is what the conformance suite checks.
 
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
+from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.kafka import MemoryKafka, MemoryTopic, Refused
 from delayd.bus.memory.link import Link
 from delayd.bus.memory.producer import MemoryProducer
@@ -49,6 +50,10 @@ class MemoryBus:
         return MemoryProducer(
             self._kafka, self.link, self._clock, transactional_id, self._record_bytes_max
         )
+
+    def idempotent_producer(self) -> MemoryIdempotentProducer:
+        """A producer without transactions; see the port."""
+        return MemoryIdempotentProducer(self._kafka, self.link, self._clock, self._record_bytes_max)
 
     def cluster(self) -> MemoryCluster:
         """Administration of the same brokers; see the port."""

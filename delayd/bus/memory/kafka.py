@@ -225,11 +225,18 @@ class MemoryKafka:
         with self.changed:
             self.topics[topic].refusal = error
 
-    def lose_next_marker(self, topic: str, partition: int) -> None:
-        """Lose the next commit or abort marker there: its records stay undecided (KAFKA-20734)."""
+    def lose_next_marker(
+        self, topic: str, partition: int, transactional_id: str | None = None
+    ) -> None:
+        """Lose the next commit or abort marker there: its records stay undecided (KAFKA-20734).
+
+        With a transactional id that has been used: the next one of its transactions.
+        """
         with self.changed:
+            holder = self.coordinator.holders[transactional_id] if transactional_id else None
+            whose = (topic, partition, holder.producer_id if holder else None)
             lost = self.coordinator.lost_markers
-            lost[topic, partition] = lost.get((topic, partition), 0) + 1
+            lost[whose] = lost.get(whose, 0) + 1
 
     def hold_markers(self) -> None:
         """From now on acknowledged commits stay invisible until `release_markers`.

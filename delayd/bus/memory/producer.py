@@ -7,19 +7,17 @@ Invariants: as of the port. Like librdkafka it learns of lost records and of bei
 """
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from delayd.bus import Ack, Headers
-from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
+from delayd.bus.memory.idempotent import MemoryIdempotentProducer
+from delayd.bus.memory.kafka import MemoryKafka
 from delayd.bus.memory.link import Link
 from delayd.clock import Clock
 from delayd.errors import FencedError, ProducerError
 
-UNNAMED: Final = frozenset({"_FENCED", "_MSG_TIMED_OUT"})
-"""What a delivery report says of the connection or the producer, not of a topic."""
 
-
-class MemoryProducer:
+class MemoryProducer(MemoryIdempotentProducer):
     """One transactional id; see the port `TransactionalProducer`."""
 
     def __init__(
@@ -30,19 +28,12 @@ class MemoryProducer:
         transactional_id: str,
         record_bytes_max: int,
     ) -> None:
-        self._kafka = kafka
+        super().__init__(kafka, link, clock, record_bytes_max)
         self._coordinator = kafka.coordinator
-        self._link = link
-        self._clock = clock
         self._id = transactional_id
-        self._record_bytes_max = record_bytes_max
         self._epoch: int | None = None
         self._began = False
         self._sent_count = 0
-        self._dead = False
-        self._refusal: str | None = None
-        self._refusals: dict[str, str] = {}
-        self._acks: list[tuple[Callable[[Ack], None], Ack]] = []
 
     def init_transactions(self, timeout_ms: int) -> None:
         """See the port."""
@@ -73,28 +64,9 @@ class MemoryProducer:
         """See the port."""
         epoch = self._open_epoch()
         self._sent_count += 1
-        if record_bytes(key, value, headers) > self._record_bytes_max:
-            self._refusals[topic] = "MSG_SIZE_TOO_LARGE"
-            self._fail("send", "MSG_SIZE_TOO_LARGE")
-        if self._refusal is not None:
-            return  # the transaction is lost already; flush or commit will say so
-        if not self._link.up:
-            self._refusal = "_MSG_TIMED_OUT"
-            return
-        created_ms = self._clock.wall_ms()
-        try:
-            ack = self._kafka.write(
-                topic, partition, key, value, headers, created_ms, (self._id, epoch)
-            )
-        except Refused as refusal:
-            if str(refusal) in UNNAMED:
-                self._refusal = str(refusal)
-            else:
-                # The others of the transaction are judged too; it will not be committed.
-                self._refusals.setdefault(topic, str(refusal))
-            return
-        if on_ack is not None:
-            self._acks.append((on_ack, ack))
+        self._check_size(topic, key, value, headers)
+        if self._lost is None:  # else the transaction is lost; flush or commit will say so
+            self._write(topic, key, value, headers, partition, on_ack, (self._id, epoch))
 
     def flush(self, timeout_ms: int) -> None:
         """See the port."""
@@ -102,13 +74,7 @@ class MemoryProducer:
         with self._kafka.changed:
             if self._coordinator.take_flush_fault(self._id):
                 self._fail("flush", "_TIMED_OUT")
-        if self._refusal is not None:
-            self._fail("flush", self._refusal)
-        if self._refusals:
-            self._fail("flush", next(iter(self._refusals.values())))
-        acks, self._acks = self._acks, []
-        for on_ack, ack in acks:
-            on_ack(ack)
+        super().flush(timeout_ms)
 
     def commit(self, timeout_ms: int) -> None:
         """See the port."""
@@ -126,11 +92,6 @@ class MemoryProducer:
                 self._fail("commit", "_TIMED_OUT")
         self._began = False
         self._sent_count = 0
-
-    def close(self) -> None:
-        """See the port."""
-        self._dead = True
-        self._acks.clear()
 
     def _open_epoch(self) -> int:
         assert not self._dead, "a producer that raised is dead"

@@ -47,8 +47,8 @@ class Coordinator:
     commit_faults: dict[str, deque[CommitFault]] = field(default_factory=dict)
     flush_faults: dict[str, int] = field(default_factory=dict)
     """How many of an id's next flushes fail."""
-    lost_markers: dict[tuple[str, int], int] = field(default_factory=dict)
-    """How many of a partition's next markers are lost."""
+    lost_markers: dict[tuple[str, int, int | None], int] = field(default_factory=dict)
+    """How many of a partition's next markers are lost: of one producer, or (None) of any."""
     _pending: list[tuple[int, tuple[str, int], bool]] = field(default_factory=list)
 
     def init(self, transactional_id: str) -> int:
@@ -115,9 +115,10 @@ class Coordinator:
         holder.touched.clear()
 
     def _write(self, producer_id: int, where: tuple[str, int], commit: bool) -> None:
-        if self.lost_markers.get(where, 0) > 0:
-            self.lost_markers[where] -= 1
-            return
+        for whose in ((*where, None), (*where, producer_id)):
+            if self.lost_markers.get(whose, 0) > 0:
+                self.lost_markers[whose] -= 1
+                return
         try:
             log = self.find_log(*where)
         except KeyError:

@@ -1,0 +1,101 @@
+"""The twin of a producer without transactions: what it sends is visible at once.
+
+`producer.py` adds transactions to it. Not here: batching; a record is in the log as soon as it is
+sent, which a real one may be.
+
+Invariants: as of the port. Like librdkafka it learns of lost records only in `flush`; what was
+sent before them stays in the log.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from delayd.bus import Ack, Headers
+from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
+from delayd.bus.memory.link import Link
+from delayd.clock import Clock
+from delayd.errors import ProducerError
+
+UNNAMED: Final = frozenset({"_FENCED", "_MSG_TIMED_OUT"})
+"""What a delivery report says of the connection or the producer, not of a topic."""
+
+
+class MemoryIdempotentProducer:
+    """See the port `Producer`."""
+
+    def __init__(self, kafka: MemoryKafka, link: Link, clock: Clock, record_bytes_max: int) -> None:
+        self._kafka = kafka
+        self._link = link
+        self._clock = clock
+        self._record_bytes_max = record_bytes_max
+        self._dead = False
+        self._lost: str | None = None
+        self._refusals: dict[str, str] = {}
+        self._acks: list[tuple[Callable[[Ack], None], Ack]] = []
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+        on_ack: Callable[[Ack], None] | None = None,
+    ) -> None:
+        """See the port."""
+        assert not self._dead, "a producer that raised is dead"
+        self._check_size(topic, key, value, headers)
+        self._write(topic, key, value, headers, partition, on_ack, None)
+
+    def _check_size(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        if record_bytes(key, value, headers) > self._record_bytes_max:
+            self._refusals[topic] = "MSG_SIZE_TOO_LARGE"
+            self._fail("send", "MSG_SIZE_TOO_LARGE")
+
+    def _write(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        on_ack: Callable[[Ack], None] | None,
+        transaction: tuple[str, int] | None,
+    ) -> None:
+        """Append one record, of a transactional id and epoch or of none, or note why not."""
+        if not self._link.up:
+            self._lost = "_MSG_TIMED_OUT"
+            return
+        created_ms = self._clock.wall_ms()
+        try:
+            ack = self._kafka.write(topic, partition, key, value, headers, created_ms, transaction)
+        except Refused as refusal:
+            if str(refusal) in UNNAMED:
+                self._lost = str(refusal)
+            else:
+                self._refusals.setdefault(topic, str(refusal))
+            return
+        if on_ack is not None:
+            self._acks.append((on_ack, ack))
+
+    def flush(self, timeout_ms: int) -> None:
+        """See the port."""
+        assert not self._dead, "a producer that raised is dead"
+        lost = self._lost or next(iter(self._refusals.values()), None)
+        if lost is not None:
+            self._fail("flush", lost)
+        acks, self._acks = self._acks, []
+        for on_ack, ack in acks:
+            on_ack(ack)
+
+    def close(self) -> None:
+        """See the port."""
+        self._dead = True
+        self._acks.clear()
+
+    def _fail(self, doing: str, error: str) -> NoReturn:
+        self._dead = True
+        raise ProducerError(f"{doing}: {error}", refusals=self._refusals)

@@ -1,0 +1,47 @@
+"""Why brokers do not let anybody in, as the drivers tell it, and what to do about it.
+
+Not here: how a driver comes to know it.
+
+Invariant: whatever else a library says, it has a remedy; none of them holds a secret.
+"""
+
+from typing import Final
+
+from delayd.errors import Remedies, remedy_in
+
+_AWAY: Final = (
+    "is Kafka running, is the bootstrap address right, and kafka_security_protocol what it wants?"
+)
+
+_REMEDIES: Final[Remedies] = (
+    (
+        ("certificate verify failed", "certificate_verify_failed"),
+        "is the brokers' certificate of an authority in kafka_ca_file, still valid, and made for "
+        "the address in bootstrap?",
+    ),
+    (
+        # Not "sasl" alone: the addresses of such listeners begin with it.
+        ("authentication", "sasl mechanism", "saslmechanism", "sasl_mechanism"),
+        "correct kafka_user, kafka_password and kafka_sasl_mechanism, or give the user that "
+        "password in Kafka",
+    ),
+    (
+        ("alert", "certificate required"),
+        "the brokers refuse this client's certificate: are kafka_cert_file and kafka_key_file set, "
+        "still valid, and of an authority that the brokers believe?",
+    ),
+    (
+        ("plaintext broker", "unexpected_eof", "wrong_version_number", "record_layer_failure"),
+        "this listener speaks no TLS: correct kafka_security_protocol, or the port in bootstrap",
+    ),
+    (
+        ("apiversion_query", "socket disconnected"),
+        "it hung up at the first word: does this listener want TLS or SASL? See "
+        "kafka_security_protocol",
+    ),
+)
+
+
+def remedy_of(why: str) -> str:
+    """What to do, by the text of a connection's error."""
+    return remedy_in(_REMEDIES, why, _AWAY)

@@ -1,0 +1,53 @@
+"""Why etcd does not let anybody in, as it is told, and what to do about it.
+
+Invariant: whatever else is said, there is something to do; no text holds a secret.
+"""
+
+from typing import Final
+
+from delayd.errors import Remedies, remedy_in
+
+_AWAY: Final = "start etcd, or correct the endpoints"
+
+_REMEDIES: Final[Remedies] = (
+    (
+        ("commonname of client",),
+        "an etcd with users takes no named client over HTTP: give delayd a certificate without a "
+        "common name",
+    ),
+    (
+        ("authentication failed", "invalid auth token"),
+        "correct etcd_user and etcd_password",
+    ),
+    (
+        ("user name is empty", "permission denied"),
+        "give delayd an etcd_user with the right to read and write below /delayd/",
+    ),
+    (
+        ("authentication is not enabled",),
+        "remove etcd_user and etcd_password, or enable authentication in etcd",
+    ),
+    (
+        ("certificate verify failed",),
+        "is etcd's certificate of an authority in etcd_ca_file, still valid, and made for the "
+        "host in etcd?",
+    ),
+    (
+        ("alert", "certificate required"),
+        "etcd refuses this client's certificate: are etcd_cert_file and etcd_key_file set, still "
+        "valid, and of an authority that etcd believes?",
+    ),
+    (
+        ("wrong_version_number", "unexpected_eof", "record_layer_failure"),
+        "this endpoint speaks no TLS: write it with http://",
+    ),
+    (
+        ("http request to an https server", "connection reset", "remote end closed"),
+        "does this endpoint want TLS? Write it with https://",
+    ),
+)
+
+
+def remedy_of(why: str) -> str:
+    """What to do, by the text of an error."""
+    return remedy_in(_REMEDIES, why, _AWAY)
