@@ -23,9 +23,10 @@ from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.nodes import CLUSTER_NAME
 from delayd.errors import ConfigError, ExitCode
 from delayd.node import cluster_members, open_bus
-from delayd.options import AsJson, ClusterName, Prefix, endpoints
+from delayd.options import AsJson, ClusterName, Config, Prefix, endpoints
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
+from delayd.security import Security, load_security
 
 if TYPE_CHECKING:
     from delayd.audit.tabling import Source
@@ -47,6 +48,7 @@ class Where:
     prefix: str
     nodes: tuple[NodeAddress, ...] | None
     cluster_key: str | None
+    security: Security
     count: int | None = None
     """How many nodes there are, where that is known."""
 
@@ -73,6 +75,7 @@ def audit(
     ] = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
+    config: Config = None,
     nodes: Annotated[
         int | None,
         typer.Option(min=1, help="How many nodes there must be; fewer are a finding."),
@@ -149,9 +152,14 @@ def audit(
         )
     if directory is not None and _is_of_environment(context, "bootstrap"):
         bootstrap = None  # what was said here goes before what was said once for all
-    where = _where(bootstrap, etcd, directory, cluster, prefix, cluster_key)
+    where = _where(bootstrap, etcd, directory, cluster, prefix, cluster_key, config)
+    kafka = where.security.properties()
     source = Source(
-        open_bus(where.bootstrap), where.bootstrap, SystemClock(), cluster_key=where.cluster_key
+        open_bus(where.bootstrap, kafka),
+        where.bootstrap,
+        SystemClock(),
+        kafka,
+        where.cluster_key,
     )
     if follow:
         assert work is not None, "checked above"
@@ -190,6 +198,7 @@ def _follow(
 ) -> ExitCode:
     """Runs until it is asked to stop; a problem if there were alarms."""
     from delayd.audit.follow import FollowOptions, follow, line_of
+    from delayd.audit.guarantee import refuse_at_least_once
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
     from delayd.topics import load_settings
@@ -197,6 +206,7 @@ def _follow(
     settings = load_settings(
         source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS
     ).record.settings
+    refuse_at_least_once(settings)
     if where.cluster_key is not None:
         check_key(where.cluster_key, settings)
 
@@ -208,7 +218,7 @@ def _follow(
             flush=True,
         )
 
-    access = Access(where.bootstrap, {}, settings.cluster, where.cluster_key)
+    access = Access(where.bootstrap, source.kafka, settings.cluster, where.cluster_key)
     options = FollowOptions(access, settings, work, metrics, interval_ms, master)
     told = follow(options, tell, lambda line: print(visible(line), file=sys.stderr, flush=True))
     return ExitCode.PROBLEM if told else ExitCode.FINE
@@ -234,15 +244,18 @@ def _where(
     cluster: str,
     prefix: str,
     cluster_key: str | None,
+    config: Path | None,
 ) -> Where:
     if bootstrap is not None and directory is not None:
         raise ConfigError("--bootstrap and --dir name two clusters", remedy="give one of them")
     if bootstrap is None:
         return _local(LocalCluster(directory or default_directory()))
     found = None
+    security = load_security(config)
     if etcd is not None:
-        found = nodes_of_members(cluster_members(endpoints(etcd), cluster, CONNECT_TIMEOUT_MS))
-    return Where(bootstrap, cluster, prefix, found, cluster_key)
+        members = cluster_members(endpoints(etcd), cluster, security, CONNECT_TIMEOUT_MS)
+        found = nodes_of_members(members)
+    return Where(bootstrap, cluster, prefix, found, cluster_key, security)
 
 
 def _local(cluster: LocalCluster) -> Where:
@@ -255,7 +268,13 @@ def _local(cluster: LocalCluster) -> Where:
         for node in report["nodes"]
     )
     return Where(
-        report["bootstrap"], CLUSTER_NAME, "delayd-", nodes, cluster.cluster_key, len(nodes)
+        report["bootstrap"],
+        CLUSTER_NAME,
+        "delayd-",
+        nodes,
+        cluster.cluster_key,
+        Security.none(),
+        len(nodes),
     )
 
 

@@ -42,7 +42,7 @@ class Fates:
     pending: int = 0
     lost: int = 0
     unproven: int = 0
-    """Over, but Kafka has deleted what would prove it (retention)."""
+    """Over, but Kafka may have deleted what would prove it (retention)."""
 
     @property
     def accepted(self) -> int:

@@ -8,7 +8,7 @@ the report keeps counts and examples.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -28,6 +28,7 @@ from delayd import __version__
 from delayd.audit.bounds import Bounds
 from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
 from delayd.audit.figures import figures_of, heat_cells, travel_to
+from delayd.audit.guarantee import refuse_at_least_once
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.frontiers import judge_frontier
@@ -39,7 +40,7 @@ from delayd.audit.judging.retention import unproven_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.session import FOR_LITTLE, open_session
+from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
 from delayd.audit.spans import AuditError
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
@@ -53,8 +54,9 @@ PROBLEM_CHARS_MAX: Final = 500
 OVERDUE_MS: Final = 60_000
 """What is pending so long after it was due is told."""
 
+FEW_MAX: Final = 10_000
 LITTLE_MAX: Final = 50_000
-"""So many offsets of the buffer are little, see session.FOR_LITTLE."""
+"""So many offsets of the buffer are few, or little: see session.FOR_FEW and FOR_LITTLE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def run(
     begun_ms = source.clock.monotonic_ms()
     with _folder(options.work) as folder:
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
-        is_little = sum(seen.record.frontier.offsets) <= LITTLE_MAX
+        refuse_at_least_once(seen.record.settings)
         if source.cluster_key is not None:
             check_key(source.cluster_key, seen.record.settings)
         with (
@@ -96,7 +98,7 @@ def run(
                 folder / "spark",
                 master=options.master,
                 driver_memory=options.memory,
-                settings=FOR_LITTLE if is_little else None,
+                settings=settings_for(sum(seen.record.frontier.offsets)),
             ) as spark,
             _spark_errors_told(folder / "spark"),
         ):
@@ -105,6 +107,13 @@ def run(
                 cut = exporting.finish()
             report = judge(spark, tables, cut, folder / "tables", options, progress)
     return replace(report, wall_ms=source.clock.monotonic_ms() - begun_ms)
+
+
+def settings_for(offsets: int) -> Mapping[str, str] | None:
+    """Spark's settings for a buffer of so many offsets."""
+    if offsets <= FEW_MAX:
+        return FOR_FEW
+    return FOR_LITTLE if offsets <= LITTLE_MAX else None
 
 
 def judge(

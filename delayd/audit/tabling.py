@@ -49,9 +49,9 @@ class Source:
     bus: Bus
     bootstrap: str
     clock: Clock
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Client settings, as a node's `kafka`."""
-    cluster_key: str | None = None
+    cluster_key: str | None = field(default=None, repr=False)
     """Proves the master's own records in the buffer; without it they are believed."""
 
 

@@ -199,6 +199,13 @@ class Follower:
         return float(value)
 
 
+def _log_of_one_request() -> Log:
+    log = Log()
+    log.ask(T + 1_000)
+    log.begin(log.next["d-buffer"])
+    return log
+
+
 def test_each_violation_raises_one_alarm_and_nothing_else_does(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -314,9 +321,7 @@ def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     """docs/reference/audit.md, "Targets that cannot be read"."""
-    log = Log()
-    log.ask(T + 1_000)
-    log.begin(log.next["d-buffer"])
+    log = _log_of_one_request()
     follower = Follower(spark, tmp_path)
     assert follower.judge(0, log.batch(T + 100)) == []
     log.next["d-buffer"] += 2
@@ -335,9 +340,7 @@ def test_batches_that_do_not_follow_each_other_are_not_judged(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     """As after a loss of power, or when somebody removed a part of the folder."""
-    log = Log()
-    log.ask(T + 1_000)
-    log.begin(log.next["d-buffer"])
+    log = _log_of_one_request()
     follower = Follower(spark, tmp_path)
     first = log.batch(T + 100)
     with pytest.raises(FollowFailedError, match="whose last is none"):

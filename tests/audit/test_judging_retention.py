@@ -91,6 +91,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return READ_MS
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 def emptied(topics: Mapping[str, Mapping[str, str]], partition: int) -> Source:
     """Topics with these settings, of which one partition held a record that Kafka has deleted."""

@@ -7,13 +7,20 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from delayd.audit.reading.session import SparkMissingError, open_session
+from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, SparkMissingError, open_session
+from delayd.audit.run import FEW_MAX, LITTLE_MAX, settings_for
 
 
 def test_the_session_is_set_up_for_tables(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.range(1000).agg(F.sum("id")).collect()[0][0] == 499_500
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_what_suits_few_messages_is_kept_from_many() -> None:
+    assert settings_for(FEW_MAX) == FOR_FEW
+    assert settings_for(FEW_MAX + 1) == settings_for(LITTLE_MAX) == FOR_LITTLE
+    assert settings_for(LITTLE_MAX + 1) is None
 
 
 def test_without_pyspark_a_person_is_told_what_to_install(

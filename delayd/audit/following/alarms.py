@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.following.moment import Moment
-from delayd.audit.judging.columns import findings, source_text
+from delayd.audit.judging.columns import findings, of_partition, source_text
 from delayd.audit.judging.faults import Fault
 
 BEFORE_WATCH_MS: Final = 1_000
@@ -160,8 +160,7 @@ def _found(met: DataFrame, fault: Fault, reason: Column) -> DataFrame:
 
 def _is_known_place(moment: Moment) -> Column:
     """Not before the beginning of the buffer, of which nothing can be said."""
-    starts = F.array(*(F.lit(start).cast("long") for start in moment.buffer_starts))
-    start = F.get(starts, F.col("d_source_partition"))
+    start = of_partition(moment.buffer_starts, F.col("d_source_partition"))
     return F.coalesce(F.col("d_source_offset") >= start, F.lit(True))
 
 

@@ -32,6 +32,11 @@ def is_below(offsets: Sequence[int], partition: Column, offset: Column) -> Colum
     return offset < F.element_at(_longs(offsets), partition.cast("int") + 1)
 
 
+def of_partition(values: Sequence[int], partition: Column) -> Column:
+    """The value of this partition; null of one that there is not."""
+    return F.get(_longs(values), partition.cast("int"))
+
+
 def _cursor_of(frontier: Frontier, lane: Column) -> Column:
     index = lane.cast("int") + 1
     dues, partitions, offsets = zip(*frontier.cursors, strict=True)

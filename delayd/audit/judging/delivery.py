@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, several_findings, source_text
+from delayd.audit.judging.columns import findings, of_partition, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import StepTimes, step_times_of
 from delayd.audit.judging.letters import judge_letters
@@ -225,8 +225,7 @@ def _copies(bounds: Bounds) -> Column:
     if not any(bounds.buffer_starts):
         return F.lit(None).cast("bigint")
     copies = F.count("*").over(Window.partitionBy("source_partition", "source_offset"))
-    starts = F.array(*(F.lit(start).cast("bigint") for start in bounds.buffer_starts))
-    start = F.get(starts, F.col("source_partition").cast("int"))
+    start = of_partition(bounds.buffer_starts, F.col("source_partition"))
     return F.when(F.col("asked").isNull() & (F.col("source_offset") < start), copies)
 
 

@@ -12,7 +12,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, findings_of_job, is_below, is_done, source_text
+from delayd.audit.judging.columns import (
+    findings,
+    findings_of_job,
+    is_below,
+    is_done,
+    of_partition,
+    source_text,
+)
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.widths import width_of
 from delayd.audit.report import NodeState
@@ -112,7 +119,7 @@ def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataF
         for number, name in enumerate(("id", "topic"), start=1)
     ]
     said = F.xxhash64(*(name for name, _ in _COMPARED), *marks, has_digest)
-    starts = F.array(*(F.lit(start).cast("long") for start in bounds.buffer_starts))
+    start = of_partition(bounds.buffer_starts, F.col("partition"))
     return (
         held.select("partition", "offset", bit.alias("bit"), said.alias("said"), digest.alias("d"))
         .groupBy("partition", "offset")
@@ -131,9 +138,7 @@ def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataF
             | (F.col("digest_least") != F.col("digest_most"))
         )
         # Of what Kafka has deleted from the buffer the log says nothing.
-        .where(
-            F.col("offset") >= F.coalesce(F.get(starts, F.col("partition").cast("int")), "offset")
-        )
+        .where(F.col("offset") >= F.coalesce(start, "offset"))
         .select("partition", "offset")
     )
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import is_done
+from delayd.audit.judging.columns import is_done, of_partition
 from delayd.audit.judging.ids import REDRIVE_MEMORY_MS
 
 
@@ -28,7 +28,7 @@ def trimmed_in_ms(bounds: Bounds, topic: str, partition: Column) -> Column:
     """The same of one partition."""
     if topic not in bounds.trimmed_ms:
         return F.lit(0).cast("bigint")
-    return F.coalesce(_of(bounds.trimmed_ms[topic], partition), F.lit(0))
+    return F.coalesce(of_partition(bounds.trimmed_ms[topic], partition), F.lit(0))
 
 
 def first_fired_of(deliveries: DataFrame) -> DataFrame:
@@ -79,11 +79,11 @@ def deserted_of(logged: DataFrame, missing: Sequence[str], bounds: Bounds) -> Da
 def was_not_read(bounds: Bounds, partition: Column, offset: Column) -> Column:
     """Is this place in a part of the buffer that Kafka has deleted, or that came after what was
     read? Of that nothing can be said."""
-    is_late = (offset >= _of(bounds.buffer_ends, partition)) & (
-        offset < _of(bounds.buffer_latest, partition)
+    is_late = (offset >= of_partition(bounds.buffer_ends, partition)) & (
+        offset < of_partition(bounds.buffer_latest, partition)
     )
     return partition.between(0, len(bounds.buffer_starts) - 1) & (
-        (offset < _of(bounds.buffer_starts, partition)) | is_late
+        (offset < of_partition(bounds.buffer_starts, partition)) | is_late
     )
 
 
@@ -100,7 +100,9 @@ def is_uncertain(bounds: Bounds) -> Column:
     buffer = settings.buffer.name
     by_name = F.col("id").isNotNull() | F.col("redrive").isNotNull()
     touched = (
-        by_name & (F.col("op") != "reject") & (_of(bounds.buffer_starts, F.col("partition")) > 0)
+        by_name
+        & (F.col("op") != "reject")
+        & (of_partition(bounds.buffer_starts, F.col("partition")) > 0)
     )
     if buffer not in bounds.trimmed_ms:
         return touched
@@ -110,8 +112,3 @@ def is_uncertain(bounds: Bounds) -> Column:
     )
     gone_ms = trimmed_in_ms(bounds, buffer, F.col("partition"))
     return touched & (F.col("log_ms") <= gone_ms + memory_ms)
-
-
-def _of(values: tuple[int, ...], partition: Column) -> Column:
-    longs = F.array(*(F.lit(value).cast("bigint") for value in values))
-    return F.get(longs, partition.cast("int"))

@@ -25,13 +25,20 @@ SHUFFLE_PARTITIONS: Final = 32
 
 FOR_LITTLE: Final[Mapping[str, str]] = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.shuffle.partitions": "4",
 }
-"""Settings for tables so small that to compile a plan, or to think it over again, takes longer than
-to run it."""
+"""Settings for tables so small that to compile a plan well, or to think it over again, takes longer
+than to run it. What is compiled is kept: whoever judges again has the same plans."""
+
+FOR_FEW: Final[Mapping[str, str]] = {
+    **FOR_LITTLE,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings for so few rows, judged once, that to compile a plan at all takes longer."""
 
 END_TIMEOUT_S: Final = 20.0
 
@@ -130,6 +137,8 @@ def _settings(folder: Path, driver_memory: str, ui: bool, is_local: bool) -> dic
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # It would tell Java the line of each column that is made, in several calls: for no reader.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "true" if ui else "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -124,7 +124,7 @@ FATES: Final[tuple[tuple[str, str, str], ...]] = (
     ("dead", "dead", "Its target refused it until the retries were used up."),
     ("pending", "pending", "Not due yet at the cut."),
     ("lost", "lost", "It was due, and it is nowhere."),
-    ("unproven", "unproven", "Kafka has deleted what would prove it."),
+    ("unproven", "unproven", "Kafka may have deleted what would prove it."),
 )
 """Field of Fates, its name for people, what it means."""
 

@@ -1,0 +1,91 @@
+"""Whether a receipt says what is so.
+
+Source: docs/design/audit.md, "Verdicts".
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds
+
+
+def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
+    """Does a receipt say what is so? Of a row of what is owed and told (verdicts.py)."""
+    is_of_it = (receipt["id"] == F.col("told_id")) & (receipt["op"] == F.col("told_op"))
+    is_plain = (
+        (receipt["verdict"] == F.col("expected"))
+        & (F.size(receipt["killed"]) == 0)
+        & receipt["due_ms"].eqNullSafe(F.col("due_ms"))
+    )
+    is_true = F.when(F.col("is_mark"), _is_true_mark(receipt, bounds)).otherwise(is_plain)
+    return F.coalesce(is_of_it & is_true, F.lit(False))
+
+
+def counts_as_killed(member: Column, bounds: Bounds) -> Column:
+    """What came out, and was due longer ago than ids are remembered, does not count: nodes may
+    have dropped it."""
+    return member["rank_ms"] + bounds.settings.id_memory_ms >= F.col("log_ms")
+
+
+def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
+    """Does a mark's receipt say what came of its killed set? Whether `too-late` came
+    too early is not seen here (verdicts.py)."""
+    victims, before, named = F.col("victims"), F.col("before"), receipt["killed"]
+    verdict, at_ms = receipt["verdict"], receipt["at_ms"]
+    is_replace = receipt["op"] == "replace"
+
+    def counts(member: Column) -> Column:
+        return counts_as_killed(member, bounds)
+
+    def is_named(member: Column) -> Column:
+        return F.array_contains(named, member["source"])
+
+    def was_out(member: Column) -> Column:
+        return member["is_out"] & (member["out_ms"] < at_ms)
+
+    def are_of(members: Column) -> Column:
+        """Is everything named one of these, once?"""
+        sources = F.transform(members, lambda member: member["source"])
+        is_once = F.size(F.array_distinct(named)) == F.size(named)
+        return is_once & (F.size(F.array_except(named, sources)) == 0) & (F.size(named) > 0)
+
+    def due_of(members: Column, is_meant: Callable[[Column], Column]) -> Column:
+        meant = F.filter(members, is_meant)
+        latest_ms = F.array_max(F.transform(meant, lambda member: member["rank_ms"]))
+        asked_ms = F.when(is_replace, F.col("due_ms")).otherwise(latest_ms)
+        return receipt["due_ms"].eqNullSafe(asked_ms)
+
+    killed = (
+        are_of(victims)
+        & F.forall(
+            victims,
+            lambda member: F.when(is_named(member), ~was_out(member)).otherwise(member["is_out"]),
+        )
+        & due_of(victims, is_named)
+    )
+    too_late = (
+        (F.size(named) == 0)
+        & F.exists(victims, counts)
+        & F.forall(victims, lambda member: member["is_out"])
+        & due_of(victims, counts)
+    )
+    none_counts = F.forall(victims, lambda member: member["is_out"] & ~counts(member))
+    # What an earlier mark killed and would not be due yet is proof of it, and must be named.
+    proves = F.filter(before, lambda member: ~member["is_out"] & (member["rank_ms"] > at_ms))
+    again = (
+        none_counts
+        & are_of(before)
+        & F.forall(before, lambda member: ~(is_named(member) & was_out(member)))
+        & F.forall(proves, is_named)
+    )
+    nothing = none_counts & (F.size(named) == 0)
+    return (
+        F.when(verdict == "replaced", is_replace & killed)
+        .when(verdict == "cancelled", ~is_replace & (killed | again))
+        .when(verdict == "too-late", too_late)
+        .when(verdict == "scheduled", is_replace & nothing & due_of(victims, is_named))
+        .when(verdict == "not-found", ~is_replace & nothing & (F.size(proves) == 0))
+        .otherwise(F.lit(False))
+    )
