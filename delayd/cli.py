@@ -27,16 +27,17 @@ from delayd.dev.commands import app as dev_app
 from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.logs import set_up_logs
 from delayd.node import cluster_status, open_bus, run_node
-from delayd.options import AsJson, Bootstrap, ClusterName, Etcd, Prefix, endpoints
+from delayd.options import AsJson, Bootstrap, ClusterName, Config, Etcd, Prefix, endpoints
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of
+from delayd.security import load_security
 from delayd.topics import (
     MAX_DELAY_MS_DEFAULT,
     check_topics,
     create_topics,
     load_settings,
 )
-from replication.settings import DAY_MS, RECEIPTS_VERDICTS
+from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
 
 CONNECT_TIMEOUT_MS = 15_000
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
@@ -90,6 +91,7 @@ def status(
     etcd: Etcd = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the cluster: frontier, cursor, master, failing targets and nodes.
@@ -101,9 +103,10 @@ def status(
     report = cluster_status(
         bootstrap,
         endpoints(etcd),
-        cluster,
-        prefix,
-        CONNECT_TIMEOUT_MS,
+        load_security(config),
+        cluster=cluster,
+        prefix=prefix,
+        timeout_ms=CONNECT_TIMEOUT_MS,
     )
     if as_json:
         typer.echo(json.dumps(report))
@@ -132,6 +135,10 @@ def topics_create(
     receipts: Annotated[
         str, typer.Option(help="verdicts, or all: scheduled and delivered too.")
     ] = RECEIPTS_VERDICTS,
+    guarantee: Annotated[
+        str,
+        typer.Option(help="exactly-once, or at-least-once for brokers without transactions."),
+    ] = EXACTLY_ONCE,
     cluster_key: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +152,7 @@ def topics_create(
             "--adopt-buffer", help="Accept a buffer that already holds records: deliver them all."
         ),
     ] = False,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Make delayd's topics and initialise the cluster; harmless if that was done before.
@@ -154,7 +162,7 @@ def topics_create(
     proposed_key = new_cluster_key() if cluster_key is None else cluster_key
     try:
         settings = create_topics(
-            open_bus(bootstrap),
+            open_bus(bootstrap, load_security(config).properties()),
             cluster=cluster,
             cluster_key=proposed_key,
             prefix=prefix,
@@ -163,6 +171,7 @@ def topics_create(
             max_delay_ms=max_delay_days * DAY_MS,
             retry_delays_ms=_retry_delays_ms(retry_delays),
             receipts_written=receipts,
+            guarantee=guarantee,
             adopt_buffer=adopt_buffer,
             timeout_ms=CONNECT_TIMEOUT_MS,
         )
@@ -190,13 +199,14 @@ def topics_check(
     bootstrap: Bootstrap,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Check topics and broker settings against the contract. Exit 1 if something is wrong.
 
     Example: delayd topics check --bootstrap 127.0.0.1:9092
     """
-    bus = open_bus(bootstrap)
+    bus = open_bus(bootstrap, load_security(config).properties())
     problems: list[str] = []
     try:
         seen = load_settings(bus, cluster, prefix, CONNECT_TIMEOUT_MS)

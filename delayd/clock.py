@@ -19,6 +19,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Milliseconds that only go forward; comparable within one process only."""
 
+    def monotonic_ns(self) -> int:
+        """The same clock in nanoseconds, for what must not be a ms too long."""
+
 
 class SystemClock:
     """The real clocks."""
@@ -33,3 +36,6 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()

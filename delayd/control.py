@@ -14,7 +14,7 @@ import structlog
 
 from delayd.clock import Clock
 from delayd.coordination import Coordination, Leadership
-from delayd.delivery import Delivery, DeliveryEnded, Ended
+from delayd.delivery import Delivery, DeliveryEnded
 from delayd.errors import CoordinationError
 from delayd.mastership import Grant
 from delayd.replica import Replica
@@ -27,6 +27,7 @@ from replication.election_facts import (
     DeliveryProgressed,
     DeliveryStopped,
     Effect,
+    Ended,
     Event,
     ExtendDeadline,
     FaultFound,
@@ -60,12 +61,6 @@ MIRROR_INTERVAL_MS = 1_000
 
 MEMBER_TTL_S = 10
 SHARD = 0
-
-FAULTS = {
-    Ended.FENCED: ResignReason.HIGHER_TERM,
-    Ended.HIGHER_TERM: ResignReason.HIGHER_TERM,
-    Ended.CLOCK_DRIFT: ResignReason.CLOCK_DRIFT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +149,17 @@ class Control:
 
     def delivery_ended(self, fact: DeliveryEnded) -> None:
         """The delivery thread is at rest."""
-        if fact.ended in FAULTS:
-            self.fault(FAULTS[fact.ended])
         if fact.grant is self._grant:
             self._grant = None
             self._leadership = None
         log.info("mastership_ended", reason=fact.ended.value)
-        self.handle(DeliveryStopped(self._clock.monotonic_ms()))
+        self.handle(DeliveryStopped(self._clock.monotonic_ms(), fact.ended))
 
     def delivery_died(self) -> None:
         """The delivery thread is gone for good: nothing is left to wait for before resigning."""
         self._grant = None
         self._leadership = None
-        self.handle(DeliveryStopped(self._clock.monotonic_ms()))
+        self.handle(DeliveryStopped(self._clock.monotonic_ms(), Ended.FAILED))
 
     def handle(self, event: Event) -> None:
         """Tell the election a fact, and carry out what it orders."""
@@ -193,6 +186,7 @@ class Control:
             self._leadership = Leadership(
                 self._identity.leader_value(effect.leader.lease_id), effect.leader.create_revision
             )
+            self._grant.leadership = self._leadership
             self.master_name = self._identity.node
             log.info("leadership_won", deadline_in_ms=self.lease_margin_ms)
             self._delivery.give(self._grant)

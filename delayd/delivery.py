@@ -1,23 +1,26 @@
 """The delivery thread: follows the frontier, and delivers while this node holds a grant.
 
-It reports to the control loop in past-tense facts and never decides who is master. A failed step
-ends the mastership; as long as the grant is valid the next one begins with a takeover.
+It reports to the control loop in past-tense facts and never decides who is master. What it does
+with a grant is decided by `replication.tenure`; here it is carried out.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 import structlog
 
 from delayd.bus import Bus
 from delayd.clock import Clock
-from delayd.errors import FencedError, KafkaUnreachableError, ProducerError
+from delayd.commits import StepCommit, SupersededError
+from delayd.errors import (
+    CoordinationError,
+    FencedError,
+    KafkaUnreachableError,
+    ProducerError,
+)
 from delayd.failing_targets import FailingTarget
 from delayd.frontier_log import FrontierLog
 from delayd.mastership import (
-    GIVE_WAY_MS,
     BehindError,
     ClockDriftError,
     Grant,
@@ -28,25 +31,25 @@ from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.suspects import Suspects
 from delayd.targets import Targets
+from delayd.threads import SystemThreads, Threads
+from replication.election_facts import Ended
+from replication.tenure import (
+    BeMaster,
+    Failure,
+    GrantGiven,
+    GrantOver,
+    MastershipFailed,
+    Rest,
+    Tenure,
+    Wait,
+    Waited,
+)
+from replication.tenure import Fact as TenureFact
 
 log = structlog.get_logger()
 
 FOLLOW_POLL_MS = 100
-RETRY_FIRST_MS = 50
-RETRY_MAX_MS = 2_000
 METADATA_TIMEOUT_MS = 5_000
-
-
-class Ended(Enum):
-    """Why the delivery thread stopped delivering."""
-
-    ASKED = "asked"
-    """The grant was withdrawn or ran out."""
-    FENCED = "fenced"
-    HIGHER_TERM = "higher-term"
-    CLOCK_DRIFT = "clock-drift"
-    FAILED = "failed"
-    """Nothing could be committed for GIVE_WAY_MS: another node may try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,11 @@ class Delivery:
         idle_interval_ms: int,
         clock_drift_max_ms: int,
         unreplicated_targets: bool = False,
+        commit_for: Callable[[Grant], StepCommit] | None = None,
+        threads: Threads | None = None,
     ) -> None:
+        """`commit_for`: how steps become true under a grant, as transactions unless it is said."""
+        threads = threads or SystemThreads()
         self._bus = bus
         self._replica = replica
         self._log = frontier_log
@@ -100,13 +107,14 @@ class Delivery:
             unreplicated=unreplicated_targets,
         )
         self._suspects = Suspects()
+        self._commit_for = commit_for
         self._grant: Grant | None = None
-        self._stopping = threading.Event()
+        self._stopping = threads.event()
         self._delivered_before = 0
         self._mastership: Mastership | None = None
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
-        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._thread = threads.thread("delivery", self._run)
 
     @property
     def is_delivering(self) -> bool:
@@ -169,54 +177,65 @@ class Delivery:
             self._replica.observe(seen)
 
     def _deliver(self, grant: Grant) -> Ended:
-        """Be master until the grant ends; take over again after failures that may pass."""
-        retry_ms = RETRY_FIRST_MS
-        failing_since_ms = self._clock.monotonic_ms()
-        while grant.is_valid(self._clock.monotonic_ms()) and not self._stopping.is_set():
-            self._mastership = Mastership(
-                self._bus,
-                self._replica,
-                self._log,
-                self._targets,
-                self._suspects,
-                self._clock,
-                grant,
-                self._pace,
-                self._note_progress,
-                idle_interval_ms=self._idle_interval_ms,
-                clock_drift_max_ms=self._clock_drift_max_ms,
-            )
-            mastership = self._mastership
-            try:
-                mastership.run()
-            except FencedError as error:
-                log.warning("mastership_fenced", error=str(error))
-                return Ended.FENCED
-            except HigherTermError as error:
-                log.warning("mastership_superseded", error=str(error))
-                return Ended.HIGHER_TERM
-            except ClockDriftError as error:
-                log.error("mastership_refused", code=error.code, error=str(error))
-                return Ended.CLOCK_DRIFT
-            except BehindError as error:
-                log.warning("mastership_given_way", code=error.code, error=str(error))
-                return Ended.FAILED
-            except (ProducerError, KafkaUnreachableError) as error:
-                log.warning("step_failed", code=error.code, error=str(error), retry_ms=retry_ms)
-            finally:
-                self._end_mastership()
-            self._targets.forget()
-            self._note_progress()
-            if mastership.has_stepped:
-                retry_ms = RETRY_FIRST_MS
-                failing_since_ms = self._clock.monotonic_ms()
-            if mastership.has_learnt:
-                continue  # Nothing passes by waiting: the next step is another one.
-            if self._clock.monotonic_ms() - failing_since_ms > GIVE_WAY_MS:
-                return Ended.FAILED
-            self._stopping.wait(retry_ms / 1000)
-            retry_ms = min(RETRY_MAX_MS, retry_ms * 2)
-        return Ended.ASKED
+        """Carry out what `replication.tenure` orders, until it orders to rest."""
+        tenure = Tenure()
+        order = tenure.handle(GrantGiven(self._clock.monotonic_ms()))
+        while not isinstance(order, Rest):
+            order = tenure.handle(self._obey(order, grant))
+        return order.ended
+
+    def _obey(self, order: BeMaster | Wait, grant: Grant) -> TenureFact:
+        """Carry out one order, unless the grant is over; its answer."""
+        if self._stopping.is_set() or not grant.is_valid(self._clock.monotonic_ms()):
+            return GrantOver(self._clock.monotonic_ms())
+        if isinstance(order, Wait):
+            self._stopping.wait(order.wait_ms / 1000)
+            return Waited(self._clock.monotonic_ms())
+        mastership = self._mastership = self._new_mastership(grant)
+        try:
+            mastership.run()
+            return GrantOver(self._clock.monotonic_ms())
+        except FencedError as error:
+            failure = Failure.FENCED
+            log.warning("mastership_fenced", error=str(error))
+        except HigherTermError as error:
+            failure = Failure.SUPERSEDED
+            log.warning("mastership_superseded", error=str(error))
+        except SupersededError as error:
+            failure = Failure.LEADERSHIP_LOST
+            log.warning("mastership_superseded", error=str(error))
+        except ClockDriftError as error:
+            failure = Failure.CLOCK_DRIFT
+            log.error("mastership_refused", code=error.code, error=str(error))
+        except BehindError as error:
+            failure = Failure.BEHIND
+            log.warning("mastership_given_way", code=error.code, error=str(error))
+        except (ProducerError, KafkaUnreachableError, CoordinationError) as error:
+            failure = Failure.STEP_FAILED
+            log.warning("step_failed", code=error.code, error=str(error))
+        finally:
+            self._end_mastership()
+        self._targets.forget()
+        self._note_progress()
+        return MastershipFailed(
+            self._clock.monotonic_ms(), failure, mastership.has_stepped, mastership.has_learnt
+        )
+
+    def _new_mastership(self, grant: Grant) -> Mastership:
+        return Mastership(
+            self._bus,
+            self._replica,
+            self._log,
+            self._targets,
+            self._suspects,
+            self._clock,
+            grant,
+            self._pace,
+            self._note_progress,
+            idle_interval_ms=self._idle_interval_ms,
+            clock_drift_max_ms=self._clock_drift_max_ms,
+            commit=None if self._commit_for is None else self._commit_for(grant),
+        )
 
     def _end_mastership(self) -> None:
         mastership = self._mastership

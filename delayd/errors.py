@@ -6,8 +6,9 @@ letter, never an exception that travels).
 Invariant: every error says what happened, carries a stable code, and says what to do about it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import TypeAlias
 
 
 class ExitCode(IntEnum):
@@ -17,6 +18,16 @@ class ExitCode(IntEnum):
     PROBLEM = 1
     USAGE = 2
     UNREACHABLE = 3
+
+
+Remedies: TypeAlias = Sequence[tuple[Sequence[str], str]]
+"""What the text of an error may hold, in small letters, and what to do then."""
+
+
+def remedy_in(remedies: Remedies, why: str, otherwise: str) -> str:
+    """What to do by the text of someone else's error: the first that fits."""
+    text = why.lower()
+    return next((do for words, do in remedies if any(each in text for each in words)), otherwise)
 
 
 class DelaydError(Exception):

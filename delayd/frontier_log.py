@@ -9,6 +9,7 @@ from typing import NamedTuple
 from delayd.bus import Bus, Position
 from delayd.errors import FrontierError, KafkaUnreachableError
 from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.settings import AT_LEAST_ONCE
 
 WINDOW_OFFSETS = 64
 """How far before the end the search for the last record begins; it doubles until one is found."""
@@ -64,13 +65,25 @@ class FrontierLog:
                     f"{self._topic}/{self._shard} offset {record.offset}: {error}",
                     remedy="run a version of delayd that knows this format; nothing was delivered",
                 ) from error
-            seen.append(SeenFrontier(decoded, record.offset, record.append_ms))
-        if seen:
-            self.newest = seen[-1]
+            if self._is_late(decoded):
+                continue
+            self.newest = SeenFrontier(decoded, record.offset, record.append_ms)
+            seen.append(self.newest)
         return seen
 
     def catch_up(self, end: int, timeout_ms: int) -> None:
-        """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound."""
+        """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound.
+
+        FrontierError if more than that has been read before: the topic is not the one it was.
+        """
+        read_to = self._consumer.position(self._shard)
+        if read_to > end:
+            raise FrontierError(
+                f"{self._topic}/{self._shard} ends at offset {end}, though this node has read it "
+                f"up to {read_to}",
+                remedy="the topic lost records, or was made again: see docs/operations.md; what "
+                "this node remembers need not be the last frontier",
+            )
         waits = max(1, timeout_ms // POLL_MS)
         while self._consumer.position(self._shard) < end:
             if not self.poll(POLL_MS):
@@ -89,10 +102,30 @@ class FrontierLog:
         """The high watermark of the shard's partition."""
         return self._end(timeout_ms, committed=False)
 
+    def is_of_topic(self, record: FrontierRecord, timeout_ms: int) -> bool:
+        """Is the topic still the one that the record names? If it is, whatever was read before this
+        call was read there: no two topics have the same id."""
+        states = self._cluster.describe([self._topic], timeout_ms)
+        if self._topic not in states:
+            raise KafkaUnreachableError(
+                f"no broker knows {self._topic}",
+                remedy="run `delayd topics check`",
+            )
+        return states[self._topic].topic_id == record.settings.frontier.topic_id
+
     def close(self) -> None:
         """Give back the connections."""
         self._consumer.close()
         self._cluster.close()
+
+    def _is_late(self, record: FrontierRecord) -> bool:
+        """Was a newer one read before? Without a fence a superseded master's last record may come
+        behind those of its successor; etcd has both in their order."""
+        if self.newest is None or record.settings.guarantee != AT_LEAST_ONCE:
+            return False
+        return record.frontier.precedes(self.newest.record.frontier) or (
+            record.frontier == self.newest.record.frontier
+        )
 
     def _end(self, timeout_ms: int, *, committed: bool) -> int:
         ends = self._cluster.end_offsets(self._topic, timeout_ms, committed=committed)

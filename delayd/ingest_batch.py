@@ -26,13 +26,14 @@ from delayd.request import (
     source_of,
 )
 from delayd.wheel import Frame, FrameKind
-from delayd.wheel.id_memory import IdMemory, id_name, redrive_name
+from delayd.wheel.id_memory import IdMemory, continued_name, id_name, redrive_name
 from delayd.wheel.kills import Kill
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.ids import NOTHING, REDRIVES_MAX, IdState
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
+    REPEAT_MEMORY_MS,
     Answer,
     Asked,
     Decision,
@@ -42,7 +43,7 @@ from replication.ingest import (
     ingest_plain,
 )
 from replication.rank import Rank, lane_of
-from replication.settings import RECEIPTS_ALL, Settings
+from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
 from replication.verdict import Mark
 
 _REJECT = Asked(rules.Op.REJECT, 0)
@@ -101,9 +102,10 @@ class IngestBatch:
             -1 if continues is None else offset_of(request.origin),
         )
         if request.id is None and request.op is Op.CONTINUE:
-            decision = self._rule(record, asked, Known())
+            known = Known(continued=self._continued(partition, request))
         else:
-            decision = self._rule(record, asked, self._known(partition, request))
+            known = self._known(partition, request)
+        decision = self._rule(record, asked, known)
         if decision.is_refused:
             assert continues is not None, "only a continuation is refused"
             rank = Rank(continues[0], partition, continues[1])
@@ -124,6 +126,10 @@ class IngestBatch:
             assert request.redrive is not None, "only a redrive has a source"
             change = (decision.redriven, REDRIVE_MEMORY_MS)
             self._changed[partition, redrive_name(request.redrive)] = change
+        if decision.continued is not None:
+            assert continues is not None, "only a continuation continues"
+            name = continued_name(continues[1])
+            self._changed[partition, name] = (decision.continued, REPEAT_MEMORY_MS)
         if decision.rank is not None:
             self._message(record, request, lane, decision.rank)
         if decision.answer is Answer.MARK:
@@ -164,7 +170,13 @@ class IngestBatch:
             due_ms, offset = request.continues
             kill = self._kill(Rank(due_ms, partition, offset))
             killed_by = None if kill is None else kill.mark_offset
-        return Known(id, redriven, killed_by)
+        return Known(id, redriven, killed_by, self._continued(partition, request))
+
+    def _continued(self, partition: int, request: Request) -> IdState | None:
+        """What is known of the message that goes on, where another master may have written that."""
+        if request.continues is None or self._settings.guarantee != AT_LEAST_ONCE:
+            return None
+        return self._state(partition, continued_name(request.continues[1]))
 
     def _state(self, partition: int, name: bytes) -> IdState:
         changed = self._changed.get((partition, name))

@@ -3,7 +3,6 @@
 Every node does this for all partitions, master or not.
 """
 
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -11,6 +10,7 @@ import structlog
 from delayd.bus import Bus, Consumer
 from delayd.clock import Clock
 from delayd.replica import Rejected, Replica
+from delayd.threads import SystemThreads, Threads
 
 log = structlog.get_logger()
 
@@ -30,18 +30,20 @@ class Ingestion:
         clock: Clock,
         checkpoint_interval_ms: int,
         on_failure: Callable[[BaseException], None],
+        threads: Threads | None = None,
     ) -> None:
+        threads = threads or SystemThreads()
         self._replica = replica
         self._clock = clock
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_failure = on_failure
         self._consumer: Consumer = bus.consumer(replica.settings.buffer.name)
-        self._stopping = threading.Event()
+        self._stopping = threads.event()
         self._rejects = RejectLog(clock)
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
         self.checkpointed_ms = clock.monotonic_ms()
-        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._thread = threads.thread("ingest", self._run)
 
     def start(self) -> None:
         """Read on from the replica's positions."""

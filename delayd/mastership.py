@@ -1,12 +1,7 @@
 """A mastership: takeover, and then step after step, under one grant of leadership.
 
-The order of a takeover is the protocol's (docs/design/frontier.md, "Takeover"):
-
-1. `init_transactions()`: every predecessor is fenced, what it left open is aborted;
-2. read the last committed frontier; its partition's last stable offset must equal its high
-   watermark, because nobody else can have a transaction open there;
-3. wait until the own wheel has reached O;
-4. the first step writes the next term and moves nothing; its delivery report gives B.
+The order of a takeover is the protocol's (`replication.takeover`); here it is carried out. Its
+first step writes the next term, and its delivery report gives B.
 
 Any producer error or time-out ends the mastership. What became of its last transaction is not
 guessed: the next one reads it from the frontier.
@@ -17,38 +12,29 @@ from dataclasses import replace
 
 import structlog
 
-from delayd.bus import Ack, Bus, TransactionalProducer
+from delayd.bus import Bus
 from delayd.clock import Clock
+from delayd.commits import StepCommit, Written
+from delayd.commits.transaction import TransactionCommit
+from delayd.coordination import Leadership
 from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.pace import Pace
-from delayd.replica import Replica, StepContent
-from delayd.step import FLUSH_TIMEOUT_MS, Fate, StepWriter
+from delayd.planning import StepContent
+from delayd.replica import Replica
+from delayd.step import Fate, StepWriter
 from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import transactional_id
+from replication import takeover_facts as facts
 from replication.agenda import Plan
-from replication.frontier import Frontier, begin_term, stand_still
-from replication.now import BrokerBound, bounded_now_ms, drift_ms
+from replication.frontier import Frontier, stand_still
+from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
+from replication.pause import WAIT_MAX_MS, pause_ms
 from replication.rank import lane_of
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.record import FrontierRecord, StepCounts
 
 log = structlog.get_logger()
-
-INIT_TIMEOUT_MS = 10_000
-COMMIT_TIMEOUT_MS = 5_000
-READ_TIMEOUT_MS = 5_000
-STABLE_TIMEOUT_MS = 5_000
-"""How long the frontier's last stable offset may stay behind its high watermark."""
-
-WAIT_MAX_MS = 250
-"""Longest wait without a sign of life."""
-
-HELD_WAIT_MS = 5
-"""How soon a step looks again at what is due but held back."""
-
-GIVE_WAY_MS = 10_000
-"""A master that has committed nothing for so long lets another node try."""
 
 WATCH_INTERVAL_MS = 1_000
 """How often a master looks for a later term, which also keeps its reader near the end, and for
@@ -78,6 +64,8 @@ class Grant:
 
     def __init__(self, owner: str, deadline_ms: int) -> None:
         self.owner = owner
+        self.leadership: Leadership | None = None
+        """Of the leader key, under which etcd takes this master's progress."""
         self.deadline_ms = deadline_ms
         """Monotonic time past which the master stops by itself."""
         self.withdrawn = False
@@ -108,7 +96,9 @@ class Mastership:
         *,
         idle_interval_ms: int,
         clock_drift_max_ms: int,
+        commit: StepCommit | None = None,
     ) -> None:
+        """`commit`: how steps become true, as transactions unless it is said."""
         self._replica = replica
         self._settings = replica.settings
         self._log = frontier_log
@@ -121,8 +111,8 @@ class Mastership:
         self._clock_drift_max_ms = clock_drift_max_ms
         self.on_progress = on_progress
         """Called at every turn of the loop."""
-        self._producer: TransactionalProducer = bus.transactional_producer(
-            transactional_id(replica.settings.cluster, 0)
+        self._commit: StepCommit = commit or TransactionCommit(
+            bus, transactional_id(replica.settings.cluster, 0), frontier_log, clock
         )
         self._bound = BrokerBound(0, 0)
         self._last_step_ms = 0
@@ -131,8 +121,6 @@ class Mastership:
         self.has_learnt = False
         """Did the failure that ended it say what to send less of, so that the next one differs?"""
         self._watched_ms = 0
-        self._ack: Ack | None = None
-        self._ack_monotonic_ms = 0
         self.term = 0
         self.delivered_count = 0
         self.is_delivering = False
@@ -155,83 +143,79 @@ class Mastership:
     def close(self) -> None:
         """Discard the producer and the agenda."""
         self.is_delivering = False
-        self._producer.close()
+        self._commit.close()
         self._replica.close_agenda()
 
     def _is_valid(self) -> bool:
         return self._grant.is_valid(self._clock.monotonic_ms())
 
     def take_over(self) -> bool:
-        """Steps 1 to 4 at the top of this file; False if the grant ended on the way."""
-        started_ms = self._clock.monotonic_ms()
+        """Carry out what `replication.takeover` orders; False if the grant ended on the way."""
+        begun_ms = self._clock.monotonic_ms()
         known = self._replica.newest
-        # A node that is behind fences nobody.
-        if known is not None and not self._reach(known.record.frontier):
+        takeover = self._commit.takeover()
+        order = takeover.handle(
+            facts.Granted(begun_ms, None if known is None else known.record.frontier)
+        )
+        while order is not None:
+            self.on_progress()
+            order = takeover.handle(self._obey(order))
+        if not takeover.is_done:
             return False
-        if not self._is_valid():
-            return False
-        self._producer.init_transactions(INIT_TIMEOUT_MS)
-        self.on_progress()
-        seen = self._last_frontier()
-        if not self._reach(seen.record.frontier):
-            return False
-        self._replica.open_agenda(seen.record.frontier)
-        self._write_term(seen)
         self.is_delivering = True
         log.info(
             "mastership_begun",
             term=self.term,
-            takeover_ms=self._clock.monotonic_ms() - started_ms,
-            cursor_ms=seen.record.frontier.lowest_cursor.due_ms,
+            takeover_ms=self._clock.monotonic_ms() - begun_ms,
+            cursor_ms=self._replica.planned_frontier.lowest_cursor.due_ms,
         )
         return True
 
-    def _reach(self, frontier: Frontier) -> bool:
-        """Wait until the own wheel has reached O; False if the grant ended meanwhile."""
-        started_ms = self._clock.monotonic_ms()
-        while not self._replica.wait_ingested(frontier, WAIT_MAX_MS):
-            self.on_progress()
-            if not self._is_valid():
-                return False
-            if self._clock.monotonic_ms() - started_ms > GIVE_WAY_MS:
-                raise BehindError(
-                    "the wheel has not reached the frontier's offsets: another node may try"
-                )
-        return True
+    def _obey(self, order: facts.Order) -> facts.Fact:
+        """Carry out one order of a takeover, unless the grant has ended; its answer."""
+        if not isinstance(order, facts.Refuse) and not self._is_valid():
+            return facts.GrantEnded(self._clock.monotonic_ms())
+        match order:
+            case facts.WaitForWheel(frontier):
+                has_reached = self._replica.wait_ingested(frontier, WAIT_MAX_MS)
+                answer = facts.WheelReached if has_reached else facts.WheelBehind
+                return answer(self._clock.monotonic_ms())
+            case facts.BeginTerm(last, first):
+                found = self._commit.last
+                assert found is not None and found.frontier == last, "the log was not read on"
+                self._replica.open_agenda(last)
+                self.term = first.term
+                self._write_bare(first, found.now_ms)
+                return facts.TermBegun(self._clock.monotonic_ms())
+            case facts.Refuse(reason, detail):
+                raise self._refusal(reason, detail)
+            case _:
+                fact = self._commit.obey(order)
+                if self._log.newest is not None:
+                    self._replica.observe(self._log.newest)
+                return fact
 
-    def _last_frontier(self) -> SeenFrontier:
-        """The last committed frontier, now that nobody else can write one."""
-        deadline_ms = self._clock.monotonic_ms() + STABLE_TIMEOUT_MS
-        while True:
-            stable = self._log.stable_end(READ_TIMEOUT_MS)
-            written = self._log.high_watermark(READ_TIMEOUT_MS)
-            if stable == written:
-                break
-            if self._clock.monotonic_ms() > deadline_ms:
-                raise FrontierError(
-                    f"{self._settings.frontier.name}: the last stable offset {stable} stays behind "
-                    f"the high watermark {written}, though no transaction can be open there: a "
-                    "commit marker was lost",
-                    remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
-                    "double messages",
-                )
-            self.on_progress()
-        self._log.catch_up(stable, READ_TIMEOUT_MS)
-        seen = self._log.newest
-        if seen is None:
-            raise NotInitialisedError(
-                f"{self._settings.frontier.name} holds no frontier record",
-                remedy="run `delayd topics create` if the cluster is new; otherwise see "
-                "docs/operations.md",
+    def _refusal(self, reason: facts.Refusal, detail: str) -> DelaydError:
+        """What a takeover that must not go on ends with."""
+        if reason is facts.Refusal.BEHIND:
+            return BehindError(detail)
+        topic = self._settings.frontier.name
+        if reason is facts.Refusal.MARKER_LOST:
+            return FrontierError(
+                f"{topic}: {detail}",
+                remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
+                "double messages",
             )
-        self._replica.observe(seen)
-        return seen
-
-    def _write_term(self, seen: SeenFrontier) -> None:
-        """The first step: the next term, and nothing else."""
-        frontier = begin_term(seen.record.frontier)
-        self.term = frontier.term
-        self._write_bare(frontier, seen.record.now_ms)
+        if reason is facts.Refusal.OTHER_TOPIC:
+            return FrontierError(
+                f"{topic} {detail}",
+                remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
+            )
+        return NotInitialisedError(
+            f"{topic} {detail}",
+            remedy="run `delayd topics create` if the cluster is new; otherwise see "
+            "docs/operations.md",
+        )
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """A step that delivers nothing and moves no bound."""
@@ -251,26 +235,23 @@ class Mastership:
 
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
-        monotonic_ms = self._clock.monotonic_ms()
-        now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ms, self._bound)
-        if self._bound.is_stale(monotonic_ms):
+        monotonic_ns = self._clock.monotonic_ns()
+        now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
+        if self._bound.is_stale(monotonic_ns):
             self._write_bare(stand_still(self._replica.planned_frontier), now_ms)
             return
+        monotonic_ms = monotonic_ns // MS_NS
         idle_ms = monotonic_ms - self._last_step_ms
         with self._replica.changed:
             lanes_max = self._lane_limits(monotonic_ms)
             plan = self._replica.plan(now_ms, replace(self._pace.limits, lanes_max=lanes_max))
-            if plan.is_empty and idle_ms < self._idle_interval_ms:
+            if plan.is_empty:
                 due_ms = self._replica.next_due_ms(now_ms)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
-                until_due_ms = WAIT_MAX_MS if due_ms is None else due_ms - now_ms
-                wait_ms = min(
-                    WAIT_MAX_MS,
-                    self._idle_interval_ms - idle_ms,
-                    until_due_ms if until_due_ms > 0 else HELD_WAIT_MS,
-                )
-                self._replica.changed.wait(wait_ms / 1000)
-                return
+                wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._idle_interval_ms)
+                if wait_ms:
+                    self._replica.changed.wait(wait_ms / 1000)
+                    return
             content = self._replica.begin(plan)
         begun_ms = self._clock.monotonic_ms()
         writer = self._writer(plan)
@@ -300,7 +281,7 @@ class Mastership:
 
     def _writer(self, plan: Plan) -> StepWriter:
         return StepWriter(
-            self._producer,
+            self._commit.producer,
             self._settings,
             self._replica.limits,
             self._targets,
@@ -330,16 +311,18 @@ class Mastership:
         self._watched_ms = monotonic_ms
         self._targets.look_up(())  # Failing ones may be well again, though no message asks.
         for seen in self._log.poll(0):
-            if seen.record.frontier.term > self.term:
-                raise HigherTermError(
-                    f"{seen.record.owner} has begun term {seen.record.frontier.term}, this "
-                    f"master's is {self.term}"
-                )
+            # Who is superseded knows what to reach before it tries again.
+            self._replica.observe(seen)
+        newest = self._log.newest
+        if newest is not None and newest.record.frontier.term > self.term:
+            raise HigherTermError(
+                f"{newest.record.owner} has begun term {newest.record.frontier.term}, this "
+                f"master's is {self.term}"
+            )
 
     def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
-        """One transaction: deliveries, answers, retries, the frontier; then it is committed."""
-        producer = self._producer
-        producer.begin()
+        """Deliveries, answers, retries, then the frontier that says so; then it is committed."""
+        self._commit.begin()
         writer.write(content)
         fates = writer.fates
         frontier = plan.frontier
@@ -361,35 +344,21 @@ class Mastership:
             digest=writer.digest,
             settings=self._settings,
         )
-        self._ack = None
-        sent_wall_ms = self._clock.wall_ms()
-        producer.send(
-            self._settings.frontier.name,
-            key=record_key(frontier.shard),
-            value=encode(record),
-            headers=[],
-            partition=frontier.shard,
-            on_ack=self._on_frontier_ack,
-        )
-        producer.flush(FLUSH_TIMEOUT_MS)
-        ack = self._ack
-        if ack is None:
-            raise ProducerError("the frontier record was flushed without a delivery report")
-        self._check_clock(ack, sent_wall_ms)
-        if not self._grant.is_live(self._clock.monotonic_ms()):
-            raise ProducerError("the lease ran out before the commit")
-        producer.commit(COMMIT_TIMEOUT_MS)
-        self._bound = BrokerBound(ack.append_ms, self._ack_monotonic_ms)
+        written = self._commit.commit(record, self._check)
+        ack = written.ack
+        self._bound = BrokerBound(ack.append_ms, written.arrived_ns)
         self._last_step_ms = self._clock.monotonic_ms()
         self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
 
-    def _on_frontier_ack(self, ack: Ack) -> None:
-        self._ack = ack
-        self._ack_monotonic_ms = self._clock.monotonic_ms()
+    def _check(self, written: Written) -> None:
+        """May the step be committed? Raises what ends the mastership."""
+        self._check_clock(written)
+        if not self._grant.is_live(self._clock.monotonic_ms()):
+            raise ProducerError("the lease ran out before the commit")
 
-    def _check_clock(self, ack: Ack, sent_wall_ms: int) -> None:
-        drift = drift_ms(ack.append_ms, sent_wall_ms, self._clock.wall_ms())
+    def _check_clock(self, written: Written) -> None:
+        drift = drift_ms(written.ack.append_ms, written.sent_wall_ms, self._clock.wall_ms())
         if abs(drift) > self._clock_drift_max_ms:
             raise ClockDriftError(
                 f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "

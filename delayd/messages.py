@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from delayd.options import (
     At,
     Bootstrap,
     ClusterName,
+    Config,
     Etcd,
     In,
     Key,
@@ -24,6 +26,7 @@ from delayd.options import (
     Wait,
     endpoints,
 )
+from delayd.security import load_security
 from delayd.topics import topic_names
 
 CONNECT_TIMEOUT_MS = 15_000
@@ -48,13 +51,14 @@ def send(
         str | None, typer.Option("--id", help="Id to cancel or replace the message by.")
     ] = None,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Schedule one message.
 
     Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
     """
-    with _client(bootstrap, prefix) as client:
+    with _client(bootstrap, prefix, config) as client:
         scheduled = client.schedule(
             topic, value.encode(), in_=in_, at=at, key=key, partition=partition, id=id
         )
@@ -67,13 +71,14 @@ def cancel(
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel what is pending under an id. With --wait, exit 1 if it was not cancelled.
 
     Example: delayd cancel order-7 --wait
     """
-    with _client(bootstrap, prefix) as client:
+    with _client(bootstrap, prefix, config) as client:
         if not wait:
             _show_place(client.cancel(id, wait=False), as_json)
             return
@@ -93,13 +98,14 @@ def replace(
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Schedule a message in place of what is pending under an id.
 
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
-    with _client(bootstrap, prefix) as client:
+    with _client(bootstrap, prefix, config) as client:
         content = value.encode()
         if not wait:
             scheduled = client.replace(
@@ -129,6 +135,7 @@ def show(
     ] = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what is known of an id. Exit 1 if nothing is.
@@ -139,6 +146,7 @@ def show(
     known = look_up_id(
         id,
         bootstrap,
+        load_security(config),
         etcd=endpoints(etcd),
         admin=admin,
         cluster=cluster,
@@ -154,9 +162,9 @@ def show(
     raise typer.Exit(ExitCode.PROBLEM if known is None else ExitCode.FINE)
 
 
-def _client(bootstrap: str, prefix: str) -> Client:
-    names = topic_names(prefix)
-    return Client(bootstrap, buffer=names.buffer, receipts=names.receipts)
+def _client(bootstrap: str, prefix: str, config: Path | None) -> Client:
+    names, security = topic_names(prefix), load_security(config)
+    return Client(bootstrap, security=security, buffer=names.buffer, receipts=names.receipts)
 
 
 def _show_place(place: Scheduled | Sent, as_json: bool) -> None:

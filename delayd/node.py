@@ -11,53 +11,54 @@ import contextlib
 import gc
 import secrets
 import signal
-import threading
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import structlog
 
-from delayd import __version__
-from delayd.admin.http import AdminServer
+from delayd.admin.http import AdminServer, NodeView
 from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
-from delayd.bus.murmur2 import partition_of
 from delayd.clock import Clock, SystemClock
 from delayd.cluster_key import check_key, proof_key
+from delayd.commits import StepCommit
+from delayd.commits.progress import ProgressCommit
 from delayd.config import NodeConfig
 from delayd.control import Control, Identity
+from delayd.coordination import Coordination
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.delivery import Delivery, DeliveryEnded, ThreadFailed
-from delayd.errors import BufferPositionError, DelaydError, DiskError, ExitCode, TopicMismatchError
-from delayd.export.exporter import Export, Exporter
+from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
+from delayd.export.exporter import Exporter
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
 from delayd.lookup import admin_ports, known_of_id
+from delayd.mastership import Grant
 from delayd.pace import Pace
+from delayd.picture import Picture
 from delayd.replica import Replica
-from delayd.request import source_of
+from delayd.security import Security
+from delayd.starting import check_guarantee, check_positions, newest_of
 from delayd.status import status_report
+from delayd.threads import SystemThreads, Threads
 from delayd.topics import (
     RECORD_MARGIN_BYTES,
     check_topics,
-    last_frontier,
     load_settings,
     topic_names,
 )
 from delayd.wheel.storage import Wheel
-from replication.election import Election, ElectionTimes
+from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.rank import Rank
+from replication.election_times import ElectionTimes
+from replication.settings import AT_LEAST_ONCE
 
 log = structlog.get_logger()
 
-STALL_LIMIT_MS = 30_000
-"""A loop without a sign of life for this long makes /livez fail."""
-
 TOPICS_CHECK_INTERVAL_S = 30
 THREAD_STOP_S = 20
-MARKER_POLL_S = 0.1
 
 COLLECT_AFTER_OBJECTS = 100_000
 """Container objects made before Python's cycle collector runs. The hot paths make a dozen for a
@@ -79,6 +80,27 @@ def open_bus(
     return ConfluentBus(bootstrap, overrides=kafka or {}, record_bytes_max=record_bytes_max)
 
 
+def open_coordination(
+    endpoints: Sequence[str], cluster: str, security: Security
+) -> EtcdCoordination:
+    """The door to etcd. ConfigError if endpoints and security contradict each other."""
+    password = security.etcd_password
+    return EtcdCoordination(
+        endpoints,
+        cluster,
+        timeout_ms=ETCD_TIMEOUT_MS,
+        ca_file=_text(security.etcd_ca_file),
+        cert_file=_text(security.etcd_cert_file),
+        key_file=_text(security.etcd_key_file),
+        user=security.etcd_user,
+        password=None if password is None else password.get_secret_value(),
+    )
+
+
+def _text(file: Path | None) -> str | None:
+    return None if file is None else str(file)
+
+
 def tune_collector() -> None:
     """Let the cycle collector run seldom; what is there at the start is never looked at again."""
     gc.freeze()
@@ -86,13 +108,19 @@ def tune_collector() -> None:
 
 
 def cluster_status(
-    bootstrap: str, etcd: Sequence[str], cluster: str, prefix: str, timeout_ms: int
+    bootstrap: str,
+    etcd: Sequence[str],
+    security: Security,
+    *,
+    cluster: str,
+    prefix: str,
+    timeout_ms: int,
 ) -> dict[str, Any]:
     """What `delayd status` shows; without etcd endpoints only what Kafka knows."""
-    coordination = EtcdCoordination(etcd, cluster, timeout_ms=ETCD_TIMEOUT_MS) if etcd else None
+    coordination = open_coordination(etcd, cluster, security) if etcd else None
     try:
         return status_report(
-            open_bus(bootstrap),
+            open_bus(bootstrap, security.properties()),
             coordination,
             SystemClock(),
             cluster=cluster,
@@ -104,9 +132,11 @@ def cluster_status(
             coordination.close()
 
 
-def cluster_members(etcd: Sequence[str], cluster: str, timeout_ms: int) -> dict[str, str]:
+def cluster_members(
+    etcd: Sequence[str], cluster: str, security: Security, timeout_ms: int
+) -> dict[str, str]:
     """The nodes that etcd knows now: name to JSON with `admin`. Raises EtcdUnreachableError."""
-    coordination = EtcdCoordination(etcd, cluster, timeout_ms=ETCD_TIMEOUT_MS)
+    coordination = open_coordination(etcd, cluster, security)
     try:
         coordination.check_reachable(timeout_ms)
         return coordination.members()
@@ -117,6 +147,7 @@ def cluster_members(etcd: Sequence[str], cluster: str, timeout_ms: int) -> dict[
 def look_up_id(
     id: str,
     bootstrap: str,
+    security: Security,
     *,
     etcd: Sequence[str],
     admin: str | None,
@@ -125,7 +156,7 @@ def look_up_id(
     timeout_ms: int,
 ) -> dict[str, Any] | None:
     """What `delayd show` shows; nodes are found through etcd unless one is named."""
-    coordination = EtcdCoordination(etcd, cluster, timeout_ms=ETCD_TIMEOUT_MS) if etcd else None
+    coordination = open_coordination(etcd, cluster, security) if etcd else None
     try:
         nodes = admin_ports(coordination, admin)
     finally:
@@ -133,7 +164,7 @@ def look_up_id(
             coordination.close()
     return known_of_id(
         id,
-        open_bus(bootstrap),
+        open_bus(bootstrap, security.properties()),
         nodes,
         SystemClock(),
         buffer=topic_names(prefix).buffer,
@@ -141,49 +172,86 @@ def look_up_id(
     )
 
 
+class Admin(Protocol):
+    """The admin port, as far as a node turns it on and off."""
+
+    should_exit: bool
+    """Set to end `serve`."""
+
+    async def serve(self) -> None:
+        """Answer until told to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that a node touches: a machine, a network, the brokers, etcd. The simulator has its own.
+
+    What is not here is the node's alone: LevelDB and the exports, on the disk of the wheel.
+    """
+
+    clock: Clock
+    coordination: Coordination
+    open_bus: Callable[[int | None], Bus]
+    """The brokers, given the largest record that must be produced, if it is known."""
+    open_admin: Callable[[NodeView], Admin]
+    open_wheel: Callable[[Path, int], Wheel]
+    """The wheel in a folder, for so many partitions."""
+    threads: Threads
+    new_nonce: Callable[[], str]
+    """Another one at every call: it tells the lives of a node apart."""
+
+
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Be a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     tune_collector()
-    clock = clock or SystemClock()
-    timeout_ms = int(config.connect_timeout_s * 1000)
-    coordination = EtcdCoordination(config.etcd, config.cluster, timeout_ms=ETCD_TIMEOUT_MS)
-    bus = open_bus(config.bootstrap, config.kafka, driver=config.driver)
+    coordination = open_coordination(config.etcd, config.cluster, config.security)
+    surroundings = Surroundings(
+        clock=clock or SystemClock(),
+        coordination=coordination,
+        open_bus=lambda largest: open_bus(
+            config.bootstrap, config.security.properties(), largest, config.driver
+        ),
+        open_admin=lambda view: AdminServer(view, config.admin_host, config.admin_port),
+        open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
+        threads=SystemThreads(),
+        new_nonce=lambda: secrets.token_hex(8),
+    )
     try:
-        await asyncio.to_thread(coordination.check_reachable, timeout_ms)
-        seen = await asyncio.to_thread(
-            load_settings, bus, config.cluster, config.prefix, timeout_ms
-        )
-        check_key(config.cluster_key.get_secret_value(), seen.record.settings)
-        # What the cluster accepts decides what its producers must be able to write.
-        largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
-        bus = open_bus(config.bootstrap, config.kafka, largest, config.driver)
-        node = Node(config, clock, bus, coordination, seen)
-        return await node.run()
+        bus = surroundings.open_bus(None)
+        await asyncio.to_thread(coordination.check_reachable, int(config.connect_timeout_s * 1000))
+        return await run_node_in(surroundings, config, bus)
     finally:
         coordination.close()
+
+
+async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
+    """As `run_node`, once etcd is known to be there."""
+    timeout_ms = int(config.connect_timeout_s * 1000)
+    seen = await asyncio.to_thread(load_settings, bus, config.cluster, config.prefix, timeout_ms)
+    check_key(config.cluster_key.get_secret_value(), seen.record.settings)
+    check_guarantee(config, seen.record.settings)
+    # What the cluster accepts decides what its producers must be able to write.
+    largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
+    return await Node(config, surroundings, surroundings.open_bus(largest), seen).run()
 
 
 class Node:
     """One running node."""
 
     def __init__(
-        self,
-        config: NodeConfig,
-        clock: Clock,
-        bus: Bus,
-        coordination: EtcdCoordination,
-        seen: SeenFrontier,
+        self, config: NodeConfig, surroundings: Surroundings, bus: Bus, seen: SeenFrontier
     ) -> None:
+        clock, threads = surroundings.clock, surroundings.threads
         self._config = config
+        self._surroundings = surroundings
         self._clock = clock
         self._bus = bus
         self._settings = seen.record.settings
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
-        self._started_ms = clock.monotonic_ms()
         timeout_ms = int(config.connect_timeout_s * 1000)
-        wheel = Wheel.open(config.data_dir, partitions=self._settings.partitions)
+        wheel = surroundings.open_wheel(config.data_dir, self._settings.partitions)
         try:
             self._replica = Replica(
                 wheel,
@@ -191,9 +259,10 @@ class Node:
                 proof_key=proof_key(config.cluster_key.get_secret_value()),
                 export_hold_ms=int(config.export_hold_s * 1000),
                 disk_free_min_bytes=config.disk_free_min_bytes,
+                threads=threads,
             )
             check_positions(bus, self._replica, timeout_ms)
-            seen = newest_of(bus, self._replica, seen, timeout_ms, clock)
+            seen = newest_of(bus, self._replica, seen, timeout_ms, clock, threads)
             self._replica.observe(seen)
             self._exporter = Exporter(
                 self._replica, clock, folder=config.data_dir / "exports", node=config.node
@@ -204,7 +273,7 @@ class Node:
         frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
         frontier_log.open(timeout_ms)
         self._ingestion = Ingestion(
-            bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed
+            bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed, threads
         )
         self._delivery = Delivery(
             bus,
@@ -216,26 +285,38 @@ class Node:
             idle_interval_ms=config.idle_step_interval_ms,
             clock_drift_max_ms=config.clock_drift_max_ms,
             unreplicated_targets=config.unreplicated_targets,
+            commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
+            threads=threads,
         )
+        self._frontier_log = frontier_log
         identity = Identity(
             node=config.node,
-            nonce=secrets.token_hex(8),
+            nonce=surroundings.new_nonce(),
             admin=f"{config.admin_host}:{config.admin_port}",
         )
         self._control = Control(
-            coordination,
+            surroundings.coordination,
             Election(identity.nonce, ElectionTimes(lease_ttl_s=config.lease_ttl_s)),
             self._delivery,
             self._replica,
             clock,
             identity,
         )
+        self._picture = Picture(
+            config,
+            clock,
+            self._replica,
+            self._ingestion,
+            self._delivery,
+            self._control,
+            self._exporter,
+        )
 
     async def run(self) -> ExitCode:
         """Turn until told to stop; returns FINE, or raises what ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ending.set)
-        admin = AdminServer(self, self._config.admin_host, self._config.admin_port)
+        admin = self._surroundings.open_admin(self._picture)
         admin_task = asyncio.create_task(admin.serve())
         self._ingestion.start()
         self._delivery.start()
@@ -265,112 +346,6 @@ class Node:
         log.info("node_stopped", node=self._config.node)
         return ExitCode.FINE
 
-    def stalled(self) -> str | None:
-        """Which loop has stood still for too long."""
-        now_ms = self._clock.monotonic_ms()
-        for name, at_ms in (
-            ("ingest", self._ingestion.progressed_ms),
-            ("delivery", self._delivery.progressed_ms),
-        ):
-            if now_ms - at_ms > STALL_LIMIT_MS:
-                return f"the {name} loop has stood still for {now_ms - at_ms} ms"
-        return None
-
-    def unready(self) -> str | None:
-        """Why this node could not take over now."""
-        newest = self._replica.newest
-        if newest is None:
-            return "no frontier has been read yet"
-        if not newest.record.frontier.reached_by(self._replica.ingested):
-            return "the wheel has not reached the frontier's offsets yet"
-        return self.stalled()
-
-    def leader(self) -> dict[str, Any]:
-        """Who is master, as this node last learnt it."""
-        return {
-            "master": self._control.master_name,
-            "self": self._delivery.is_delivering,
-        }
-
-    def status(self) -> dict[str, Any]:
-        """The whole picture."""
-        newest = self._replica.newest
-        oldest = self._replica.oldest_cut
-        frontier = newest.record.frontier if newest else None
-        return {
-            "node": self._config.node,
-            "cluster": self._config.cluster,
-            "version": __version__,
-            "role": "master" if self._delivery.is_delivering else "follower",
-            "delivering": self._delivery.is_delivering,
-            "term": 0 if frontier is None else frontier.term,
-            "election": self._control.state.value,
-            "master": self._control.master_name,
-            "lease_margin_ms": self._control.lease_margin_ms,
-            "ready": self.unready() is None,
-            "unready": self.unready(),
-            "frontier": None
-            if newest is None or frontier is None
-            else {
-                "step": frontier.step,
-                "owner": newest.record.owner,
-                "cursor_ms": frontier.lowest_cursor.due_ms,
-                "offsets": frontier.offsets,
-                "written_ms": newest.append_ms,
-                "counts": asdict(newest.record.counts),
-            },
-            "oldest_cut": {
-                "step": 0 if oldest is None else oldest.record.frontier.step,
-                "append_ms": 0 if oldest is None else oldest.append_ms,
-            },
-            "ingested": self._replica.ingested,
-            "ingested_count": self._replica.ingested_count,
-            "delivered_count": self._delivery.delivered_count,
-            "failing_targets": self._delivery.failing_targets,
-            "log_ms": self._replica.log_ms,
-            "wheel": asdict(self._replica.stats()),
-            "checkpoint_age_ms": self._clock.monotonic_ms() - self._ingestion.checkpointed_ms,
-            "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
-            "now_ms": self._clock.wall_ms(),
-        }
-
-    def known_id(self, id: str) -> dict[str, Any] | None:
-        """What this node has ingested of an id, and what the newest frontier says of it."""
-        partition = partition_of(id.encode(), self._settings.partitions)
-        known = self._replica.know(partition, id)
-        newest = self._replica.newest
-        if known is None or newest is None:
-            return None
-        frontier = newest.record.frontier
-        return {
-            "id": id,
-            "partition": partition,
-            "live": [
-                {
-                    "source": source_of(partition, m.offset),
-                    "due_ms": m.due_ms,
-                    "done": frontier.covers(m.lane, Rank(m.due_ms, partition, m.offset)),
-                }
-                for m in known.state.live
-            ],
-            "killed": [
-                {
-                    "source": source_of(partition, m.offset),
-                    "due_ms": m.due_ms,
-                    "killed_by": source_of(
-                        partition, known.state.killed_by if kill is None else kill.mark_offset
-                    ),
-                }
-                for m, kill in zip(known.state.killed, known.kills, strict=True)
-            ],
-            "log_ms": self._replica.log_ms[partition],
-            "frontier_step": frontier.step,
-        }
-
-    def begin_export(self) -> Export:
-        """The next export of this node; ExportError while another one runs."""
-        return self._exporter.begin()
-
     def _ingest_failed(self, error: BaseException) -> None:
         self._loop.call_soon_threadsafe(self._fail, error)
 
@@ -398,6 +373,17 @@ class Node:
         self._control.fault(reason)
         self._ending.set()
 
+    def _progress_commit(self, grant: Grant) -> StepCommit:
+        """How steps become true without transactions."""
+        assert grant.leadership is not None, "a grant comes with a leader key"
+        return ProgressCommit(
+            self._bus,
+            self._surroundings.coordination,
+            grant.leadership,
+            self._frontier_log,
+            self._clock,
+        )
+
     async def _watch_topics(self) -> None:
         """Look now and then whether the topics are still what the contract needs."""
         cluster = self._bus.cluster()
@@ -414,54 +400,3 @@ class Node:
                 if problems:
                     self._fail(TopicMismatchError("; ".join(problems)))
                     return
-
-
-def newest_of(
-    bus: Bus, replica: Replica, seen: SeenFrontier, timeout_ms: int, clock: Clock
-) -> SeenFrontier:
-    """The last committed frontier, once its log shows what this node knew before it was started.
-
-    The commit marker of the step that the last checkpoint remembers may still be on its way.
-    """
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    while seen.record.frontier.step < replica.known_step and clock.monotonic_ms() < deadline_ms:
-        threading.Event().wait(MARKER_POLL_S)
-        again = last_frontier(bus, replica.settings.frontier.name, timeout_ms)
-        seen = again or seen
-    return seen
-
-
-def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
-    """Does the buffer still hold what this replica has to read? BufferPositionError if not.
-
-    A node with an empty disk may rebuild only from a buffer that still begins at its first record:
-    a trimmed log cannot repeat old decisions. A position beyond the end means that the log lost
-    records which this node has already acted on.
-    """
-    topic = replica.settings.buffer.name
-    cluster = bus.cluster()
-    with contextlib.closing(cluster):
-        starts = cluster.start_offsets(topic, timeout_ms)
-        ends = cluster.end_offsets(topic, timeout_ms, committed=False)
-    for partition, position in replica.positions.items():
-        if position.offset < starts[partition] <= replica.reached[partition]:
-            # Only markers and aborted records were trimmed, and this node has passed them.
-            replica.resume_at(partition, starts[partition])
-        elif position.offset < starts[partition]:
-            what = (
-                "this node's disk is empty"
-                if position.offset == 0
-                else f"this node's checkpoint is at offset {position.offset}"
-            )
-            raise BufferPositionError(
-                f"{what}, but {topic}/{partition} now begins at offset {starts[partition]}",
-                remedy="what was trimmed cannot be ingested any more; copy the data directory of "
-                "another node (stopped) to this one, and lengthen retention.ms if it was "
-                "shortened",
-            )
-        if position.offset > ends[partition]:
-            raise BufferPositionError(
-                f"this node's checkpoint is at offset {position.offset} of {topic}/{partition}, "
-                f"which ends at {ends[partition]}",
-                remedy="the topic lost records or was created again: see docs/operations.md",
-            )

@@ -2,14 +2,13 @@
 
 The ingest thread puts records in, the delivery thread plans steps and reads payloads, both under
 one lock (`changed`, a condition that is notified when something may have become due). While the
-node is master there is also an agenda; it is made from the wheel at takeover and dropped after.
+node is master there is also what it plans (`delayd.planning`), made from the wheel at takeover.
 
 Invariants: records go in once, in offset order; what is ingested is what the wheel will hold after
 the next checkpoint; nothing is forgotten that a frontier younger than `export_hold` may ask for.
 Source: docs/design/frontier.md, docs/design/storage.md.
 """
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
@@ -17,30 +16,22 @@ from delayd.bus import Position, Record
 from delayd.errors import DiskError, FrontierError
 from delayd.frontier_log import SeenFrontier
 from delayd.ingest_batch import IngestBatch
-from delayd.marks import Judged, mark_of
-from delayd.request import Reject, RequestLimits, id_of, parse
+from delayd.planning import Planning, StepContent, is_passed
+from delayd.request import Reject, RequestLimits, parse
 from delayd.retention import Forgotten, Retention
-from delayd.wheel import Entry, Frame, FrameKind, FrozenSlot, Progress
+from delayd.threads import Condition, SystemThreads, Threads
+from delayd.wheel import FrozenSlot, Progress
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.layers import Lines
 from delayd.wheel.storage import Wheel, WheelStats
-from replication.agenda import Agenda, Plan, StepLimits
+from replication.agenda import Plan, StepLimits
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
-from replication.verdict import judge
-
-OPEN_AHEAD_MS = 200
-"""How long before its first due time a slot is opened."""
-
-OPEN_ENTRIES_MAX = 200_000
-OPEN_SLOTS_MAX = 1_000
-"""Entries and slots taken in by one round of opening, so that the lock is held for a bounded time
-(a slot costs about 0.1 ms, whatever is in it)."""
 
 
 class Rejected(NamedTuple):
@@ -49,18 +40,6 @@ class Rejected(NamedTuple):
     partition: int
     offset: int
     reject: Reject
-
-
-class StepContent(NamedTuple):
-    """What a step has to produce."""
-
-    messages: list[Frame]
-    """Those that are not killed, in the plan's order."""
-    killed_count: int
-    answers: list[Frame]
-    judged: list[Judged]
-    deferred: list[Frame]
-    """Messages to be put back for a moment."""
 
 
 class KnownId(NamedTuple):
@@ -82,8 +61,9 @@ class Replica:
         proof_key: bytes,
         export_hold_ms: int,
         disk_free_min_bytes: int,
+        threads: Threads | None = None,
     ) -> None:
-        self.changed = threading.Condition()
+        self.changed: Condition = (threads or SystemThreads()).condition()
         self.settings = settings
         self._wheel = wheel
         self.limits = RequestLimits(
@@ -98,7 +78,7 @@ class Replica:
         self.make_room: Callable[[], bool] = lambda: False
         """Called when the disk is short: True if somebody gives room back, so that the node may
         look again with its next checkpoint."""
-        self._agenda: Agenda | None = None
+        self._planning: Planning | None = None
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
         self._resume_at = [0] * settings.partitions
@@ -182,12 +162,8 @@ class Replica:
             batch.apply()
             self._states, self._epochs = batch.states, epochs
             self.ingested_count += len(parsed)
-            if self._agenda is not None:
-                for entry in entries:
-                    if entry.kind == FrameKind.MESSAGE:
-                        self._agenda.arrived(entry)
-                    else:
-                        self._agenda.answer_arrived(entry)
+            if self._planning is not None:
+                self._planning.arrived(entries)
             self.changed.notify_all()
         return rejected
 
@@ -221,62 +197,44 @@ class Replica:
                 lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
             )
 
+    # For the master: what it plans is thrown away with its mastership.
+
     def open_agenda(self, frontier: Frontier) -> None:
         """Become able to plan steps beyond a committed frontier that has been reached."""
         with self.changed:
-            late = []
-            for slot in self._wheel.slots(0, slot_of(frontier.highest_cursor.due_ms)):
-                if self._is_passed(slot, frontier):
-                    continue
-                late += [
-                    entry
-                    for entry in self._messages(slot)
-                    if entry.offset >= frontier.offsets[entry.partition]
-                    and entry < frontier.cursors[entry.lane]
-                ]
-            answers = self._wheel.answers(frontier.offsets)
-            self._agenda = Agenda(frontier, late, answers, mark_kinds=(FrameKind.MARK,))
-
-    @property
-    def planned_frontier(self) -> Frontier:
-        """The frontier of the step last begun."""
-        assert self._agenda is not None, "only a master plans"
-        return self._agenda.frontier
+            self._planning = Planning(self._wheel, self.settings, frontier)
 
     def close_agenda(self) -> None:
         """Stop planning."""
         with self.changed:
-            self._agenda = None
+            self._planning = None
+
+    @property
+    def planned_frontier(self) -> Frontier:
+        """The frontier of the step last begun."""
+        return self._plans.frontier
 
     def plan(self, now_ms: int, limits: StepLimits) -> Plan:
         """The next step at `now_ms`; nothing changes until it is begun. Lock held by the caller."""
-        assert self._agenda is not None, "only a master plans"
-        self._open_due(self._agenda, now_ms)
-        return self._agenda.plan(now_ms, self.ingested, limits)
+        return self._plans.plan(now_ms, self.ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
         """Put the step under way: what it has to produce, read back. Lock held by the caller."""
-        assert self._agenda is not None, "only a master delivers"
-        self._agenda.begin(plan)
-        planned = self._wheel.read(plan.deliveries)
-        messages = [frame for frame in planned if not self._is_killed(frame, plan.frontier)]
-        crowded = self._wheel.read(plan.deferred)
-        deferred = [frame for frame in crowded if not self._is_killed(frame, plan.frontier)]
-        killed_count = len(planned) + len(crowded) - len(messages) - len(deferred)
-        answers: list[Frame] = []
-        judged: list[Judged] = []
-        for frame in self._wheel.read(plan.answers):
-            if frame.kind == FrameKind.MARK:
-                judged.append(self._judge(frame, plan.before))
-            else:
-                answers.append(frame)
-        return StepContent(messages, killed_count, answers, judged, deferred)
+        return self._plans.begin(plan)
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """The step under way has re-buffered messages: R. Takes the lock."""
         with self.changed:
-            assert self._agenda is not None, "only a master writes to the buffer"
-            self._agenda.wrote(own_writes)
+            self._plans.wrote(own_writes)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When something may be due next. Lock held by the caller."""
+        return self._plans.next_due_ms(now_ms)
+
+    @property
+    def _plans(self) -> Planning:
+        assert self._planning is not None, "only a master plans"
+        return self._planning
 
     def know(self, partition: int, id: str) -> KnownId | None:
         """What is remembered of an id; None if nothing is. Takes the lock."""
@@ -286,38 +244,6 @@ class Replica:
                 return None
             ranks = [Rank(m.due_ms, partition, m.offset) for m in state.killed]
             return KnownId(state, [self._wheel.ids.kill(rank) for rank in ranks])
-
-    def _is_killed(self, frame: Frame, after: Frontier) -> bool:
-        """Does a mark below O' kill the message? Nothing without an id can be killed."""
-        if id_of(frame.body) is None:
-            return False
-        rank = Rank(frame.due_ms, frame.partition, frame.offset)
-        kill = self._wheel.ids.kill(rank)
-        if kill is None:
-            return False
-        if kill.mark_offset < after.offsets[frame.partition]:
-            return True
-        assert self._agenda is not None, "only a master delivers"
-        self._agenda.postpone_verdict(frame.partition, kill.mark_offset)
-        return False
-
-    def _judge(self, frame: Frame, before: Frontier) -> Judged:
-        mark, id, due_ms = mark_of(frame)
-        refused = set()
-        for message in (*mark.killed, *mark.killed_before):
-            kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))
-            if kill is not None and kill.is_refused:
-                refused.add(message.offset)
-        judgement = judge(mark, before, refused, self.settings.id_memory_ms)
-        return Judged(mark, id, due_ms, judgement)
-
-    def next_due_ms(self, now_ms: int) -> int | None:
-        """When something may be due next. Lock held by the caller."""
-        assert self._agenda is not None, "only a master waits for a due time"
-        known = self._agenda.next_due_ms()
-        slot = self._wheel.next_slot(self._agenda.wants_from or 0)
-        unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
-        return min((due for due in (known, unopened) if due is not None), default=None)
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
         """Make durable what has been ingested; appends may go on meanwhile.
@@ -423,26 +349,6 @@ class Replica:
                 remedy="give the node its own data_dir, or empty this one",
             )
 
-    def _messages(self, slot: int) -> list[Entry]:
-        return [e for e in self._wheel.entries(slot) if e.kind == FrameKind.MESSAGE]
-
-    def _open_due(self, agenda: Agenda, now_ms: int) -> None:
-        """Open what is due soon, up to a bound; the rest is opened by the next plan."""
-        first = agenda.wants_from
-        last = slot_of(now_ms + OPEN_AHEAD_MS)
-        if first is None or first > last:
-            return
-        opened: list[tuple[int, list[Entry]]] = []
-        count = 0
-        for slot in self._wheel.slots(first, last):
-            if count >= OPEN_ENTRIES_MAX or len(opened) >= OPEN_SLOTS_MAX:
-                agenda.open(opened, slot)
-                return
-            messages = self._messages(slot)
-            opened.append((slot, messages))
-            count += len(messages)
-        agenda.open(opened, last + 1)
-
     def _forget_covered(self, hold_ms: int) -> None:
         """Drop slots and answers that a frontier at least `hold_ms` old covers."""
         cut = self._retention.advance(hold_ms)
@@ -457,13 +363,4 @@ class Replica:
         self._wheel.ids.forget(cut, self.log_ms, floor_ms)
         slots = self._wheel.slots(0, slot_of(floor_ms) - 1)
         self._wheel.forget_answers(cut.offsets)
-        self._wheel.forget([slot for slot in slots if self._is_passed(slot, cut)])
-
-    def _is_passed(self, slot: int, frontier: Frontier) -> bool:
-        """Is every offset that the slot holds below O?"""
-        info = self._wheel.info(slot)
-        assert info is not None, "a slot that is listed has a line in the catalogue"
-        return all(
-            highest < offset
-            for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
-        )
+        self._wheel.forget([slot for slot in slots if is_passed(self._wheel, slot, cut)])

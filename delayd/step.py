@@ -13,10 +13,11 @@ from collections.abc import Callable
 from enum import Enum
 from zlib import crc32
 
-from delayd.bus import Ack, TransactionalProducer
+from delayd.bus import Ack, Producer
 from delayd.clock import Clock
+from delayd.commits import FLUSH_TIMEOUT_MS
 from delayd.marks import receipt_of
-from delayd.replica import StepContent
+from delayd.planning import StepContent
 from delayd.request import (
     Body,
     Op,
@@ -41,8 +42,6 @@ from delayd.targets import CHUNKS_MAX, Targets
 from delayd.wheel import Frame
 from replication.settings import RECEIPTS_ALL, Settings
 
-FLUSH_TIMEOUT_MS = 5_000
-
 
 class Fate(Enum):
     """What a step does with a message that is not killed."""
@@ -63,7 +62,7 @@ class StepWriter:
 
     def __init__(
         self,
-        producer: TransactionalProducer,
+        producer: Producer,
         settings: Settings,
         limits: RequestLimits,
         targets: Targets,

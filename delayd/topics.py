@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from delayd.bus import Bus, Cluster, TopicState
+from delayd.bus import Bus, Cluster, Producer, TopicState, TransactionalProducer
 from delayd.clock import SystemClock
 from delayd.cluster_key import fingerprint, refuse_weak_key
 from delayd.errors import (
@@ -22,7 +22,9 @@ from delayd.frontier_log import FrontierLog, SeenFrontier
 from replication.frontier import first_frontier
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import (
+    AT_LEAST_ONCE,
     DAY_MS,
+    EXACTLY_ONCE,
     LANES,
     RECEIPTS_VERDICTS,
     RETRY_DELAYS_MS,
@@ -87,6 +89,7 @@ def create_topics(
     max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
     receipts_written: str = RECEIPTS_VERDICTS,
+    guarantee: str = EXACTLY_ONCE,
     id_memory_ms: int = ID_MEMORY_MS,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
@@ -102,7 +105,7 @@ def create_topics(
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
-    problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written)
+    problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee)
     if problem is not None:
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     kafka = bus.cluster()
@@ -132,6 +135,7 @@ def create_topics(
                 prefix=prefix,
                 retry_delays_ms=retry_delays_ms,
                 receipts_written=receipts_written,
+                guarantee=guarantee,
                 key_fingerprint=fingerprint(cluster_key, cluster),
                 buffer=Topic(names.buffer, states[names.buffer].topic_id),
                 frontier=Topic(names.frontier, states[names.frontier].topic_id),
@@ -329,14 +333,13 @@ def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str
 def _write_first_frontier(
     bus: Bus, kafka: Cluster, settings: Settings, adopt_buffer: bool, timeout_ms: int
 ) -> Settings:
-    """Initialise, under the masters' own transactional id: two creators fence each other.
+    """Initialise.
 
     Only a frontier topic that never held a committed record may be initialised: one that lost its
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
     """
-    producer = bus.transactional_producer(transactional_id(settings.cluster, 0))
+    first = _FirstRecord(bus, settings, timeout_ms)
     try:
-        producer.init_transactions(timeout_ms)
         if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
             _refuse_other_cluster(seen.record.settings, settings.cluster)
             return seen.record.settings
@@ -353,7 +356,6 @@ def _write_first_frontier(
                 remedy="if nothing was ever delivered from this buffer, run "
                 f"`{CREATE_COMMAND} --adopt-buffer`; otherwise see docs/operations.md",
             )
-        producer.begin()
         record = FrontierRecord(
             frontier=first_frontier(0, settings.partitions, settings.lanes),
             owner="topics-create",
@@ -362,18 +364,54 @@ def _write_first_frontier(
             digest=0,
             settings=settings,
         )
-        producer.send(
-            settings.frontier.name,
+        first.write(record)
+        if settings.guarantee == AT_LEAST_ONCE:
+            # Nobody was fenced: what another creator wrote first is what counts.
+            seen = last_frontier(bus, settings.frontier.name, timeout_ms)
+            # A broker that has not heard of the topic yet cannot tell.
+            return settings if seen is None else seen.record.settings
+        return settings
+    finally:
+        first.close()
+
+
+class _FirstRecord:
+    """Writes the record that initialises a cluster. Under the masters' own transactional id two
+    creators fence each other; without transactions the first record counts (`FrontierLog`)."""
+
+    def __init__(self, bus: Bus, settings: Settings, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._transaction: TransactionalProducer | None = None
+        self._producer: Producer
+        if settings.guarantee == AT_LEAST_ONCE:
+            self._producer = bus.idempotent_producer()
+            return
+        self._transaction = bus.transactional_producer(transactional_id(settings.cluster, 0))
+        self._producer = self._transaction
+        try:
+            self._transaction.init_transactions(timeout_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, record: FrontierRecord) -> None:
+        """It is in the topic when this returns. Raises ProducerError."""
+        if self._transaction is not None:
+            self._transaction.begin()
+        self._producer.send(
+            record.settings.frontier.name,
             key=record_key(0),
             value=encode(record),
             headers=[],
             partition=0,
         )
-        producer.flush(timeout_ms)
-        producer.commit(timeout_ms)
-        return settings
-    finally:
-        producer.close()
+        self._producer.flush(self._timeout_ms)
+        if self._transaction is not None:
+            self._transaction.commit(self._timeout_ms)
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._producer.close()
 
 
 def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:

@@ -19,6 +19,8 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
 from delayd.node import tune_collector
+from delayd.options import Config
+from delayd.security import load_security
 
 RATES: dict[str, Callable[[Bench], list[Figure]]] = {
     "ingest": bench_ingest,
@@ -50,6 +52,7 @@ def bench(
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of own ones.")
     ] = None,
+    config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure delayd against the bare driver, on the same brokers in the same minutes.
@@ -65,12 +68,13 @@ def bench(
         raise typer.BadParameter(f"{name} is none of: all, {', '.join((*RATES, *ON_CLUSTERS))}")
     if name in ON_CLUSTERS and bootstrap is not None:
         raise typer.BadParameter(f"{name} needs nodes, and starts a cluster of its own")
+    kafka = {} if bootstrap is None else load_security(config).properties()
     tune_collector()
     figures: list[Figure] = []
     if chosen := [measure for rate, measure in RATES.items() if name in (rate, "all")]:
         with _brokers(bootstrap) as brokers:
             for measure in chosen:
-                figures += measure(Bench(brokers, messages or RATES_MESSAGES, runs))
+                figures += measure(Bench(brokers, messages or RATES_MESSAGES, runs, kafka))
     for on_cluster, (measure_on, count) in ON_CLUSTERS.items():
         if name in (on_cluster, "all") and bootstrap is None:
             with _cluster(nodes=3) as cluster:

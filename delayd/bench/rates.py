@@ -7,14 +7,15 @@ read_committed; write the same records, with the same headers, in transactions o
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from delayd.bench.figures import Figure
 from delayd.bus import Bus
+from delayd.bus.overrides import of_role
 from delayd.clock import SystemClock
 from delayd.cluster_key import new_cluster_key
 from delayd.frontier_log import FrontierLog
@@ -51,6 +52,12 @@ class Bench:
     bootstrap: str
     messages: int
     runs: int
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How to get in, as of a node."""
+
+    def properties(self, role: str) -> dict[str, str]:
+        """For a bare client."""
+        return {"bootstrap.servers": self.bootstrap, **of_role(self.kafka, role)}
 
 
 def bench_ingest(bench: Bench) -> list[Figure]:
@@ -92,7 +99,7 @@ def bench_deliver(bench: Bench) -> list[Figure]:
 @contextlib.contextmanager
 def _cluster(bench: Bench, name: str) -> Iterator[tuple[Bus, Settings]]:
     """A delayd cluster of its own on the brokers: topics and first frontier."""
-    bus = open_bus(bench.bootstrap)
+    bus = open_bus(bench.bootstrap, dict(bench.kafka))
     unique = f"bench-{SystemClock().wall_ms()}-{name}"
     yield (
         bus,
@@ -126,7 +133,7 @@ def _replica(settings: Settings) -> Iterator[Replica]:
 def _fill(
     bench: Bench, settings: Settings, due_times_ms: list[int], target: str = "bench.target"
 ) -> None:
-    producer = Producer({"bootstrap.servers": bench.bootstrap, "linger.ms": 20, "acks": "all"})
+    producer = Producer({**bench.properties("producer"), "linger.ms": 20, "acks": "all"})
     for number in range(bench.messages):
         due_ms = due_times_ms[number % len(due_times_ms)]
         headers = [*USER_HEADERS, ("delayd-topic", target), ("delayd-due", str(due_ms))]
@@ -147,7 +154,7 @@ def _fill(
 def _bare_read(bench: Bench, settings: Settings) -> float:
     consumer = Consumer(
         {
-            "bootstrap.servers": bench.bootstrap,
+            **bench.properties("consumer"),
             "group.id": "bench",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -187,7 +194,7 @@ def _ingest(bench: Bench, bus: Bus, replica: Replica) -> float:
 def _bare_transactions(bench: Bench, target: str) -> float:
     producer = Producer(
         {
-            "bootstrap.servers": bench.bootstrap,
+            **bench.properties("producer"),
             "transactional.id": f"{target}-bare",
             "retry.backoff.ms": 5,
             "linger.ms": 0,

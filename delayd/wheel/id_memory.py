@@ -5,8 +5,9 @@
     "e" partition:u16 forget_ms:u64 name       (empty)                      when to look at it again
     "k" due_ms:u64 partition:u16 offset:u64    see kills.py                 a killed message
 
-`name` is "i" + id, or "r" + source for what was redriven. A state has one line in the queue "e" for
-each time that its end moved; the lines that came too early are dropped when their time comes.
+`name` is "i" + id, or "r" + source for what was redriven, or "c" + offset for what was continued.
+A state has one line in the queue "e" for each time that its end moved; the lines that came too
+early are dropped when their time comes.
 
 Invariant: a state is dropped as a whole, after its partition's log time has passed `forget_ms` and
 the frontier has covered all that it tells of (docs/design/frontier.md, "Forgetting").
@@ -41,6 +42,11 @@ def id_name(id: str) -> bytes:
 def redrive_name(source: str) -> bytes:
     """The name of a redriven source's state."""
     return b"r" + source.encode()
+
+
+def continued_name(offset: int) -> bytes:
+    """The name of the state of a message that was continued."""
+    return b"c%d" % offset
 
 
 class IdMemory:
