@@ -6,13 +6,15 @@ does not matter what a producer believes of a request whose acknowledgement was 
 Invariant: a record is read once; `read` returns when it has all that was committed at its call.
 """
 
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 READ_TIMEOUT_MS: Final = 60_000
 POLL_MS: Final = 50
 POLL_RECORDS_MAX: Final = 5_000
+ASSIGN_EVERY_S: Final = 1.0
 
 
 class Logged(NamedTuple):
@@ -43,29 +45,30 @@ class Evidence:
     """All records of delayd's topics and of the targets so far."""
 
     def __init__(
-        self, bootstrap: str, *, buffer: str, dead: str, receipts: str, targets: Sequence[str]
+        self,
+        bootstrap: str,
+        *,
+        buffer: str,
+        dead: str,
+        receipts: str,
+        targets: Sequence[str],
+        frontier: str | None = None,
+        since: Mapping[str, Sequence[int]] | None = None,
+        seen: Callable[[Logged], None] = lambda _record: None,
     ) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
-            from kafka import KafkaConsumer, TopicPartition
-        self._partition_type = TopicPartition
-        self._consumer: Any = KafkaConsumer(
-            bootstrap_servers=bootstrap.split(","),
-            group_id=None,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            allow_auto_create_topics=False,
-            fetch_max_wait_ms=20,
-            max_poll_records=POLL_RECORDS_MAX,
-            metadata_max_age_ms=1_000,
-        )
-        self._topics = (buffer, dead, receipts, *targets)
+        """`seen` is told of each record as it comes; `frontier` is read too if it is named. Topics
+        in `since` are read from those offsets, one for each partition, others from their start."""
+        self._consumer, self._partition_type = _consumer(bootstrap, "read_committed")
+        self._since = since or {}
+        self._seen = seen
+        self._assigned_s = -ASSIGN_EVERY_S
+        self._topics = (buffer, dead, receipts, *targets, *([frontier] if frontier else []))
         self._of_topic: dict[str, list[Logged]] = {topic: [] for topic in self._topics}
         self.requests = self._of_topic[buffer]
         self.dead = self._of_topic[dead]
         self.receipts = self._of_topic[receipts]
         self.targets = tuple(targets)
+        self.frontiers = self._of_topic[frontier] if frontier else []
 
     @property
     def delivered(self) -> list[Logged]:
@@ -86,23 +89,27 @@ class Evidence:
             polls = 0 if polled else polls + 1
             if polls * POLL_MS > READ_TIMEOUT_MS:
                 raise TimeoutError("the topics could not be read to their ends")
-            for records in polled.values():
-                for record in records:
-                    self._of_topic[record.topic].append(
-                        Logged(
-                            record.topic,
-                            record.partition,
-                            record.offset,
-                            record.timestamp,
-                            record.key,
-                            record.value,
-                            tuple(record.headers),
-                        )
-                    )
+            self._take(polled)
+
+    def glance(self) -> None:
+        """Take what is there or comes within POLL_MS. While brokers are away kafka-python raises
+        what it likes; the next glance goes on."""
+        if time.monotonic() - self._assigned_s > ASSIGN_EVERY_S:
+            self._assign()
+            self._assigned_s = time.monotonic()
+        self._take(self._consumer.poll(timeout_ms=POLL_MS))
 
     def close(self) -> None:
         """Give back the sockets."""
         self._consumer.close()
+
+    def _take(self, polled: Mapping[Any, Iterable[Any]]) -> None:
+        for records in polled.values():
+            for record in records:
+                place = (record.topic, record.partition, record.offset, record.timestamp)
+                logged = Logged(*place, record.key, record.value, tuple(record.headers))
+                self._of_topic[record.topic].append(logged)
+                self._seen(logged)
 
     def _assign(self) -> list[Any]:
         """All partitions that exist by now; those known before go on where they stood."""
@@ -117,6 +124,43 @@ class Evidence:
             for each in found:
                 if each in positions:
                     self._consumer.seek(each, positions[each])
+                elif each.topic in self._since:
+                    self._consumer.seek(each, self._since[each.topic][each.partition])
                 else:
                     self._consumer.seek_to_beginning(each)
         return sorted(found)
+
+
+Ends = dict[str, tuple[int, ...]]
+"""By topic, and partition: the offset that the next record gets."""
+
+
+def ends_of(bootstrap: str, topics: Iterable[str], *, stable: bool = False) -> Ends:
+    """Of topics that exist; the stable ends are those that open transactions hold back."""
+    isolation = "read_committed" if stable else "read_uncommitted"
+    consumer, partition_type = _consumer(bootstrap, isolation)
+    try:
+        there = {topic: sorted(consumer.partitions_for_topic(topic)) for topic in topics}
+        ends = consumer.end_offsets([partition_type(t, n) for t, ns in there.items() for n in ns])
+        return {t: tuple(ends[partition_type(t, n)] for n in ns) for t, ns in there.items()}
+    finally:
+        consumer.close()
+
+
+def _consumer(bootstrap: str, isolation: str) -> tuple[Any, Any]:
+    """A consumer, and the type of its partitions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
+        from kafka import KafkaConsumer, TopicPartition
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap.split(","),
+        group_id=None,
+        isolation_level=isolation,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        allow_auto_create_topics=False,
+        fetch_max_wait_ms=20,
+        max_poll_records=POLL_RECORDS_MAX,
+        metadata_max_age_ms=1_000,
+    )
+    return consumer, TopicPartition

@@ -80,13 +80,17 @@ def judge(
     delivered: Iterable[Logged],
     dead: Iterable[Logged],
     receipts: Iterable[Logged],
+    *,
+    until_ms: int | None = None,
 ) -> Findings:
-    """The findings over all committed records of the buffer, targets and delayd's other topics."""
-    return _Judge().judge(requests, delivered, dead, receipts)
+    """The findings over all committed records of the buffer, targets and delayd's other topics.
+    What is due after `until_ms`, if given, may be pending."""
+    return _Judge(until_ms).judge(requests, delivered, dead, receipts)
 
 
 class _Judge:
-    def __init__(self) -> None:
+    def __init__(self, until_ms: int | None) -> None:
+        self.until_ms = until_ms
         self.faults: list[str] = []
         self.waiting: list[str] = []
         self.outcomes: Counter[str] = Counter()
@@ -282,6 +286,9 @@ class _Judge:
             self._fault(source, f"expected dead letters {letters}: {refused}")
         if sorted(told["verdict"] for told in answers) != sorted(expected):
             self._fault(source, f"expected receipts {expected}: {answers}")
+        if not outcomes and self.until_ms is not None and message.due_ms > self.until_ms:
+            self.outcomes["message: pending"] += 1
+            return
         if not outcomes:
             self.waiting.append(f"{source}: no outcome: {message.request}")
             return

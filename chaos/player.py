@@ -7,13 +7,16 @@ Invariant: one idempotent producer, so that requests about one id keep their ord
 transaction goes through a producer of its own kind.
 """
 
+import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from chaos.history import NO_TRANSACTION, History, What
 from chaos.workload import Plan, Planned, PlannedTransaction
 
 TIMEOUT_S: Final = 60
@@ -21,7 +24,13 @@ POLL_EVERY: Final = 200
 """Records between two looks at the delivery reports, while behind."""
 
 SHORT_S: Final = 0.001
+_SILENT: Final = logging.getLogger("chaos.player")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+"""librdkafka complains of each broker that dies; what became of a request is in the history."""
+
 _COMMON: Final[dict[str, Any]] = {
+    "logger": _SILENT,
     "acks": "all",
     "enable.idempotence": True,
     "partitioner": "murmur2_random",
@@ -32,14 +41,23 @@ _COMMON: Final[dict[str, Any]] = {
 
 
 class Player:
-    """Sends to one buffer. Errors of single records are kept and raised at the end."""
+    """Sends to one buffer. Errors of single records are kept and raised at the end; with a
+    `history` they are noted there, as `client`'s, and raised no more: brokers may die."""
 
-    def __init__(self, bootstrap: str, buffer: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        buffer: str,
+        client: str = "confluent-kafka",
+        history: History | None = None,
+    ) -> None:
         self._buffer = buffer
+        self._bootstrap = bootstrap
+        self._client = client
+        self._history = history
         self._producer = Producer({"bootstrap.servers": bootstrap, **_COMMON})
-        self._transactional = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": f"user-{uuid4().hex}", **_COMMON}
-        )
+        self._transactional_id = f"user-{uuid4().hex}"
+        self._transactional = self._new_transactional()
         self._has_begun = False
         self._failures: list[str] = []
         self.sent = 0
@@ -74,23 +92,52 @@ class Player:
             raise RuntimeError(f"{left} unsent; refused: {self._failures[:3]}")
 
     def _play_transaction(self, planned: PlannedTransaction) -> None:
+        history = self._history
+        number = NO_TRANSACTION if history is None else history.began(self._client)
+        how = What.UNKNOWN
+        try:
+            self._do_transaction(planned, number)
+            how = What.COMMITTED if planned.commits else What.ABORTED
+        except KafkaException:
+            if history is None:
+                raise
+            # Its end is not known to its client. A new producer under the id ends it.
+            self._transactional = self._new_transactional()
+            self._has_begun = False
+        finally:
+            if history is not None:
+                history.ended(self._client, number, how)
+
+    def _do_transaction(self, planned: PlannedTransaction, number: int) -> None:
         producer = self._transactional
+        if not self._has_begun:
+            producer.init_transactions(TIMEOUT_S)
+            self._has_begun = True
         producer.begin_transaction()
         for request in planned.requests:
-            self._send(producer, request)
+            self._send(producer, request, number)
         producer.flush(TIMEOUT_S)  # what is aborted was really in the log
+        ends_s = time.monotonic() + planned.open_ms / 1000
+        while time.monotonic() < ends_s:
+            self._producer.poll(SHORT_S)
         if planned.commits:
             producer.commit_transaction(TIMEOUT_S)
         else:
             producer.abort_transaction(TIMEOUT_S)
 
-    def _send(self, producer: Producer, planned: Planned) -> None:
+    def _send(
+        self, producer: Producer, planned: Planned, transaction: int = NO_TRANSACTION
+    ) -> None:
+        report: Callable[[KafkaError | None, Message], None] = self._on_delivery
+        if self._history is not None:
+            sent = self._history.sent(self._client, planned.key, planned.value, transaction)
+            report = self._noting(self._history, sent)
         producer.produce(
             self._buffer,
             planned.value,
             planned.key,
             headers=list(planned.headers),
-            on_delivery=self._on_delivery,
+            on_delivery=report,
         )
         self.sent += 1
         self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
@@ -98,3 +145,25 @@ class Player:
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             self._failures.append(str(error))
+
+    def _noting(
+        self, history: History, number: int
+    ) -> Callable[[KafkaError | None, Message], None]:
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                history.doubtful(number, str(error))
+                return
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None, "it was acknowledged"
+            history.stored(number, partition, offset)
+
+        return note
+
+    def _new_transactional(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": self._transactional_id,
+                **_COMMON,
+            }
+        )

@@ -44,6 +44,8 @@ class PlannedTransaction(NamedTuple):
     at_ms: int
     requests: tuple[Planned, ...]
     commits: bool
+    open_ms: int = 0
+    """How long its client does nothing before it ends it."""
 
 
 Plan = list[Planned | PlannedTransaction]
@@ -54,7 +56,8 @@ class Scene:
     """Where and when: `run` is new for each plan; due times lie in `first_due_ms` + `spread_ms`.
 
     `late` does not exist until someone creates it, `never` never does; messages for `late` are due
-    in the part of the spread that `late_share` names.
+    in the part of the spread that `late_share` names. In each hot second, as shares of the spread,
+    `hot_share` of all that is due at any time is due. Each tenth transaction is open for `slow_ms`.
     """
 
     run: str
@@ -64,6 +67,13 @@ class Scene:
     first_due_ms: int
     spread_ms: int
     late_share: tuple[float, float] = (0.0, 1.0)
+    hot: tuple[float, ...] = ()
+    hot_share: float = 0.0
+    slow_ms: int = 0
+    never_share: tuple[float, float] = (0.0, 1.0)
+    """The part of the spread in which messages for `never` are due."""
+    retried_for_ms: int = 12_000
+    """How long after its due time a message for `never` may be cancelled."""
 
 
 SHARES: Final[Mapping[str, int]] = {
@@ -84,6 +94,11 @@ SHARES: Final[Mapping[str, int]] = {
 }
 """Of all requests but those in transactions, in percent."""
 
+CHAOS_SHARES: Final[Mapping[str, int]] = {**SHARES, "plain": 20, "ahead": 10, "far": 4}
+"""The same, and some that are scheduled at the beginning, and some that are pending at the end."""
+
+FAR_MS: Final = (60 * 60 * 1000, 3 * 24 * 60 * 60 * 1000)
+
 
 @dataclass(slots=True)
 class _Writer:
@@ -95,8 +110,14 @@ class _Writer:
     plan: Plan = field(default_factory=list)
 
     def due_ms(self, share: tuple[float, float] = (0.0, 1.0)) -> int:
-        first, last = (int(self.scene.spread_ms * part) for part in share)
-        return self.scene.first_due_ms + self.chance.randrange(first, last)
+        scene = self.scene
+        first, last = (int(scene.spread_ms * part) for part in share)
+        if scene.hot and share == (0.0, 1.0):
+            number = int(self.chance.random() / scene.hot_share)
+            if number < len(scene.hot):
+                first = int(scene.spread_ms * scene.hot[number]) // 1000 * 1000
+                last = first + 1000
+        return scene.first_due_ms + self.chance.randrange(first, last)
 
     def lead_ms(self, due_ms: int) -> int:
         return due_ms - LEAD_MS - self.chance.randrange(1_000)
@@ -155,15 +176,17 @@ def neighbours(
     return writer.plan
 
 
-def mixture(scene: Scene, *, count: int, seed: int) -> Plan:
-    """`count` requests of all kinds in the SHARES above, and transactions besides."""
+def mixture(scene: Scene, *, count: int, seed: int, shares: Mapping[str, int] = SHARES) -> Plan:
+    """`count` requests of all kinds in these shares, and transactions besides."""
     writer = _Writer(scene, random.Random(seed))
-    kinds = [_KINDS[name] for name in SHARES]
-    for kind in writer.chance.choices(kinds, weights=list(SHARES.values()), k=count):
+    kinds = [_KINDS[name] for name in shares]
+    for kind in writer.chance.choices(kinds, weights=list(shares.values()), k=count):
         kind(writer)
-    for offset_ms in range(0, scene.spread_ms, TRANSACTION_EVERY_MS):
+    for number, offset_ms in enumerate(range(0, scene.spread_ms, TRANSACTION_EVERY_MS)):
         due_ms = scene.first_due_ms + offset_ms
-        writer.plan.append(_transaction(writer, due_ms, commits=offset_ms % 500 == 0))
+        transaction = _transaction(writer, due_ms, commits=offset_ms % 500 == 0)
+        open_ms = scene.slow_ms if number % 10 == 5 else 0
+        writer.plan.append(transaction._replace(open_ms=open_ms))
     return _in_order(writer.plan)
 
 
@@ -175,6 +198,11 @@ def _in_order(plan: Plan) -> Plan:
 def _plain(writer: _Writer) -> None:
     due_ms = writer.due_ms()
     writer.put(writer.lead_ms(due_ms), topic=writer.target(), due=due_ms)
+
+
+def _ahead(writer: _Writer) -> None:
+    at_ms = writer.scene.first_due_ms - writer.chance.randrange(LEAD_MS, LEAD_MS + 1_500)
+    writer.put(at_ms, topic=writer.target(), due=writer.due_ms())
 
 
 def _overdue(writer: _Writer) -> None:
@@ -234,23 +262,31 @@ def _late(writer: _Writer) -> None:
 
 
 def _never(writer: _Writer) -> None:
-    due_ms = writer.due_ms()
+    due_ms = writer.due_ms(writer.scene.never_share)
     id = writer.new_id() if writer.chance.random() < 0.5 else None
     writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
 
 
 def _cancelled_in_retry(writer: _Writer) -> None:
     """A cancel while the first attempt fails, or at any time after; some after the last."""
-    due_ms, id = writer.due_ms(), writer.new_id()
+    due_ms, id = writer.due_ms(writer.scene.never_share), writer.new_id()
     writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
-    at_ms = writer.chance.choice(
-        (writer.around_ms(due_ms), due_ms + writer.chance.randrange(12_000))
-    )
+    after_ms = writer.chance.randrange(writer.scene.retried_for_ms)
+    at_ms = writer.chance.choice((writer.around_ms(due_ms), due_ms + after_ms))
     writer.put(at_ms, id, op="cancel")
 
 
 def _unknown_id(writer: _Writer) -> None:
     writer.put(writer.due_ms(), writer.new_id(), op="cancel")
+
+
+def _far(writer: _Writer) -> None:
+    """Pending for hours or days; of those with an id some are cancelled."""
+    at_ms, due_ms = writer.due_ms(), writer.scene.first_due_ms + writer.chance.randrange(*FAR_MS)
+    id = writer.new_id() if writer.chance.random() < 0.5 else None
+    writer.put(at_ms, id, topic=writer.target(), due=due_ms)
+    if id is not None and writer.chance.random() < 0.3:
+        writer.put(at_ms + 500, id, op="cancel")
 
 
 def _bad(writer: _Writer) -> None:
@@ -292,6 +328,7 @@ def _transaction(writer: _Writer, due_ms: int, *, commits: bool) -> PlannedTrans
 
 _KINDS: Final[Mapping[str, Callable[[_Writer], object]]] = {
     "plain": _plain,
+    "ahead": _ahead,
     "overdue": _overdue,
     "named": _named,
     "cancelled": _cancelled,
@@ -304,5 +341,6 @@ _KINDS: Final[Mapping[str, Callable[[_Writer], object]]] = {
     "never": _never,
     "cancelled_in_retry": _cancelled_in_retry,
     "unknown_id": _unknown_id,
+    "far": _far,
     "bad": _bad,
 }

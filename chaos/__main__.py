@@ -1,0 +1,173 @@
+"""`python -m chaos`: runs scenarios and reports. See chaos/README.md.
+
+    python -m chaos list
+    python -m chaos run kill-master cut-kafka --seed 7
+    python -m chaos smoke
+    python -m chaos matrix
+    python -m chaos matrix --backend docker --base my-debian:1
+    python -m chaos checks
+
+Exit codes: 0 all is well, 1 a run failed, 2 usage.
+"""
+
+import argparse
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from chaos.backend import Backend, BackendError
+from chaos.catalogue import SMOKE, scenarios
+from chaos.checks import CHECKS, missed, scenario_of
+from chaos.docker.repertoire import MATRIX as ON_DOCKER
+from chaos.docker.repertoire import lacking as containers_lack
+from chaos.processes.cluster import ProcessCluster
+from chaos.processes.startup import Building
+from chaos.processes.startup import lacking as processes_lack
+from chaos.report import PAGE, line_of, note
+from chaos.run import Run, results
+from chaos.scenario import SMALL_REQUESTS, Needs, Scenario
+from delayd.dev.interrupts import interrupts_raised
+
+PROCESSES: Final = "processes"
+DOCKER: Final = "docker"
+SEED_MAX: Final = 1_000_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    options = _parser().parse_args(arguments)
+    seed = options.seed if options.seed is not None else secrets.randbelow(SEED_MAX)
+    known = scenarios(seed)
+    if options.command == "list":
+        for scenario in known.values():
+            smoke = " (smoke)" if scenario.name in SMOKE else ""
+            print(f"{scenario.name:18} {scenario.what}{smoke}")
+        return 0
+    names = {"run": getattr(options, "names", ()), "smoke": SMOKE}.get(options.command, known)
+    if options.command == "matrix" and options.backend == DOCKER:
+        names = ON_DOCKER
+    if unknown := [name for name in names if name not in known]:
+        print(f"chaos: there is no scenario {unknown[0]!r}; see `list`", file=sys.stderr)
+        return 2
+    with interrupts_raised():
+        if options.command == "checks":
+            return _check(seed, options)
+        chosen = [known[name] for name in names]
+        is_small = options.small or options.command == "smoke"
+        return _run([_loaded(each, options, is_small=is_small) for each in chosen], seed, options)
+
+
+def _loaded(scenario: Scenario, options: argparse.Namespace, *, is_small: bool) -> Scenario:
+    load = scenario.load.small() if is_small else scenario.load
+    if options.requests is not None:
+        load = replace(load, requests=options.requests)
+    return replace(scenario, load=load, recovery_ms=round(scenario.recovery_ms * options.patience))
+
+
+def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> int:
+    on_docker = options.backend == DOCKER
+    lacking = containers_lack if on_docker else processes_lack
+    for scenario in wanted:
+        if (why := lacking(scenario)) is not None:
+            print(f"chaos: {scenario.name} is not played by {options.backend}: {why}", flush=True)
+    chosen = [scenario for scenario in wanted if lacking(scenario) is None]
+    print(f"chaos: {len(chosen)} scenarios, SEED={seed}", flush=True)
+    begun_s = time.monotonic()
+    try:
+        make = _docker(options) if on_docker else _make
+    except BackendError as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return 1
+    with_audit = not options.witness_only
+    run = Run(seed, options.out, make, _tell, with_audit=with_audit, by_brokers=not on_docker)
+    failed = []
+    for result in results(run, chosen):
+        note(result, options.out)
+        print(line_of(result), flush=True)
+        failed += [] if result.ok else [result.scenario]
+    told = f"{len(chosen) - len(failed)} well, {len(failed)} failed"
+    print(f"chaos: {told} in {time.monotonic() - begun_s:.0f} s; {options.out / PAGE}")
+    if failed:
+        small = " --small" if chosen[0].load.requests == SMALL_REQUESTS else ""
+        small += " --backend docker" if on_docker else ""
+        names = " ".join(failed)
+        print(f"chaos: to strike the same again: python -m chaos run {names} --seed {seed}{small}")
+    return 1 if failed else 0
+
+
+def _check(seed: int, options: argparse.Namespace) -> int:
+    failed = 0
+    for check in CHECKS:
+        make = partial(_make, sabotage=check.sabotage)
+        run = Run(seed, options.out, make, _tell, with_audit=not options.witness_only)
+        [result] = results(run, [scenario_of(check, seed)])
+        missing = missed(check, result)
+        failed += bool(missing)
+        print(f"{'missed' if missing else 'found ':6} {check.sabotage}", flush=True)
+        for sentence in (*missing, *(result.problems if missing else ())):
+            print(f"       {sentence}", flush=True)
+    return 1 if failed else 0
+
+
+def _docker(options: argparse.Namespace) -> Callable[[Path, Needs, int], Backend]:
+    """How clusters of containers are made. BackendError if there is no daemon, or no SDK."""
+    try:
+        from chaos.docker.images import Wanted
+        from chaos.docker.start import Docker
+    except ImportError as error:
+        raise BackendError(f"{error}: pip install 'delayd[chaos]'") from error
+    wanted = (options.base, options.node_image, options.kafka_image, options.etcd_image)
+    return Docker(Wanted(*wanted), _tell).make
+
+
+def _make(directory: Path, needs: Needs, seed: int, sabotage: str | None = None) -> Backend:
+    building = Building(
+        brokers=needs.brokers,
+        is_wired=needs.is_wired,
+        is_clocked=needs.is_clocked,
+        has_small_disks=needs.has_small_disks,
+        sabotage=sabotage,
+    )
+    return ProcessCluster(directory, building, seed)
+
+
+def _tell(sentence: str) -> None:
+    print(f"       ... {sentence}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description="Break real clusters.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, told in (
+        ("list", "all scenarios"),
+        ("run", "those that are named"),
+        ("smoke", "the six that matter most, small"),
+        ("matrix", "all, at full size"),
+        ("checks", "with one guarantee broken on purpose: each must be found"),
+    ):
+        command = commands.add_parser(name, help=told)
+        seed = os.environ.get("SEED")
+        command.add_argument("--seed", type=int, default=int(seed) if seed else None)
+        command.add_argument("--requests", type=int, default=None, help="planned, about")
+        command.add_argument("--out", type=Path, default=Path("chaos-report"))
+        command.add_argument("--witness-only", action="store_true", help="quicker: no audit")
+        command.add_argument("--small", action="store_true", help="the traffic of smoke")
+        patience = "how many times the bound a recovery may take, on a machine with other work"
+        command.add_argument("--patience", type=float, default=1.0, help=patience)
+        command.add_argument("--backend", choices=(PROCESSES, DOCKER), default=PROCESSES)
+        command.add_argument("--base", default=None, help="the image that others are built on")
+        for part in ("node", "kafka", "etcd"):
+            command.add_argument(f"--{part}-image", default=None, help="instead of building one")
+        if name == "run":
+            command.add_argument("names", nargs="+", metavar="SCENARIO")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The port to a cluster that can be broken. `processes/` and `docker/` are there.
+
+Parts are known by name: `node-1`, `broker-1`, `etcd` or `etcd-1`. What cannot be done raises
+BackendError: a fault that was not struck must not look like one that was survived.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from chaos.network.link import Weather
+
+
+class BackendError(RuntimeError):
+    """The cluster, or this machine, cannot do that."""
+
+
+class Backend(Protocol):
+    """A cluster that is up. Calls return when it is done; waits are bounded."""
+
+    name: str
+    """Of the backend, for reports."""
+
+    bootstrap: str
+    """The brokers, by the way of users: no wire of the harness is in it."""
+
+    prefix: str
+    """Of delayd's own topics."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes, dead ones too."""
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """All brokers, dead ones too."""
+
+    @property
+    def etcd(self) -> tuple[str, ...]:
+        """All members of etcd, dead ones too."""
+
+    def etcd_leader(self) -> str:
+        """The member that leads."""
+
+    def master(self) -> str | None:
+        """The node that says it delivers."""
+
+    def status(self, node: str) -> Mapping[str, Any]:
+        """What a node says of itself; empty if it says nothing."""
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """A target, stamped by the broker."""
+
+    def delete_topic(self, topic: str) -> None:
+        """And all that is in it."""
+
+    def coordinator(self) -> str:
+        """The broker that coordinates the master's transactions."""
+
+    # --- Processes
+
+    def is_running(self, part: str) -> bool:
+        """Frozen ones run."""
+
+    def kill(self, part: str) -> None:
+        """SIGKILL; returns when it is gone."""
+
+    def terminate(self, part: str) -> None:
+        """SIGTERM; returns when it is gone."""
+
+    def freeze(self, part: str) -> None:
+        """SIGSTOP."""
+
+    def thaw(self, part: str) -> None:
+        """SIGCONT."""
+
+    def start(self, part: str, *, wait: bool = True) -> None:
+        """With its data and address; waits until it answers."""
+
+    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
+        """Until it has ended by itself; False if it has not."""
+
+    # --- Nodes
+
+    def lose_data(self, part: str) -> None:
+        """Of a part that does not run: what it had stored is gone."""
+
+    def corrupt_slot(self, node: str) -> None:
+        """Flip a byte of a slot that is to be delivered soon."""
+
+    def fill_disk(self, node: str) -> None:
+        """Leave less than a node needs."""
+
+    def free_disk(self, node: str) -> None:
+        """Undo it."""
+
+    def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
+        """Each fsync fails, until the node has ended; False if it has not."""
+
+    def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
+        """From now on it is off by so much, and goes wrong by so much."""
+
+    def start_twin(self, node: str) -> str:
+        """Another node under the same name, with a disk of its own; what it is known by here."""
+
+    def remove_twin(self, twin: str) -> None:
+        """Kill it and forget it."""
+
+    # --- Network
+
+    def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
+        """On the wires from nodes to `kafka`, `etcd`."""
+
+    def mend_all(self) -> None:
+        """Fair weather."""
+
+    # --- The end
+
+    def audit(self) -> Mapping[str, Any]:
+        """The report of `delayd audit`, with all nodes' exports."""
+
+    def down(self) -> list[str]:
+        """End everything; what is left running all the same."""

@@ -1,0 +1,320 @@
+"""The backend of containers. Not here: what runs in them (plan.py), Docker itself (engine.py).
+
+Invariant: after `down` no container and no network of it is there, and nothing is mounted,
+whatever was struck. What a harness that was killed left is removed by the next one.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.backend import BackendError
+from chaos.docker import firewall
+from chaos.docker.engine import Engine
+from chaos.docker.etcd import leader_of
+from chaos.docker.plan import ADMIN_PORT, BROKERS, USER, Building, Container, Net, Role
+from chaos.docker.plan import all_of as plan_all_of
+from chaos.docker.plan import node as plan_node
+from chaos.faults import wait_until
+from chaos.network.link import CUT, FAIR, Weather
+from chaos.network.wires import ETCD, KAFKA
+from chaos.processes import disks, harm
+from chaos.processes.clocked_node import write_clock
+from chaos.topics import Topics
+from delayd.bus.confluent import ConfluentBus
+from delayd.dev.etcd import etcd_is_healthy
+from delayd.dev.interrupts import interrupts_ignored
+from delayd.dev.kafka import brokers_seen_by, replication_factor_for
+from delayd.dev.nodes import CLUSTER_NAME, ask_node, read_status
+from delayd.dev.parts import last_words
+from delayd.dev.proof import audit
+from delayd.topics import create_topics
+
+PARTITIONS: Final = 4
+RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)
+START_TIMEOUT_S: Final = 120.0
+SUBNETS_TRIED: Final = 20
+CONTAINED: Final = {KAFKA: Net.KAFKA, ETCD: Net.ETCD}
+
+
+class DockerCluster:
+    """A Backend; up from `__init__`, which raises BackendError, until `down`. Needs root."""
+
+    name = "docker"
+    prefix = "delayd-"
+
+    def __init__(self, building: Building, engine: Engine) -> None:
+        if os.geteuid() != 0:
+            raise BackendError("containers' folders belong to their user: run it as root")
+        self._building = building
+        self._engine = engine
+        self._parts: dict[str, Container] = {}
+        self._behind_rules: set[str] = set()
+        try:
+            self._start_all()
+        except BaseException:
+            with interrupts_ignored():
+                self._end()
+            raise
+        self.bootstrap = building.bootstrap
+        copies = replication_factor_for(BROKERS)
+        self._topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
+
+    # --- What there is
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self._of(Role.NODE)
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return self._of(Role.BROKER)
+
+    @property
+    def etcd(self) -> tuple[str, ...]:
+        return self._of(Role.ETCD)
+
+    def etcd_leader(self) -> str:
+        urls = dict(zip(self.etcd, self._building.etcd_urls, strict=True))
+        leader = leader_of({name: url for name, url in urls.items() if self.is_running(name)})
+        if leader is None:
+            raise BackendError("no member of etcd leads")
+        return leader
+
+    def master(self) -> str | None:
+        answers = []
+        for name in self.nodes:
+            answer = ask_node(self._admin_url(name)) if self.is_running(name) else None
+            if answer is not None and answer.master and answer.delivering:
+                answers.append((answer.term, name))
+        return max(answers)[1] if answers else None
+
+    def status(self, node: str) -> Mapping[str, Any]:
+        found = read_status(self._admin_url(node)) if self.is_running(node) else None
+        return found or {}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self._topics.create(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        self._topics.delete(topic)
+
+    def coordinator(self) -> str:
+        return self._topics.coordinator()
+
+    # --- Processes
+
+    def is_running(self, part: str) -> bool:
+        return self._engine.is_running(part)
+
+    def kill(self, part: str) -> None:
+        self._engine.kill(part)
+
+    def terminate(self, part: str) -> None:
+        self._engine.terminate(part)
+
+    def freeze(self, part: str) -> None:
+        self._engine.freeze(part)
+
+    def thaw(self, part: str) -> None:
+        self._engine.thaw(part)
+
+    def start(self, part: str, *, wait: bool = True) -> None:
+        self._engine.start(part)
+        if wait:
+            self._wait_for(part)
+
+    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
+        return wait_until(lambda: not self.is_running(part), timeout_s)
+
+    # --- Nodes
+
+    def lose_data(self, part: str) -> None:
+        if self.is_running(part):
+            raise BackendError(f"{part} runs: its data cannot be taken away")
+        for each in self._building.data(part).iterdir():
+            shutil.rmtree(each)
+
+    def corrupt_slot(self, node: str) -> None:
+        harm.corrupt_slot(self._building.data(node) / "wheel")
+
+    def fill_disk(self, node: str) -> None:
+        disks.fill(self._building.data(node))
+
+    def free_disk(self, node: str) -> None:
+        disks.free(self._building.data(node))
+
+    def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
+        log = self._logs / "strace.log"
+        process_id = self._engine.process_id(node)
+        return harm.fail_fsyncs(process_id, log, lambda: self.wait_until_ended(node, timeout_s))
+
+    def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
+        if not self._building.is_clocked:
+            raise BackendError("these nodes' clocks cannot be set")
+        write_clock(self._building.clock_file(node), offset_ms, drift_ppm)
+
+    def start_twin(self, node: str) -> str:
+        twin = plan_node(self._building, len(self.nodes) + 1, called=node)
+        self._make(twin)
+        self._engine.start(twin.name)
+        return twin.name
+
+    def remove_twin(self, twin: str) -> None:
+        self._engine.remove(twin)
+        del self._parts[twin]
+
+    # --- Network
+
+    def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
+        """Both ways: off the network. One way: rules of its own. Slow and lossy: not here."""
+        if weather.delay_ms or weather.stall_chance:
+            raise BackendError("containers' wires are not slow or lossy, only cut")
+        for name in nodes:
+            for net in (CONTAINED[each] for each in to):
+                if weather == CUT:
+                    self._engine.take_off(name, net)
+                elif weather == FAIR:
+                    self._mend(name, net)
+                else:
+                    self._behind_rules.add(name)
+                    firewall.drop(
+                        self._engine.process_id(name),
+                        self._building.subnet(net),
+                        incoming=weather.down_is_cut,
+                        outgoing=weather.up_is_cut,
+                    )
+
+    def mend_all(self) -> None:
+        for name in self.nodes:
+            for net in CONTAINED.values():
+                self._mend(name, net)
+
+    def _mend(self, name: str, net: Net) -> None:
+        self._engine.put_on(self._parts[name], net)
+        # A container that was started again has none.
+        if name in self._behind_rules and (process_id := self._engine.process_id(name)):
+            firewall.mend(process_id)
+        self._behind_rules.discard(name)
+
+    # --- The end
+
+    def audit(self) -> Mapping[str, Any]:
+        building = self._building
+        where = ("--bootstrap", building.bootstrap, "--etcd", ",".join(building.etcd_urls))
+        return audit(
+            building.directory,
+            self._logs / "audit.html",
+            log=self._logs / "audit.log",
+            tell=lambda _: None,
+            where=(*where, "--cluster", CLUSTER_NAME, "--nodes", str(len(self.nodes))),
+            secrets={"DELAYD_CLUSTER_KEY": building.cluster_key},
+        ).report
+
+    def down(self) -> list[str]:
+        self._end()
+        mounts = Path("/proc/mounts").read_text().splitlines()
+        mounted = [line for line in mounts if str(self._building.directory) in line]
+        return [*self._engine.left(), *mounted]
+
+    # --- Start and end
+
+    @property
+    def _logs(self) -> Path:
+        return self._building.directory / "logs"
+
+    def _of(self, role: Role) -> tuple[str, ...]:
+        return tuple(part.name for part in self._parts.values() if part.role is role)
+
+    def _admin_url(self, node: str) -> str:
+        return f"http://{self._parts[node].addresses[Net.ADMIN]}:{ADMIN_PORT}"
+
+    def _start_all(self) -> None:
+        self._logs.mkdir(parents=True)
+        for part in plan_all_of(self._building):
+            self._make(part)
+        servers = (*self.etcd, *self.brokers)
+        for name in servers:
+            self._engine.start(name)
+        for name in servers:
+            self._wait_for(name)
+        create_topics(
+            ConfluentBus(self._building.bootstrap, client_id="delayd-chaos"),
+            replication_factor=replication_factor_for(BROKERS),
+            partitions=PARTITIONS,
+            cluster=CLUSTER_NAME,
+            cluster_key=self._building.cluster_key,
+            retry_delays_ms=RETRY_DELAYS_MS,
+        )
+        for name in self.nodes:
+            self._engine.start(name)
+        self._wait(lambda: self.master() is not None, "no master delivers", self.nodes)
+        for name in self.nodes:
+            self._wait_for(name)
+
+    def _make(self, part: Container) -> None:
+        data, config = self._building.data(part.name), self._building.config(part.name)
+        config.mkdir(parents=True)
+        for name, text in part.files.items():
+            (config / name).write_text(text)
+        if self._building.is_clocked:
+            write_clock(self._building.clock_file(part.name), 0, 0)
+        if part.role is Role.NODE and self._building.has_small_disks:
+            disks.mount(data)
+        data.mkdir(parents=True, exist_ok=True)
+        for path in (data, config, *config.iterdir()):
+            os.chown(path, USER, USER)
+        self._engine.make(part)
+        self._parts[part.name] = part
+
+    def _wait_for(self, name: str) -> None:
+        part = self._parts[name]
+
+        def answers() -> bool:
+            match part.role:
+                case Role.ETCD:
+                    urls = dict(zip(self.etcd, self._building.etcd_urls, strict=True))
+                    return etcd_is_healthy(urls[name])
+                case Role.BROKER:
+                    addresses = self._building.bootstrap.split(",")
+                    running = sum(self.is_running(each) for each in self.brokers)
+                    address = dict(zip(self.brokers, addresses, strict=True))[name]
+                    return brokers_seen_by(address) >= running
+                case Role.NODE:
+                    answer = ask_node(self._admin_url(name))
+                    return answer is not None and answer.ready
+
+        self._wait(answers, f"{name} does not answer", (name,))
+
+    def _wait(self, condition: Callable[[], bool], what: str, watched: Collection[str]) -> None:
+        """It ends at once if a part that is watched has ended."""
+        ended: list[str] = []
+
+        def is_over() -> bool:
+            ended[:] = [name for name in watched if not self._engine.is_running(name)]
+            return bool(ended) or condition()
+
+        if not wait_until(is_over, START_TIMEOUT_S):
+            raise BackendError(f"{what} within {START_TIMEOUT_S:.0f} s")
+        if ended:
+            self._engine.write_logs(self._logs)
+            words = last_words(self._logs / f"{ended[0]}.log")
+            raise BackendError(f"{ended[0]} ended while starting: {words}")
+
+    def _end(self) -> None:
+        try:
+            self._engine.write_logs(self._logs)
+        finally:
+            try:
+                self._engine.remove_all()
+            finally:
+                data = self._building.directory / "data"
+                disks.release(data.glob("*") if data.is_dir() else ())
+
+
+def new_run() -> str:
+    """The name of a run, for its containers and networks."""
+    return f"delayd-chaos-{secrets.token_hex(4)}"

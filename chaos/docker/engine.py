@@ -1,0 +1,236 @@
+"""The one door to Docker's SDK: the containers and networks of one run, and their end.
+
+Invariants: everything made here carries the run's label, and `remove_all` removes all that does, in
+whatever state; what a harness that was killed left is removed by the next one (`sweep`).
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.types import IPAMConfig, IPAMPool
+
+from chaos.backend import BackendError
+from chaos.docker.plan import USER, Container, Net
+
+RUN: Final = "delayd.chaos"
+"""The label of all that a harness makes; its value names the run."""
+
+OWNER: Final = "delayd.chaos.owner"
+"""The harness's process, `pid:started`."""
+
+API_TIMEOUT_S: Final = 120
+GRACE_S: Final = 30
+TRIES_MAX: Final = 20
+
+
+def connected() -> Any:
+    """A client of the daemon of DOCKER_HOST or here; BackendError if none answers."""
+    try:
+        client = docker.from_env(timeout=API_TIMEOUT_S)
+        client.ping()
+    except DockerException as error:
+        raise BackendError(f"no Docker daemon answers (chaos/README.md): {error}") from error
+    return client
+
+
+class Engine:
+    """Parts are known by their names within the run."""
+
+    def __init__(self, client: Any, run: str) -> None:
+        self._client = client
+        self._run = run
+        self._labels = {RUN: run, OWNER: _owner(os.getpid())}
+        self._networks: dict[Net, Any] = {}
+
+    # --- To make
+
+    def make_networks(self, subnets: Mapping[Net, str]) -> bool:
+        """False if an address is in use here: try others."""
+        for net, subnet in subnets.items():
+            pool = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)])
+            try:
+                self._networks[net] = self._client.networks.create(
+                    f"{self._run}-{net.name.lower()}",
+                    driver="bridge",
+                    internal=True,
+                    ipam=pool,
+                    labels=self._labels,
+                )
+            except APIError as error:
+                self._remove_networks()
+                if "overlaps" in str(error):
+                    return False
+                raise BackendError(f"no network {subnet}: {error}") from error
+        return True
+
+    def make(self, part: Container) -> None:
+        """It has all its addresses before it starts."""
+        [first, *others] = part.addresses.items()
+        network = self._networks[first[0]].name
+        endpoint = self._client.api.create_endpoint_config(ipv4_address=first[1])
+        try:
+            made = self._client.containers.create(
+                part.image,
+                list(part.command),
+                name=self._full(part.name),
+                hostname=part.name,
+                entrypoint=list(part.entrypoint),
+                environment=dict(part.variables),
+                user=f"{USER}:{USER}",
+                network=network,
+                networking_config={network: endpoint},
+                volumes=[
+                    f"{each.here}:{each.inside}:{'rw' if each.is_writable else 'ro'}"
+                    for each in part.folders
+                ],
+                labels=self._labels,
+                stop_signal="SIGTERM",
+            )
+            for net, address in others:
+                self._networks[net].connect(made, ipv4_address=address)
+        except DockerException as error:
+            raise BackendError(f"no container {part.name}: {error}") from error
+
+    # --- To break
+
+    def is_running(self, part: str) -> bool:
+        """Frozen ones run."""
+        return bool(self._state(part)["Running"])
+
+    def process_id(self, part: str) -> int:
+        """Its first process, as this machine knows it; 0 if it does not run."""
+        return int(self._state(part)["Pid"])
+
+    def start(self, part: str) -> None:
+        """With its folder and its addresses."""
+        self._do(part, "start")
+
+    def kill(self, part: str) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.thaw(part)  # what is frozen cannot be killed
+        with suppress(NotFound):
+            self._do(part, "kill")
+            self._do(part, "wait", timeout=GRACE_S)
+
+    def terminate(self, part: str) -> None:
+        """SIGTERM; BackendError if it had to be killed."""
+        self._do(part, "stop", timeout=GRACE_S)
+        if self._state(part)["ExitCode"] == 137:
+            raise BackendError(f"{part} did not end within {GRACE_S} s of SIGTERM")
+
+    def freeze(self, part: str) -> None:
+        """None of its processes goes on."""
+        self._do(part, "pause")
+
+    def thaw(self, part: str) -> None:
+        """They go on; nothing if they do already."""
+        if self._state(part)["Paused"]:
+            self._do(part, "unpause")
+
+    def take_off(self, part: str, net: Net) -> None:
+        """From a network: nothing of it comes or goes."""
+        with suppress(NotFound):
+            self._networks[net].disconnect(self._full(part), force=True)
+
+    def put_on(self, part: Container, net: Net) -> None:
+        """Back on a network, under its address; nothing if it is there."""
+        container = self._container(part.name)
+        if self._networks[net].name not in container.attrs["NetworkSettings"]["Networks"]:
+            self._networks[net].connect(container, ipv4_address=part.addresses[net])
+
+    # --- To end
+
+    def write_logs(self, folder: Path) -> None:
+        """A file for each part."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for container in self._all():
+            name = container.name.removeprefix(f"{self._run}-")
+            with suppress(DockerException), (folder / f"{name}.log").open("wb") as log:
+                log.writelines(container.logs(stream=True, follow=False))
+
+    def remove(self, part: str) -> None:
+        """Kill it and forget it."""
+        with suppress(NotFound):
+            _remove(self._container(part))
+
+    def remove_all(self) -> None:
+        """Whatever state it is in."""
+        for container in self._all():
+            _remove(container)
+        self._remove_networks()
+
+    def left(self) -> list[str]:
+        """What of this run there is still."""
+        return [each.name for each in (*self._all(), *self._all_networks())]
+
+    def _full(self, part: str) -> str:
+        return f"{self._run}-{part}"
+
+    def _container(self, part: str) -> Any:
+        return self._client.containers.get(self._full(part))
+
+    def _state(self, part: str) -> Mapping[str, Any]:
+        try:
+            state: Mapping[str, Any] = self._container(part).attrs["State"]
+        except NotFound as error:
+            raise BackendError(f"there is no {part}") from error
+        return state
+
+    def _do(self, part: str, what: str, **options: Any) -> None:
+        try:
+            getattr(self._container(part), what)(**options)
+        except APIError as error:
+            raise BackendError(f"{what} {part}: {error}") from error
+
+    def _all(self) -> list[Any]:
+        return _labelled(self._client.containers, self._run, all=True)
+
+    def _all_networks(self) -> list[Any]:
+        return _labelled(self._client.networks, self._run)
+
+    def _remove_networks(self) -> None:
+        self._networks.clear()
+        for network in self._all_networks():
+            with suppress(NotFound):
+                network.remove()
+
+
+def sweep(client: Any) -> list[str]:
+    """Remove what harnesses that no longer run have left; its names."""
+    swept = []
+    for kind, options in ((client.containers, {"all": True}), (client.networks, {})):
+        for each in kind.list(filters={"label": RUN}, **options):
+            labels = each.attrs.get("Labels") or each.attrs["Config"]["Labels"]
+            owner = labels.get(OWNER, "0:")
+            if owner != _owner(int(owner.partition(":")[0])):
+                swept.append(str(each.name))
+                _remove(each)
+    return swept
+
+
+def _remove(thing: Any) -> None:
+    with suppress(NotFound):
+        if hasattr(thing, "logs"):  # a container, with its anonymous volumes
+            if thing.status == "paused":
+                thing.unpause()
+            thing.remove(force=True, v=True)
+        else:
+            thing.remove()
+
+
+def _labelled(kind: Any, run: str, **options: Any) -> list[Any]:
+    return list(kind.list(filters={"label": f"{RUN}={run}"}, **options))
+
+
+def _owner(pid: int) -> str:
+    """Which process that is, also after its number was given again; `pid:` if none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return f"{pid}:gone"
+    return f"{pid}:{stat.rpartition(')')[2].split()[19]}"

@@ -1,0 +1,283 @@
+"""The faults that can be struck: what they are (Fault), and doing one (Striker).
+
+A strike returns when what was done is undone: what was frozen is thawed, what was cut is mended,
+what ended is started again. What it broke is the cluster's to recover from.
+
+Each fault makes sure that it took place: a node that should have ended and has not is a
+BackendError, and the run is no proof of anything.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from chaos.backend import Backend, BackendError
+from chaos.history import now_ms
+from chaos.network.link import CUT, DEAF, FAIR, MUTE, Weather
+from chaos.network.wires import BOTH
+
+ENDS_TIMEOUT_S: Final = 40.0
+MASTER_TIMEOUT_S: Final = 60.0
+DOWN_MS: Final = 1_000
+"""How long what was killed is away, if nothing else is said."""
+
+POLL_S: Final = 0.05
+
+
+class Kind(Enum):
+    """What is done."""
+
+    KILL = "kill"
+    TERMINATE = "terminate"
+    FREEZE = "freeze"
+    WEATHER = "weather"
+    FLAP = "flap"
+    WIPE = "wipe"
+    CORRUPT = "corrupt a slot"
+    FILL_DISK = "fill the disk"
+    FAIL_FSYNC = "fail fsyncs"
+    CLOCK = "set the clock"
+    TWIN = "start a twin"
+    ROLL = "restart one after the other"
+    RECREATE_TARGET = "delete and recreate the target"
+
+
+class Victim(Enum):
+    """To whom; who that is, is decided when it is struck."""
+
+    MASTER = "master"
+    FOLLOWER = "a follower"
+    NODES = "all nodes"
+    COORDINATOR = "the transaction coordinator"
+    BROKER = "a broker"
+    ETCD = "etcd"
+    ETCD_LEADER = "etcd's leader"
+    ETCD_MAJORITY = "etcd's majority"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`for_ms` is how long it lasts; `to` is where cut or slow wires lead."""
+
+    kind: Kind
+    victim: Victim = Victim.NOBODY
+    for_ms: int = DOWN_MS
+    weather: Weather = FAIR
+    to: tuple[str, ...] = BOTH
+    offset_ms: int = 0
+    drift_ppm: int = 0
+
+    def __str__(self) -> str:
+        told = [self.kind.value]
+        if self.kind is Kind.WEATHER:
+            told = [_WEATHERS.get(self.weather, "slow and lossy")]
+        if self.victim is not Victim.NOBODY:
+            told.append(self.victim.value)
+        if self.kind in (Kind.WEATHER, Kind.FLAP):
+            told.append(f"from {' and '.join(self.to)}")
+        if self.kind is Kind.CLOCK:
+            told.append(f"{self.offset_ms:+} ms, {self.drift_ppm:+} ppm")
+        return f"{' '.join(told)} for {self.for_ms / 1000:g} s"
+
+
+_WEATHERS: Final[Mapping[Weather, str]] = {CUT: "cut", DEAF: "deafen", MUTE: "mute", FAIR: "mend"}
+
+
+class Striker:
+    """Strikes at one cluster. `target` is the topic that RECREATE_TARGET is about; `choose` picks
+    one of several victims."""
+
+    def __init__(
+        self, backend: Backend, target: str, choose: Callable[[Collection[str]], str]
+    ) -> None:
+        self._backend = backend
+        self._target = target
+        self._choose = choose
+        self._strike: Mapping[Kind, Callable[[Fault, tuple[str, ...]], None]] = {
+            Kind.KILL: self._kill,
+            Kind.TERMINATE: self._terminate,
+            Kind.FREEZE: self._freeze,
+            Kind.WEATHER: self._weather,
+            Kind.FLAP: self._flap,
+            Kind.WIPE: self._wipe,
+            Kind.CORRUPT: self._corrupt,
+            Kind.FILL_DISK: self._fill_disk,
+            Kind.FAIL_FSYNC: self._fail_fsync,
+            Kind.CLOCK: self._clock,
+            Kind.TWIN: self._twin,
+            Kind.ROLL: self._roll,
+            Kind.RECREATE_TARGET: self._recreate_target,
+        }
+        self.struck: list[tuple[str, int]] = []
+        """What was struck at whom, and when (Unix ms)."""
+
+    def strike(self, fault: Fault) -> None:
+        """Do it and undo it. BackendError if it cannot be done."""
+        victims = self._victims(fault.victim)
+        self.struck.append((f"{fault} ({', '.join(victims)})" if victims else str(fault), now_ms()))
+        self._strike[fault.kind](fault, victims)
+
+    def _victims(self, victim: Victim) -> tuple[str, ...]:
+        backend = self._backend
+        match victim:
+            case Victim.MASTER:
+                return (self._master(),)
+            case Victim.FOLLOWER:
+                master = self._master()
+                return (self._choose([node for node in backend.nodes if node != master]),)
+            case Victim.NODES:
+                return backend.nodes
+            case Victim.COORDINATOR:
+                return (backend.coordinator(),)
+            case Victim.BROKER:
+                return (self._choose(backend.brokers),)
+            case Victim.ETCD:
+                return backend.etcd
+            case Victim.ETCD_LEADER:
+                return (backend.etcd_leader(),)
+            case Victim.ETCD_MAJORITY:
+                leader, members = backend.etcd_leader(), backend.etcd
+                others = sorted(member for member in members if member != leader)
+                return (leader, *others[: len(members) // 2])
+            case Victim.NOBODY:
+                return ()
+
+    def _master(self) -> str:
+        found: list[str] = []
+
+        def look() -> bool:
+            master = self._backend.master()
+            found[:] = [master] if master is not None else []
+            return bool(found)
+
+        if not wait_until(look, MASTER_TIMEOUT_S):
+            raise BackendError(f"no node has delivered for {MASTER_TIMEOUT_S:.0f} s")
+        return found[0]
+
+    def _kill(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for part in victims:
+            self._backend.kill(part)
+        _pause(fault.for_ms)
+        self._start(victims)
+
+    def _terminate(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for part in victims:
+            self._backend.terminate(part)
+        _pause(fault.for_ms)
+        self._start(victims)
+
+    def _freeze(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for part in victims:
+            self._backend.freeze(part)
+        try:
+            _pause(fault.for_ms)
+        finally:
+            for part in victims:
+                self._backend.thaw(part)
+
+    def _weather(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        self._backend.weather(fault.weather, victims, fault.to)
+        try:
+            _pause(fault.for_ms)
+        finally:
+            self._backend.weather(FAIR, victims, fault.to)
+
+    def _flap(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        """Cut and mended again, each for as long as a lease is good for or not quite."""
+        times_ms = (700, 300, 1_500, 500, 3_500, 800)
+        until_ms, number = now_ms() + fault.for_ms, 0
+        try:
+            while now_ms() < until_ms:
+                weather = FAIR if number % 2 else fault.weather
+                self._backend.weather(weather, victims, fault.to)
+                _pause(times_ms[number % len(times_ms)])
+                number += 1
+        finally:
+            self._backend.weather(FAIR, victims, fault.to)
+
+    def _wipe(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for part in victims:
+            self._backend.kill(part)
+            self._backend.lose_data(part)
+        _pause(fault.for_ms)
+        self._start(victims)
+
+    def _corrupt(self, _fault: Fault, victims: tuple[str, ...]) -> None:
+        """What operations.md says of `corruption`: empty the folder, start again."""
+        for node in victims:
+            self._backend.corrupt_slot(node)
+            self._await_end(node, "read a corrupted slot")
+            self._backend.lose_data(node)
+        self._start(victims)
+
+    def _fill_disk(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for node in victims:
+            self._backend.fill_disk(node)
+        try:
+            for node in victims:
+                self._await_end(node, "had no room on its disk")
+            _pause(fault.for_ms)
+        finally:
+            for node in victims:
+                self._backend.free_disk(node)
+        self._start(victims)
+
+    def _fail_fsync(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for node in victims:
+            if not self._backend.fail_fsyncs(node, ENDS_TIMEOUT_S):
+                raise BackendError(f"{node} went on although its fsyncs failed")
+        _pause(fault.for_ms)
+        self._start(victims)
+
+    def _clock(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for node in victims:
+            self._backend.set_clock(node, fault.offset_ms, fault.drift_ppm)
+        try:
+            _pause(fault.for_ms)
+        finally:
+            for node in victims:
+                self._backend.set_clock(node, 0, 0)
+
+    def _twin(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for node in victims:
+            twin = self._backend.start_twin(node)
+            try:
+                _pause(fault.for_ms)
+            finally:
+                self._backend.remove_twin(twin)
+
+    def _roll(self, _fault: Fault, victims: tuple[str, ...]) -> None:
+        for node in victims:
+            self._backend.terminate(node)
+            self._backend.start(node)  # and wait until it is ready: docs/operations.md
+
+    def _recreate_target(self, fault: Fault, _victims: tuple[str, ...]) -> None:
+        self._backend.delete_topic(self._target)
+        _pause(fault.for_ms)
+        self._backend.create_topic(self._target, 2)
+
+    def _await_end(self, node: str, why: str) -> None:
+        if not self._backend.wait_until_ended(node, ENDS_TIMEOUT_S):
+            raise BackendError(f"{node} {why}, and went on")
+
+    def _start(self, parts: tuple[str, ...]) -> None:
+        for part in parts:
+            self._backend.start(part, wait=False)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Poll a condition; False if it did not come to hold in time."""
+    deadline_ms = now_ms() + int(timeout_s * 1000)
+    while not condition():
+        if now_ms() > deadline_ms:
+            return False
+        threading.Event().wait(POLL_S)
+    return True
+
+
+def _pause(for_ms: int) -> None:
+    """That is the fault, not a wait for something."""
+    threading.Event().wait(for_ms / 1000)

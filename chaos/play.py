@@ -1,0 +1,269 @@
+"""One scenario on a cluster that is up: send, strike, come to rest; what the witness says of it.
+
+It reads the logs from where the scenario began, so that those who played before are not judged
+again. Not here: the cluster, and what is audited when all have played (run.py).
+
+Invariant: it returns, whatever breaks; who did not come to rest says so, and leaves a cluster on
+which nobody else can play.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from chaos.backend import Backend, BackendError
+from chaos.evidence import Ends, Evidence, Logged, ends_of
+from chaos.faults import Kind, Striker, wait_until
+from chaos.history import History, now_ms
+from chaos.judge import Findings
+from chaos.observer import Noting, Observer
+from chaos.order import failovers_of, order_faults
+from chaos.promises import broken_promises, broken_receptions
+from chaos.recovery import recoveries
+from chaos.rest import come_to_rest, judged, restore, wait_for_outcomes
+from chaos.scenario import Scenario, timed
+from chaos.stretch import Mark
+from chaos.traffic import Traffic
+from chaos.verdict import Played
+from chaos.workload import CHAOS_SHARES, EXPECT, Scene, mixture
+
+LEAD_MS: Final = 4_500
+"""From the making of a plan to the first due time: messages are scheduled 1.5 to 2.5 s ahead."""
+
+HOT: Final = (0.3, 0.65)
+HOT_SHARE: Final = 0.06
+LATE_AT: Final = 0.55
+LATE_SHARE: Final = (0.2, 0.54)
+"""Before their target is there: all are retried, some die of it, and those due last are delivered.
+In less time so many retries would be what a run is about."""
+
+NEVER_SHARE: Final = (0.0, 0.6)
+"""What is due later would make each scenario as much longer as its retries last."""
+
+RETRIED_FOR_MS: Final = 7_000
+RECREATED_SHARE: Final = (0.1, 0.9)
+FRONTIERS_BEFORE: Final = 50
+"""Offsets: order is judged by the step before the first, too."""
+
+
+def played(
+    backend: Backend, scenario: Scenario, seed: int, history: Path, tell: Callable[[str], None]
+) -> Played:
+    """All that is known of it without an audit; `history` gets what clients see."""
+    return _Play(backend, scenario, seed, History(history), tell).go()
+
+
+class _Play:
+    def __init__(
+        self,
+        backend: Backend,
+        scenario: Scenario,
+        seed: int,
+        history: History,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._backend = backend
+        self._scenario = scenario
+        self._seed = seed
+        self._history = history
+        self._tell = tell
+        self._chance = Random(f"{seed}: {scenario.name}: victims")
+        self._topics = {name: f"{backend.prefix}{name}" for name in _TOPICS}
+        self._troubles: list[str] = []
+        self._sent = 0
+        self._targets: frozenset[str] = frozenset()
+
+    def go(self) -> Played:
+        at_ms, begun_s = now_ms(), time.monotonic()
+        since = ends_of(self._backend.bootstrap, self._topics.values())
+        begin = Mark(since[self._topics["buffer"]], since[self._topics["frontier"]][0])
+        try:
+            return self._go(at_ms, begun_s, since, begin)
+        except Exception as error:
+            return Played(
+                at_ms=at_ms,
+                wall_s=time.monotonic() - begun_s,
+                sent=self._sent,
+                begin=begin,
+                targets=self._targets,
+                troubles=(*self._troubles, f"{type(error).__name__}: {error}"),
+                is_at_rest=False,
+            )
+        finally:
+            self._history.close()
+
+    def _go(self, at_ms: int, begun_s: float, since: Ends, begin: Mark) -> Played:
+        scene = self._scene()
+        self._targets = frozenset((*scene.targets, scene.late, scene.never))
+        frontier = self._topics["frontier"]
+        since = {**since, frontier: (max(0, begin.frontier - FRONTIERS_BEFORE),)}
+        evidence = self._evidence_of(scene, since, frontier=frontier)
+        try:
+            striker = self._send_and_strike(scene, since)
+            is_at_rest = self._come_to_rest(scene, evidence)
+            return self._judge(scene, evidence, striker, at_ms, begun_s, begin, is_at_rest)
+        finally:
+            evidence.close()
+
+    def _send_and_strike(self, scene: Scene, since: Mapping[str, Sequence[int]]) -> Striker:
+        count, backend = self._scenario.load.requests, self._backend
+        plan = mixture(scene, count=count, seed=self._seed, shares=CHAOS_SHARES)
+        striker = Striker(backend, scene.late, lambda parts: self._chance.choice(sorted(parts)))
+        noting = Noting(self._history, self._targets)
+        with Observer(self._evidence_of(scene, since, seen=noting)):
+            traffic = Traffic(backend.bootstrap, self._topics["buffer"], plan, self._history)
+            try:
+                with traffic:
+                    self._strike(striker, scene)
+            except (BackendError, TimeoutError) as error:
+                self._troubles.append(f"{type(error).__name__}: {error}")
+            self._sent = traffic.sent
+            self._troubles += traffic.failures
+            self._tell(f"{traffic.sent} requests sent, at most {traffic.behind_ms} ms late")
+            return striker
+
+    def _come_to_rest(self, scene: Scene, evidence: Evidence) -> bool:
+        begun_s = time.monotonic()
+        try:
+            self._troubles += restore(self._backend)
+            restored_s = time.monotonic()
+            wait_for_outcomes(self._backend, self._history, evidence, scene)
+            told_s = time.monotonic()
+            restless = come_to_rest(self._backend)
+        except (BackendError, TimeoutError) as error:
+            self._troubles.append(f"{type(error).__name__}: {error}")
+            return False
+        self._troubles += restless
+        self._tell(
+            f"restored in {restored_s - begun_s:.1f} s, all outcomes {told_s - restored_s:.1f} s"
+            f" later, at rest {time.monotonic() - told_s:.1f} s later"
+        )
+        return not restless
+
+    def _judge(
+        self,
+        scene: Scene,
+        evidence: Evidence,
+        striker: Striker,
+        at_ms: int,
+        begun_s: float,
+        begin: Mark,
+        is_at_rest: bool,
+    ) -> Played:
+        evidence.read()
+        findings: Findings = judged(evidence, scene)
+        frontiers = from_mark(evidence.frontiers, begin)
+        parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
+        received = [record for part in parts for record in part]
+        due_ms_of = {
+            record.place: int(record.header("delayd-due") or 0)
+            for record in evidence.requests
+            if record.header(EXPECT) is None
+        }
+        history = self._history
+        return Played(
+            at_ms=at_ms,
+            wall_s=time.monotonic() - begun_s,
+            sent=self._sent,
+            begin=begin,
+            targets=self._targets,
+            promises=broken_promises(history, evidence.requests),
+            receptions=broken_receptions(history, due_ms_of, received),
+            judged=(*findings.faults, *findings.waiting),
+            order=order_faults(evidence.requests, evidence.delivered, frontiers),
+            outcomes=findings.outcomes,
+            recoveries=recoveries(striker.struck, evidence.requests, evidence.delivered),
+            failovers=failovers_of(frontiers),
+            troubles=tuple(self._troubles),
+            is_at_rest=is_at_rest,
+        )
+
+    def _scene(self) -> Scene:
+        """Make the targets. The first due time is set here: be quick from now on."""
+        run = f"r{now_ms()}"
+        targets = tuple(f"target.{run}.{name}" for name in "ab")
+        late, never = (f"target.{run}.{name}" for name in ("late", "never"))
+        for target in targets:
+            self._backend.create_topic(target, 4)
+        if self._is_recreated:
+            self._backend.create_topic(late, 2)
+        load = self._scenario.load
+        return Scene(
+            run,
+            targets,
+            late,
+            never,
+            now_ms() + LEAD_MS,
+            load.spread_ms,
+            RECREATED_SHARE if self._is_recreated else LATE_SHARE,
+            HOT,
+            HOT_SHARE,
+            load.slow_ms,
+            NEVER_SHARE,
+            RETRIED_FOR_MS,
+        )
+
+    @property
+    def _is_recreated(self) -> bool:
+        kinds = [strike.fault.kind for strike in self._scenario.strikes]
+        return Kind.RECREATE_TARGET in kinds
+
+    def _evidence_of(
+        self,
+        scene: Scene,
+        since: Mapping[str, Sequence[int]],
+        *,
+        frontier: str | None = None,
+        seen: Callable[[Logged], None] = lambda _record: None,
+    ) -> Evidence:
+        return Evidence(
+            self._backend.bootstrap,
+            buffer=self._topics["buffer"],
+            dead=self._topics["dead"],
+            receipts=self._topics["receipts"],
+            targets=(*scene.targets, scene.late, scene.never),
+            frontier=frontier,
+            since=since,
+            seen=seen,
+        )
+
+    def _strike(self, striker: Striker, scene: Scene) -> None:
+        late = threading.Thread(target=self._create_late, args=(scene,), daemon=True)
+        if not self._is_recreated:
+            late.start()
+        try:
+            for strike in timed(self._scenario, self._seed):
+                at_ms = scene.first_due_ms + int(scene.spread_ms * strike.share)
+                wait_until(lambda at_ms=at_ms: now_ms() >= at_ms, 3_600)  # type: ignore[misc]
+                self._tell(str(strike.fault))
+                striker.strike(strike.fault)
+        finally:
+            if late.ident is not None:
+                late.join()
+
+    def _create_late(self, scene: Scene) -> None:
+        at_ms = scene.first_due_ms + int(scene.spread_ms * LATE_AT)
+        wait_until(lambda: now_ms() >= at_ms, 3_600)
+        try:
+            self._backend.create_topic(scene.late, 2)
+        except BackendError as error:
+            self._troubles.append(f"{scene.late} could not be created: {error}")
+
+
+_TOPICS: Final = ("buffer", "dead", "receipts", "frontier")
+
+
+def mark_of(backend: Backend) -> Mark:
+    """Where the logs end now, open transactions included."""
+    buffer, frontier = f"{backend.prefix}buffer", f"{backend.prefix}frontier"
+    ends = ends_of(backend.bootstrap, (buffer, frontier))
+    return Mark(ends[buffer], ends[frontier][0])
+
+
+def from_mark(frontiers: Sequence[Logged], mark: Mark) -> list[Logged]:
+    """The steps from a mark on, and the one before them."""
+    before = [record for record in frontiers if record.offset < mark.frontier]
+    return [*before[-1:], *(record for record in frontiers if record.offset >= mark.frontier)]

@@ -1,0 +1,225 @@
+"""The backend of real processes on this machine.
+
+Not here: how it starts (startup.py); how processes are signalled (delayd/dev).
+
+Invariant: after `down` nothing of it runs and nothing is mounted, whatever was struck.
+"""
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.backend import BackendError
+from chaos.network.link import Weather
+from chaos.network.wires import Wires
+from chaos.processes import disks, harm
+from chaos.processes.clocked_node import write_clock
+from chaos.processes.startup import Building, clock_file, plan_all, plan_one_node, start_all
+from chaos.topics import Topics
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.folder import ClusterFolder
+from delayd.dev.interrupts import interrupts_ignored
+from delayd.dev.kafka import replication_factor_for
+from delayd.dev.nodes import CLUSTER_NAME, read_status
+from delayd.dev.parts import Kind, Part, State
+from delayd.dev.ports import pick_ports
+from delayd.dev.processes import processes_of
+from delayd.dev.proof import audit
+from delayd.dev.report import bootstrap_of, master_of
+from delayd.dev.supervision import start_part
+
+POLL_S: Final = 0.05
+
+
+class ProcessCluster:
+    """A Backend; up from `__init__`, which raises what startup does, until `down`."""
+
+    name = "processes"
+    prefix = "delayd-"
+
+    def __init__(self, directory: Path, building: Building, seed: int) -> None:
+        self._folder = ClusterFolder(directory)
+        self._building = building
+        self._cluster = LocalCluster(directory)
+        self._wires: Wires | None = None
+        self._folder.prepare()
+        self._folder.clear()
+        try:
+            plan = plan_all(self._folder.path, building)
+            self._cluster_key = plan.cluster_key
+            if plan.wires:
+                self._wires = Wires(plan.wires, seed).__enter__()
+            start_all(self._folder, plan, building)
+        except BaseException:
+            with interrupts_ignored():
+                self._end()
+            raise
+        self.bootstrap = bootstrap_of(self._state())
+        copies = replication_factor_for(building.brokers)
+        self._topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
+
+    # --- What there is
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self._state().of(Kind.NODE))
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self._state().of(Kind.BROKER))
+
+    @property
+    def etcd(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self._state().of(Kind.ETCD))
+
+    def etcd_leader(self) -> str:
+        [only] = self.etcd
+        return only
+
+    def master(self) -> str | None:
+        return master_of(self._state())
+
+    def status(self, node: str) -> Mapping[str, Any]:
+        part = self._part(node)
+        return (read_status(part.address) if part.alive() else None) or {}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self._topics.create(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        self._topics.delete(topic)
+
+    def coordinator(self) -> str:
+        return self._topics.coordinator()
+
+    # --- Processes
+
+    def is_running(self, part: str) -> bool:
+        return self._part(part).alive()
+
+    def kill(self, part: str) -> None:
+        self._cluster.kill(part, signal.SIGKILL)
+
+    def terminate(self, part: str) -> None:
+        self._cluster.stop(part)
+
+    def freeze(self, part: str) -> None:
+        self._cluster.kill(part, signal.SIGSTOP)
+
+    def thaw(self, part: str) -> None:
+        self._cluster.kill(part, signal.SIGCONT)
+
+    def start(self, part: str, *, wait: bool = True) -> None:
+        self._cluster.start(part, wait=wait)
+
+    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
+        return _wait(lambda: not self.is_running(part), timeout_s)
+
+    # --- Nodes
+
+    def lose_data(self, part: str) -> None:
+        if self.is_running(part):
+            raise BackendError(f"{part} runs: its data cannot be taken away")
+        shutil.rmtree(self._part(part).data)
+
+    def corrupt_slot(self, node: str) -> None:
+        harm.corrupt_slot(self._part(node).data)
+
+    def fill_disk(self, node: str) -> None:
+        disks.fill(self._part(node).data.parent)
+
+    def free_disk(self, node: str) -> None:
+        disks.free(self._part(node).data.parent)
+
+    def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
+        process = self._part(node).process
+        if process is None:
+            raise BackendError(f"{node} does not run")
+        log = self._folder.path / "logs" / "strace.log"
+        return harm.fail_fsyncs(process.pid, log, lambda: self.wait_until_ended(node, timeout_s))
+
+    def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
+        if not self._building.is_clocked:
+            raise BackendError("these nodes' clocks cannot be set")
+        write_clock(clock_file(self._folder.path, node), offset_ms, drift_ppm)
+
+    def start_twin(self, node: str) -> str:
+        state = self._state()
+        [port] = pick_ports(1)
+        [etcd] = state.of(Kind.ETCD)
+        twin = plan_one_node(
+            self._folder.path,
+            self._building,
+            len(state.of(Kind.NODE)) + 1,
+            port=port,
+            bootstrap=self.bootstrap,
+            etcd_url=etcd.address,
+            cluster_key=self._cluster_key,
+            name=node,
+        )
+        twin = start_part(twin, directory=self._folder.path)
+        self._folder.save(State((*state.parts, twin)))
+        return twin.name
+
+    def remove_twin(self, twin: str) -> None:
+        if self.is_running(twin):
+            self.kill(twin)
+        state = self._state()
+        self._folder.save(State(tuple(part for part in state.parts if part.name != twin)))
+
+    # --- Network
+
+    def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
+        if self._wires is None:
+            raise BackendError("this cluster has no wires that could be cut")
+        self._wires.set(weather, nodes=nodes, to=to)
+
+    def mend_all(self) -> None:
+        if self._wires is not None:
+            self._wires.mend_all()
+
+    # --- The end
+
+    def audit(self) -> Mapping[str, Any]:
+        folder = self._folder.path
+        log = folder / "logs" / "audit.log"
+        return audit(folder, folder / "logs" / "audit.html", log=log, tell=lambda _: None).report
+
+    def down(self) -> list[str]:
+        self._end()
+        left = [f"process {process.pid}" for process in processes_of(self._folder.path)]
+        mounts = Path("/proc/mounts").read_text().splitlines()
+        return [*left, *(line for line in mounts if str(self._folder.path) in line)]
+
+    def logs(self) -> Path:
+        """All logs, for whoever keeps them."""
+        return self._folder.path / "logs"
+
+    def _end(self) -> None:
+        try:
+            self._cluster.down()
+        finally:
+            if self._wires is not None:
+                self._wires.close()
+                self._wires = None
+            data = self._folder.path / "data"
+            disks.release(data.glob("*") if data.is_dir() else ())
+
+    def _state(self) -> State:
+        return self._folder.state()
+
+    def _part(self, name: str) -> Part:
+        return self._state().part(name)
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        threading.Event().wait(POLL_S)
+    return True

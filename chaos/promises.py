@@ -1,0 +1,71 @@
+"""Whether the log holds what its clients were told. Pure: a history and records in, faults out.
+
+    acknowledged, alone or in a committed transaction   in the log, at its place, as it was sent
+    in an aborted transaction                           not in the log
+    doubtful, or the transaction's end is unknown       in the log or not
+    in the log                                          sent by somebody, at least as often
+    received                                            not before it was due; never taken back
+
+What has become of a request that is in the log, judge.py says.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from chaos.evidence import Logged
+from chaos.history import NO_TRANSACTION, History, Sent, What
+
+Content = tuple[bytes | None, bytes | None]
+"""Key and value: what tells requests apart."""
+
+
+def broken_promises(history: History, requests: Iterable[Logged]) -> list[str]:
+    """One sentence for each; `requests` are the committed records of the buffer."""
+    own = {r.place: r for r in requests if r.header("delayd-origin") is None}
+    faults = []
+    sent: Counter[Content] = Counter()
+    for request in history.requests():
+        sent[request.key, request.value] += 1
+        faults += _of_one(history, request, own)
+    logged = Counter((record.key, record.value) for record in own.values())
+    faults += [
+        f"{key!r} {value!r} is {count} times in the log, and was sent {sent[key, value]} times"
+        for (key, value), count in logged.items()
+        if count > sent[key, value]
+    ]
+    return faults
+
+
+def _of_one(history: History, request: Sent, own: Mapping[str, Logged]) -> list[str]:
+    if request.place is None:
+        return []
+    found = own.get(request.place)
+    is_it = found is not None and (found.key, found.value) == (request.key, request.value)
+    how = What.COMMITTED
+    if request.transaction != NO_TRANSACTION:
+        how = history.transaction(request.transaction)
+    told = f"{request.place}: {request.key!r} {request.value!r} of {request.client}"
+    if how is What.COMMITTED and not is_it:
+        return [f"{told} was acknowledged, and the log has there {found}"]
+    if how is What.ABORTED and is_it:
+        return [f"{told} was taken back, and is in the log"]
+    return []
+
+
+def broken_receptions(
+    history: History, due_ms_of: Mapping[str, int], committed: Iterable[Logged]
+) -> list[str]:
+    """`due_ms_of` by source, retries too; `committed` is all that consumers may have received."""
+    there = {(record.topic, record.place) for record in committed}
+    faults = []
+    for event in history.receipts():
+        topic, place, source = event.told["topic"], event.told["place"], event.told["source"]
+        if (topic, place) not in there:
+            faults.append(f"{topic} {place}: {event.client} received it, and it is not there")
+        due_ms = due_ms_of.get(source, 0)
+        if event.at_ms < due_ms:
+            faults.append(
+                f"{source}: early: {event.client} received it {due_ms - event.at_ms} ms"
+                " before it was due"
+            )
+    return faults

@@ -1,0 +1,102 @@
+"""From the last strike to a cluster at rest: all is undone, all has an outcome, nothing moves.
+
+What does not come to rest is a trouble or a TimeoutError. Not here: whether outcomes are right.
+"""
+
+import threading
+import time
+from typing import Final
+
+from chaos.backend import Backend
+from chaos.evidence import Evidence, ends_of
+from chaos.faults import wait_until
+from chaos.history import History, now_ms
+from chaos.judge import Findings, judge
+from chaos.player import Player
+from chaos.workload import Planned, Scene
+
+OUTCOMES_TIMEOUT_S: Final = 90.0
+REST_TIMEOUT_S: Final = 60.0
+OPEN_TIMEOUT_S: Final = 90.0
+"""librdkafka lets Kafka end a transaction after 60 s if its client does not."""
+
+READY_TIMEOUT_S: Final = 60.0
+LOOK_EVERY_S: Final = 1.0
+NEAR_MS: Final = 10 * 60 * 1000
+"""Beyond the first due time: what is due later is pending at the end (workload.FAR_MS)."""
+
+
+def restore(backend: Backend) -> list[str]:
+    """All that was struck is undone, and all nodes are ready; what has ended by itself is told."""
+    backend.mend_all()
+    troubles = []
+    for part in (*backend.brokers, *backend.nodes):
+        if not backend.is_running(part):
+            troubles.append(f"{part} had ended by itself")
+            backend.start(part, wait=False)
+    is_ready = wait_until(
+        lambda: all(backend.status(node).get("ready") for node in backend.nodes), READY_TIMEOUT_S
+    )
+    if not is_ready:
+        said = {node: dict(backend.status(node)) for node in backend.nodes}
+        raise TimeoutError(f"not all nodes became ready: {said}")
+    return troubles
+
+
+def wait_for_outcomes(backend: Backend, history: History, evidence: Evidence, scene: Scene) -> None:
+    """Until everything has an outcome, and a later message too; or the time is over. The later one
+    is there so that what a step doubles or adds late has been written by then."""
+    if not _nothing_waits(evidence, scene):
+        return
+    headers = (
+        ("delayd-topic", scene.targets[0].encode()),
+        ("delayd-due", b"%d" % (now_ms() + 500)),
+    )
+    player = Player(backend.bootstrap, f"{backend.prefix}buffer", "fence", history)
+    player.play([Planned(now_ms(), b"fence", b"fence", headers)])
+    _nothing_waits(evidence, scene)
+
+
+def come_to_rest(backend: Backend) -> list[str]:
+    """A frontier covers all that all nodes have ingested, and no user's transaction is open; if
+    that does not come, why."""
+    buffer = f"{backend.prefix}buffer"
+
+    def is_over() -> bool:
+        try:
+            ends = ends_of(backend.bootstrap, [buffer])
+            return ends_of(backend.bootstrap, [buffer], stable=True) == ends
+        except Exception:  # kafka-python raises what it likes while brokers come back
+            return False
+
+    if not wait_until(is_over, OPEN_TIMEOUT_S):
+        return ["a user's transaction was left open"]
+
+    def is_at_rest() -> bool:
+        said = [backend.status(node) for node in backend.nodes]
+        if not all(each.get("ready") and each.get("frontier") for each in said):
+            return False
+        ends = said[0]["ingested"]
+        return all(s["ingested"] == ends == s["frontier"]["offsets"] for s in said)
+
+    if wait_until(is_at_rest, REST_TIMEOUT_S):
+        return []
+    said = {node: dict(backend.status(node)) for node in backend.nodes}
+    return [f"the nodes did not come to rest: {said}"]
+
+
+def judged(evidence: Evidence, scene: Scene) -> Findings:
+    """Of what was read so far."""
+    parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
+    return judge(*parts, until_ms=scene.first_due_ms + NEAR_MS)
+
+
+def _nothing_waits(evidence: Evidence, scene: Scene) -> bool:
+    deadline_s = time.monotonic() + OUTCOMES_TIMEOUT_S
+    while True:
+        evidence.read()
+        if not judged(evidence, scene).waiting:
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        threading.Event().wait(LOOK_EVERY_S)

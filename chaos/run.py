@@ -1,0 +1,156 @@
+"""One run of a stage: build a cluster, let scenarios play, audit them all at once, take it down.
+
+A scenario that leaves the cluster restless ends the run: what has been played is audited, and the
+others are left for a fresh stage.
+
+Invariant: the cluster is taken down, whatever happens, and each scenario of the stage has a result
+or is left; one that nobody could judge says so.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chaos.backend import Backend
+from chaos.history import now_ms
+from chaos.jury import Report, jury
+from chaos.play import played
+from chaos.scenario import Needs, Scenario
+from chaos.stage import Stage, staged
+from chaos.verdict import BOTH, WITNESS, Played, Result, Shared, no_verdict, result_of
+
+HISTORY: Final = "history.jsonl"
+LOGS: Final = "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How stages are run. `out` gets what a run leaves for people: histories, logs of failures."""
+
+    seed: int
+    out: Path
+    make: Callable[[Path, Needs, int], Backend]
+    tell: Callable[[str], None] = lambda _sentence: None
+    with_audit: bool = True
+    """Without: quicker, and the witness alone says so. Replicas are not compared then."""
+    by_brokers: bool = True
+    """Whether clusters with more brokers cost more, and are only for who needs them."""
+    play: Callable[[Backend, Scenario, int, Path, Callable[[str], None]], Played] = played
+    judge: Callable[[Backend, Sequence[Played], Report | None], list[Shared]] = jury
+
+    def folder_of(self, scenario: Scenario) -> Path:
+        """Its own in `out`."""
+        return self.out / f"{scenario.name}-{self.seed}"
+
+
+def results(run: Run, scenarios: Iterable[Scenario]) -> Iterator[Result]:
+    """Of all scenarios, a stage at a time."""
+    stages = staged(scenarios, by_brokers=run.by_brokers)
+    while stages:
+        stage = stages.pop(0)
+        found, left = _tried(run, stage)
+        yield from found
+        if left:
+            run.tell(f"{len(left)} scenarios go on with a fresh cluster")
+            stages.insert(0, Stage(left))
+
+
+def _tried(run: Run, stage: Stage) -> tuple[list[Result], tuple[Scenario, ...]]:
+    """Results of those that have played, and who has not. What ends a run before its verdict is
+    the verdict of all who have played, or of all if none has."""
+    course = _Course(run, stage)
+    found: list[Result] = []
+    try:
+        found = course.go()
+    except Exception as error:
+        concerned = stage.scenarios[: course.begun] or stage.scenarios
+        why = f"{type(error).__name__}: {error}"
+        found = [no_verdict(each, run.seed, course.begun_ms, why) for each in concerned]
+    finally:
+        course.leave(found)
+    return found, stage.scenarios[len(found) :]
+
+
+class _Course:
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run = run
+        self._stage = stage
+        self._directory = Path(tempfile.mkdtemp(prefix="delayd-chaos-"))
+        self.begun_ms = now_ms()
+        self.begun = 0
+        self.played: list[Played] = []
+
+    def go(self) -> list[Result]:
+        run, backend = self._run, None
+        begun_s = time.monotonic()
+        try:
+            backend = run.make(self._directory / "cluster", self._stage.needs, run.seed)
+            run.tell(f"a cluster is up after {time.monotonic() - begun_s:.0f} s")
+            self._play_all(backend)
+            report, troubles = self._audit(backend)
+            shared = run.judge(backend, self.played, report)
+            troubles += [f"left running: {each}" for each in backend.down()]
+        finally:
+            if backend is not None:
+                backend.down()
+        return [
+            result_of(
+                *(scenario, run.seed, backend.name, played),
+                Shared(each.found, each.counts, (*each.troubles, *troubles)),
+                judges=WITNESS if report is None else BOTH,
+            )
+            for scenario, played, each in zip(
+                self._stage.scenarios, self.played, shared, strict=False
+            )
+        ]
+
+    def leave(self, found: Sequence[Result]) -> None:
+        """Logs of a cluster on which something failed are kept in the folder of the first that
+        did, histories in those of all that did."""
+        concerned = zip(self._stage.scenarios, found, strict=False)
+        failed = {each.name for each, result in concerned if not result.ok}
+        for scenario in self._stage.scenarios:
+            folder = self._run.folder_of(scenario)
+            if scenario.name not in failed:
+                (folder / HISTORY).unlink(missing_ok=True)
+                with suppress(OSError):
+                    folder.rmdir()
+        for scenario in self._stage.scenarios:
+            if scenario.name in failed:
+                kept = self._run.folder_of(scenario) / LOGS
+                shutil.rmtree(kept, ignore_errors=True)
+                with suppress(OSError):
+                    shutil.copytree(self._directory / "cluster" / "logs", kept)
+                break
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _play_all(self, backend: Backend) -> None:
+        run = self._run
+        for number, scenario in enumerate(self._stage.scenarios, 1):
+            run.tell(f"{number} of {len(self._stage.scenarios)}: {scenario.name}")
+            self.begun = number
+            folder = run.folder_of(scenario)
+            folder.mkdir(parents=True, exist_ok=True)
+            played_now = run.play(backend, scenario, run.seed, folder / HISTORY, run.tell)
+            self.played.append(played_now)
+            run.tell(f"{scenario.name} played for {played_now.wall_s:.0f} s")
+            if not played_now.is_at_rest:
+                break
+
+    def _audit(self, backend: Backend) -> tuple[Report | None, list[str]]:
+        """The report, or why there is none."""
+        if not self._run.with_audit:
+            return None, []
+        begun_s = time.monotonic()
+        self._run.tell("auditing")
+        try:
+            report = backend.audit()
+        except Exception as error:
+            return None, [f"no audit: {type(error).__name__}: {error}"]
+        self._run.tell(f"audited in {time.monotonic() - begun_s:.0f} s")
+        return report, []

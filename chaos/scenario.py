@@ -1,0 +1,100 @@
+"""A scenario: what traffic goes through a cluster, what is struck when, what must hold.
+
+Invariant: a scenario and a seed make the same traffic and the same strikes; who is struck among
+equals, too. What the cluster does meanwhile is its own.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from chaos.faults import Fault, Kind, Victim
+
+JITTER: Final = 0.04
+"""Of the spread: how far from its share a strike may be."""
+
+SMALL_REQUESTS: Final = 3_000
+"""Six times as many are little for an audit (LITTLE_MAX in delayd/audit/run.py): half the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`requests` are planned over `spread_ms` of due times; many kinds are two requests."""
+
+    requests: int = 16_700
+    """So many are 20,000 messages and a few more; the rest of them are cancels."""
+    spread_ms: int = 40_000
+    slow_ms: int = 400
+    """How long some of the users' transactions are open."""
+    small_spread_ms: int = 16_000
+
+    def small(self) -> Self:
+        """For smoke runs, and for finding one's way."""
+        return replace(self, requests=SMALL_REQUESTS, spread_ms=self.small_spread_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault at a share of the load's spread, or as soon as the one before is over."""
+
+    share: float
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a cluster must have for what is struck there. Each wish makes it slower."""
+
+    brokers: int = 1
+    etcd_members: int = 1
+    is_wired: bool = False
+    """Wires that can be cut."""
+    is_clocked: bool = False
+    """Clocks that can go wrong."""
+    has_small_disks: bool = False
+
+    def __or__(self, other: "Needs") -> "Needs":
+        """What is enough for both."""
+        return Needs(
+            max(self.brokers, other.brokers),
+            max(self.etcd_members, other.etcd_members),
+            self.is_wired or other.is_wired,
+            self.is_clocked or other.is_clocked,
+            self.has_small_disks or other.has_small_disks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`recovery_ms` bounds how long after a strike deliveries may be late, the time in which
+    nobody could have delivered included. `failovers_min`: the strikes must have cost so many."""
+
+    name: str
+    what: str
+    strikes: tuple[Strike, ...]
+    recovery_ms: int
+    failovers_min: int = 0
+    load: Load = Load()
+
+    @property
+    def needs(self) -> Needs:
+        """By what is struck."""
+        kinds = {strike.fault.kind for strike in self.strikes}
+        victims = {strike.fault.victim for strike in self.strikes}
+        return Needs(
+            brokers=3 if victims & {Victim.COORDINATOR, Victim.BROKER} else 1,
+            etcd_members=3 if victims & {Victim.ETCD_LEADER, Victim.ETCD_MAJORITY} else 1,
+            is_wired=bool(kinds & {Kind.WEATHER, Kind.FLAP}),
+            is_clocked=Kind.CLOCK in kinds,
+            has_small_disks=Kind.FILL_DISK in kinds,
+        )
+
+
+def timed(scenario: Scenario, seed: int) -> tuple[Strike, ...]:
+    """The strikes at their times for this seed, in order."""
+    chance = random.Random(f"{seed}: {scenario.name}: strikes")
+    shaken = [
+        replace(strike, share=min(1.0, max(0.0, strike.share + chance.uniform(-JITTER, JITTER))))
+        for strike in scenario.strikes
+    ]
+    return tuple(sorted(shaken, key=lambda strike: strike.share))

@@ -1,0 +1,57 @@
+"""Topics of a cluster that is broken: made, removed; and who coordinates delayd's transactions."""
+
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from chaos.backend import BackendError
+
+TIMEOUT_S: Final = 30
+METADATA_TIMEOUT_S: Final = 10
+TRANSACTION_PARTITIONS: Final = 5
+TRANSACTION_LOG: Final = "__transaction_state"
+
+
+class Topics:
+    """By the way of users. All methods raise BackendError if Kafka does not do it."""
+
+    def __init__(self, bootstrap: str, *, copies: int, cluster: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._copies = copies
+        self._transactional_id = f"delayd-{cluster}-shard-0"
+
+    def create(self, topic: str, partitions: int) -> None:
+        """A target, stamped by the broker."""
+        config = {"message.timestamp.type": "LogAppendTime"}
+        new = NewTopic(topic, partitions, self._copies, config=config)
+        _done(self._admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic])
+
+    def delete(self, topic: str) -> None:
+        """And all that is in it."""
+        _done(self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic])
+
+    def coordinator(self) -> str:
+        """By Kafka's rule: Java's hash of the id, modulo the partitions of the transaction log."""
+        partition = abs(_java_hash(self._transactional_id)) % TRANSACTION_PARTITIONS
+        try:
+            found = self._admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S)
+        except KafkaException as error:
+            raise BackendError(f"nobody knows the coordinator: {error}") from error
+        return f"broker-{found.topics[TRANSACTION_LOG].partitions[partition].leader}"
+
+
+def _done(future: Any) -> None:
+    try:
+        future.result(TIMEOUT_S)
+    except KafkaException as error:
+        raise BackendError(str(error)) from error
+
+
+def _java_hash(text: str) -> int:
+    """String.hashCode of ASCII, as a signed 32-bit integer."""
+    value = 0
+    for byte in text.encode():
+        value = (31 * value + byte) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
