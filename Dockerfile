@@ -1,18 +1,39 @@
-# One node. Not built by the project's own tests: they have no image registry at hand.
-#   docker build --build-arg PYTHON=3.12 -t delayd .
-#   docker run -v /srv/delayd:/data -e DELAYD_BOOTSTRAP=... -e DELAYD_ETCD=... delayd
+# The image of one node. docs/operations.md says how it is run, chaos/README.md how its base is made
+# where no registry can be reached.
+#   docker build -t delayd .
+#   docker run -v /srv/delayd:/data -e DELAYD_BOOTSTRAP=... -e DELAYD_ETCD=... \
+#       -e DELAYD_CLUSTER_KEY=... delayd
+# BASE is any image with the Python 3.11 or 3.12 of its distribution or its own, and with its venv.
+# `make image-tar` makes the same without a daemon (image/tar.py).
 ARG PYTHON=3.12
 ARG BASE=python:${PYTHON}-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+# Wheels of `make wheels`, if there are any, are all that is installed: no index is asked then.
+COPY pyproject.toml README.md LICENSE build/wheel[s]/*.whl ./
 COPY delayd ./delayd
 COPY replication ./replication
-RUN python -m venv /opt/delayd \
- && /opt/delayd/bin/pip install --no-cache-dir --disable-pip-version-check .
+COPY image/slim.sh ./
+# Wheels only: there is no compiler. A node that has lost too much fails here and not later.
+RUN python3 -m venv /opt/delayd \
+ && if ls ./*.whl >/dev/null 2>&1; then offline="--no-index --find-links ."; fi \
+ && /opt/delayd/bin/pip install --no-cache-dir --disable-pip-version-check \
+      --only-binary :all: ${offline:-} . \
+ && rm /opt/delayd/bin/pip* \
+ && sh slim.sh /opt/delayd/lib/python3*/site-packages \
+ && /opt/delayd/bin/python -c "import delayd.cli, delayd.node, zstandard; \
+from pathlib import Path; from delayd.export.rows import PendingFile; \
+PendingFile(Path('/tmp/export')).finish(node='build', step=0)"
 
-FROM ${BASE}
+FROM ${BASE} AS node
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="delayd" \
+      org.opencontainers.image.description="A node of delayd: delayed messages for Kafka" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/delayd /opt/delayd
 ENV PATH=/opt/delayd/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -24,5 +45,8 @@ VOLUME /data
 USER 65532:65532
 EXPOSE 7070
 STOPSIGNAL SIGTERM
+# Do the loops turn? Never whether Kafka and etcd are there: a restart would mend neither.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection(os.environ['DELAYD_ADMIN_HOST'], int(os.environ.get('DELAYD_ADMIN_PORT', '7070')), timeout=4); c.request('GET', '/livez'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["delayd"]
 CMD ["node"]

@@ -1,0 +1,1 @@
+"""What the image of a node is made of, for builders with a daemon (Dockerfile) and without."""

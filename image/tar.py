@@ -1,0 +1,172 @@
+"""The image of a node without a daemon: `python -m image.tar BASE_TAR OUT_TAR`.
+
+    BASE_TAR  a root file system, or an image as `docker save` writes it
+    OUT_TAR   an image as `docker load` and `ctr images import` take it: the base's layers and one
+              more, with the same files as the Dockerfile's last stage, and that stage's settings
+
+Wheels come from build/wheels (`make wheels`) or, without them, from the package index. It must run
+with the Python that the base has, 3.11 or 3.12: what is installed is compiled for that one.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from image.dockerfile import config_of, steps_of
+
+ROOT: Final = Path(__file__).parents[1]
+HOME: Final = "opt/delayd"
+USER: Final = 65532
+EPOCH: Final = "1970-01-01T00:00:00Z"
+BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CHUNK_BYTES: Final = 1 << 20
+PYTHON: Final = re.compile(r"(?:\./)?(usr/(?:local/)?bin)/python(3\.\d+)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0, or 1 with a sentence why not."""
+    parser = argparse.ArgumentParser(prog="python -m image.tar", description=__doc__)
+    parser.add_argument("base", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tag", default="delayd:latest")
+    parser.add_argument("--revision", default="unknown")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="delayd-image-") as work:
+        layers, path = base_layers(options.base, Path(work))
+        python = next(filter(None, map(python_of, layers)), None)
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if python is None or python[1] != here:
+            has = "no Python" if python is None else f"Python {python[1]}"
+            print(f"image: the base has {has}, and this is Python {here}", file=sys.stderr)
+            return 1
+        tree = Path(work) / "tree"
+        install(tree, *python)
+        layer = Path(work) / "layer.tar"
+        write_layer(tree, layer)
+        version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        steps = steps_of((ROOT / "Dockerfile").read_text())
+        told = {"VERSION": version, "REVISION": options.revision}
+        write_image(options.out, options.tag, [*layers, layer], config_of(steps, told, path))
+        size = layer.stat().st_size / 1e6
+    print(f"{options.out}: {options.tag}, {size:.0f} MB above its base")
+    return 0
+
+
+def base_layers(base: Path, work: Path) -> tuple[list[Path], str]:
+    """The base's layers as files, and its PATH."""
+    with tarfile.open(base) as tar:
+        if "manifest.json" not in tar.getnames():
+            return [base], BASE_PATH
+        [manifest] = json.load(_file(tar, "manifest.json"))
+        config = json.load(_file(tar, manifest["Config"]))
+        layers = []
+        for number, name in enumerate(manifest["Layers"]):
+            layers.append(work / f"base-{number}.tar")
+            with layers[-1].open("wb") as layer:
+                shutil.copyfileobj(_file(tar, name), layer, CHUNK_BYTES)
+    variables = dict(each.partition("=")[::2] for each in config["config"].get("Env") or ())
+    return layers, variables.get("PATH", BASE_PATH)
+
+
+def python_of(layer: Path) -> tuple[str, str] | None:
+    """Where a layer has its Python, and which: `("usr/bin", "3.11")`."""
+    with tarfile.open(layer) as tar:
+        for name in tar.getnames():
+            if found := PYTHON.fullmatch(name):
+                return found[1], found[2]
+    return None
+
+
+def install(tree: Path, folder: str, version: str) -> None:
+    """The files of the image: as a virtual environment of the base's Python has them."""
+    home = tree / HOME
+    packages = home / "lib" / f"python{version}" / "site-packages"
+    packages.mkdir(parents=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip += ["--target", str(packages), "--only-binary", ":all:", "--no-compile"]
+    wheels = ROOT / "build" / "wheels"
+    if any(wheels.glob("*.whl")):
+        pip += ["--no-index", "--find-links", str(wheels)]
+    subprocess.run([*pip, str(ROOT)], check=True)
+    shutil.rmtree(packages / "bin", ignore_errors=True)  # their interpreter is the builder's
+    subprocess.run(["sh", str(ROOT / "image" / "slim.sh"), str(packages)], check=True)
+    # Believed without a look at the times of sources, which the layer does not have.
+    compiled = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    inside = ["-s", str(tree), "-p", "/", str(packages)]
+    subprocess.run([sys.executable, *compiled, *inside], check=True)
+    (home / "pyvenv.cfg").write_text(f"home = /{folder}\nversion = {version}\n")
+    programs = home / "bin"
+    programs.mkdir()
+    (programs / "python3").symlink_to(f"/{folder}/python{version}")
+    (programs / "python").symlink_to("python3")
+    program = programs / "delayd"
+    program.write_text(
+        f"#!/{HOME}/bin/python3\nimport sys\n\nfrom delayd.cli import main\n\nsys.exit(main())\n"
+    )
+    program.chmod(0o755)
+    (tree / "data").mkdir()
+
+
+def write_layer(tree: Path, layer: Path) -> None:
+    """Root's, but for the data; without times, so that the same files are the same layer."""
+
+    def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = USER if entry.name == "data" else 0
+        entry.uname = entry.gname = ""
+        entry.mtime = 0
+        return entry
+
+    with tarfile.open(layer, "w") as tar:
+        for path in sorted(tree.rglob("*")):
+            tar.add(path, str(path.relative_to(tree)), recursive=False, filter=owned)
+
+
+def write_image(out: Path, tag: str, layers: Sequence[Path], config: dict[str, Any]) -> None:
+    """In the format of `docker save`, one image."""
+    digests = [_digest(layer) for layer in layers]
+    image = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "created": EPOCH,
+            "config": config,
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+            "history": [{"created": EPOCH, "created_by": "image.tar"} for _ in digests],
+        }
+    ).encode()
+    name = f"{hashlib.sha256(image).hexdigest()}.json"
+    paths = [f"{digest}/layer.tar" for digest in digests]
+    manifest = json.dumps([{"Config": name, "RepoTags": [tag], "Layers": paths}]).encode()
+    with tarfile.open(out, "w") as tar:
+        for layer, path in zip(layers, paths, strict=True):
+            tar.add(layer, path)
+        for path, content in ((name, image), ("manifest.json", manifest)):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _file(tar: tarfile.TarFile, name: str) -> io.BufferedReader:
+    found = tar.extractfile(name)
+    assert found is not None, f"{name} is a file of the archive's own list"
+    return found  # type: ignore[return-value]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
