@@ -4,18 +4,28 @@ asked for.
 Missing real parts fail the test that needs them; they do not skip it.
 """
 
+import os
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-from delayd.audit.reading.session import FOR_LITTLE, open_session
+from delayd.audit.reading.session import FOR_FEW, open_session
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+NICENESS_OF_SPARK = 10
+
+# A slow example is a busy machine, not a defect.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,6 +33,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", default=False, help="write transcripts anew")
     parser.addoption("--seed", type=int, default=None, help="simulate this seed only")
     parser.addoption("--full", action="store_true", default=False, help="loads at full size")
+    parser.addoption("--defects", default="", help="with --full: these alone, name,name")
+
+
+class ByKind(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """One worker runs Spark, another all that waits for real nodes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if _runs_spark(Path(nodeid.partition("::")[0])) else "nodes"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByKind | None:
+    """What `--dist loadgroup` means here."""
+    return ByKind(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def _runs_spark(path: Path) -> bool:
+    folder, real = path.parent.name, path.name.startswith(("test_audit", "test_demo"))
+    return folder == "audit" or (folder == "integration" and real)
+
+
+@pytest.hookimpl(tryfirst=True)  # before it starts anything
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests beside it watch the time: Spark takes what they leave."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ
+    if beside and _runs_spark(item.path) and os.nice(0) < NICENESS_OF_SPARK:
+        os.nice(NICENESS_OF_SPARK)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +85,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         name="delayd tests",
         master="local[2]",
         driver_memory="1g",
-        settings={**FOR_LITTLE, "spark.sql.shuffle.partitions": "2"},
+        settings=FOR_FEW,
     ) as session:
         yield session

@@ -25,13 +25,13 @@ PACKAGES = ("replication", "delayd")
 RANKS: tuple[tuple[str, ...], ...] = (
     # What everyone may know: the protocol, pure; and the version.
     ("replication", "delayd"),
-    # Errors, time, log lines.
-    ("delayd.errors", "delayd.clock", "delayd.logs"),
+    # Errors, time, log lines, threads.
+    ("delayd.errors", "delayd.clock", "delayd.logs", "delayd.threads"),
     ("delayd.java",),
     # Ports.
     ("delayd.bus", "delayd.coordination"),
     # What is said on the wire and in the configuration.
-    ("delayd.request", "delayd.cluster_key"),
+    ("delayd.request", "delayd.cluster_key", "delayd.security"),
     ("delayd.config",),
     # Adapters, which know a port and an outside thing, and each other not at all.
     (
@@ -46,21 +46,21 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What is read from topics, and how large steps are.
     ("delayd.failing_targets", "delayd.suspects"),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
-    ("delayd.marks", "delayd.retention"),
-    ("delayd.ingest_batch",),
+    ("delayd.marks", "delayd.retention", "delayd.commits"),
+    ("delayd.ingest_batch", "delayd.planning"),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
     ("delayd.step",),
-    ("delayd.mastership", "delayd.ingestion", "delayd.export"),
+    ("delayd.mastership", "delayd.ingestion", "delayd.export", "delayd.starting"),
     ("delayd.delivery",),
-    ("delayd.control", "delayd.status", "delayd.lookup", "delayd.admin"),
+    ("delayd.control", "delayd.picture", "delayd.status", "delayd.lookup", "delayd.admin"),
     # Where adapters meet.
     ("delayd.node",),
+    ("delayd.options",),
     # Around it: a cluster of processes, measurements, commands.
     ("delayd.audit",),
     ("delayd.dev",),
     ("delayd.bench",),
-    ("delayd.options",),
     ("delayd.messages", "delayd.dead", "delayd.audit.commands"),
     ("delayd.cli",),
 )
@@ -96,8 +96,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),
     "uvicorn": ("delayd.admin",),
-    "pydantic": ("delayd.config",),
-    "pydantic_settings": ("delayd.config",),
+    "pydantic": ("delayd.config", "delayd.security"),
+    "pydantic_settings": ("delayd.config", "delayd.security"),
     # A node writes exports in a process of their own.
     "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child", "delayd.bench.audits"),
     # Adapters meet in node.py; the local cluster starts Kafka before there is a node.
@@ -184,7 +184,14 @@ def test_twins_are_for_tests(twin: str) -> None:
 
 def test_the_judge_of_loads_knows_nothing_of_what_it_judges() -> None:
     graph = graph_of(modules_under(ROOT, ("chaos",)))
-    assert len(graph) > 3 and intruders(graph, "delayd", []) == []
+    # What starts clusters, and nothing that judges.
+    doors = ["chaos.docker", "chaos.processes", "chaos.__main__"]
+    assert len(graph) > 3 and intruders(graph, "delayd", doors) == []
+    assert unused_doors(graph, "delayd", doors) == []
+    judging = ("judge", "promises", "order", "plain_check", "evidence", "recovery", "verdict")
+    for name in judging:
+        for backend in ("chaos.docker", "chaos.processes"):
+            assert intruders({f"chaos.{name}": graph[f"chaos.{name}"]}, backend, []) == []
     assert intruders(graph, "replication", []) == []
 
 

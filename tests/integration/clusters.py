@@ -14,6 +14,7 @@ from delayd.client import Client
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from delayd.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
+from replication.settings import EXACTLY_ONCE
 
 _numbers = itertools.count()
 
@@ -95,6 +96,7 @@ def make_cluster(
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
     max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
     id_memory_ms: int = ID_MEMORY_MS,
+    guarantee: str = EXACTLY_ONCE,
 ) -> TestCluster:
     """Initialise a cluster under a name of its own."""
     name = f"t{os.getpid()}x{next(_numbers)}"
@@ -107,6 +109,7 @@ def make_cluster(
         max_delay_ms=max_delay_ms,
         retry_delays_ms=retry_delays_ms,
         id_memory_ms=id_memory_ms,
+        guarantee=guarantee,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
 

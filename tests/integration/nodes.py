@@ -21,6 +21,10 @@ CLOCK = SystemClock()
 
 CLUSTER_KEY = "the key of clusters in tests"
 
+HANGS_S = 60
+"""Whoever waits so long waits for ever: no measure of anything, but the end of a test that hangs. A
+machine with other work can stand still for many seconds."""
+
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     """Wait until a condition holds; AssertionError that says what did not happen."""
@@ -31,7 +35,9 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None
         threading.Event().wait(0.02)
 
 
-def delayd(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def delayd(
+    *arguments: str, timeout_s: float = 60, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the `delayd` command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "delayd.cli", *arguments],
@@ -39,6 +45,7 @@ def delayd(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProces
         text=True,
         timeout=timeout_s,
         check=False,
+        env={**os.environ, **(env or {})},
     )
 
 
@@ -120,7 +127,7 @@ class NodeProcess:
         assert self.process is not None, "the node was never started"
         self.process.send_signal(number)
 
-    def wait_exit(self, timeout_s: float = 30) -> int:
+    def wait_exit(self, timeout_s: float = HANGS_S) -> int:
         """The exit code; AssertionError with the log if it does not end."""
         assert self.process is not None, "the node was never started"
         try:
@@ -145,7 +152,7 @@ def node_group(nodes: list[NodeProcess]) -> Iterator[list[NodeProcess]]:
             node.kill()
 
 
-def master_of(nodes: list[NodeProcess], timeout_s: float = 30) -> NodeProcess:
+def master_of(nodes: list[NodeProcess], timeout_s: float = HANGS_S) -> NodeProcess:
     """The node that delivers, as soon as there is one."""
     found: list[NodeProcess] = []
 

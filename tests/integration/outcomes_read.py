@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from clusters import TestCluster
-from nodes import CLOCK, wait_for
+from nodes import CLOCK, HANGS_S, wait_for
 
 from delayd.bus import Position, Record
 from delayd.bus.kafka_python import KafkaPythonBus
@@ -83,7 +83,7 @@ class OutcomesRead:
             found.update(self._consumer.partitions_for_topic(topic) or ())
             return bool(found)
 
-        wait_for(look, 20, f"{topic} has partitions")
+        wait_for(look, HANGS_S, f"{topic} has partitions")
         return found
 
     def read(self) -> int:

@@ -8,8 +8,8 @@ import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
 from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
-from plain_check import Row, agree, plain_check, read_all
 
+from chaos.plain_check import Row, agree, plain_check, read_all
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 
@@ -19,7 +19,7 @@ COUNT = 3_000
 CANCELLED = 300
 SPREAD_MS = 20_000
 DAY_MS = 86_400_000
-AUDIT_TIMEOUT_S = 150
+AUDIT_TIMEOUT_S = 600
 
 
 def audit(cluster: TestCluster, *arguments: str) -> tuple[int, dict[str, Any]]:

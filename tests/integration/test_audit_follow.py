@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, CLUSTER_KEY, master_of, node_group, wait_for
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, master_of, node_group, wait_for
 from raw_records import RawHeaders, RawWriter
 from topics_read import Seen, read_until
 
@@ -30,12 +30,13 @@ from delayd.node import open_bus
 from replication.rank import Rank
 from replication.record import StepCounts, encode
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 
 ALARM_S = 60
 """An alarm comes within a minute."""
 
-START_S = 240
+START_S = 600
+"""Long enough to end a test that hangs; a start is promised no time."""
 COUNT = 60
 DAY_MS = 24 * 60 * 60 * 1000
 Alarms: TypeAlias = "Counter[tuple[str, str | None]]"
@@ -226,10 +227,11 @@ def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
         node.kill()
         lost = client.schedule(topic, "v", headers={"n": "1"}, in_=10)
         altered = client.schedule(topic, "v", headers={"n": "1"}, in_=10)
+        wait_for(lambda: CLOCK.wall_ms() > altered.due_ms + 5, 5, "a delivery would not be early")
         headers = as_delivered(altered, None, altered.due_ms + 5)
         forge(cluster, topic, copied, key=None, value=b"w", headers=headers)
         cover_everything(cluster)
-        wait_for(lambda: not follower.left(), 20, "its processes end when it was killed")
+        wait_for(lambda: not follower.left(), HANGS_S, "its processes end when it was killed")
         follower.start()
         expected += Counter({("altered", altered.source): 1, ("lost", lost.source): 1})
         follower.wait_for_alarms(expected, START_S)

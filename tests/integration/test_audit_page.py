@@ -25,6 +25,7 @@ from delayd.audit.showing.words import visible
 MEASURE = (Path(__file__).parent / "measure.js").read_text()
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "audit.png"
 IMAGE_BYTES_MAX = 300_000
+DEMO_PAGE = Path(__file__).parents[2] / "delayd-audit.html"
 
 REPORTS = {
     "ok": ok_report,
@@ -201,11 +202,11 @@ def test_on_paper_it_is_light_and_nothing_is_hidden_in_what_would_scroll(
 
 
 def test_the_image_of_the_documentation_is_small(
-    page: Page, files: dict[str, Path], request: pytest.FixtureRequest
+    page: Page, request: pytest.FixtureRequest
 ) -> None:
-    """With `--rewrite` it is taken anew."""
+    """With `--rewrite` it is taken anew, of what `make demo` has left in the checkout."""
     if request.config.getoption("--rewrite"):
-        page.show(files["ok"], width=1280)
+        page.show(DEMO_PAGE, width=1280)
         end = measured(page, "box('.part')")["bottom"]
         IMAGE.parent.mkdir(exist_ok=True)
         IMAGE.write_bytes(page.screenshot(1280, round(end) + 20))

@@ -34,7 +34,7 @@ def test_whatever_happens_nothing_is_left_of_spark_and_it_can_start_again(tmp_pa
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, "TEST_OF": str(tmp_path)} | {"JAVA_HOME": "/nowhere"},
     )

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ConfigResource,
     ResourceType,
 )
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 from test_failover import batch_on, finish, kill, wait_due
 from test_ids import Counter, seen_all
 from topics_read import Seen, read_until
@@ -49,7 +49,7 @@ def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
     with node_group([killed, successor]), cluster.client() as client:
         assert master_of([killed.start()]) is killed
         successor.start()
-        wait_for(lambda: bool(successor.status().get("ready")), 30, "the other one is ready")
+        wait_for(lambda: bool(successor.status().get("ready")), HANGS_S, "the other one is ready")
         batch = batch_on(targets, 6_000, 10_000)
         with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
             schedule(client, batch)
@@ -59,7 +59,9 @@ def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
             killed.start()
             verdict = finish(witness, batch)
         assert [failover.counts for failover in verdict.failovers] == [True]
-        wait_for(lambda: bool(killed.status().get("ready")), 30, "the killed one is ready again")
+        wait_for(
+            lambda: bool(killed.status().get("ready")), HANGS_S, "the killed one is ready again"
+        )
         assert killed.status()["ingested"] == successor.status()["ingested"]
 
 
@@ -82,7 +84,7 @@ def origins(records: list[Seen]) -> list[str]:
 
 def restart(node: NodeProcess) -> None:
     node.start()
-    wait_for(lambda: bool(node.status().get("ready")), 30, "it is ready again")
+    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "it is ready again")
 
 
 def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -132,7 +132,7 @@ def test_at_one_cut_all_nodes_export_the_same_rows_while_traffic_goes_on(cluster
         ThreadPoolExecutor(3) as pool,
     ):
         master = master_of(cluster.nodes)
-        wait_for(lambda: master.status()["delivered_count"] > 100, 30, "traffic is delivered")
+        wait_for(lambda: master.status()["delivered_count"] > 100, HANGS_S, "traffic is delivered")
         for _ in range(4):
             delivered = master.status()["delivered_count"]
             record = cluster.cut()
@@ -191,7 +191,7 @@ def freeze_writer(node: NodeProcess) -> int:
             found.append(pid)
         return bool(found)
 
-    wait_for(stopped, 20, "the node starts a writer")
+    wait_for(stopped, HANGS_S, "the node starts a writer")
     return found[0]
 
 
@@ -238,9 +238,9 @@ def test_a_killed_node_leaves_no_writer_and_its_successor_no_files(cluster: Clus
         assert exports_left(node)
         node.kill()
         os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: is_gone(pid), 10, "the writer ends with its node")
+        wait_for(lambda: is_gone(pid), HANGS_S, "the writer ends with its node")
     node.start()
-    wait_for(lambda: bool(node.status().get("ready")), 30, "the node is back")
+    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is back")
     assert exports_left(node) == []
     assert rows_of(ask_export(node, cluster.cut()))
 
@@ -249,10 +249,10 @@ def test_a_node_that_is_asked_to_end_ends_its_writer(cluster: Cluster) -> None:
     node = cluster.nodes[2]
     with frozen_writer(node, cluster.cut()) as pid:
         node.signal(signal.SIGTERM)
-        assert node.wait_exit(20) == 0, node.log
+        assert node.wait_exit() == 0, node.log
         assert is_gone(pid) and exports_left(node) == []
     node.start()
-    wait_for(lambda: bool(node.status().get("ready")), 30, "the node is back")
+    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is back")
 
 
 def test_a_second_export_is_refused_meanwhile_and_a_client_that_leaves_ends_the_first(
@@ -271,6 +271,6 @@ def test_a_second_export_is_refused_meanwhile_and_a_client_that_leaves_ends_the_
         with refused.value as answer:
             assert answer.code == 503
             assert json.load(answer)["problem"] == "an export is running"
-    wait_for(lambda: is_gone(pid), 10, "the writer is ended")
-    wait_for(lambda: not exports_left(node), 10, "its files are removed")
+    wait_for(lambda: is_gone(pid), HANGS_S, "the writer is ended")
+    wait_for(lambda: not exports_left(node), HANGS_S, "its files are removed")
     assert rows_of(ask_export(node, record))

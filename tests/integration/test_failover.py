@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import TestCluster, make_cluster, schedule
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
@@ -71,7 +71,7 @@ def test_sigterm_hands_over_within_the_lease_and_exits_0(cluster: TestCluster) -
             leaving.signal(signal.SIGTERM)
             assert leaving.wait_exit() == 0, leaving.log
             # Long before a lease of 60 s could run out: it was given back.
-            master_of([node for node in nodes if node is not leaving], timeout_s=20)
+            master_of([node for node in nodes if node is not leaving], timeout_s=40)
             finish(witness, batch)
 
 
@@ -108,7 +108,9 @@ def test_a_node_that_lost_its_disk_rebuilds_and_can_take_over(cluster: TestClust
             schedule(client, batch)
             wait_due(batch, 0.2)
             second.start()
-            wait_for(lambda: bool(second.status().get("ready")), 30, "the empty node caught up")
+            wait_for(
+                lambda: bool(second.status().get("ready")), HANGS_S, "the empty node caught up"
+            )
             wait_due(batch, 0.5)
             kill(first, witness)
             assert master_of([second]) is second
@@ -124,7 +126,7 @@ def test_a_node_whose_clock_is_ahead_delivers_nothing_early(cluster: TestCluster
         batch = batch_on((target,), 2_000, 8_000, lead_ms=6_000)
         with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
             schedule(client, batch)
-            wait_for(lambda: "clock-drift" in ahead.log, 30, "the wrong clock is noticed")
+            wait_for(lambda: "clock-drift" in ahead.log, HANGS_S, "the wrong clock is noticed")
             right.start()
             assert master_of([right]) is right
             finish(witness, batch)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from clusters import TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
 from chaos.workload import Scene, mixture
 from delayd.dev.cluster import LocalCluster
@@ -84,7 +84,7 @@ def under_load(
         asked = [r for r in evidence.requests if r.header("delayd-continues") is None]
         for_late = [r for r in asked if r.header("delayd-topic") == late]
         assert len(for_late) == len(evidence.of(late)), "all were retried until it was there"
-        wait_for(lambda: have_the_whole_buffer(nodes), 30, "every node has the whole buffer")
+        wait_for(lambda: have_the_whole_buffer(nodes), HANGS_S, "every node has the whole buffer")
 
 
 def have_the_whole_buffer(nodes: list[NodeProcess]) -> bool:
@@ -133,7 +133,9 @@ def test_a_master_frozen_past_its_lease_changes_no_outcome_when_it_wakes(
         assert master_of([other]) is other
         term = other.status()["term"]
         frozen.signal(signal.SIGCONT)
-        wait_for(lambda: frozen.status().get("role") == "follower", 20, "the woken one follows")
+        wait_for(
+            lambda: frozen.status().get("role") == "follower", HANGS_S, "the woken one follows"
+        )
         stage.create_late_target()
         stage.wait(1.0)
         assert other.status()["term"] == frozen.status()["term"] == term

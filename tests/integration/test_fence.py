@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import wait_for
+from nodes import HANGS_S, wait_for
 from topics_read import read_until
 
-from delayd.bus import Bus, Cluster, Consumer, TransactionalProducer
+from delayd.bus import Bus, Cluster, Consumer, Producer, TransactionalProducer
 from delayd.bus.confluent import ConfluentBus
 from delayd.clock import SystemClock
 from delayd.dev.cluster import LocalCluster
@@ -100,6 +100,10 @@ class HoldingBus:
         producer: TransactionalProducer = held
         return producer
 
+    def idempotent_producer(self) -> Producer:
+        """The real one."""
+        return self._real.idempotent_producer()
+
 
 class Master:
     """A replica of its own and one mastership over it, in a thread."""
@@ -139,7 +143,7 @@ class Master:
 
     def ingest(self, count: int) -> None:
         """Read the buffer until that many requests are in."""
-        wait_for(self._ingested(count), 20, f"{count} requests are ingested")
+        wait_for(self._ingested(count), HANGS_S, f"{count} requests are ingested")
 
     def start(self) -> None:
         """Take over, in the background."""
@@ -198,14 +202,16 @@ def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
     second = Master(cluster, "second", real)
     with contextlib.closing(first), contextlib.closing(second):
         first.start()
-        wait_for(lambda: first.mastership.is_delivering, 20, "the first has taken over")
+        wait_for(lambda: first.mastership.is_delivering, HANGS_S, "the first has taken over")
         hold.armed = Point.COMMIT
         first.ingest(count)
         assert hold.reached.wait(20), "the first stands before its commit"
         # Its records are in the target's log now, uncommitted. The successor takes over.
         second.ingest(count)
         second.start()
-        wait_for(lambda: second.mastership.delivered_count == count, 20, "the second delivered")
+        wait_for(
+            lambda: second.mastership.delivered_count == count, HANGS_S, "the second delivered"
+        )
         hold.let_go.set()
         first.end()
         assert isinstance(first.error, FencedError), first.error
@@ -241,10 +247,10 @@ def test_what_was_committed_before_the_fence_is_not_repeated(cluster: TestCluste
         assert hold.reached.wait(20), "the second stands before its fence"
         first.start()
         first.ingest(count)
-        wait_for(lambda: first.mastership.delivered_count == count, 20, "the first delivered")
+        wait_for(lambda: first.mastership.delivered_count == count, HANGS_S, "the first delivered")
         hold.let_go.set()
-        wait_for(lambda: second.mastership.is_delivering, 20, "the second has taken over")
-        wait_for(lambda: first.error is not None, 20, "the first notices at its next step")
+        wait_for(lambda: second.mastership.is_delivering, HANGS_S, "the second has taken over")
+        wait_for(lambda: first.error is not None, HANGS_S, "the first notices at its next step")
         assert isinstance(first.error, FencedError | HigherTermError), first.error
         second.end()
         assert second.error is None and second.mastership.delivered_count == 0

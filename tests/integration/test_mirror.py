@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from clusters import make_cluster
-from nodes import CLOCK, delayd, master_of, node_group, wait_for
+from clusters import RETRY_DELAYS_MS, make_cluster
+from nodes import CLOCK, HANGS_S, delayd, master_of, node_group, wait_for
 
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.cluster import LocalCluster
@@ -37,10 +37,10 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
                 return 10**9
             return CLOCK.wall_ms() - int(json.loads(mirrored)["cursor_ms"])
 
-        wait_for(lambda: cursor_age_ms() < 5_000, 20, "the mirrored cursor follows the clock")
+        wait_for(lambda: cursor_age_ms() < 5_000, HANGS_S, "the mirrored cursor follows the clock")
         held = etcd.leader(0)
         assert held is not None and json.loads(held.owner)["node"] == master.name
-        wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, 20, "both nodes are announced")
+        wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, HANGS_S, "both nodes are announced")
         answer = delayd(*asked)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         report = json.loads(answer.stdout)
@@ -52,13 +52,15 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         begun_ms = CLOCK.wall_ms()
         with cluster.client() as client:
             client.schedule("a.topic.nobody.made", b"v", in_="1ms")
-        wait_for(lambda: bool(master.status()["failing_targets"]), 20, "the target fails")
+        wait_for(lambda: bool(master.status()["failing_targets"]), HANGS_S, "the target fails")
         [failing] = json.loads(delayd(*asked).stdout)["failing_targets"]
-        assert (failing["topic"], failing["messages"]) == ("a.topic.nobody.made", 1)
+        assert failing["topic"] == "a.topic.nobody.made"
+        # Each attempt counts, and a slow machine sees several.
+        assert 1 <= failing["messages"] <= 1 + len(RETRY_DELAYS_MS)
         assert begun_ms <= failing["since_ms"] <= CLOCK.wall_ms()
         text = delayd(*asked[:-1])
         assert text.returncode == 0 and "a.topic.nobody.made" in text.stdout
-    wait_for(lambda: etcd.leader(0) is None, 20, "the lease of the dead master ends")
+    wait_for(lambda: etcd.leader(0) is None, HANGS_S, "the lease of the dead master ends")
     dead = delayd(*asked)
     assert dead.returncode == 1 and "no node holds the leader key" in dead.stdout
     etcd.close()

@@ -17,7 +17,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
     ResourceType,
 )
-from nodes import CLUSTER_KEY, NodeProcess, delayd, free_port, master_of, node_group, wait_for
+from nodes import (
+    CLUSTER_KEY,
+    HANGS_S,
+    NodeProcess,
+    delayd,
+    free_port,
+    master_of,
+    node_group,
+    wait_for,
+)
 
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
@@ -190,7 +199,7 @@ def test_a_topic_that_was_created_again_is_refused(
             return False
         return True
 
-    wait_for(created, 20, "the topic can be created again")
+    wait_for(created, HANGS_S, "the topic can be created again")
     log = refused(a_node(kafka_and_etcd, tmp_path, cluster), 1)
     assert "deleted and created again" in log
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from clusters import make_cluster
-from nodes import master_of, node_group, wait_for
+from nodes import HANGS_S, master_of, node_group, wait_for
 from request_cases import CASES
 from request_cases.case import PARTITIONS, Case, header_of
 from request_judge import judge, known_of
@@ -88,4 +88,4 @@ def test_the_nodes_agree_on_every_id_whatever_their_driver(plays: tuple[Play, Pl
                 same: bool = (one["live"], one["killed"]) == (other["live"], other["killed"])
                 return same
 
-            wait_for(agree, 10, f"both nodes know the same of {id!r}")
+            wait_for(agree, HANGS_S, f"both nodes know the same of {id!r}")

@@ -15,7 +15,7 @@ import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 from topics_read import Seen, read_until
 
 from delayd.bus import Headers
@@ -167,5 +167,5 @@ def test_rejects_survive_a_kill_before_they_were_answered(
         node.kill()
         node.start()
         letters = read_until(cluster.bootstrap, cluster.dead, lambda seen: len(seen) >= 2_000)
-        wait_for(lambda: bool(node.status().get("ready")), 20, "the node is ready again")
+        wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is ready again")
     assert len({letter.header("delayd-source") for letter in letters}) == len(letters) == 2_000

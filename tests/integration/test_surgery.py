@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from defects.batches import LogRecord
+from defects.batches import LogRecord, batches_of
 from defects.surgery import PartitionLog, Surgeon
 
 from delayd.bus.confluent import ConfluentBus
@@ -228,3 +228,20 @@ def test_a_broker_goes_on_writing_where_surgery_ended(site: Site) -> None:
         for topic, before in site.before.items():
             last = before[-1][0]
             assert [each[0] for each in site.read(topic)[-2:]] == [last + 1, last + 2]
+
+
+def test_what_is_added_is_of_the_leader_that_reigned_last(site: Site) -> None:
+    """Or else a consumer that asks how far an older leader came reads it twice."""
+    epochs: list[list[int]] = []
+
+    def operate(log: PartitionLog, topic: str) -> None:
+        log.append(log.records()[0])
+        folder = site.cluster.directory / "data" / BROKER / f"{topic}-0"
+        segment = max(folder.glob("*.log"))
+        epochs.append([batch.leader_epoch for batch in batches_of(segment.read_bytes())])
+
+    for _ in range(2):  # each beginning of the broker is another leader's
+        with site.operated(operate):
+            pass
+    assert all(found == sorted(found) for found in epochs)
+    assert all(later[-1] > sooner[-1] for sooner, later in zip(epochs[:2], epochs[2:], strict=True))

@@ -75,7 +75,12 @@ class Step:
 class Rules:
     """The rules for ids, message by message: what is stored, what is answered, who kills whom."""
 
-    def __init__(self, requests: list[Request]) -> None:
+    def __init__(
+        self, requests: list[Request], id_memory_ms: int, *, ignores_repeats: bool = False
+    ) -> None:
+        """`ignores_repeats`: what continues a message a second time is none."""
+        self._ignores_repeats = ignores_repeats
+        self.id_memory_ms = id_memory_ms
         self.messages: list[Request] = []
         self.answers: list[Request] = []
         self.refusals: dict[str, str] = {}
@@ -83,28 +88,43 @@ class Rules:
         self.killed_by: dict[str, Request] = {}
         self.targets_of: dict[str, list[Request]] = {}
         """By source of a mark: what it kills."""
+        self.log_ms_of: dict[str, int] = {}
+        """By source of a mark: log time."""
         self.continued_by: dict[str, Request] = {}
         """By source: the continuation that was accepted."""
         self.redriven: set[str] = set()
         self.origins: dict[str, str] = {}
         """By source of a continuation: the source of the user's own request."""
-        self._live: dict[str, list[Request]] = {}
-        self._log_ms: Counter[int] = Counter()
+        self.by_source: dict[str, Request] = {}
+        self.live: dict[tuple[int, str], list[Request]] = {}
+        """By partition and id: what a mark would kill."""
+        self.last_killed: dict[tuple[int, str], list[Request]] = {}
+        """By partition and id: what its marks killed last."""
+        self.refused: set[str] = set()
+        """Sources of killed messages whose continuation came after the mark."""
+        self.log_ms: Counter[int] = Counter()
         for request in requests:
-            self._log_ms[request.partition] = max(
-                self._log_ms[request.partition], request.append_ms
-            )
-            self._take(request, self._log_ms[request.partition])
+            self.by_source[request.source] = request
+            self.log_ms[request.partition] = max(self.log_ms[request.partition], request.append_ms)
+            self._take(request, self.log_ms[request.partition])
 
     def origin_of(self, source: str) -> str:
         """The source of the user's own request for a message."""
         return self.origins.get(source, source)
 
+    def _place(self, request: Request) -> tuple[int, str]:
+        assert request.id is not None, "only ids have a place"
+        return request.partition, request.id
+
     def _take(self, request: Request, log_ms: int) -> None:
-        live = self._live.setdefault(request.id or request.source, [])
+        # What has no id is live alone, and nothing finds it.
+        live = [] if request.id is None else self.live.setdefault(self._place(request), [])
         if request.op == "continue":
             continued = f"{request.partition}/{request.continues}"
             if continued in self.killed_by:
+                self.refused.add(continued)
+                return
+            if self._ignores_repeats and continued in self.continued_by:
                 return
             assert continued not in self.continued_by, f"{continued} was continued twice"
             self.continued_by[continued] = request
@@ -122,8 +142,14 @@ class Rules:
             self.redriven.add(request.redrive)
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
+            self.log_ms_of[request.source] = log_ms
             self.targets_of[request.source] = list(live)
             self.killed_by |= {message.source: request for message in live}
+            if any(message.due_ms + self.id_memory_ms >= log_ms for message in live):
+                self.last_killed[self._place(request)] = list(live)
+            else:
+                # Due long ago, so that others may not know of them: they displace nothing.
+                self.last_killed.setdefault(self._place(request), []).extend(live)
             live.clear()
             if request.op == "cancel":
                 return
@@ -141,19 +167,52 @@ class Rules:
         self.messages.append(request)
 
 
+def check_follows(before: Step, after: Step) -> None:
+    """Step: forward only. Term: never back, and its first step moves nothing else."""
+    old, new = before.fields, after.fields
+    where = f"step {new['step']} of {new['owner']}"
+    assert new["step"] == old["step"] + 1, f"{where} follows step {old['step']}"
+    assert all(a <= b for a, b in zip(before.cursors, after.cursors, strict=True)), where
+    assert all(a <= b for a, b in zip(before.offsets, after.offsets, strict=True)), where
+    if new["term"] == old["term"]:
+        assert new["owner"] == old["owner"], f"{where} shares a term"
+    else:
+        assert new["term"] == old["term"] + 1, f"{where}: term after {old['term']}"
+        assert (after.cursors, after.offsets) == (before.cursors, before.offsets), where
+
+
 class Checker:
     """One finished run."""
 
-    def __init__(self, kafka: MemoryKafka, may_die: Container[str] = ()) -> None:
-        """`may_die`: targets that refused records for a while, perhaps for all retries."""
-        self._kafka = kafka
-        self._may_die = may_die
+    def __init__(
+        self,
+        kafka: MemoryKafka,
+        may_die: Container[str] = (),
+        *,
+        brokers_stepped_back_ms: int = 0,
+        nodes_stepped_back_ms: int = 0,
+        id_memory_ms: int = 3_600_000,
+        due_by_ms: int = 10**15,
+        ignores_repeats: bool = False,
+    ) -> None:
+        """`may_die`: targets that refused records for a while, perhaps for all retries.
+
+        `..._stepped_back_ms`: by how much clocks were set back, all in all: so much earlier may a
+        record be stamped, by whose clock it is, than the master believed it was. `due_by_ms`: what
+        was due by then and was not delivered is lost.
+        """
+        self.kafka = kafka
+        self.may_die = may_die
+        self._brokers_stepped_back_ms = brokers_stepped_back_ms
+        self._nodes_stepped_back_ms = nodes_stepped_back_ms
+        self._id_memory_ms = id_memory_ms
+        self.due_by_ms = due_by_ms
         requests = [
             self._request(record)
             for log in kafka.topics[BUFFER].partitions
             for record in log.read(0, 10**9)[0]
         ]
-        self.rules = Rules(requests)
+        self.rules = Rules(requests, id_memory_ms, ignores_repeats=ignores_repeats)
         self.messages = self.rules.messages
         self.answers = self.rules.answers
         self.retries = {
@@ -162,7 +221,9 @@ class Checker:
             if request.op == "continue"
         }
         """By source: what continues it, refused or not."""
-        self.steps = [self._step(record) for record in self._committed(FRONTIER)]
+        self.steps = [self._step(record) for record in self.committed(FRONTIER)]
+        self.step_times = [record.append_ms for record in self.committed(FRONTIER)]
+        """By step: when it was written, by the broker's clock."""
         self.step_of: dict[str, int] = {}
         """By source: the index of the step that made a message Done."""
         self.late: set[str] = set()
@@ -177,6 +238,7 @@ class Checker:
     def check(self) -> None:
         """AssertionError, with the source or step that breaks a rule."""
         self.check_frontiers()
+        self.check_now()
         self.check_steps()
         self.check_produced()
         self.check_verdicts()
@@ -185,16 +247,15 @@ class Checker:
     def check_frontiers(self) -> None:
         """Step: forward only. Term: never back, and its first step moves nothing else."""
         for before, after in zip(self.steps, self.steps[1:], strict=False):
-            old, new = before.fields, after.fields
-            where = f"step {new['step']} of {new['owner']}"
-            assert new["step"] == old["step"] + 1, f"{where} follows step {old['step']}"
-            assert all(a <= b for a, b in zip(before.cursors, after.cursors, strict=True)), where
-            assert all(a <= b for a, b in zip(before.offsets, after.offsets, strict=True)), where
-            if new["term"] == old["term"]:
-                assert new["owner"] == old["owner"], f"{where} shares a term"
-            else:
-                assert new["term"] == old["term"] + 1, f"{where}: term after {old['term']}"
-                assert (after.cursors, after.offsets) == (before.cursors, before.offsets), where
+            check_follows(before, after)
+
+    def check_now(self) -> None:
+        """Now: whatever a step took for the time was so by the broker's clock, to the ms."""
+        for record, step in zip(self.committed(FRONTIER), self.steps, strict=True):
+            now_ms, where = step.fields["now_ms"], f"step {step.fields['step']}"
+            assert self._latest_ms(FRONTIER, record) >= now_ms, (
+                f"{where} took it for {now_ms}, and it was {record.append_ms}"
+            )
 
     def check_steps(self) -> None:
         """Step: each delivers Done(K', O') - Done(K, O) and answers [O, O'), and says so."""
@@ -234,17 +295,15 @@ class Checker:
     def check_produced(self) -> None:
         """All that was asked for, exactly once, in the step that made it Done, never early."""
         by_source = {request.source: request for request in self.messages + self.answers}
-        for topic in self._targets():
-            for record in self._committed(topic):
+        for topic in self.targets():
+            for record in self.committed(topic):
                 headers = dict(record.headers)
                 source = (headers["delayd-source"] or b"").decode()
                 request = by_source[source]
                 assert record.value == request.value, f"{source} was altered"
                 if topic == DEAD:
                     continue
-                fired_ms = int(headers["delayd-fired"] or 0)
-                assert fired_ms >= request.due_ms, f"{source} fired early: {fired_ms}"
-                assert record.append_ms >= request.due_ms, f"{source} early by the broker"
+                fired_ms = self.check_not_early(topic, record, request)
                 assert source in self.step_of, f"{source} was delivered, but is not Done"
                 step = self.steps[self.step_of[source]].fields
                 assert fired_ms == step["now_ms"], f"{source} belongs to step {step['step']}"
@@ -252,12 +311,14 @@ class Checker:
             times = sum(self.produced[message.source].values())
             if message.source in self.rules.continued_by or message.source in self.killed:
                 expected: dict[str, int] = {}
+            elif message.due_ms > self.due_by_ms and not self.steps[-1].is_done(message):
+                expected = {}
             elif message.expects == "dead":
                 expected = {DEAD: 1}
             else:
                 expected = {message.topic: 1}
             found = dict(self.produced[message.source])
-            if found == {DEAD: 1} and message.topic in self._may_die and expected:
+            if found == {DEAD: 1} and message.topic in self.may_die and expected:
                 continue
             assert found == expected, f"{message.source}: {found} ({times}), not {expected}"
         for answer in self.answers:
@@ -269,6 +330,17 @@ class Checker:
                 assert found == ({DEAD: 1} if is_dead else {}), f"{answer.source}: {found}"
         known = {request.source for request in self.messages + self.answers}
         assert set(self.produced) <= known, f"unasked: {set(self.produced) - known}"
+
+    def check_not_early(self, topic: str, record: Record, request: Request) -> int:
+        """By the deliverer's clock and by the broker's; when it was delivered by the former."""
+        source = request.source
+        fired_ms = int(dict(record.headers)["delayd-fired"] or 0)
+        assert fired_ms >= request.due_ms, f"{source} fired early: {fired_ms}"
+        # Stronger than what is promised of the due time, which is not after `fired_ms`.
+        assert self._latest_ms(topic, record) >= fired_ms, (
+            f"{source} early by the clock of its topic: {fired_ms} at {record.append_ms}"
+        )
+        return fired_ms
 
     def check_verdicts(self) -> None:
         """Verdicts: true, exactly one for each mark, and nothing that is called killed arrives."""
@@ -297,37 +369,50 @@ class Checker:
                 for source in self.rules.origins.keys() | killed
                 if self.rules.origin_of(source) in killed
             ), f"{killed} arrived"
+            # Of what is Done, a node may have dropped what was due long before.
+            floor_ms = self.rules.log_ms_of[mark.source] - self._id_memory_ms
+            recent = {
+                m.source
+                for m in self.rules.targets_of[mark.source]
+                if m.source not in self.killed and m.due_ms >= floor_ms
+            }
             if truly:
                 expected = "cancelled" if mark.op == "cancel" else "replaced"
-            elif targets:
+            elif recent:
                 expected = "too-late"
             elif mark.op == "replace":
                 expected = "scheduled"
             else:
                 expected = "cancelled" if killed else "not-found"
             assert verdict == expected, f"{mark.source}: {marked}, kills {targets}"
-            assert killed == truly or not targets, f"{mark.source}: {killed}, not {truly}"
+            assert killed == truly or not (truly or recent), f"{mark.source}: {killed} not {truly}"
             known = {self.rules.origin_of(source) for source in self.killed}
             assert killed <= known, f"{mark.source}: {killed} are not killed"
+
+    def _latest_ms(self, topic: str, record: Record) -> int:
+        """What the clock that stamped a record may have shown at most before it was set back."""
+        if self.kafka.topics[topic].setting("message.timestamp.type") == "CreateTime":
+            return record.append_ms + self._nodes_stepped_back_ms
+        return record.append_ms + self._brokers_stepped_back_ms
 
     def _reached(self, message: Request, topic: str) -> bool:
         return self.produced[message.source][topic] > 0
 
-    def _targets(self) -> list[str]:
-        return [*(t for t in self._kafka.topics if not t.startswith("delayd-")), DEAD]
+    def targets(self) -> list[str]:
+        return [*(t for t in self.kafka.topics if not t.startswith("delayd-")), DEAD]
 
     def _produced(self) -> dict[str, Counter[str]]:
         """By source: how often it arrived in which topic."""
         produced: dict[str, Counter[str]] = defaultdict(Counter)
-        for topic in self._targets():
-            for record in self._committed(topic):
+        for topic in self.targets():
+            for record in self.committed(topic):
                 source = dict(record.headers)["delayd-source"] or b""
                 produced[source.decode()][topic] += 1
         return produced
 
     def _verdicts(self) -> dict[str, list[dict[str, Any]]]:
         verdicts: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for record in self._committed(RECEIPTS):
+        for record in self.committed(RECEIPTS):
             fields = json.loads(record.value or b"")
             verdicts[fields["source"]].append(fields)
         return verdicts
@@ -335,10 +420,10 @@ class Checker:
     def check_order(self) -> None:
         """Order: rank order per target partition, but for late arrivals, which follow at once."""
         by_source = {request.source: request for request in self.messages}
-        for topic in self._kafka.topics:
+        for topic in self.kafka.topics:
             if topic.startswith("delayd-"):
                 continue
-            for log in self._kafka.topics[topic].partitions:
+            for log in self.kafka.topics[topic].partitions:
                 sources = [
                     (dict(record.headers)["delayd-source"] or b"").decode()
                     for record in log.read(0, 10**9)[0]
@@ -350,10 +435,10 @@ class Checker:
                 by_step = [(self.step_of[s], by_source[s].rank) for s in sources]
                 assert by_step == sorted(by_step), f"{topic}: a step is out of order"
 
-    def _committed(self, topic: str) -> list[Record]:
+    def committed(self, topic: str) -> list[Record]:
         return [
             record
-            for log in self._kafka.topics[topic].partitions
+            for log in self.kafka.topics[topic].partitions
             for record in log.read(0, 10**9)[0]
         ]
 
@@ -382,6 +467,10 @@ class Checker:
         )
 
     def _step(self, record: Record) -> Step:
-        fields = json.loads(record.value or b"")
-        cursors = [tuple(fields["lanes"].get(str(n), fields["cursor"])) for n in range(LANES)]
-        return Step(cursors, fields["offsets"], fields)
+        return step_of_fields(json.loads(record.value or b""))
+
+
+def step_of_fields(fields: dict[str, Any]) -> Step:
+    """A frontier record, read."""
+    cursors = [tuple(fields["lanes"].get(str(n), fields["cursor"])) for n in range(LANES)]
+    return Step(cursors, fields["offsets"], fields)

@@ -2,13 +2,16 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from delayd.bus import Ack, Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
+from delayd.commits.progress import ProgressCommit
+from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import DelaydError
 from delayd.frontier_log import FrontierLog
 from delayd.mastership import Grant, Mastership
@@ -18,6 +21,7 @@ from delayd.suspects import Suspects
 from delayd.targets import Targets
 from delayd.topics import create_topics, load_settings
 from delayd.wheel.storage import Wheel
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
 START_MS = 1_785_000_000_000
 CLUSTER_KEY = "a key that is long enough"
@@ -37,6 +41,10 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        # A little fast, as it may be: so `now`, which keeps that back, is the ms that was set.
+        return self.monotonic_ms() * 1_000_201
 
 
 class InstantCondition(threading.Condition):
@@ -58,6 +66,8 @@ class OneNode:
         *targets: str,
         partitions: int = 1,
         retry_delays_ms: tuple[int, ...] = (10_000, 30_000),
+        records_max: int = 10_000,
+        guarantee: str = EXACTLY_ONCE,
     ) -> None:
         self.clock = ManualClock()
         self.kafka = MemoryKafka(self.clock)
@@ -68,7 +78,9 @@ class OneNode:
             cluster_key=CLUSTER_KEY,
             partitions=partitions,
             retry_delays_ms=retry_delays_ms,
+            guarantee=guarantee,
         )
+        self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
         self.suspects = Suspects()
@@ -89,7 +101,10 @@ class OneNode:
         self._frontiers.open(TIMEOUT_MS)
         self.consumer = self.bus.consumer(self.settings.buffer.name)
         self.consumer.assign(self.replica.positions)
-        self._pace = Pace(10_000, 16 * 1024 * 1024)
+        self._pace = Pace(records_max, 16 * 1024 * 1024)
+        self.passes_ms = 0
+        """Time that passes at each turn of a loop in which the master waits."""
+        self.grant = Grant("n/1", FOREVER_MS)
         self._mastership: Mastership | None = None
 
     def close(self) -> None:
@@ -103,7 +118,7 @@ class OneNode:
         self.replica.take(self.consumer.poll(10**6, 0))
 
     def lead(self) -> None:
-        """Begin a mastership."""
+        """Begin a mastership; whatever keeps it from its first step is raised."""
         self._mastership = Mastership(
             self.bus,
             self.replica,
@@ -111,13 +126,25 @@ class OneNode:
             self.targets,
             self.suspects,
             self.clock,
-            Grant("n/1", FOREVER_MS),
+            self.grant,
             self._pace,
-            self.ingest,
+            self._turn,
             idle_interval_ms=1_000,
             clock_drift_max_ms=500,
+            commit=self._progress_commit() if self.settings.guarantee == AT_LEAST_ONCE else None,
         )
         assert self._mastership.take_over()
+
+    def _progress_commit(self) -> ProgressCommit:
+        """This node holds the leader key, unless somebody else does."""
+        lease_id = self.etcd.grant_lease(10**9).id
+        leadership = self.grant.leadership or self.etcd.campaign(0, self.grant.owner, lease_id)
+        self.grant.leadership = leadership
+        return ProgressCommit(self.bus, self.etcd, leadership, self._frontiers, self.clock)
+
+    def _turn(self) -> None:
+        self.ingest()
+        self.clock.now_ms += self.passes_ms
 
     def step(self) -> None:
         """One turn of the loop; after a failure the next one takes over again."""
@@ -163,3 +190,21 @@ class OneNode:
             for log in self.kafka.topics[topic].partitions
             for record in log.read(0, 10**9)[0]
         ]
+
+
+Maker = Callable[..., OneNode]
+"""From targets and options to a node."""
+
+
+@contextmanager
+def nodes_in(folder: Path) -> Iterator[Maker]:
+    """Makes nodes with these targets, each in a folder of its own; closes them."""
+    made: list[OneNode] = []
+
+    def make_node(*targets: str, **options: object) -> OneNode:
+        made.append(OneNode(folder / str(len(made)), *targets, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make_node
+    for node in made:
+        node.close()

@@ -50,7 +50,10 @@ def step(
 
 
 def test_what_is_due_is_delivered_in_rank_order_and_the_rest_stays() -> None:
-    """docs/design/frontier.md, Step: in rank order within a lane, and K' at most now + 1 ms."""
+    """docs/design/frontier.md, Step: in rank order within a lane, and K' at most now + 1 ms.
+
+    Rules: never-early, order
+    """
     first, second, tie = message(9, 5_000), message(1, 9_000), message(2, 9_000)
     due_now, later = message(3, NOW_MS), message(4, NOW_MS + 1)
     agenda = agenda_of(later, due_now, tie, second, first)
@@ -61,7 +64,10 @@ def test_what_is_due_is_delivered_in_rank_order_and_the_rest_stays() -> None:
 
 
 def test_lanes_with_nothing_due_stand_just_beyond_now() -> None:
-    """docs/design/frontier.md, Full steps: lanes with nothing due stand at (now + 1, 0, 0)."""
+    """docs/design/frontier.md, Full steps: lanes with nothing due stand at (now + 1, 0, 0).
+
+    Rules: k-within-now
+    """
     plan = step(agenda_of())
     assert set(plan.frontier.cursors) == {Rank(NOW_MS + 1, 0, 0)}
     assert plan.frontier.offsets == (100, 100)
@@ -69,7 +75,10 @@ def test_lanes_with_nothing_due_stand_just_beyond_now() -> None:
 
 
 def test_a_clock_that_steps_back_moves_no_cursor_back() -> None:
-    """docs/design/frontier.md, Step: each component forward only."""
+    """docs/design/frontier.md, Step: each component forward only.
+
+    Rules: forward-only
+    """
     agenda = agenda_of(message(1, NOW_MS - 1))
     before = step(agenda).frontier
     after = step(agenda, NOW_MS - 5_000)
@@ -78,7 +87,10 @@ def test_a_clock_that_steps_back_moves_no_cursor_back() -> None:
 
 
 def test_a_full_lane_is_cut_at_its_next_message_and_others_go_on() -> None:
-    """docs/design/frontier.md, Full steps: cut per lane at K', lanes sharing the budget fairly."""
+    """docs/design/frontier.md, Full steps: cut per lane at K', lanes sharing the budget fairly.
+
+    Rules: full-step
+    """
     hot = [message(n, 5_000, lane=1) for n in range(20)]
     quiet = message(50, 6_000, lane=2)
     agenda = agenda_of(*hot, quiet)
@@ -91,7 +103,10 @@ def test_a_full_lane_is_cut_at_its_next_message_and_others_go_on() -> None:
 
 
 def test_a_step_full_of_bytes_is_cut_but_always_takes_one() -> None:
-    """docs/design/frontier.md, Full steps: records, bytes; nobody stands still."""
+    """docs/design/frontier.md, Full steps: records, bytes; nobody stands still.
+
+    Rules: full-step
+    """
     large = [message(n, 5_000, length=700) for n in range(3)]
     agenda = agenda_of(*large)
     limits = StepLimits(records_max=100, bytes_max=1_000)
@@ -101,7 +116,10 @@ def test_a_step_full_of_bytes_is_cut_but_always_takes_one() -> None:
 
 
 def test_a_late_arrival_is_delivered_by_the_step_that_moves_o_over_it() -> None:
-    """docs/design/frontier.md, Step: a late arrival has rank < K when O moves over it."""
+    """docs/design/frontier.md, Step: a late arrival has rank < K when O moves over it.
+
+    Rules: late-arrival
+    """
     agenda = agenda_of()
     step(agenda, ingested=(5, 5))
     late = message(5, NOW_MS - 3_000)
@@ -113,7 +131,10 @@ def test_a_late_arrival_is_delivered_by_the_step_that_moves_o_over_it() -> None:
 
 
 def test_late_arrivals_come_before_the_rest_of_their_lane() -> None:
-    """docs/design/frontier.md, Step: in rank order within a lane."""
+    """docs/design/frontier.md, Step: in rank order within a lane.
+
+    Rules: order
+    """
     agenda = agenda_of()
     step(agenda, ingested=(0, 0))
     arrived = [message(3, NOW_MS + 2), message(1, 4_000), message(2, 3_000)]
@@ -123,7 +144,10 @@ def test_late_arrivals_come_before_the_rest_of_their_lane() -> None:
 
 
 def test_a_late_arrival_that_is_not_yet_due_holds_o_below_it() -> None:
-    """docs/design/frontier.md, Step: one not yet due on this master holds O' below it."""
+    """docs/design/frontier.md, Step: one not yet due on this master holds O' below it.
+
+    Rules: late-not-due
+    """
     agenda = agenda_of()
     step(agenda, NOW_MS, ingested=(5, 5))
     agenda.arrived(message(7, NOW_MS))
@@ -137,7 +161,10 @@ def test_a_late_arrival_that_is_not_yet_due_holds_o_below_it() -> None:
 
 def test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it() -> None:
     """docs/design/frontier.md, Step: K' stops before a stored message with offset >= O' and
-    rank >= K until 100 ms after its due, then passes it (it becomes late)."""
+    rank >= K until 100 ms after its due, then passes it (it becomes late).
+
+    Rules: late-grace
+    """
     agenda = agenda_of()
     step(agenda, NOW_MS, ingested=(0, 0))
     # A late burst that fills steps of one record, and a message behind it in another lane.
@@ -161,7 +188,10 @@ def test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it() -> None:
 
 
 def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
-    """docs/design/frontier.md, Step: all answers with offsets in [O, O')."""
+    """docs/design/frontier.md, Step: all answers with offsets in [O, O').
+
+    Rules: answer-waits
+    """
     first, second, third = answer(2), answer(4), answer(7)
     agenda = agenda_of(first)
     agenda.answer_arrived(second)
@@ -174,7 +204,10 @@ def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
 
 
 def test_too_many_answers_and_late_arrivals_cut_o() -> None:
-    """docs/design/frontier.md, Full steps: only late arrivals and answers cut O'."""
+    """docs/design/frontier.md, Full steps: only late arrivals and answers cut O'.
+
+    Rules: o-cut-by-few
+    """
     agenda = agenda_of(*[answer(n) for n in range(6)], answer(3, partition=1))
     plan = step(agenda, limits=StepLimits(records_max=4, bytes_max=1_000))
     assert [(e.partition, e.offset) for e in plan.answers] == [(0, 0), (0, 1), (1, 3)]
@@ -186,7 +219,10 @@ def test_too_many_answers_and_late_arrivals_cut_o() -> None:
 
 def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out() -> None:
     """docs/design/frontier.md, Full steps. O' once skipped what the budget had left out of one
-    queue when it was the other queue that ended the step: messages were lost."""
+    queue when it was the other queue that ended the step: messages were lost.
+
+    Rules: o-cut-by-few
+    """
     agenda = agenda_of()
     step(agenda, ingested=(0, 0))
     for offset in (0, 1):
@@ -218,7 +254,10 @@ def test_a_successor_goes_on_where_the_last_frontier_ends() -> None:
 
 
 def test_a_step_of_a_node_that_is_behind_is_a_bug() -> None:
-    """docs/design/frontier.md, Takeover: let the own wheel reach O."""
+    """docs/design/frontier.md, Takeover: let the own wheel reach O.
+
+    Rules: wheel-reaches-o
+    """
     agenda = agenda_of()
     step(agenda, ingested=(5, 5))
     with pytest.raises(AssertionError, match="reached O"):
@@ -247,7 +286,10 @@ def test_k_never_enters_a_slot_that_has_not_been_opened() -> None:
 
 
 def test_a_lane_that_is_full_waits_alone() -> None:
-    """docs/design/frontier.md, Full steps: a hot lane delays only itself; memory is bounded."""
+    """docs/design/frontier.md, Full steps: a hot lane delays only itself; memory is bounded.
+
+    Rules: fair-lanes
+    """
     agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], [], lane_open_max=2)
     hot = [message(n, 1_000 + n, lane=1) for n in range(3)]
     next_hot, quiet = message(7, 2_000, lane=1), message(8, 2_500, lane=2)
@@ -273,7 +315,10 @@ def mark_agenda(own_write: int) -> Agenda:
 
 
 def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
-    """docs/design/frontier.md, Verdicts: a mark is passed once ingest is beyond R."""
+    """docs/design/frontier.md, Verdicts: a mark is passed once ingest is beyond R.
+
+    Rules: verdict-waits-for-r
+    """
     agenda = mark_agenda(own_write=10)
     held = agenda.plan(5_000, (10,), StepLimits())
     assert held.answers == () and held.frontier.offsets == (5,)
@@ -294,7 +339,10 @@ def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_pa
 
 
 def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers() -> None:
-    """docs/design/frontier.md, Verdicts: it may continue what the mark kills."""
+    """docs/design/frontier.md, Verdicts: it may continue what the mark kills.
+
+    Rules: verdict-waits-for-r
+    """
     agenda = Agenda(first_frontier(0, partitions=1, lanes=1), [], [], mark_kinds=(MARK,))
     agenda.begin(agenda.plan(5_000, (5,), StepLimits()))
     agenda.answer_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))

@@ -1,6 +1,6 @@
 """The agenda against sets: whatever is stored, opened, stepped and taken over, Done is exact."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,8 +15,15 @@ PARTITIONS, LANES = 3, 4
 START_MS = 50_000
 STEPS_TO_THE_END_MAX = 600
 
+MESSAGE, ANSWER, MARK = 0, 1, 2
+
 budgets = st.builds(
-    StepLimits, records_max=st.integers(1, 12), bytes_max=st.sampled_from([1, 40, 100, 10_000])
+    StepLimits,
+    records_max=st.integers(1, 12),
+    bytes_max=st.sampled_from([1, 40, 100, 10_000]),
+    lanes_max=st.one_of(
+        st.just({}), st.dictionaries(st.integers(0, LANES - 1), st.integers(1, 3), max_size=2)
+    ),
 )
 dues = st.one_of(
     st.integers(-4_000, 4_000),
@@ -34,6 +41,8 @@ class Model:
     ingested: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     delivered: set[Entry] = field(default_factory=set)
     answered: set[Entry] = field(default_factory=set)
+    waits: dict[Entry, int] = field(default_factory=dict)
+    """By mark: R of its partition when it could first be passed."""
 
     def done(self, frontier: Frontier) -> set[Entry]:
         return {
@@ -76,18 +85,31 @@ class AgendaMachine(RuleBasedStateMachine):
         for _ in range(count):
             offset = self.model.ingested[partition] + gap
             self.model.ingested[partition] = offset + 1
-            entry = Entry(self.now_ms + due, partition, offset, lane, 0, offset, length)
+            entry = Entry(self.now_ms + due, partition, offset, lane, MESSAGE, offset, length)
             self.model.messages.add(entry)
             self.agenda.arrived(entry)
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 4))
-    def store_answers(self, partition: int, count: int) -> None:
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        count=st.integers(1, 4),
+        kind=st.sampled_from([ANSWER, MARK]),
+    )
+    def store_answers(self, partition: int, count: int, kind: int) -> None:
         for _ in range(count):
             offset = self.model.ingested[partition]
             self.model.ingested[partition] = offset + 1
-            entry = Entry(self.now_ms, partition, offset, 0, 1, offset, 10)
+            entry = Entry(self.now_ms, partition, offset, 0, kind, offset, 10)
             self.model.answers.add(entry)
             self.agenda.answer_arrived(entry)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), due=dues, lane=st.integers(0, LANES - 1))
+    def store_replace(self, partition: int, due: int, lane: int) -> None:
+        """A message and a mark under one offset."""
+        offset = self.model.ingested[partition]
+        self.store_messages(partition, lane, due, gap=0, length=10, count=1)
+        mark = Entry(self.now_ms, partition, offset, 0, MARK, offset, 10)
+        self.model.answers.add(mark)
+        self.agenda.answer_arrived(mark)
 
     @rule(slots_max=st.integers(1, 4), ahead_ms=st.sampled_from([0, 200, 5_000]))
     def open_slots(self, slots_max: int, ahead_ms: int) -> None:
@@ -107,21 +129,48 @@ class AgendaMachine(RuleBasedStateMachine):
     def move_clock(self, by_ms: int) -> None:
         self.now_ms += by_ms
 
-    @rule(limits=budgets, open_first=st.booleans())
-    def step(self, limits: StepLimits, open_first: bool) -> None:
+    @rule(data=st.data())
+    def postpone_a_verdict(self, data: st.DataObject) -> None:
+        """The step begun last may have continued what a mark kills: it waits for its R too."""
+        marks = [a for a in sorted(self.model.answers - self.model.answered) if a.kind == MARK]
+        if marks:
+            mark = data.draw(st.sampled_from(marks))
+            self.agenda.postpone_verdict(mark.partition, mark.offset)
+            self.model.waits.pop(mark, None)
+
+    @rule(
+        limits=budgets,
+        open_first=st.booleans(),
+        put_back=st.one_of(st.none(), st.integers(0, PARTITIONS - 1)),
+        behind=st.integers(0, 3),
+    )
+    def step(
+        self, limits: StepLimits, open_first: bool, put_back: int | None = None, behind: int = 0
+    ) -> None:
+        """`put_back`: a partition of the buffer that the step itself writes to, `behind` so many
+        records of users that this node has not ingested yet."""
         if open_first:
             self.open_slots(slots_max=1_000, ahead_ms=200)
         ingested = tuple(self.model.ingested)
+        for mark in self.model.answers - self.model.answered:
+            if mark.kind == MARK:
+                self.model.waits.setdefault(mark, self.frontier.own_writes[mark.partition])
         plan = self.agenda.plan(self.now_ms, ingested, limits)
         assert self.agenda.plan(self.now_ms, ingested, limits) == plan
         next_due_ms = self.agenda.next_due_ms()
         if not plan.is_empty:
             assert next_due_ms is not None and next_due_ms <= self.now_ms
         self.check(plan, limits)
-        self.model.delivered |= set(plan.deliveries)
+        self.model.delivered |= {*plan.deliveries, *plan.deferred}
         self.model.answered |= set(plan.answers)
         self.frontier = plan.frontier
         self.agenda.begin(plan)
+        if put_back is not None:
+            own_writes = list(self.frontier.own_writes)
+            own_write = self.model.ingested[put_back] + behind
+            own_writes[put_back] = max(own_writes[put_back], own_write)
+            self.frontier = replace(self.frontier, own_writes=tuple(own_writes))
+            self.agenda.wrote(tuple(own_writes))
         assert self.agenda.frontier == self.frontier
 
     def check(self, plan: Plan, limits: StepLimits) -> None:
@@ -129,6 +178,8 @@ class AgendaMachine(RuleBasedStateMachine):
         self.check_bounds(plan)
         self.check_waiting(plan)
         self.check_order(plan)
+        self.check_verdicts(plan)
+        self.check_lanes(plan, limits)
         taken = [*plan.deliveries, *plan.answers]
         places = LANES + PARTITIONS
         assert len(taken) <= 2 * limits.records_max + places
@@ -136,10 +187,14 @@ class AgendaMachine(RuleBasedStateMachine):
             assert sum(e.length for e in taken) <= 2 * limits.bytes_max + places * 90
 
     def check_done(self, plan: Plan) -> None:
-        """docs/design/frontier.md, Step: exactly Done(K', O') - Done(K, O), each message once."""
+        """docs/design/frontier.md, Step: exactly Done(K', O') - Done(K, O), each message once.
+
+        Rules: exactly-done
+        """
         newly_done = self.model.done(plan.frontier) - self.model.done(self.frontier)
-        assert set(plan.deliveries) == newly_done
-        assert len(plan.deliveries) == len(newly_done)
+        dealt_with = [*plan.deliveries, *plan.deferred]
+        assert set(dealt_with) == newly_done
+        assert len(dealt_with) == len(newly_done)
         assert not newly_done & self.model.delivered
         newly_passed = self.model.passed_answers(plan.frontier) - self.model.answered
         assert set(plan.answers) == newly_passed
@@ -147,15 +202,45 @@ class AgendaMachine(RuleBasedStateMachine):
 
     def check_bounds(self, plan: Plan) -> None:
         """docs/design/frontier.md, Step: forward only, K' within now, O' within what is ingested;
-        and Now: nothing before its due time."""
+        and Now: nothing before its due time.
+
+        Rules: forward-only, k-within-now, never-early
+        """
         assert self.frontier.precedes(plan.frontier)
         assert plan.frontier.reached_by(tuple(self.model.ingested))
         for before, after in zip(self.frontier.cursors, plan.frontier.cursors, strict=True):
             assert after == before or after <= Rank(self.now_ms + 1, 0, 0)
         assert all(entry.due_ms <= self.now_ms for entry in plan.deliveries)
 
+    def check_verdicts(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Verdicts: ingested beyond R as it was; of a replace both parts.
+
+        Rules: verdict-waits-for-r
+        """
+        for mark in plan.answers:
+            if mark.kind == MARK:
+                assert self.model.ingested[mark.partition] > self.model.waits[mark]
+        offsets = plan.frontier.offsets
+        for mark, waits_for in self.model.waits.items():
+            if mark not in self.model.answered and self.model.ingested[mark.partition] <= waits_for:
+                assert offsets[mark.partition] <= mark.offset, "O' passes no mark that waits"
+
+    def check_lanes(self, plan: Plan, limits: StepLimits) -> None:
+        """docs/design/frontier.md, Targets: O' passes what a suspect lane must not take.
+
+        Rules: guilty-found
+        """
+        for lane, most in limits.lanes_max.items():
+            assert sum(entry.lane == lane for entry in plan.deliveries) <= most
+        for entry in plan.deferred:
+            assert entry < self.frontier.cursors[entry.lane], "only late arrivals are put off"
+            assert entry.lane in limits.lanes_max
+
     def check_waiting(self, plan: Plan) -> None:
-        """docs/design/frontier.md, Step: late arrivals hold O', what O' cannot pass holds K'."""
+        """docs/design/frontier.md, Step: late arrivals hold O', what O' cannot pass holds K'.
+
+        Rules: late-not-due, late-grace
+        """
         for m in self.model.messages - self.model.done(self.frontier):
             rank, after = Rank(m.due_ms, m.partition, m.offset), plan.frontier
             if rank < self.frontier.cursors[m.lane]:
@@ -168,12 +253,15 @@ class AgendaMachine(RuleBasedStateMachine):
                     assert m.due_ms + LATE_GRACE_MS > self.now_ms
 
     def check_order(self, plan: Plan) -> None:
-        """docs/design/frontier.md, Order and Step: rank order within a lane."""
+        """docs/design/frontier.md, Order and Step: rank order within a lane.
+
+        Rules: order
+        """
         for lane in range(LANES):
             of_lane = [entry for entry in plan.deliveries if entry.lane == lane]
             assert of_lane == sorted(of_lane)
         late = [e for e in plan.deliveries if e < self.frontier.cursors[e.lane]]
-        assert plan.late == len(late)
+        assert plan.late == len(late) + len(plan.deferred)
 
     @rule()
     def take_over(self) -> None:
@@ -188,7 +276,9 @@ class AgendaMachine(RuleBasedStateMachine):
             ],
             [a for a in self.model.answers if a.offset >= self.frontier.offsets[a.partition]],
             self.lane_open_max,
+            mark_kinds=(MARK,),
         )
+        self.model.waits.clear()
 
     @rule()
     def begin_term(self) -> None:
@@ -206,6 +296,8 @@ class AgendaMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """docs/design/frontier.md, Full steps: enough steps deliver everything."""
         self.now_ms = max([self.now_ms, *(m.due_ms for m in self.model.messages)]) + 1_000
+        for partition, own in enumerate(self.frontier.own_writes):
+            self.model.ingested[partition] = max(self.model.ingested[partition], own + 1)
         for _ in range(STEPS_TO_THE_END_MAX):
             if self.model.is_finished:
                 break

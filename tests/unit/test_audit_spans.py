@@ -27,6 +27,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 CLOCK = ManualClock()
 

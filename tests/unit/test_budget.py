@@ -23,7 +23,10 @@ def test_the_shares_stay_within_the_budget_and_nobody_starves(
 def test_who_gets_less_than_asked_gets_as_much_as_any_other(
     wanted: dict[int, int], budget: int
 ) -> None:
-    """docs/design/frontier.md, Full steps: the budget is shared fairly."""
+    """docs/design/frontier.md, Full steps: the budget is shared fairly.
+
+    Rules: fair-lanes
+    """
     shares = share_fairly(wanted, budget)
     for lane, share in shares.items():
         if share < wanted[lane]:
@@ -39,7 +42,10 @@ def test_the_budget_is_used_up_when_there_is_enough_to_do(
 
 
 def test_a_quiet_lane_is_served_in_full_beside_a_hot_one() -> None:
-    """docs/design/frontier.md, Full steps: a hot second is many steps, other lanes go on."""
+    """docs/design/frontier.md, Full steps: a hot second is many steps, other lanes go on.
+
+    Rules: fair-lanes
+    """
     assert share_fairly({7: 1_000_000, 3: 5}, 100) == {3: 5, 7: 95}
 
 

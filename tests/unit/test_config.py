@@ -87,10 +87,10 @@ def test_what_is_missing_is_named_all_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ('["127.0.0.1:2379"]', "is not a url such as http://127.0.0.1:2379"),
-        ('"http://e:1,e2:2379"', "'e2:2379' is not a url"),
+        ('["127.0.0.1:2379"]', "is not a URL such as http://127.0.0.1:2379"),
+        ('"http://e:1,e2:2379"', "'e2:2379' is not a URL"),
         ("[]", "at least one endpoint is needed"),
-        ('""', "is not a url"),
+        ('""', "is not a URL"),
         ("7", "etcd"),
     ],
 )
@@ -127,6 +127,38 @@ def test_the_cluster_key_is_never_shown(file: Path) -> None:
     assert "sixteen letters." not in f"{config!r} {config} {config.model_dump()}"
 
 
+def test_the_cluster_key_may_stand_in_a_file_of_its_own(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "cluster-key"
+    secret.write_text("sixteen letters of a file\n")
+    file.write_text(
+        ENOUGH.replace('cluster_key = "sixteen letters."', f'cluster_key_file = "{secret}"')
+    )
+    assert load(file).cluster_key.get_secret_value() == "sixteen letters of a file"
+    message = problem_of(with_line(file, f'cluster_key_file = "{secret}"')).message
+    assert "cluster_key and cluster_key_file are both given" in message
+    assert "sixteen" not in message
+
+
+def test_what_is_wrong_about_the_node_and_about_security_is_named_at_once(file: Path) -> None:
+    message = problem_of(with_line(file, 'lease_ttl_s = 1\nkafka_user = "u"\n')).message
+    assert "lease_ttl_s: " in message and "kafka_user: of no use" in message
+    assert "security: extra inputs" in problem_of(with_line(file, "[security]\nx = 1\n")).message
+
+
+def test_security_is_said_in_the_same_file_and_the_same_environment(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/operations.md, "Getting into Kafka and etcd"."""
+    monkeypatch.setenv("DELAYD_KAFKA_PASSWORD", "of the environment")
+    said = (
+        'kafka_security_protocol = "SASL_SSL"\nkafka_sasl_mechanism = "PLAIN"\n'
+        'kafka_user = "u"\nkafka_password = "of the file"\n'
+    )
+    config = load(with_line(file, said))
+    assert config.security.properties()["sasl.password"] == "of the environment"
+    assert "of the " not in f"{config!r} {config} {config.model_dump()}"
+
+
 def test_a_short_cluster_key_is_refused_and_not_shown(file: Path) -> None:
     file.write_text(ENOUGH.replace("sixteen letters.", "fifteen letters"))
     problem = problem_of(file)
@@ -154,9 +186,9 @@ def test_librdkafka_s_own_properties_pass_through(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = '[kafka]\n"security.protocol" = "SSL"\n'
-    assert load(with_line(file, more)).kafka == {"security.protocol": "SSL"}
+    assert load(with_line(file, more)).security.kafka == {"security.protocol": "SSL"}
     monkeypatch.setenv("DELAYD_KAFKA", '{"compression.type": "zstd"}')
-    assert load(file).kafka["compression.type"] == "zstd"
+    assert load(file).security.kafka["compression.type"] == "zstd"
 
 
 def test_every_key_has_a_unit_or_needs_none() -> None:

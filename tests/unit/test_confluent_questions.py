@@ -42,7 +42,7 @@ def clock() -> SystemClock:
 
 @pytest.fixture
 def question(clock: SystemClock) -> Question:
-    return Question("asking", TIMEOUT_MS, clock, lambda: None)
+    return Question("asking", TIMEOUT_MS, clock, lambda: None, lambda: None)
 
 
 def test_each_key_has_its_own_answer(question: Question) -> None:
@@ -69,7 +69,7 @@ def test_each_key_has_its_own_answer(question: Question) -> None:
 
 def test_a_passing_failure_is_asked_again_alone_and_not_for_long(clock: SystemClock) -> None:
     """docs/design/frontier.md, Targets: no lane is held up by another's target."""
-    question = Question("asking", 100 * PATIENCE_MS, clock, lambda: None)
+    question = Question("asking", 100 * PATIENCE_MS, clock, lambda: None, lambda: None)
     asked: list[list[str]] = []
     order = brokers({"here": "yes", "moving": KafkaError.LEADER_NOT_AVAILABLE}, asked)
     before_ms = clock.monotonic_ms()
@@ -107,6 +107,7 @@ def test_silence_ends_with_the_time_and_keeps_what_was_answered(
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, TopicMismatchError),
         (KafkaError.LEADER_NOT_AVAILABLE, KafkaUnreachableError),
+        (KafkaError._NOENT, KafkaUnreachableError),
         (None, KafkaUnreachableError),
     ],
 )
@@ -122,7 +123,9 @@ def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None
     """A client may wait for a controller that is dead, and find the next one only anew."""
     renewed: list[float] = []
     silent, asked = {"a": None}, list[list[str]]()
-    question = Question("asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), PATIENCE_MS)
+    question = Question(
+        "asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), lambda: None, PATIENCE_MS
+    )
 
     def order(keys: list[str], timeout_s: float) -> dict[str, Future[str]]:
         answers: dict[str, int | str | None] = {"a": "yes"} if len(renewed) == 2 else {**silent}
@@ -135,7 +138,7 @@ def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None
 def test_an_answer_that_came_too_early_does_not_replace_the_client(clock: SystemClock) -> None:
     """A leader that moves is a matter of time, not of the client."""
     renewed: list[int] = []
-    question = Question("asking", TIMEOUT_MS, clock, lambda: renewed.append(1))
+    question = Question("asking", TIMEOUT_MS, clock, lambda: renewed.append(1), lambda: None)
     with pytest.raises(KafkaUnreachableError):
         question.ask_each(brokers({"a": KafkaError.LEADER_NOT_AVAILABLE}, []), ["a"])
     assert not renewed

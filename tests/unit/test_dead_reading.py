@@ -39,6 +39,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 class Passing(Clock):
     """Whoever looks at it lets time pass."""
@@ -46,6 +49,9 @@ class Passing(Clock):
     def monotonic_ms(self) -> int:
         self.now_ms += 100
         return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
 
 def letter(

@@ -11,13 +11,15 @@ import pytest
 
 from delayd.bus import Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.delivery import Delivery, DeliveryEnded, Ended, ThreadFailed
+from delayd.delivery import Delivery, DeliveryEnded, ThreadFailed
 from delayd.frontier_log import FrontierLog
-from delayd.mastership import GIVE_WAY_MS, Grant
+from delayd.mastership import Grant
 from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.topics import create_topics, load_settings
 from delayd.wheel.storage import Wheel
+from replication.election_facts import Ended
+from replication.takeover import GIVE_WAY_MS
 
 TIMEOUT_MS = 1_000
 FOREVER_MS = 10**15
@@ -36,6 +38,9 @@ class RunningClock:
     def monotonic_ms(self) -> int:
         self._now_ms += self.passes_ms
         return self._now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
 
 class Desk:
@@ -111,7 +116,10 @@ def ended(desk: Desk) -> Ended:
 
 
 def test_a_master_that_cannot_commit_lets_another_node_try(desk: Desk) -> None:
-    """docs/design/election.md, Resigning: a lease is worth nothing to who cannot deliver."""
+    """docs/design/election.md, Resigning: a lease is worth nothing to who cannot deliver.
+
+    Rules: step-error
+    """
     desk.bus.link.up = False
     desk.delivery.give(Grant("n/1", FOREVER_MS))
     desk.delivery.start()
@@ -134,8 +142,11 @@ def test_a_master_that_begins_terms_but_commits_no_step_lets_another_node_try(de
 def test_a_refused_step_is_tried_otherwise_without_a_wait(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction."""
-    monkeypatch.setattr("delayd.delivery.RETRY_FIRST_MS", FOREVER_MS)
+    """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction.
+
+    Rules: guilty-found
+    """
+    monkeypatch.setattr("replication.tenure.RETRY_FIRST_MS", FOREVER_MS)
     desk.clock.passes_ms = 1
     desk.due("orders", "mails")
     desk.kafka.refuse("orders", "INVALID_RECORD")
@@ -147,7 +158,10 @@ def test_a_refused_step_is_tried_otherwise_without_a_wait(
 
 
 def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
-    """docs/design/frontier.md, Takeover: the own wheel must have reached O."""
+    """docs/design/frontier.md, Takeover: the own wheel must have reached O.
+
+    Rules: behind-gives-way
+    """
     other = desk.bus.transactional_producer("delayd-c-shard-0")
     other.init_transactions(TIMEOUT_MS)
     newest = desk.replica.newest

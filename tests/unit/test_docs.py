@@ -9,11 +9,12 @@ import importlib
 import pkgutil
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import typer
+from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
 import delayd
@@ -30,8 +31,9 @@ from delayd.request.headers import (
     WRITTEN_HEADERS,
 )
 from delayd.request.times import LEVELS
-from replication.election import COOL_DOWN_POLLS
+from delayd.security import Security
 from replication.election_facts import ANSWERS, ResignReason
+from replication.election_times import COOL_DOWN_POLLS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -152,17 +154,34 @@ def test_a_commands_section_lists_exactly_its_options_and_arguments(path: str) -
     assert set(first_words("docs/reference/cli.md", path)) == wanted - {"--help"}
 
 
-def test_the_configuration_table_has_each_key_with_its_default() -> None:
-    documented = {coded(row[0])[0]: row[1] for row in rows("docs/operations.md", "Configuration")}
-    assert list(documented) == list(NodeConfig.model_fields)
-    for key, field in NodeConfig.model_fields.items():
+@pytest.mark.parametrize(
+    ("heading", "fields"),
+    [
+        (
+            "Configuration",
+            {
+                key: NodeConfig.model_fields[key]
+                for key in NodeConfig.model_fields
+                if key != "security"
+            },
+        ),
+        ("Getting into Kafka and etcd", Security.model_fields),
+    ],
+)
+def test_the_configuration_tables_have_each_key_with_its_default(
+    heading: str, fields: Mapping[str, FieldInfo]
+) -> None:
+    table = rows("docs/operations.md", heading)
+    documented = {coded(row[0])[0]: row[1] for row in table if len(row) == 3}
+    assert list(documented) == list(fields)
+    for key, field in fields.items():
         default = documented[key]
         if field.is_required():
             assert default == "required", key
         elif field.default_factory is None:
             value = field.default
             shown = str(value).lower() if isinstance(value, bool) else str(value)
-            assert default == f"`{shown}`", key
+            assert default == ("none" if value is None else f"`{shown}`"), key
 
 
 def test_each_error_code_has_a_remedy_in_the_operations_page_and_no_other_code_has() -> None:

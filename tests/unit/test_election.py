@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import get_args
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from delayd.coordination import Leadership
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
-from replication.election import COOL_DOWN_POLLS, Election, ElectionTimes, State
+from replication.election import _TRANSITIONS, Election, State
 from replication.election_facts import (
     ANSWERS,
     Call,
@@ -22,6 +23,7 @@ from replication.election_facts import (
     DeliveryStopped,
     Effect,
     Effects,
+    Ended,
     Event,
     ExtendDeadline,
     FaultFound,
@@ -44,6 +46,7 @@ from replication.election_facts import (
     StopDelivery,
     Ticked,
 )
+from replication.election_times import COOL_DOWN_POLLS, RESIGNED_FOR, ElectionTimes
 
 OURS = Leader("me", 7, 100)
 OTHERS = Leader("other", 8, 99)
@@ -123,7 +126,10 @@ def test_no_lease_is_asked_for_while_another_leads() -> None:
 
 
 def test_our_own_key_under_a_lease_that_we_do_not_know_is_waited_out() -> None:
-    """docs/design/election.md, "Campaign": a former life of this leadership is not resumed."""
+    """docs/design/election.md, "Campaign": a former life of this leadership is not resumed.
+
+    Rules: key-and-lease
+    """
     election = Election("me")
     assert told(election, Ticked(0), LeaderRead(1, OURS)) == (PollLeader(),)
     assert election.state is State.FOLLOWER
@@ -135,7 +141,10 @@ def test_an_absent_key_makes_a_follower_ask_for_a_lease_and_then_campaign() -> N
 
 
 def test_a_node_that_is_far_behind_lets_others_campaign_first() -> None:
-    """docs/design/election.md, "Lag"."""
+    """docs/design/election.md, "Lag".
+
+    Rules: behind-waits
+    """
     election = Election("me")
     told(election, LagChanged(0, behind=True), LeaderRead(0, None))
     orders: list[Effect] = []
@@ -172,7 +181,10 @@ def test_a_campaign_that_another_won_gives_its_lease_back() -> None:
 
 
 def test_a_win_starts_delivery_until_80_percent_of_the_granted_ttl_after_it_was_asked_for() -> None:
-    """docs/design/election.md, "Lease and deadline": granted, not asked; ordered, not answered."""
+    """docs/design/election.md, "Lease and deadline": granted, not asked; ordered, not answered.
+
+    Rules: deadline
+    """
     election = Election("me", ElectionTimes(lease_ttl_s=1))
     told(election, Ticked(0), LeaderRead(1_000, None), LeaseGranted(1_300, 7, 2_000))
     won = told(election, CampaignAnswered(1_400, OURS))
@@ -195,7 +207,10 @@ def test_a_win_that_is_heard_of_at_the_deadline_is_no_win() -> None:
 
 
 def test_a_lost_answer_is_read_again_and_our_own_key_is_a_win() -> None:
-    """docs/design/election.md, "Campaign": never blind, re-read and compare."""
+    """docs/design/election.md, "Campaign": never blind, re-read and compare.
+
+    Rules: re-read
+    """
     election = campaigning()
     assert told(election, CampaignFailed(1_000)) == (PollLeader(),)
     won = told(election, LeaderRead(1_001, OURS))
@@ -218,7 +233,10 @@ def test_a_lost_campaign_that_was_not_carried_out_is_repeated_under_the_same_lea
 
 @pytest.mark.parametrize("found", [OTHERS, Leader("me", 6, 98), Leader("other", 7, 98)])
 def test_a_lost_answer_and_any_other_key_is_a_defeat(found: Leader) -> None:
-    """docs/design/election.md, "Campaign": nonce and lease must both be ours."""
+    """docs/design/election.md, "Campaign": nonce and lease must both be ours.
+
+    Rules: key-and-lease
+    """
     election = campaigning()
     told(election, CampaignFailed(1_000))
     assert told(election, LeaderRead(1_001, found)) == (RevokeLease(7),)
@@ -270,7 +288,10 @@ def test_a_master_keeps_its_lease_alive_every_third_of_the_ttl() -> None:
 
 
 def test_a_slow_answer_extends_from_when_the_keepalive_was_ordered() -> None:
-    """docs/design/election.md, "Lease and deadline"."""
+    """docs/design/election.md, "Lease and deadline".
+
+    Rules: deadline
+    """
     election = master()
     told(election, Ticked(1_000))
     assert ExtendDeadline(3_400) in told(election, LeaseKept(2_399, TTL_MS))
@@ -299,7 +320,10 @@ def test_a_keepalive_that_was_refused_at_once_is_repeated_after_a_poll_interval(
 
 
 def test_a_master_stops_by_itself_at_its_deadline() -> None:
-    """docs/design/election.md, "Lease and deadline"."""
+    """docs/design/election.md, "Lease and deadline".
+
+    Rules: deadline
+    """
     election = master()
     told(election, Ticked(1_000))
     assert told(election, Ticked(DEADLINE_MS - 1)) == ()
@@ -318,21 +342,30 @@ def test_a_master_stops_by_itself_at_its_deadline() -> None:
     ],
 )
 def test_whatever_is_heard_at_the_deadline_comes_too_late(fact: Event) -> None:
-    """docs/design/election.md, "Lease and deadline": even a keepalive that succeeded."""
+    """docs/design/election.md, "Lease and deadline": even a keepalive that succeeded.
+
+    Rules: deadline
+    """
     election = master()
     told(election, Ticked(1_000))
     assert told(election, fact) == (StopDelivery(ResignReason.LEASE_EXPIRED),)
 
 
 def test_a_dead_lease_ends_the_mastership() -> None:
-    """docs/design/election.md, "Resigning"."""
+    """docs/design/election.md, "Resigning".
+
+    Rules: resign-reasons
+    """
     election = master()
     told(election, Ticked(1_000))
     assert told(election, LeaseFoundDead(1_001)) == (StopDelivery(ResignReason.LEASE_LOST),)
 
 
 def test_a_stuck_delivery_loop_ends_the_mastership_instead_of_a_keepalive() -> None:
-    """docs/design/election.md, "Keepalive": a dead master must not keep its lease."""
+    """docs/design/election.md, "Keepalive": a dead master must not keep its lease.
+
+    Rules: stuck-no-keepalive
+    """
     election = Election("me", ElectionTimes(stall_ms=1_000))
     told(election, Ticked(0), LeaderRead(0, None), LeaseGranted(0, 7, TTL_MS))
     told(election, CampaignAnswered(0, OURS))
@@ -356,10 +389,13 @@ def test_a_late_heartbeat_does_not_take_back_a_later_one() -> None:
 def test_a_fault_stops_delivery_first_and_ends_the_lease_only_when_delivery_is_at_rest(
     reason: ResignReason,
 ) -> None:
-    """docs/design/election.md, "Resigning": the ordering contract."""
+    """docs/design/election.md, "Resigning": the ordering contract.
+
+    Rules: resign-order
+    """
     election = resigning(reason)
     assert told(election, Ticked(600), FaultFound(700, reason), Ticked(60_000)) == ()
-    assert told(election, DeliveryStopped(60_001)) == (RevokeLease(7),)
+    assert told(election, DeliveryStopped(60_001, Ended.ASKED)) == (RevokeLease(7),)
     assert election.state is State.FOLLOWER
 
 
@@ -374,14 +410,14 @@ def test_a_keepalive_that_is_answered_while_resigning_changes_nothing() -> None:
     election = master()
     told(election, Ticked(1_000), FaultFound(1_001, ResignReason.HIGHER_TERM))
     assert told(election, LeaseKept(1_002, TTL_MS)) == ()
-    assert told(election, DeliveryStopped(1_003)) == (RevokeLease(7),)
+    assert told(election, DeliveryStopped(1_003, Ended.ASKED)) == (RevokeLease(7),)
 
 
 def test_a_keepalive_of_a_former_mastership_is_waited_for_before_the_next_call() -> None:
     """docs/design/election.md, "Facts and orders": one call at a time."""
     election = master()
     told(election, Ticked(1_000), FaultFound(1_001, ResignReason.HIGHER_TERM))
-    told(election, DeliveryStopped(1_002))
+    told(election, DeliveryStopped(1_002, Ended.ASKED))
     assert told(election, Ticked(1_500)) == ()
     assert told(election, LeaseKept(1_600, TTL_MS)) == (PollLeader(),)
 
@@ -389,15 +425,46 @@ def test_a_keepalive_of_a_former_mastership_is_waited_for_before_the_next_call()
 def test_delivery_that_ended_by_itself_ends_the_lease_and_the_node_follows() -> None:
     """docs/design/election.md, "Resigning"."""
     election = master()
-    assert told(election, DeliveryStopped(100)) == (RevokeLease(7),)
+    assert told(election, DeliveryStopped(100, Ended.FAILED)) == (RevokeLease(7),)
     assert election.state is State.FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (Ended.FENCED, ResignReason.HIGHER_TERM),
+        (Ended.LEADERSHIP_LOST, ResignReason.LEASE_LOST),
+        (Ended.HIGHER_TERM, ResignReason.HIGHER_TERM),
+        (Ended.CLOCK_DRIFT, ResignReason.CLOCK_DRIFT),
+        (Ended.FAILED, ResignReason.DELIVERY_FAILED),
+        (Ended.ASKED, ResignReason.LEASE_EXPIRED),
+    ],
+)
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_how_delivery_ended_says_for_how_long_others_go_first(
+    ended: Ended, reason: ResignReason, is_asked: bool
+) -> None:
+    """docs/design/election.md, "Resigning": also if it was asked to stop for less meanwhile.
+
+    Rules: resign-reasons
+    """
+    assert set(RESIGNED_FOR) == set(Ended)
+    election = resigning(ResignReason.LEASE_LOST) if is_asked else master()
+    assert told(election, DeliveryStopped(1_000, ended)) == (RevokeLease(7),)
+    cool_ms = 1_000 + COOL_DOWN_POLLS[reason] * POLL_MS
+    assert told(election, Ticked(cool_ms - 1), LeaderRead(cool_ms - 1, None)) == (PollLeader(),)
+    later_ms = cool_ms + POLL_MS
+    assert told(election, Ticked(later_ms), LeaderRead(later_ms, None))[-1] == GrantLease(3)
 
 
 @pytest.mark.parametrize("reason", FAULTS)
 def test_a_former_master_lets_others_campaign_first(reason: ResignReason) -> None:
-    """docs/design/election.md, "Cool-down": counted from when its delivery was at rest."""
+    """docs/design/election.md, "Cool-down": counted from when its delivery was at rest.
+
+    Rules: resign-reasons
+    """
     election = resigning(reason)
-    told(election, DeliveryStopped(1_000))
+    told(election, DeliveryStopped(1_000, Ended.ASKED))
     cool_ms = 1_000 + COOL_DOWN_POLLS[reason] * POLL_MS
     assert told(election, Ticked(cool_ms - 1), LeaderRead(cool_ms - 1, None)) == (PollLeader(),)
     later_ms = cool_ms + POLL_MS
@@ -447,18 +514,23 @@ def test_a_lease_that_arrives_after_the_shutdown_is_given_back() -> None:
 
 
 def test_a_master_stops_delivery_then_ends_its_lease_then_stops() -> None:
-    """docs/design/election.md, "Resigning"."""
+    """docs/design/election.md, "Resigning".
+
+    Rules: shutdown
+    """
     election = master()
     assert told(election, ShutdownRequested(1)) == (StopDelivery(ResignReason.SHUTDOWN),)
     assert told(election, ShutdownRequested(2)) == ()
-    assert told(election, DeliveryStopped(3), Ticked(60_000)) == (RevokeLease(7),)
+    assert told(election, DeliveryStopped(3, Ended.ASKED), Ticked(60_000)) == (RevokeLease(7),)
     assert election.state is State.STOPPED
 
 
 def test_a_shutdown_while_resigning_ends_in_stopped() -> None:
     """docs/design/election.md, "Resigning"."""
     election = resigning(ResignReason.CLOCK_DRIFT)
-    assert told(election, ShutdownRequested(501), DeliveryStopped(502)) == (RevokeLease(7),)
+    assert told(election, ShutdownRequested(501), DeliveryStopped(502, Ended.ASKED)) == (
+        RevokeLease(7),
+    )
     assert election.state is State.STOPPED
 
 
@@ -489,6 +561,23 @@ def test_ticking_at_wake_time_is_enough(behind: bool) -> None:
     assert {type(order) for _, order in orders} >= {KeepAlive, StopDelivery, RevokeLease}
 
 
+def test_only_what_time_alone_can_change_wakes_a_node() -> None:
+    """docs/design/election.md, "Facts and orders": `wake_ms`, state by state."""
+    follower = Election("me")
+    assert follower.wake_ms == 0
+    follower.handle(Ticked(0))
+    assert follower.wake_ms is None, "it waits for its reading"
+    assert campaigning().wake_ms == DEADLINE_MS, "whatever becomes of the campaign"
+    leading = master()
+    assert leading.wake_ms == TTL_MS // 3
+    leading.handle(Ticked(TTL_MS // 3))
+    assert leading.wake_ms == DEADLINE_MS, "a keepalive is in flight"
+    ended = resigning(ResignReason.SHUTDOWN)
+    assert ended.wake_ms is None, "it waits for its delivery, however long"
+    ended.handle(DeliveryStopped(501, Ended.ASKED))
+    assert ended.wake_ms is None
+
+
 def prompt(effect: Effect, now_ms: int) -> Sequence[Event]:
     """The answer of an etcd that takes no time, where nobody leads, and keepalives fail."""
     match effect:
@@ -501,7 +590,7 @@ def prompt(effect: Effect, now_ms: int) -> Sequence[Event]:
         case KeepAlive():
             return [KeepAliveFailed(now_ms)]
         case StopDelivery():
-            return [DeliveryStopped(now_ms)]
+            return [DeliveryStopped(now_ms, Ended.ASKED)]
         case _:
             return []
 
@@ -631,7 +720,10 @@ def test_every_fact_there_is_takes_part_in_the_property_below() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whatever_happens_the_ordering_contract_holds(data: st.DataObject) -> None:
-    """docs/design/election.md, "Facts and orders" and "Resigning"."""
+    """docs/design/election.md, "Facts and orders" and "Resigning".
+
+    Rules: key-and-lease, resign-order
+    """
     auditor = Auditor("me", Election("me", ElectionTimes(stall_ms=4_000)))
     lease_id = 0
     for _ in range(data.draw(st.integers(1, 60), "length")):
@@ -640,11 +732,45 @@ def test_whatever_happens_the_ordering_contract_holds(data: st.DataObject) -> No
         events = plausible_answers(auditor.call, now_ms, lease_id) * 4
         events += unasked(now_ms, lease_id)
         if auditor.delivering is not None:
-            events += [DeliveryStopped(now_ms)] * (9 if auditor.asked_to_stop else 1)
+            ended = data.draw(st.sampled_from(Ended), "ended")
+            events += [DeliveryStopped(now_ms, ended)] * (9 if auditor.asked_to_stop else 1)
         event = data.draw(st.sampled_from(events), "event")
         if isinstance(event, LeaseGranted) and isinstance(auditor.call, GrantLease):
             lease_id = event.lease_id
         auditor.tell(event)
+
+
+def test_every_arrow_of_the_state_diagram_is_walked() -> None:
+    """replication/__init__.py, "The election": what the table says may follow does follow."""
+    walked: set[tuple[State, type[Event], State]] = set()
+    chance = Random(1)
+    for _ in range(1_200):
+        auditor, lease_id = Auditor("me", Election("me")), 0
+        for _ in range(60):
+            before, now_ms = auditor.election.state, auditor.now_ms + chance.choice([0, 1, 1_000])
+            if isinstance(auditor.call, GrantLease | KeepAlive) and chance.random() < 0.05:
+                now_ms += TTL_MS
+            events = plausible_answers(auditor.call, now_ms, lease_id) * 9
+            events += unasked(now_ms, lease_id)
+            if auditor.delivering is not None:
+                ended = chance.choice(list(Ended))
+                events += [DeliveryStopped(now_ms, ended)] * (9 if auditor.asked_to_stop else 1)
+            event = chance.choice(events)
+            if isinstance(event, FaultFound | ShutdownRequested) and chance.random() < 0.9:
+                continue
+            is_answer = type(event) not in ANSWERS or isinstance(auditor.call, ANSWERS[type(event)])
+            if isinstance(event, LeaseGranted) and isinstance(auditor.call, GrantLease):
+                lease_id = event.lease_id
+            auditor.tell(event)
+            if is_answer:
+                walked.add((before, type(event), auditor.election.state))
+    drawn = {
+        (state, event, after)
+        for state, facts in _TRANSITIONS.items()
+        for event, (_, *leads_to) in facts.items()
+        for after in leads_to
+    }
+    assert drawn - walked == set()
 
 
 def failed(call: Call) -> Event:
@@ -670,6 +796,9 @@ class StepClock:
 
     def monotonic_ms(self) -> int:
         return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
 
 class Node:
@@ -765,7 +894,7 @@ def test_two_nodes_never_deliver_at_the_same_time_while_their_clocks_run_alike(
                 node.client.fail_next(fault)
             node.send()
         elif node.auditor.asked_to_stop and node.auditor.delivering is not None:
-            node.tell(DeliveryStopped(clock.now_ms))
+            node.tell(DeliveryStopped(clock.now_ms, Ended.ASKED))
         else:
             node.tell(DeliveryProgressed(clock.now_ms))
         if data.draw(st.integers(0, 9), "late") == 0:

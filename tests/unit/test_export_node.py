@@ -105,7 +105,10 @@ def test_a_kill_on_its_way_to_the_disk_counts(node: ExportingNode) -> None:
 
 
 def test_a_continued_message_is_pending_once_and_refused_ones_never(node: ExportingNode) -> None:
-    """docs/design/frontier.md, "Ingest": a continuation takes the place of what it continues."""
+    """docs/design/frontier.md, "Ingest": a continuation takes the place of what it continues.
+
+    Rules: continuation-stored
+    """
     tried = schedule(0, BEGIN_MS, id="a")
     killed = schedule(1, BEGIN_MS, id="c")
     node.take(tried, killed, cancel(2, "c"))

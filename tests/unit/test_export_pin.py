@@ -90,6 +90,7 @@ class Waiting:
 
 
 def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opener) -> None:
+    """Rules: export-pins"""
     node = open_node()
     ready(node)
     at = cut(1, (6, 2), cursor_ms=BEGIN_MS + 2_000)
@@ -110,6 +111,7 @@ def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opene
 
 
 def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
+    """Rules: export-pins"""
     node = open_node(hold_ms=100)
     ready(node)
     node.see(passed(1, 2))

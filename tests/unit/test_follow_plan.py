@@ -48,6 +48,9 @@ class ManualClock:
         self.now_ms += 1
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 class DeafCluster(MemoryCluster):
     """Describes all topics, and has no offsets of some."""

@@ -31,7 +31,10 @@ frontiers = st.builds(
 
 @given(frontiers, st.integers(0, LANES - 1), ranks)
 def test_a_frontier_covers_exactly_done(frontier: Frontier, lane: int, rank: Rank) -> None:
-    """docs/design/frontier.md, Step: Done(K, O) = {rank < K[lane] and offset < O[partition]}."""
+    """docs/design/frontier.md, Step: Done(K, O) = {rank < K[lane] and offset < O[partition]}.
+
+    Rules: done
+    """
     due_ms, partition, offset = rank
     below_cursor = (due_ms, partition, offset) < tuple(frontier.cursors[lane])
     assert frontier.covers(lane, rank) is (below_cursor and offset < frontier.offsets[partition])
@@ -39,7 +42,10 @@ def test_a_frontier_covers_exactly_done(frontier: Frontier, lane: int, rank: Ran
 
 @given(frontiers, frontiers, st.integers(0, LANES - 1), ranks)
 def test_what_is_done_stays_done(one: Frontier, other: Frontier, lane: int, rank: Rank) -> None:
-    """docs/design/frontier.md, Step: each component forward only."""
+    """docs/design/frontier.md, Step: each component forward only.
+
+    Rules: done
+    """
     if one.precedes(other) and one.covers(lane, rank):
         assert other.covers(lane, rank)
 
@@ -65,7 +71,10 @@ MIDDLE = Frontier(
     ],
 )
 def test_only_a_frontier_that_is_ahead_everywhere_follows(after: Frontier, follows: bool) -> None:
-    """docs/design/frontier.md, Step: (K, O) to (K', O'), each component forward only."""
+    """docs/design/frontier.md, Step: (K, O) to (K', O'), each component forward only.
+
+    Rules: forward-only
+    """
     assert MIDDLE.precedes(after) is follows
 
 
@@ -78,7 +87,10 @@ def test_a_new_cluster_has_done_nothing() -> None:
 
 
 def test_a_new_term_moves_nothing_but_the_term() -> None:
-    """docs/design/frontier.md, Term: term = 1 + last term, in a step of its own."""
+    """docs/design/frontier.md, Term: term = 1 + last term, in a step of its own.
+
+    Rules: term, first-step
+    """
     begun = begin_term(MIDDLE)
     assert (begun.term, begun.step) == (6, 6)
     assert replace(begun, term=5, step=5) == MIDDLE
@@ -92,7 +104,10 @@ def test_an_empty_step_moves_nothing_but_its_number() -> None:
 
 @given(frontiers)
 def test_the_cursor_that_people_see_is_the_lowest(frontier: Frontier) -> None:
-    """docs/design/frontier.md, Full steps: the cursor time is the minimum over the lanes."""
+    """docs/design/frontier.md, Full steps: the cursor time is the minimum over the lanes.
+
+    Rules: shown-cursor
+    """
     ordered = sorted(frontier.cursors)
     assert (frontier.lowest_cursor, frontier.highest_cursor) == (ordered[0], ordered[-1])
 
@@ -103,5 +118,8 @@ def test_the_cursor_that_people_see_is_the_lowest(frontier: Frontier) -> None:
 def test_a_node_has_reached_a_frontier_when_every_partition_has(
     ingested: tuple[int, ...], reached: bool
 ) -> None:
-    """docs/design/frontier.md, Takeover: let the own wheel reach O."""
+    """docs/design/frontier.md, Takeover: let the own wheel reach O.
+
+    Rules: wheel-reaches-o
+    """
     assert MIDDLE.reached_by(ingested) is reached

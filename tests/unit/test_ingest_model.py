@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replication.frontier import Frontier, first_frontier
-from replication.ids import NOTHING, IdState, KilledMessage
+from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
 from replication.ingest import Answer, Asked, Decision, Known, LogState, Op, ingest
 from replication.rank import Rank
 from replication.verdict import Judgement, Mark, judge
@@ -114,6 +114,7 @@ def told(decision: Decision, op: Op) -> str:
 @settings(max_examples=300, deadline=None)
 @given(requests)
 def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
+    """Rules: schedule-free, schedule-taken, cancel-kills, replace-kills"""
     naive = Naive()
     states: dict[str, IdState] = {}
     kills: dict[int, int] = {}
@@ -159,15 +160,26 @@ def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
 def test_nodes_that_forget_sooner_or_later_judge_alike(
     drawn: list[Request], forgets: list[bool]
 ) -> None:
-    """A master delivers at once all that is due; one node forgets whenever it may, one never."""
+    """A master delivers at once all that is due, or puts it back; one node forgets whenever it may
+    (not before it has ingested R: what was put back), one never.
+
+    Rules: forget-alike
+    """
     keeps: dict[str, IdState] = {}
     drops: dict[str, IdState] = {}
     log = LogState(0, 0)
     done = first_frontier(0, partitions=1, lanes=1)
-    for offset, request in enumerate(absolute(drawn)):
-        if request.op is Op.CONTINUE:
-            continue
+    of_last_step: dict[str, list[LiveMessage]] = {}
+    log_of = absolute(drawn)
+    for offset, request in enumerate(log_of):
         asked = Asked(request.op, request.append_ms + request.delay_ms, 0, True, request.digest)
+        if request.op is Op.CONTINUE:
+            if not (candidates := of_last_step.get(request.id)):
+                continue
+            again = candidates[request.continued % len(candidates)]
+            asked = asked._replace(
+                digest=again.digest, continued_offset=again.offset, origin=again.asked_at
+            )
         decisions = [
             ingest(
                 log,
@@ -194,16 +206,26 @@ def test_nodes_that_forget_sooner_or_later_judge_alike(
                 states[request.id] = decision.id
         log = kept.state
         due_ms = max(done.cursors[0].due_ms, request.append_ms + 1)
+        before = done
         done = replace(done, cursors=(Rank(due_ms, 0, 0),), offsets=(offset + 1,))
-        if forgets[offset]:
+        of_last_step = {
+            id: [m for m in state.live if is_done(m, done) and not is_done(m, before)]
+            for id, state in keeps.items()
+        }
+        following = log_of[offset + 1] if offset + 1 < len(log_of) else request
+        puts_back = following.op is Op.CONTINUE and of_last_step.get(following.id)
+        if forgets[offset] and not puts_back:
             drops = {id: s for id, s in drops.items() if not may_forget(s, log, done)}
 
 
+def is_done(message: LiveMessage | KilledMessage, done: Frontier) -> bool:
+    return done.covers(0, Rank(message.due_ms, 0, message.offset))
+
+
 def may_forget(state: IdState, log: LogState, done: Frontier) -> bool:
-    ranks = [Rank(m.due_ms, 0, m.offset) for m in state.live]
-    ranks += [Rank(m.due_ms, 0, m.offset) for m in state.killed]
     aged = state.last_due_ms + ID_MEMORY_MS < log.log_ms
-    return aged and all(done.covers(0, rank) for rank in ranks)
+    remembered: list[LiveMessage | KilledMessage] = [*state.live, *state.killed]
+    return aged and all(is_done(m, done) for m in remembered)
 
 
 def verdict_of(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from replication.ids import LIVE_MAX, NOTHING, REDRIVES_MAX, IdState, LiveMessage
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
+    REPEAT_MEMORY_MS,
     Answer,
     Asked,
     Decision,
@@ -42,7 +43,10 @@ def decide(log: Log) -> list[tuple[int, int, Asked, Decision]]:
 
 @given(records)
 def test_a_message_is_due_when_asked_but_not_before_it_was_appended(log: Log) -> None:
-    """docs/design/frontier.md, Ingest: due = max(requested due, the record's own append time)."""
+    """docs/design/frontier.md, Ingest: due = max(requested due, the record's own append time).
+
+    Rules: due-not-before-append
+    """
     for offset, append_ms, asked, decision in decide(log):
         if asked.op is Op.SCHEDULE:
             assert decision.answer is Answer.NONE
@@ -51,7 +55,10 @@ def test_a_message_is_due_when_asked_but_not_before_it_was_appended(log: Log) ->
 
 @given(records)
 def test_a_reject_is_answered_and_nothing_is_stored(log: Log) -> None:
-    """docs/design/frontier.md, Ingest: anything else is an answer."""
+    """docs/design/frontier.md, Ingest: anything else is an answer.
+
+    Rules: reject-answered
+    """
     for _, _, asked, decision in decide(log):
         if asked.op is Op.REJECT:
             assert (decision.rank, decision.answer) == (None, Answer.REJECTED)
@@ -59,7 +66,10 @@ def test_a_reject_is_answered_and_nothing_is_stored(log: Log) -> None:
 
 @given(records)
 def test_log_time_is_the_largest_append_time_and_never_steps_back(log: Log) -> None:
-    """docs/design/frontier.md, Ingest: append times can step back; L does not."""
+    """docs/design/frontier.md, Ingest: append times can step back; L does not.
+
+    Rules: log-time
+    """
     largest_ms = 0
     for offset, append_ms, _, decision in decide(log):
         largest_ms = max(largest_ms, append_ms)
@@ -68,7 +78,10 @@ def test_log_time_is_the_largest_append_time_and_never_steps_back(log: Log) -> N
 
 @given(records, st.integers(0, 20))
 def test_a_node_that_begins_in_the_middle_decides_alike(log: Log, cut: int) -> None:
-    """docs/design/frontier.md, Ingest: a pure function of the log, so a checkpoint is enough."""
+    """docs/design/frontier.md, Ingest: a pure function of the log, so a checkpoint is enough.
+
+    Rules: pure-ingest
+    """
     whole = decide(log)
     state = whole[cut - 1][3].state if 0 < cut <= len(whole) else LogState(0, 0)
     for offset, append_ms, asked, decision in whole[cut:] if cut <= len(whole) else []:
@@ -89,7 +102,10 @@ def decided(asked: Asked, known: Known, append_ms: int = 1_000, log_ms: int = 0)
 
 
 def test_an_id_is_taken_until_log_time_reaches_its_due_time() -> None:
-    """docs/design/frontier.md, Ids: due > L, and L is not the record's own append time."""
+    """docs/design/frontier.md, Ids: due > L, and L is not the record's own append time.
+
+    Rules: schedule-free, schedule-taken
+    """
     known = Known(IdState((LiveMessage(1_500, 7, 0, b"x"),)))
     asked = Asked(Op.SCHEDULE, 9_000, 0, True, b"y")
     assert decided(asked, known).answer is Answer.CONFLICT
@@ -100,7 +116,10 @@ def test_an_id_is_taken_until_log_time_reaches_its_due_time() -> None:
 
 
 def test_a_continuation_takes_the_place_of_what_it_continues() -> None:
-    """docs/design/frontier.md, Ids: stored, live beside any other; never a duplicate."""
+    """docs/design/frontier.md, Ids: stored, live beside any other; never a duplicate.
+
+    Rules: continuation-stored
+    """
     known = Known(IdState((LiveMessage(900, 7, 0, b"x"), LiveMessage(5_000, 9, 0, b"y"))))
     again = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", continued_offset=7), known)
     assert again.id is not None and again.rank == Rank(4_000, 0, 50)
@@ -111,14 +130,45 @@ def test_a_continuation_takes_the_place_of_what_it_continues() -> None:
 
 
 def test_a_continuation_of_a_killed_message_is_refused() -> None:
-    """docs/design/frontier.md, Ids: refused, no answer."""
+    """docs/design/frontier.md, Ids: refused, no answer.
+
+    Rules: continuation-refused
+    """
     refused = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", 7), Known(killed_by=30))
     assert refused == Decision(None, Answer.NONE, LogState(51, 1_000), is_refused=True)
 
 
+def test_where_two_masters_may_continue_a_message_the_first_record_counts() -> None:
+    """docs/design/frontier.md, At least once: a repeat is ignored for an hour of log time.
+
+    Rules: repeat-ignored
+    """
+    asked = Asked(Op.CONTINUE, 4_000, continued_offset=7)
+    first = decided(asked, Known(continued=NOTHING))
+    assert first.rank == Rank(4_000, 0, 50) and first.continued is not None
+    again = Known(continued=first.continued)
+    last_ms = 1_000 + REPEAT_MEMORY_MS
+    for has_id in (False, True):
+        repeat = decided(asked._replace(has_id=has_id), again, last_ms)
+        assert repeat == Decision(None, Answer.NONE, LogState(51, last_ms))
+    assert decided(asked, again, last_ms + 1).rank is not None
+    assert decided(asked, Known()).continued is None, "one master: nothing to remember"
+
+
+def test_a_first_continuation_under_an_id_is_live_and_remembered() -> None:
+    """Rules: continuation-stored, repeat-ignored"""
+    known = Known(IdState((LiveMessage(900, 7, 0, b"x"),)), continued=NOTHING)
+    first = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", continued_offset=7), known)
+    assert first.id is not None and [m.offset for m in first.id.live] == [50]
+    assert first.continued == IdState((LiveMessage(1_000, 50, 0, b""),))
+
+
 def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
     """docs/design/frontier.md, Ids: stored unless that source was redriven in the last 30 days, and
-    answered either way."""
+    answered either way.
+
+    Rules: redrive-once
+    """
     first = decided(Asked(Op.REDRIVE, 0), Known())
     assert first.rank == Rank(1_000, 0, 50) and first.redriven is not None
     assert first.answer is Answer.SCHEDULED
@@ -142,7 +192,10 @@ def test_a_plain_schedule_is_decided_as_any_other(
 
 
 def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
-    """docs/design/frontier.md, Ids: what is forgotten beyond the limit has fired."""
+    """docs/design/frontier.md, Ids: what is forgotten beyond the limit has fired.
+
+    Rules: redrive-room
+    """
     redrive = Asked(Op.REDRIVE, 9_000, 0, True, b"x")
     full = IdState(tuple(LiveMessage(5_000 + n, n, 0, b"x") for n in range(REDRIVES_MAX)))
     refused = decided(redrive, Known(full))
@@ -157,7 +210,10 @@ def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
 
 
 def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:
-    """docs/design/frontier.md, Ids: what others may have dropped never displaces it."""
+    """docs/design/frontier.md, Ids: what others may have dropped never displaces it.
+
+    Rules: killed-set-kept
+    """
     cancel = Asked(Op.CANCEL, 0, has_id=True)
     live = IdState((LiveMessage(9_000_000, 7, 0, b"x"),))
     first = decided(cancel, Known(live)).id
@@ -169,9 +225,21 @@ def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:
 
 
 def test_an_id_keeps_a_bounded_number_of_messages_that_have_fired() -> None:
-    """docs/design/frontier.md, Ids: the one due first is forgotten."""
+    """docs/design/frontier.md, Ids: the one due first is forgotten.
+
+    Rules: live-limit
+    """
     state = IdState(tuple(LiveMessage(n, n, 0, b"x") for n in range(LIVE_MAX)))
     more = decided(Asked(Op.SCHEDULE, 9_000, 0, True, b"y"), Known(state), log_ms=900).id
     assert more is not None and len(more.live) == LIVE_MAX
     assert [more.live[0].offset, more.live[-1].offset] == [1, 50]
     assert NOTHING.last_due_ms == 0
+
+
+def test_a_retry_is_known_by_its_users_own_request_live_and_killed() -> None:
+    """docs/design/frontier.md, Verdicts: nobody else knows the copies in the buffer."""
+    first = LiveMessage(5_000, 7, 0, b"x")
+    retried = LiveMessage(6_000, 9, 0, b"x", origin=7)
+    assert (first.asked_at, retried.asked_at) == (7, 7)
+    killed = decided(Asked(Op.CANCEL, 0, has_id=True), Known(IdState((first, retried)))).killed
+    assert [(m.offset, m.asked_at) for m in killed] == [(7, 7), (9, 7)]

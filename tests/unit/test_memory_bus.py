@@ -27,6 +27,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -290,6 +293,17 @@ def test_the_next_marker_of_the_same_producer_decides_the_lost_one_s_records(
     assert values(bus) == ([b"x", b"y"] if next_commits else []), "KAFKA-20734"
 
 
+def test_the_marker_of_one_producer_is_lost_and_not_that_of_another(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    mine = open_transaction(bus, b"x", by="mine")
+    kafka.lose_next_marker("t", 0, "mine")
+    open_transaction(bus, b"y", by="other").commit(1_000)
+    assert kafka.log("t", 0).open.keys() == {kafka.coordinator.holders["mine"].producer_id}
+    mine.commit(1_000)
+    assert (lag(kafka), values(bus)) == (3, []), "the commit was acknowledged, its marker is lost"
+
+
 def test_held_markers_hide_a_commit_until_they_are_released(
     kafka: MemoryKafka, bus: MemoryBus
 ) -> None:
@@ -360,6 +374,7 @@ def test_an_election_keeps_positions_valid(kafka: MemoryKafka, bus: MemoryBus) -
 def test_a_truncated_log_is_noticed_by_epoch_even_when_it_grew_again(
     kafka: MemoryKafka, bus: MemoryBus
 ) -> None:
+    """Rules: snapshot-and-log"""
     for n in range(3):
         kafka.append("t", 0, None, b"%d" % n)
     kafka.log("t", 0).truncate(1)

@@ -1,36 +1,30 @@
 """Steps of one master, move by move: who has to wait for whom, and who must not."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_node import START_MS, OneNode
+from one_node import START_MS, Maker, nodes_in
 
 from delayd.targets import CHUNKS_MAX
 from delayd.wheel import id_memory
 
 HOUR_MS = 3_600_000
 
-Maker = Callable[..., OneNode]
-
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Maker]:
     """Makes nodes with these targets."""
-    made: list[OneNode] = []
-
-    def make_node(*targets: str, **options: object) -> OneNode:
-        made.append(OneNode(tmp_path / str(len(made)), *targets, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make_node
-    for node in made:
-        node.close()
+    with nodes_in(tmp_path) as make_node:
+        yield make_node
 
 
 def test_a_target_that_fails_all_the_time_starves_no_verdict(make: Maker) -> None:
-    """docs/design/frontier.md, Verdicts: R grows with each step, a mark waits for it as it was."""
+    """docs/design/frontier.md, Verdicts: R grows with each step, a mark waits for it as it was.
+
+    Rules: verdict-waits-for-r
+    """
     node = make("orders")
     for number in range(2_000):
         node.send("nowhere", START_MS + 10_000 + 10 * number)
@@ -53,6 +47,27 @@ def test_a_target_that_fails_all_the_time_starves_no_verdict(make: Maker) -> Non
         node.replica.take(seen)  # one step late, as a reader is
     [receipt] = node.read("delayd-receipts")
     assert json.loads(receipt.value or b"")["verdict"] == "cancelled"
+
+
+def test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed(make: Maker) -> None:
+    """docs/design/frontier.md, Verdicts: the mark waits for the R of the step that found it."""
+    node = make(records_max=1)
+    asked = node.send("nowhere", START_MS + 100, id="a")
+    node.send("nowhere", more=[("delayd-tipo", b"x")])  # an answer, which fills the step
+    node.send("nowhere", id="a", op="cancel")
+    node.ingest()
+    node.lead()
+    node.clock.now_ms = START_MS + 100
+    node.step()
+    retry = node.consumer.poll(10**6, 0)  # one step late, as a reader is
+    assert len(retry) == 1, "the mark was not below O', so the message was tried"
+    node.step()
+    assert node.read("delayd-receipts") == []
+    node.replica.take(retry)
+    node.step()
+    [receipt] = node.read("delayd-receipts")
+    told = json.loads(receipt.value or b"")
+    assert (told["verdict"], told["killed"]) == ("cancelled", [f"0/{asked.offset}"])
 
 
 def test_a_cancel_in_a_retry_names_the_users_own_request(make: Maker) -> None:
@@ -101,7 +116,10 @@ def test_a_suspect_lane_holds_up_no_late_arrival_of_others(make: Maker, crowd: i
 def test_a_burst_to_a_target_that_takes_small_batches_is_spread_over_steps(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/design/frontier.md, Targets: each batch is flushed by itself, while all others wait."""
+    """docs/design/frontier.md, Targets: each batch is flushed by itself, while all others wait.
+
+    Rules: target-chunks
+    """
     from delayd.bus.memory.producer import MemoryProducer
 
     node = make("orders")
@@ -157,7 +175,10 @@ def test_a_silent_topic_does_not_make_the_brokers_silent(make: Maker) -> None:
 def test_a_partition_without_records_keeps_no_other_from_forgetting(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/design/frontier.md, Forgetting: each by its own log time."""
+    """docs/design/frontier.md, Forgetting: each by its own log time.
+
+    Rules: forget-ids-by-log-time
+    """
     monkeypatch.setattr(id_memory, "FORGET_MAX", 100)
     node = make("orders", partitions=2)
     names = [f"id{number}" for number in range(2_000)]

@@ -1,15 +1,29 @@
 """How large steps are. Source: docs/design/frontier.md, "Full steps"."""
 
-from delayd.pace import STEP_TARGET_MS, Pace
+from delayd.pace import BYTES_SLOW, RECORDS_SLOW, STEP_TARGET_MS, Pace
 
 MOST = 10_000
 BYTES = 16 * 1024 * 1024
 
 
 def test_a_step_that_takes_too_long_makes_the_next_one_smaller() -> None:
+    """Rules: full-step"""
     pace = Pace(MOST, BYTES)
     pace.succeeded(STEP_TARGET_MS + 1, MOST)
     assert pace.limits.records_max == MOST // 2
+
+
+def test_slow_transactions_do_not_keep_a_master_behind() -> None:
+    """Steps of a hundred records are as slow as steps of a thousand, and a tenth of the rate."""
+    pace = Pace(MOST, BYTES)
+    for _ in range(30):
+        pace.succeeded(STEP_TARGET_MS + 1, pace.limits.records_max)
+    assert (pace.limits.records_max, pace.limits.bytes_max) == (RECORDS_SLOW, BYTES_SLOW)
+    for _ in range(30):
+        pace.failed()
+    for _ in range(30):
+        pace.succeeded(STEP_TARGET_MS + 1, pace.limits.records_max)
+    assert pace.limits.records_max >= RECORDS_SLOW and pace.limits.bytes_max >= BYTES_SLOW
 
 
 def test_failures_make_steps_as_small_as_one_record_and_success_large_again() -> None:

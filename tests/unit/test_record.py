@@ -20,7 +20,7 @@ from replication.record import (
     encode,
     record_key,
 )
-from replication.settings import DAY_MS
+from replication.settings import AT_LEAST_ONCE, DAY_MS, EXACTLY_ONCE, Settings
 
 PARTITIONS = 3
 
@@ -49,7 +49,7 @@ records = st.builds(
     now_ms=numbers,
     counts=st.builds(StepCounts, *[numbers] * 6),
     digest=numbers,
-    settings=st.just(SETTINGS),
+    settings=st.sampled_from([SETTINGS, replace(SETTINGS, guarantee=AT_LEAST_ONCE)]),
 )
 
 FIRST = FrontierRecord(
@@ -76,6 +76,15 @@ def test_a_record_names_the_usual_cursor_once_and_the_others_by_lane() -> None:
     fields = json.loads(encode(replace(FIRST, frontier=behind)))
     assert fields["cursor"] == [7, 0, 0]
     assert fields["lanes"] == {"1": [6, 1, 8]}
+
+
+def test_settings_from_before_there_was_a_choice_mean_exactly_once() -> None:
+    """docs/design/frontier.md, At least once: such records stay as they are, byte for byte."""
+    fields = SETTINGS.to_json()
+    assert "guarantee" not in fields
+    assert Settings.from_json(fields).guarantee == EXACTLY_ONCE
+    chosen = replace(SETTINGS, guarantee=AT_LEAST_ONCE)
+    assert Settings.from_json(chosen.to_json()) == chosen
 
 
 def test_compaction_keeps_the_newest_record_of_each_shard() -> None:
@@ -155,6 +164,9 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"settings": {**SETTINGS.to_json(), "receipts_written": None}},
         {"settings": {**SETTINGS.to_json(), "key_fingerprint": "0123456789ABCDEF"}},
         {"settings": {**SETTINGS.to_json(), "key_fingerprint": "0123"}},
+        {"settings": {**SETTINGS.to_json(), "guarantee": "exactly-once"}},
+        {"settings": {**SETTINGS.to_json(), "guarantee": "at-most-once"}},
+        {"settings": {**SETTINGS.to_json(), "guarantee": None}},
         {"later": 1},
     ],
 )

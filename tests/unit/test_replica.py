@@ -119,7 +119,10 @@ def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -
 
 
 def test_a_reject_waits_as_an_answer_for_the_step_that_passes_it(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest and Step."""
+    """docs/design/frontier.md, Ingest and Step.
+
+    Rules: reject-answered
+    """
     replica = open_replica()
     [rejected] = replica.take([request(0, BEGIN_MS), reject(1)])
     assert (rejected.partition, rejected.offset) == (0, 1)
@@ -150,7 +153,10 @@ def test_a_master_knows_when_something_is_due(open_replica: Opener) -> None:
 
 
 def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: the buffer is the write-ahead log."""
+    """docs/design/frontier.md, Ingest: the buffer is the write-ahead log.
+
+    Rules: log-time, snapshot-and-log
+    """
     before = open_replica()
     before.take([request(0, BEGIN_MS, epoch=3), request(1, BEGIN_MS + 50, epoch=4)])
     before.checkpoint()
@@ -171,7 +177,10 @@ def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Open
 
 
 def test_a_successor_finds_late_arrivals_in_the_wheel(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Takeover and Step: rank < K, offset >= O."""
+    """docs/design/frontier.md, Takeover and Step: rank < K, offset >= O.
+
+    Rules: late-arrival
+    """
     replica = open_replica()
     replica.take([request(offset, BEGIN_MS + 1_500 * offset) for offset in range(6)])
     done = replace(NOTHING_DONE, cursors=(Rank(BEGIN_MS + 5_000, 0, 0),) * LANES, offsets=(2, 0))
@@ -193,13 +202,11 @@ def test_a_wheel_of_another_cluster_is_refused(open_replica: Opener) -> None:
 # --- Forgetting
 
 
-def ready_to_forget(
-    open_replica: Opener, last: SeenFrontier, *, upto: int = 5, hold_ms: int = HOLD_MS
-) -> Replica:
-    """A node that ingested offsets below `upto` and has seen a covering frontier, then `last`."""
-    replica = open_replica(hold_ms)
-    replica.take([request(offset, BEGIN_MS + offset) for offset in range(upto - 1)])
-    replica.take([reject(upto - 1), request(0, BEGIN_MS, partition=1)])
+def ready_to_forget(open_replica: Opener, last: SeenFrontier) -> Replica:
+    """A node that ingested up to O and R of a covering frontier, has seen it, and then `last`."""
+    replica = open_replica()
+    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
+    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
     replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 1), own_writes=(4, -1)))
     replica.observe(last)
     replica.checkpoint()
@@ -211,7 +218,10 @@ COVERING = {"cursor_ms": BEGIN_MS + 5_000, "offsets": (5, 1), "own_writes": (4, 
 
 def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Opener) -> None:
     """docs/design/frontier.md, Ingest: dropped only when a frontier at least `export_hold` old
-    covers it and this node has ingested beyond that frontier's O and R."""
+    covers it and this node has ingested beyond that frontier's O and R.
+
+    Rules: forget-by-old-frontier
+    """
     last = at(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
     replica = ready_to_forget(open_replica, last)
     assert replica.stats().frames == 0
@@ -220,13 +230,19 @@ def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Op
 
 
 def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: a frontier at least `export_hold` old."""
+    """docs/design/frontier.md, Ingest: a frontier at least `export_hold` old.
+
+    Rules: forget-by-old-frontier
+    """
     last = at(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
     assert ready_to_forget(open_replica, last).stats().frames == 6
 
 
 def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: the old frontier covers, not the one that was read last."""
+    """docs/design/frontier.md, Ingest: the old frontier covers, not the one that was read last.
+
+    Rules: forget-by-old-frontier
+    """
     replica = open_replica()
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 3_000)])
     replica.observe(at(1, cursor_ms=BEGIN_MS + 1_000, offsets=(1, 0)))
@@ -236,7 +252,10 @@ def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Open
 
 
 def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: all that a slot holds must be covered."""
+    """docs/design/frontier.md, Ingest: all that a slot holds must be covered.
+
+    Rules: forget-by-old-frontier
+    """
     replica = open_replica(hold_ms=0)
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 1), request(2, BEGIN_MS + 5_000)])
     replica.observe(at(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
@@ -248,15 +267,27 @@ def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) ->
 
 
 def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: this node has itself ingested beyond O and R."""
-    last = at(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
-    assert ready_to_forget(open_replica, last, upto=4).stats().frames == 5
+    """docs/design/frontier.md, Ingest: this node has itself ingested beyond O and R.
+
+    Rules: forget-after-own-ingest
+    """
+    replica = open_replica(hold_ms=0)
+    replica.take([request(offset, BEGIN_MS) for offset in range(3)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
+    replica.checkpoint()
+    assert replica.stats().frames == 3, "it is beyond R, but not at O"
+    replica.take([request(4, BEGIN_MS + 60_000)])
+    replica.checkpoint()
+    assert replica.stats().frames == 1
 
 
 def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
     open_replica: Opener,
 ) -> None:
-    """docs/design/frontier.md, Ingest: beyond R too, because they may continue what is here."""
+    """docs/design/frontier.md, Ingest: beyond R too, because they may continue what is here.
+
+    Rules: forget-after-own-ingest
+    """
     beyond = {**COVERING, "own_writes": (5, -1)}
     replica = open_replica(hold_ms=0)
     replica.take([request(offset, BEGIN_MS) for offset in range(5)])
@@ -270,7 +301,10 @@ def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
 
 
 def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: what an old frontier covers is stored without payload."""
+    """docs/design/frontier.md, Ingest: what an old frontier covers is stored without payload.
+
+    Rules: covered-not-stored
+    """
     replica = open_replica(hold_ms=0)
     replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
     replica.checkpoint()
@@ -283,7 +317,10 @@ def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Ope
 
 
 def test_a_frontier_that_steps_back_is_refused(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: a committed frontier older than the newest seen."""
+    """docs/design/frontier.md, Ingest: a committed frontier older than the newest seen.
+
+    Rules: frontier-not-older
+    """
     replica = open_replica()
     replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
     with pytest.raises(FrontierError, match="steps back"):
@@ -303,7 +340,10 @@ def test_a_frontier_that_was_read_before_changes_nothing(open_replica: Opener) -
 
 
 def test_a_node_remembers_the_frontier_that_it_acted_on(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: a topic that lost records stops the node."""
+    """docs/design/frontier.md, Ingest: a topic that lost records stops the node.
+
+    Rules: frontier-not-older
+    """
     replica = open_replica()
     replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
     replica.checkpoint()
@@ -352,7 +392,10 @@ def test_a_disk_that_is_nearly_full_stops_the_node_before_it_is_full(open_replic
 
 
 def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: `export_hold` is shorter below the disk's watermark."""
+    """docs/design/frontier.md, Ingest: `export_hold` is shorter below the disk's watermark.
+
+    Rules: forget-early-when-short
+    """
     replica = open_replica(free_min_bytes=2**62)
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 9_000)])
     replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))

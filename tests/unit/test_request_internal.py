@@ -209,6 +209,7 @@ def test_the_margin_is_not_for_users() -> None:
 @pytest.mark.parametrize("name", INTERNAL_HEADERS)
 @pytest.mark.parametrize("content", [None, b"", b"7", b"\xff", b"0" * 64])
 def test_a_header_of_the_masters_needs_the_masters_proof(name: str, content: bytes | None) -> None:
+    """Rules: continuation-proof"""
     good: Headers = [("delayd-topic", b"t"), ("delayd-delay", b"1s")]
     for headers in ([*good, (name, content)], [(name, content), *good], [(name, content)]):
         reject = parse(Record(0, 1, 0, APPEND_MS, b"k", b"v", headers), LIMITS)
@@ -279,6 +280,7 @@ CHANGES = st.tuples(st.integers(0, 100), st.sampled_from(["name", "content", "dr
 def test_any_change_of_a_header_breaks_the_proof(
     change: tuple[int, str], name: str, content: bytes | None
 ) -> None:
+    """Rules: continuation-proof"""
     at, kind = change
     record = continued(body_of(WITH_ID, ("delayd-key", b"k"), ("delayd-partition", b"3")))
     headers = list(record.headers)

@@ -163,6 +163,7 @@ def test_an_operation_that_does_not_exist_is_a_reject(name: bytes) -> None:
 @pytest.mark.parametrize("name", PLANNED_HEADERS)
 @pytest.mark.parametrize("content", [b"x", b"", None])
 def test_headers_of_a_later_version_say_so(name: str, content: bytes | None) -> None:
+    """Rules: nothing-unresolved"""
     reject = rejected(TOPIC, DELAY, (name, content))
     assert reject.reason is Reason.NOT_SUPPORTED
     assert name in reject.detail
@@ -331,6 +332,7 @@ def test_any_record_has_exactly_one_outcome_and_the_same_on_every_replica(
     append_ms: int,
     record_bytes_max: int,
 ) -> None:
+    """Rules: pure-ingest"""
     limits = replace(LIMITS, record_bytes_max=record_bytes_max)
     asked = Record(0, 1, 0, append_ms, key, value, headers)
     outcome = parse(asked, limits)

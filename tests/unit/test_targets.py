@@ -31,6 +31,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -90,7 +93,10 @@ def test_what_a_target_would_refuse_is_known_before_the_step(
     size_bytes: int,
     says: str | None,
 ) -> None:
-    """docs/design/frontier.md, Targets: a target is checked before it enters a step."""
+    """docs/design/frontier.md, Targets: a target is checked before it enters a step.
+
+    Rules: target-checked
+    """
     targets.look_up([topic])
     found = targets.problem_of(topic, partition, key, size_bytes)
     if says is None:
@@ -180,7 +186,10 @@ def replicated(clock: ManualClock, *, unreplicated: bool) -> tuple[MemoryKafka, 
 
 
 def test_a_lone_replica_is_a_problem_on_more_than_one_broker(clock: ManualClock) -> None:
-    """docs/design/frontier.md, Targets: at least two in-sync replicas."""
+    """docs/design/frontier.md, Targets: at least two in-sync replicas.
+
+    Rules: target-checked
+    """
     _, targets = replicated(clock, unreplicated=False)
     for topic, partition in (("two", 1), ("one", 0)):
         found = problem(targets, topic, partition)
@@ -253,7 +262,10 @@ def test_a_topic_that_may_refuse_the_end_of_a_transaction_is_a_problem(
 
 
 def test_topics_are_never_created_by_looking_at_them(targets: Targets, kafka: MemoryKafka) -> None:
-    """docs/design/frontier.md, Targets: topics are never created automatically."""
+    """docs/design/frontier.md, Targets: topics are never created automatically.
+
+    Rules: never-created
+    """
     targets.look_up(["nowhere"])
     assert "nowhere" not in kafka.topics
 
@@ -264,7 +276,10 @@ def test_topics_are_never_created_by_looking_at_them(targets: Targets, kafka: Me
 def test_a_healthy_topic_is_believed_for_five_seconds(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:
-    """docs/design/frontier.md, Targets: from cached metadata."""
+    """docs/design/frontier.md, Targets: from cached metadata.
+
+    Rules: target-cached
+    """
     assert problem(targets, "orders") is None
     kafka.delete_topic("orders")
     clock.now_ms += FRESH_MS - 1
@@ -277,7 +292,10 @@ def test_a_healthy_topic_is_believed_for_five_seconds(
 def test_a_failing_topic_is_asked_for_once_a_second_however_many_steps_want_it(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock, topic: str
 ) -> None:
-    """docs/design/frontier.md, Targets: probed by metadata, not by sending."""
+    """docs/design/frontier.md, Targets: probed by metadata, not by sending.
+
+    Rules: target-cached
+    """
     for name in ("denied", "leaderless"):
         kafka.create_topic(name)
     kafka.allow_writes("denied", allowed=False)
@@ -454,7 +472,10 @@ def test_brokers_that_do_not_answer_at_all_are_nobodys_problem(
 def test_only_a_topic_that_takes_little_is_sent_to_in_chunks(
     targets: Targets, kafka: MemoryKafka
 ) -> None:
-    """docs/design/frontier.md, Targets: a broker judges batches, not records."""
+    """docs/design/frontier.md, Targets: a broker judges batches, not records.
+
+    Rules: target-chunks
+    """
     kafka.create_topic("small", 1, config={"max.message.bytes": "20000"})
     kafka.create_topic("usual", 1)
     targets.look_up(["usual", "small"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from delayd import topics
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster_key import fingerprint
@@ -20,8 +21,8 @@ from delayd.errors import (
 )
 from delayd.topics import check_topics, create_topics, last_frontier, load_settings
 from replication.frontier import first_frontier
-from replication.record import encode
-from replication.settings import DAY_MS, RETRY_DELAYS_MS, Settings
+from replication.record import FrontierRecord, encode
+from replication.settings import AT_LEAST_ONCE, DAY_MS, RETRY_DELAYS_MS, Settings
 
 CREATE = "delayd topics create"
 KEY = "a key that is long enough"
@@ -35,6 +36,9 @@ class StandingClock:
 
     def monotonic_ms(self) -> int:
         return 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
 
 @pytest.fixture
@@ -142,7 +146,10 @@ def test_a_first_attempt_that_was_aborted_can_be_repeated(
 def test_a_frontier_topic_that_was_trimmed_is_not_initialised_again(
     kafka: MemoryKafka, bus: MemoryBus
 ) -> None:
-    """docs/design/frontier.md, Takeover: the topic was lost; never start at "now"."""
+    """docs/design/frontier.md, Takeover: the topic was lost; never start at "now".
+
+    Rules: no-frontier
+    """
     create(bus)
     log = kafka.log("delayd-frontier", 0)
     log.delete_before(log.end_offset)
@@ -194,7 +201,10 @@ def test_brokers_that_do_not_answer_are_not_an_empty_cluster(bus: MemoryBus) -> 
 
 
 def test_rules_that_this_program_does_not_know_stop_it(kafka: MemoryKafka, bus: MemoryBus) -> None:
-    """docs/design/frontier.md, Ingest: the rules version; a node that does not know it stops."""
+    """docs/design/frontier.md, Ingest: the rules version; a node that does not know it stops.
+
+    Rules: rules-version
+    """
     create(bus)
     seen = load_settings(bus, "c", "delayd-", TIMEOUT_MS)
     later = replace(
@@ -237,6 +247,54 @@ def test_other_choices_are_in_the_settings(bus: MemoryBus) -> None:
     assert settings.key_fingerprint == fingerprint(KEY, "c")
 
 
+def test_without_transactions_a_cluster_is_made_all_the_same(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    """docs/guarantees.md, "At least once": nothing transactional is asked of the brokers."""
+    made = create_topics(
+        bus, cluster="c", cluster_key=KEY, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
+    )
+    assert made.guarantee == AT_LEAST_ONCE and load(bus) == made
+    assert not kafka.coordinator.holders
+    again = create_topics(bus, cluster="c", cluster_key=KEY, timeout_ms=TIMEOUT_MS)
+    assert again == made and frontier_records(bus) == 1
+
+
+def test_of_two_creators_without_transactions_the_first_counts(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    """docs/reference/topics.md: what is read as the last frontier is the first of the two."""
+    made = create_topics(
+        bus, cluster="c", cluster_key=KEY, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
+    )
+    seen = load_settings(bus, "c", "delayd-", TIMEOUT_MS)
+    other = replace(seen.record, settings=replace(made, receipts_written="all"))
+    kafka.append("delayd-frontier", 0, b"shard-0", encode(other))
+    assert load(bus) == made
+
+
+def test_a_creator_that_was_not_the_first_is_told_what_is_in_force(
+    monkeypatch: pytest.MonkeyPatch, bus: MemoryBus
+) -> None:
+    """docs/reference/topics.md: without a fence both had found the topic empty."""
+    other: list[Settings] = []
+    write = topics._FirstRecord.write
+
+    def create(key: str) -> Settings:
+        return create_topics(
+            bus, cluster="c", cluster_key=key, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
+        )
+
+    def write_late(self: topics._FirstRecord, record: FrontierRecord) -> None:
+        monkeypatch.setattr(topics._FirstRecord, "write", write)
+        other.append(create("the key of the other one"))
+        write(self, record)
+
+    monkeypatch.setattr(topics._FirstRecord, "write", write_late)
+    assert [create(KEY)] == other == [load(bus)]
+    assert frontier_records(bus) == 2
+
+
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
@@ -245,6 +303,7 @@ def test_other_choices_are_in_the_settings(bus: MemoryBus) -> None:
         ({"retry_delays_ms": (10, 0)}, "at least 1 ms"),
         ({"retry_delays_ms": (10, DAY_MS + 1), "max_delay_ms": DAY_MS}, "longest delay"),
         ({"receipts_written": "none"}, "verdicts or all, not 'none'"),
+        ({"guarantee": "at-most-once"}, "exactly-once or at-least-once, not 'at-most-once'"),
         ({"cluster_key": "too short"}, "fewer than 16"),
     ],
 )

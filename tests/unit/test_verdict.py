@@ -34,13 +34,17 @@ def mark(
     ("is_replace", "outcome"), [(False, Outcome.CANCELLED), (True, Outcome.REPLACED)]
 )
 def test_what_is_not_done_is_cancelled(is_replace: bool, outcome: Outcome) -> None:
+    """Rules: verdict-killed"""
     waiting = message(NOW_MS + 5, 7)
     judged = judge(mark(waiting, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (outcome, (waiting,), ())
 
 
 def test_a_late_arrival_that_o_has_not_passed_is_cancelled() -> None:
-    """Below K but not below O: it has not been delivered."""
+    """Below K but not below O: it has not been delivered.
+
+    Rules: verdict-killed
+    """
     waiting = message(NOW_MS - 5, 45)
     judged = judge(mark(waiting), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged.outcome is Outcome.CANCELLED
@@ -48,25 +52,31 @@ def test_a_late_arrival_that_o_has_not_passed_is_cancelled() -> None:
 
 @pytest.mark.parametrize("is_replace", [False, True])
 def test_what_is_done_is_too_late(is_replace: bool) -> None:
+    """Rules: verdict-too-late"""
     done = message(NOW_MS - 5, 7)
     judged = judge(mark(done, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.TOO_LATE, (), (done,))
 
 
 def test_one_of_several_that_is_not_done_makes_it_cancelled_and_only_it_is_listed() -> None:
+    """Rules: verdict-killed"""
     done, waiting = message(NOW_MS - 5, 7), message(NOW_MS + 5, 9)
     judged = judge(mark(done, waiting), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.CANCELLED, (waiting,), (done,))
 
 
 def test_a_done_message_whose_continuation_was_refused_is_cancelled() -> None:
+    """Rules: verdict-refused"""
     done = message(NOW_MS - 5, 7)
     judged = judge(mark(done), frontier(NOW_MS, 40), {7}, HOUR_MS)
     assert judged == (Outcome.CANCELLED, (done,), ())
 
 
 def test_a_message_done_longer_ago_than_ids_are_kept_does_not_count() -> None:
-    """Other nodes may have dropped it: the verdict must be the same."""
+    """Other nodes may have dropped it: the verdict must be the same.
+
+    Rules: verdict-ignores-old
+    """
     old = message(NOW_MS - HOUR_MS - 1, 7)
     judged = judge(mark(old), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged.outcome is Outcome.NOT_FOUND
@@ -75,13 +85,17 @@ def test_a_message_done_longer_ago_than_ids_are_kept_does_not_count() -> None:
 
 
 def test_an_old_message_that_is_not_done_counts() -> None:
-    """Nobody can have dropped it, however long no master was there."""
+    """Nobody can have dropped it, however long no master was there.
+
+    Rules: verdict-ignores-old
+    """
     old = message(NOW_MS - HOUR_MS - 1, 7)
     judged = judge(mark(old), frontier(NOW_MS - 2 * HOUR_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.CANCELLED, (old,), ())
 
 
 def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -> None:
+    """Rules: verdict-again"""
     killed = message(NOW_MS + 5, 7)
     again = mark(before=(killed,))
     assert judge(again, frontier(NOW_MS, 49), (), HOUR_MS) == (Outcome.CANCELLED, (killed,), ())
@@ -90,12 +104,14 @@ def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -
 
 
 def test_a_repeated_cancel_of_what_was_to_be_retried_is_cancelled_again() -> None:
+    """Rules: verdict-again"""
     refused = message(NOW_MS - 5, 7)
     judged = judge(mark(before=(refused,)), frontier(NOW_MS, 40), {7}, HOUR_MS)
     assert judged == (Outcome.CANCELLED, (refused,), ())
 
 
 def test_nothing_under_the_id() -> None:
+    """Rules: verdict-nothing"""
     assert judge(mark(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
     replaced = judge(mark(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
     assert replaced.outcome is Outcome.SCHEDULED

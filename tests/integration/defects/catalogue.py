@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from plain_check import Row
-
+from chaos.plain_check import Row
 from defects.batches import LogRecord
 from defects.operation import Expected, Operation
 from defects.past import Victim

@@ -15,10 +15,10 @@ from pathlib import Path
 from clusters import TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
-from plain_check import Row, read_all
 from raw_records import RawHeaders, RawWriter
 
 from chaos.evidence import Evidence
+from chaos.plain_check import Row, read_all
 from chaos.workload import Scene, mixture
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
@@ -29,12 +29,17 @@ NODES = 3
 SEED = 5
 LEAD_MS = 3_500
 RETRY_DELAYS_MS = (1_500, 2_500)
-LATE_SHARE = (0.2, 0.4)
+LATE_SHARE = (0.2, 0.7)
+"""Beyond the time at which a slow machine has created the late target."""
+
 RETRIED_MIN = 30
 """Retries for the late target that must have been written before it is created."""
 
 KILL_AT = 0.3
 REDRIVES = 12
+LATE_CANCELS = 4
+"""Cancels of messages that are dead already: on a slow machine the load itself has none."""
+
 PENDING = 300
 DAY_MS = 24 * 60 * 60 * 1000
 PENDING_DAYS = 30
@@ -91,13 +96,16 @@ def _play(stage: Stage, never: str, requests: int, spread_ms: int) -> None:
     scene = Scene(run, tuple(targets), late, never, first_ms, spread_ms, LATE_SHARE)
     plan = mixture(scene, count=requests * 2 // 3, seed=SEED)  # many kinds are two requests
 
-    def wait(share: float) -> None:
-        at_ms = first_ms + int(spread_ms * share)
-        wait_for(lambda: CLOCK.wall_ms() >= at_ms, TIMEOUT_S, "time passes")
+    kill_ms = first_ms + int(spread_ms * KILL_AT)
 
     with closing(evidence_of(stage.cluster, (*stage.targets, never))) as evidence:
+
+        def is_time_to_kill() -> bool:
+            evidence.read()  # so that little is left to read when retries are waited for
+            return CLOCK.wall_ms() >= kill_ms
+
         with playing(stage.cluster, plan):
-            wait(KILL_AT)
+            wait_for(is_time_to_kill, TIMEOUT_S, "time passes")
             killed = master_of(stage.nodes)
             killed.kill()
             master_of([node for node in stage.nodes if node is not killed])
@@ -119,16 +127,21 @@ def _retries(evidence: Evidence, target: str) -> int:
 
 def _redrive_and_wait(stage: Stage) -> None:
     """Redrives, pending messages, and a last one whose delivery ends the wait."""
-    letters = [
+    dead = [
         row
         for row in read_all(stage.cluster.bootstrap, [stage.cluster.dead])
         if row.told["reason"] == "dead"
-    ][:REDRIVES]
+    ]
+    letters = dead[:REDRIVES]
     assert len(letters) == REDRIVES, "too few dead letters to redrive"
+    named = [row for row in dead[REDRIVES:] if "id" in row.told][:LATE_CANCELS]
+    assert len(named) == LATE_CANCELS, "too few dead letters with an id"
     writer = RawWriter(stage.cluster.bootstrap, stage.cluster.buffer)
     try:
         for letter in (*letters, *letters[: REDRIVES // 2]):
             _send_again(writer, letter, stage.targets[0])
+        for letter in named:
+            _cancel(writer, letter)
         _send_pending(writer, stage.targets)
         last = writer.send(0, None, b"last", _plain(stage.targets[0], CLOCK.wall_ms() + 500))
         writer.flush()
@@ -148,6 +161,12 @@ def _send_again(writer: RawWriter, letter: Row, target: str) -> None:
     headers: RawHeaders = [*letter.own, *_plain(target, CLOCK.wall_ms())]
     headers.append(("delayd-redrive", source.encode()))
     writer.send(int(source.partition("/")[0]), letter.key, letter.value, headers)
+
+
+def _cancel(writer: RawWriter, letter: Row) -> None:
+    id = letter.told["id"].encode()
+    partition = int(letter.told["source"].partition("/")[0])
+    writer.send(partition, id, None, [("delayd-op", b"cancel"), ("delayd-id", id)])
 
 
 def _send_pending(writer: RawWriter, targets: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from plain_check import Row
 
+from chaos.plain_check import Row
 from defects.batches import LogRecord
 from defects.past import Past, Told, Victim
 from defects.surgery import PartitionLog, Surgeon

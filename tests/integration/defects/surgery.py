@@ -77,7 +77,7 @@ class PartitionLog:
         batches = list(batches_of(segment.read_bytes()))
         offset = batches[-1].last_offset + 1
         stamped = any(batch.is_append_time for batch in batches)
-        batch = new_batch(offset, batches[-1].leader_epoch, record, by_append_time=stamped)
+        batch = new_batch(offset, self._newest_epoch(), record, by_append_time=stamped)
         with segment.open("ab") as file:
             file.write(batch.to_bytes())
         self._forget_derived()
@@ -90,6 +90,12 @@ class PartitionLog:
             again = [b if b.is_control else b.with_records(b.read()) for b in batches]
             segment.write_bytes(b"".join(batch.to_bytes() for batch in again))
         self._forget_derived()
+
+    def _newest_epoch(self) -> int:
+        """Of the last leader: who finds an older one behind its beginning reads again, for there
+        the log was cut off."""
+        *_, newest = (self._folder / "leader-epoch-checkpoint").read_text().splitlines()
+        return int(newest.split()[0])
 
     def _rewrite(self, offset: int, change: Change) -> None:
         """Rewrite the batch that holds an offset, and nothing else."""

@@ -1,0 +1,116 @@
+"""A cluster without transactions on the real Kafka and the real etcd: the master is killed.
+
+Nothing may be lost, and doubled only what was delivered after the last progress that etcd took.
+Source: docs/design/frontier.md, "At least once"; docs/guarantees.md, "At least once".
+"""
+
+import contextlib
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from clusters import make_cluster, schedule
+from nodes import CLOCK, HANGS_S, delayd, master_of, node_group, wait_for
+
+from delayd.bus import Position, Record
+from delayd.bus.confluent import ConfluentBus
+from delayd.dev.batch import Batch
+from delayd.dev.cluster import LocalCluster
+from replication.rank import Rank, lane_of
+from replication.record import decode
+from replication.settings import AT_LEAST_ONCE, LANES
+
+pytestmark = pytest.mark.real
+
+COUNT = 6_000
+SPREAD_MS = 4_000
+
+
+def all_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:
+    """Every record of a topic."""
+    bus = ConfluentBus(bootstrap)
+    with contextlib.closing(bus.cluster()) as kafka:
+        ends = kafka.end_offsets(topic, 20_000, committed=False)
+    found: list[Record] = []
+    with contextlib.closing(bus.consumer(topic)) as consumer:
+        consumer.assign({partition: Position(0) for partition in range(partitions)})
+
+        def is_read() -> bool:
+            found.extend(consumer.poll(10_000, 100))
+            return all(consumer.position(p) >= end for p, end in ends.items())
+
+        wait_for(is_read, HANGS_S, f"{topic} is read")
+    return found
+
+
+def test_a_killed_master_loses_nothing_and_doubles_only_its_last_step(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path, guarantee=AT_LEAST_ONCE)
+    nodes = [
+        cluster.node(0, guarantee=AT_LEAST_ONCE),
+        cluster.node(1, driver="kafka-python"),
+    ]
+    target = cluster.target("a", config={"message.timestamp.type": "LogAppendTime"})
+    with node_group(nodes), cluster.client() as client:
+        nodes[0].start()
+        assert master_of(nodes) is nodes[0]
+        nodes[1].start()
+        wait_for(lambda: bool(nodes[1].status().get("ready")), HANGS_S, "the second node is ready")
+        batch = Batch("once", (target,), COUNT, CLOCK.wall_ms() + 2_000, SPREAD_MS)
+        schedule(client, batch)
+        wait_for(
+            lambda: CLOCK.wall_ms() >= batch.first_due_ms + SPREAD_MS // 3, 30, "messages are due"
+        )
+        nodes[0].kill()
+        assert master_of([nodes[1]]) is nodes[1]
+        wait_for(
+            lambda: CLOCK.wall_ms() >= batch.first_due_ms + SPREAD_MS, 30, "all messages are due"
+        )
+        wait_for(
+            lambda: len({source(r) for r in all_of(cluster.bootstrap, target, 4)}) == COUNT,
+            20,
+            "all messages have come",
+        )
+    frontiers = [
+        decode(record.value or b"")
+        for record in all_of(cluster.bootstrap, f"{cluster.name}-frontier", 1)
+    ]
+    assert all(a.precedes(b) for a, b in pairwise(record.frontier for record in frontiers))
+    began = next(record for record in frontiers if record.frontier.term == 2)
+    arrivals = all_of(cluster.bootstrap, target, 4)
+    early = [r for r in arrivals if r.append_ms < int(dict(r.headers)["delayd-due"] or 0)]
+    assert early == []
+    times = Counter(source(record) for record in arrivals)
+    assert max(times.values()) <= 2
+    for record in arrivals:
+        if times[source(record)] == 2:
+            # What the last progress covered when the second master began is never doubled.
+            partition, offset = map(int, source(record).split("/"))
+            rank = Rank(int(dict(record.headers)["delayd-due"] or 0), partition, offset)
+            assert not began.frontier.covers(lane_of(target, LANES), rank)
+    refused = delayd(
+        *("audit", "--bootstrap", cluster.bootstrap, "--cluster", cluster.name),
+        *("--prefix", f"{cluster.name}-", "--json"),
+    )
+    assert refused.returncode != 0 and "at-least-once" in refused.stdout + refused.stderr
+    print(json.dumps({"doubled": sum(n - 1 for n in times.values()), "steps": len(frontiers)}))
+
+
+def test_a_node_that_is_told_another_guarantee_does_not_start(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """docs/operations.md, "When a node refuses to start"."""
+    cluster = make_cluster(kafka_and_etcd, tmp_path)
+    node = cluster.node(0, guarantee=AT_LEAST_ONCE)
+    with node_group([node]):
+        assert node.start().wait_exit() == 2
+        assert "was made for 'exactly-once'" in node.log
+        assert 'set guarantee = "exactly-once" or leave it out' in node.log
+
+
+def source(record: Record) -> str:
+    """Of a delivered record."""
+    return (dict(record.headers)["delayd-source"] or b"").decode()

@@ -1,0 +1,138 @@
+"""What must hold of a run whose guarantee is at-least-once: judged from Kafka and from etcd.
+
+Nothing lost, nothing early; each frontier that etcd took follows the one before, written by who led
+then; what was delivered twice had not been covered by the last frontier that its deliverer knew.
+Requests, ranks and frontiers are read as `simulation_checker.py` reads them.
+"""
+
+import json
+from collections import Counter
+from typing import Any
+
+from simulated.history import History
+from simulation_checker import DEAD, FRONTIER, Checker, Request, Step, check_follows, step_of_fields
+
+MARK_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
+
+
+class AtLeastOnceChecker:
+    """One finished run. `read` has read its requests, arrivals and receipts."""
+
+    def __init__(self, read: Checker, history: History) -> None:
+        self._read = read
+        self._history = history
+        self.rules = read.rules
+        self.messages = read.messages
+        self.answers = read.answers
+        self.late: set[str] = set()
+        self.written = [step_of_fields(json.loads(write.value)) for write in history.writes]
+        """What etcd took, in its order."""
+        in_order = [
+            (step, at_ms)
+            for index, (step, at_ms) in enumerate(zip(read.steps, read.step_times, strict=True))
+            if all(step.fields["step"] > other.fields["step"] for other in read.steps[:index])
+        ]
+        self.steps = [step for step, _ in in_order]
+        """What followers take from the frontier topic."""
+        self.step_times = [at_ms for _, at_ms in in_order]
+        self.doubled: Counter[str] = Counter()
+        """By source: how often it arrived beyond the first time."""
+
+    def check(self) -> None:
+        """AssertionError, with the source or step that breaks a rule."""
+        self.check_progress()
+        self.check_topic()
+        self.check_arrivals()
+        self.check_nothing_lost()
+        self.check_answers()
+
+    def check_progress(self) -> None:
+        """Forward only, step by step; terms never back; written only by who led at that time."""
+        before = self.steps[0]
+        for write, after in zip(self._history.writes, self.written, strict=True):
+            new = after.fields
+            where = f"step {new['step']} of {new['owner']}"
+            assert write.leader is not None, f"{where}: nobody led"
+            leader = json.loads(write.leader)
+            assert f"{leader['node']}/{leader['nonce']}" == new["owner"], f"{where}: {leader}"
+            check_follows(before, after)
+            before = after
+
+    def check_topic(self) -> None:
+        """The frontier topic holds nothing that etcd did not hold before."""
+        [log] = self._read.kafka.topics[FRONTIER].partitions
+        first, *others = log.read(0, 10**9)[0]
+        assert json.loads(first.value or b"")["step"] == 0, "the first record was written once"
+        for record in others:
+            write = self._history.index_of((record.value or b"").decode())
+            assert write is not None, f"{record.offset} was never in etcd"
+            sent = self._history.sent[FRONTIER, 0, record.offset]
+            assert sent.known >= write, f"{record.offset} was ahead of etcd"
+
+    def check_arrivals(self) -> None:
+        """Each was asked for, unaltered, not early, and not covered by what its sender knew."""
+        by_source = {request.source: request for request in self.messages + self.answers}
+        seen: set[tuple[str, str, int]] = set()
+        for topic in self._read.targets():
+            for record in self._read.committed(topic):
+                headers = dict(record.headers)
+                source = (headers["delayd-source"] or b"").decode()
+                assert source in by_source, f"{source} was not asked for, or ignored"
+                request = by_source[source]
+                assert record.value == request.value, f"{source} was altered"
+                known = self._history.sent[topic, record.partition, record.offset].known
+                before = self.steps[0] if known < 0 else self.written[known]
+                assert not self._is_passed(before, request), f"{source} again, after its step"
+                assert (topic, source, known) not in seen, f"{source} twice in one step"
+                self.doubled[source] += any(at[:2] == (topic, source) for at in seen)
+                seen.add((topic, source, known))
+                if topic != DEAD:
+                    self._read.check_not_early(topic, record, request)
+
+    def check_nothing_lost(self) -> None:
+        """What was accepted and is due has arrived, or a mark was told that it never will."""
+        for message in self.messages:
+            found = self._read.produced[message.source]
+            if message.source in self.rules.continued_by:
+                continue
+            if message.due_ms > self._read.due_by_ms and not self._is_passed(self.last, message):
+                continue
+            mark = self.rules.killed_by.get(message.source)
+            if mark is not None and not found:
+                told = {v["verdict"] for v in self._read.verdicts[mark.source]}
+                assert told & {"cancelled", "replaced"}, f"{message.source} is lost: {told}"
+                continue
+            expected = DEAD if message.expects == "dead" else message.topic
+            may_be_dead = message.topic in self._read.may_die
+            assert found[expected] or (may_be_dead and found[DEAD]), f"{message.source} is lost"
+
+    def check_answers(self) -> None:
+        """Each is answered; more than once perhaps, but nothing else."""
+        for answer in self.answers:
+            told = {v["verdict"] for v in self._read.verdicts[answer.source]} - {"dead"}
+            if answer.source in self.rules.refusals:
+                assert told == {self.rules.refusals[answer.source]}, f"{answer.source}: {told}"
+            elif answer.op == "redrive":
+                expected = "rejected" if answer.expects == "answer" else "scheduled"
+                assert told == {expected}, f"{answer.source}: {told}"
+            elif answer.op in ("cancel", "replace"):
+                assert told and told <= MARK_VERDICTS, f"{answer.source}: {told}"
+            is_dead = answer.op in ("schedule", "redrive") and (
+                self.rules.refusals.get(answer.source) != "duplicate"
+            )
+            if is_dead and answer not in self.messages:
+                assert self._read.produced[answer.source][DEAD], f"{answer.source} is lost"
+
+    @property
+    def last(self) -> Step:
+        """The last frontier that etcd took."""
+        return self.written[-1] if self.written else self.steps[0]
+
+    def _is_passed(self, step: Step, request: Request) -> bool:
+        if request in self.messages:
+            return step.is_done(request)
+        return request.offset < step.offsets[request.partition]
+
+    def counts(self) -> dict[str, Any]:
+        """For whoever reads a run."""
+        return {"written": len(self.written), "doubled": self.doubled.total()}

@@ -1,0 +1,94 @@
+"""`make sim`: run seeds, a line each, and say what was done to the cluster all in all.
+
+    run_seeds.py --seeds 1000          the seeds 0 to 999, on all cores
+    run_seeds.py --fresh 50            seeds that nobody has seen
+    run_seeds.py --seed 17             one seed, with everything that happened
+    run_seeds.py --guarantee at-least-once      ... of clusters without transactions
+
+Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from secrets import randbelow
+
+sys.path[:0] = [str(Path(__file__).parents[n]) for n in range(3)]
+
+from simulated.run import Run, commit, simulate  # noqa: E402 - it is found only now
+
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE  # noqa: E402
+
+GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+
+TRACE_LINES = 60
+"""How much of its end is shown of a red run among many; `--seed` shows all."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked.add_argument("--seeds", type=int, default=50, help="how many, counted from --first")
+    asked.add_argument("--first", type=int, default=0)
+    asked.add_argument("--fresh", type=int, default=0, help="so many random seeds besides")
+    asked.add_argument("--seed", type=int, help="this one only, with its trace")
+    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--guarantee", choices=GUARANTEES, default=EXACTLY_ONCE)
+    chosen = asked.parse_args(arguments)
+    one = partial(simulate, guarantee=chosen.guarantee)
+    if chosen.seed is not None:
+        run = one(chosen.seed)
+        print(*run.trace, sep="\n")
+        show(run, 0)
+        return 1 if run.problem else 0
+    seeds = [*range(chosen.first, chosen.first + chosen.seeds)]
+    seeds += [randbelow(10**9) for _ in range(chosen.fresh)]
+    started = time.perf_counter()
+    runs = []
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
+        for run in pool.map(one, seeds):
+            show(run, TRACE_LINES)
+            runs.append(run)
+    total(runs, time.perf_counter() - started)
+    return 1 if any(run.problem for run in runs) else 0
+
+
+def show(run: Run, trace_lines: int) -> None:
+    """One run's line, and what is wrong with it."""
+    colour = "red" if run.problem else "green"
+    print(
+        f"seed {run.seed:>9}  {colour:<5}  {run.wall_s:5.2f} s  {run.digest}  "
+        f"{run.delivered} delivered  {run.faults.total()} faults",
+        flush=True,
+    )
+    if run.problem:
+        print(*run.trace[-trace_lines:] if trace_lines else (), sep="\n")
+        print(f"{run.problem}\nseed {run.seed} at commit {commit()}", flush=True)
+
+
+def total(runs: list[Run], wall_s: float) -> None:
+    """What was done all in all."""
+    faults: Counter[str] = sum((run.faults for run in runs), Counter())
+    red = [run.seed for run in runs if run.problem]
+    hours = sum(run.simulated_s for run in runs) / 3_600
+    print(f"\n{len(runs) - len(red)} green, {len(red)} red {red or ''}")
+    print(f"wall time         {wall_s:.1f} s, {len(runs) / wall_s:.2f} seeds per second")
+    print(f"simulated         {hours:.2f} hours")
+    print(f"requests          {sum(run.sent for run in runs)}")
+    print(f"delivered         {sum(run.delivered for run in runs)}")
+    if doubled := sum(run.doubled for run in runs):
+        print(f"delivered again   {doubled}")
+    print(f"failovers         {sum(run.failovers for run in runs)}")
+    print(f"faults            {faults.total()}")
+    for kind, count in sorted(faults.items()):
+        print(f"  {kind:<32}{count}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""A machine: what outlives the processes of one node, and how these are started.
+
+A process is the real node: `run_node_in` on an event loop of its own. When it has ended, however,
+its supervisor starts the next one, as an init system does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel import Kernel, MachineClock, Process, SimulatedLoop, SimulatedThreads
+from kernel.threads import SimulatedEvent
+
+from delayd.admin.http import NodeView
+from delayd.bus.memory import MemoryKafka
+from delayd.bus.memory.link import Link
+from delayd.config import NodeConfig
+from delayd.coordination.memory import MemoryEtcd
+from delayd.errors import (
+    BufferPositionError,
+    DelaydError,
+    DiskError,
+    ExitCode,
+    FrontierError,
+    KafkaUnreachableError,
+)
+from delayd.node import Surroundings, run_node_in
+from delayd.picture import Picture
+from delayd.wheel.storage import Wheel
+from simulated.bus import SimulatedBus
+from simulated.disk import Platter, SimulatedDisk
+from simulated.etcd import SimulatedCoordination
+from simulated.history import History
+from simulated.weather import Weather, Wire
+
+OWN_LEASES = 1_000_000
+
+
+class Doorless:
+    """In place of the admin port: nobody calls."""
+
+    def __init__(self, threads: SimulatedThreads, loop: SimulatedLoop) -> None:
+        self._told = threads.event()
+        self._loop = loop
+
+    @property
+    def should_exit(self) -> bool:
+        """Was it told to end?"""
+        return self._told.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._told.set()
+
+    async def serve(self) -> None:
+        """Until told to end."""
+        await self._loop.run_in_executor(None, self._told.wait)
+
+
+class Machine:
+    """One machine and the node on it. `start` begins its next life."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        weather: Weather,
+        config: NodeConfig,
+        kafka: MemoryKafka,
+        etcd: MemoryEtcd,
+        clock: MachineClock,
+        history: History,
+    ) -> None:
+        self.name = config.node
+        self.clock = clock
+        self.link = Link()
+        self.platter = Platter()
+        self.process: Process | None = None
+        self.loop: SimulatedLoop | None = None
+        self.coordination: SimulatedCoordination | None = None
+        self.lives = 0
+        self.is_cut_from_etcd = False
+        self._own_etcd: MemoryEtcd | None = None
+        self.exits: list[ExitCode | str] = []
+        """What became of processes that ended by themselves: a code, or an error's."""
+        self.bug: BaseException | None = None
+        """What no node may end with, or do."""
+        self.after_call: Callable[[], None] = lambda: None
+        """Called after each call to etcd."""
+        self.after_stuck: Callable[[], None] = lambda: None
+        """Called when a call to a broker that was stuck goes on."""
+        self._picture: Picture | None = None
+        self._kernel = kernel
+        self._weather = weather
+        self._config = config
+        self._kafka = kafka
+        self._etcd = etcd
+        self._history = history
+
+    @property
+    def is_up(self) -> bool:
+        """Does a process of the node run?"""
+        return self.process is not None and not self.process.is_dead
+
+    @property
+    def nonce(self) -> str:
+        """Of the life that began last."""
+        return f"life-{self.lives}"
+
+    @property
+    def is_split(self) -> bool:
+        """Does an etcd of its own answer it?"""
+        return self._own_etcd is not None
+
+    @property
+    def has_live_grant(self) -> bool:
+        """May its delivery finish a step, by its own clock?"""
+        if self._picture is None or not self.is_up:
+            return False
+        delivery = self._picture._delivery
+        grant = delivery._grant
+        if delivery._mastership is None or grant is None:
+            return False
+        return grant.is_live(self.clock.monotonic_ms())
+
+    def start(self) -> SimulatedEvent:
+        """A new process; the event is set when it has ended."""
+        assert not self.is_up, f"{self.name} runs already"
+        self.lives += 1
+        self._picture = None
+        process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
+        self._weather.note(f"{process.name} starts")
+        self.loop = SimulatedLoop(process)
+        wire = Wire(self._weather, process)
+        wire.after_stuck = self.after_stuck
+        process.spawn("main", lambda: self._main(process, wire))
+        ended = SimulatedEvent(self._kernel)
+        process.at_death.append(ended.set)
+        return ended
+
+    def cut_from_etcd(self, is_cut: bool) -> None:
+        """Let no call to etcd arrive, in this life and the next ones."""
+        self.is_cut_from_etcd = is_cut
+        if self.coordination is not None:
+            (self.coordination.partition if is_cut else self.coordination.heal)()
+
+    def split_from_etcd(self, is_split: bool) -> None:
+        """Let a server of its own answer, to which all is new: whoever campaigns there has won."""
+        # Leases of two servers have nothing in common, their ids neither.
+        ids = OWN_LEASES * (1 + self.lives)
+        self._own_etcd = MemoryEtcd(self.clock, leases_before=ids) if is_split else None
+        if self.coordination is not None:
+            self.coordination.ask(self._own_etcd or self._etcd)
+
+    def _main(self, process: Process, wire: Wire) -> None:
+        loop = self.loop
+        assert loop is not None, "a process has a loop"
+        disk = SimulatedDisk(self.platter, wire, self._weather)
+        surroundings = self._surroundings(process, wire, loop, disk)
+        bus = surroundings.open_bus(None)
+        try:
+            code = loop.run_main(run_node_in(surroundings, self._config, bus))
+            self.exits.append(code)
+            self._weather.note(f"{process.name} exits: {code.name}")
+            assert not disk.has_failed, f"{process.name} went on over a disk that failed"
+        except DelaydError as error:
+            self.exits.append(error.code)
+            self._weather.note(f"{process.name} exits: {error.code}: {error}")
+            if not self._may_end_with(error):
+                self.bug = error
+        except Exception as error:
+            self.bug = error
+        self._kernel.kill(process)
+
+    def _may_end_with(self, error: DelaydError) -> bool:
+        """Is it what was done to it, rather than a defect?"""
+        if isinstance(error, FrontierError):
+            # A transaction that somebody else left open is taken for a lost commit marker.
+            return "stays behind" in str(error)
+        return isinstance(error, DiskError | KafkaUnreachableError | BufferPositionError)
+
+    def _surroundings(
+        self, process: Process, wire: Wire, loop: SimulatedLoop, disk: SimulatedDisk
+    ) -> Surroundings:
+        threads = SimulatedThreads(process, wire.stumble)
+
+        def open_wheel(folder: Path, partitions: int) -> Wheel:
+            wheel = Wheel.open(folder, partitions=partitions, disk=disk)
+            # An operating system closes what a dead process had open, LevelDB's lock too.
+            process.at_death.insert(0, wheel.close)
+            return wheel
+
+        def open_admin(view: NodeView) -> Doorless:
+            assert isinstance(view, Picture), "of a real node"
+            self._picture = view
+            return Doorless(threads, loop)
+
+        self.coordination = SimulatedCoordination(
+            self._own_etcd or self._etcd,
+            self._config.cluster,
+            wire,
+            self._weather,
+            self._history,
+            self.after_call,
+        )
+        self.cut_from_etcd(self.is_cut_from_etcd)
+        return Surroundings(
+            clock=self.clock,
+            coordination=self.coordination,
+            open_bus=lambda largest: SimulatedBus(
+                self._kafka, self.link, self.clock, wire, self._weather, self._history, largest
+            ),
+            open_admin=open_admin,
+            open_wheel=open_wheel,
+            threads=threads,
+            new_nonce=lambda: self.nonce,
+        )

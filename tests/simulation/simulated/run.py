@@ -1,0 +1,144 @@
+"""One run, judged: what `make sim` prints and what the tests ask for."""
+
+import hashlib
+import json
+import subprocess
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from at_least_once_checker import AtLeastOnceChecker
+from simulation_checker import Checker
+from wheel_checker import WheelChecker
+
+from replication.settings import EXACTLY_ONCE
+from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
+from simulated.world import NODES, World
+
+MEMORY_DISK = Path("/dev/shm")
+"""Where files cost nothing, if the machine has it: crashes are simulated, not suffered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of one seed."""
+
+    seed: int
+    problem: str | None
+    """What does not hold, with its traceback; None if all is well."""
+    trace: list[str]
+    """What happened, a line each: faults, processes, and what the nodes log."""
+    digest: str
+    """Of the trace and of everything in Kafka: equal if and only if the runs are."""
+    faults: Counter[str]
+    failovers: int
+    sent: int
+    delivered: int
+    late: int
+    """Messages that were Done by a step whose cursor had passed them before."""
+    doubled: int
+    """Arrivals beyond the first: none if the guarantee is exactly-once."""
+    redriven: int
+    refused_redrives: int
+    simulated_s: float
+    wall_s: float
+
+
+def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = EXACTLY_ONCE) -> Run:
+    """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
+    if kinds is None:
+        kinds = KINDS if guarantee == EXACTLY_ONCE else KINDS_WITHOUT_FENCE
+    started = time.perf_counter()
+    where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="delayd-simulation-", dir=where) as folder:
+        world = World(seed, Path(folder), kinds, guarantee)
+        problem, judge = None, None
+        with _logs_in_trace(world):
+            try:
+                world.run()
+                judge = _judge(world)
+            except Exception:
+                problem = traceback.format_exc()
+            finally:
+                world.close()
+    steps = [json.loads(record.value or b"") for record in _records(world, "delayd-frontier")]
+    return Run(
+        seed=seed,
+        problem=problem,
+        trace=world.trace,
+        digest=_digest(world),
+        faults=world.weather.faults,
+        failovers=steps[-1]["term"],
+        sent=world.users.sent,
+        delivered=sum(step["counts"]["delivered"] for step in steps),
+        late=len(judge.late) if judge else 0,
+        doubled=judge.doubled.total() if isinstance(judge, AtLeastOnceChecker) else 0,
+        redriven=len(judge.rules.redriven) if judge else 0,
+        refused_redrives=sum(
+            a.op == "redrive" and a.source in judge.rules.refusals for a in judge.answers
+        )
+        if judge
+        else 0,
+        simulated_s=world.kernel.now_us / 1_000_000,
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def commit() -> str:
+    """The commit that is checked out, and if it was changed since."""
+    here = Path(__file__).parent
+    try:
+        asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _judge(world: World) -> Checker | AtLeastOnceChecker:
+    judge = world.judge()
+    judge.check()
+    wheels = [world.directory / str(number) for number in range(NODES)]
+    checker = WheelChecker(judge, wheels, world.habits.partitions)
+    checker.check(world.habits.export_hold_ms, world.forget_ms)
+    return judge
+
+
+def _records(world: World, topic: str) -> list[Any]:
+    return [r for log in world.kafka.topics[topic].partitions for r in log.read(0, 10**9)[0]]
+
+
+def _digest(world: World) -> str:
+    seen = hashlib.sha256("\n".join(world.trace).encode())
+    for name, topic in sorted(world.kafka.topics.items()):
+        for log in topic.partitions:
+            seen.update(f"{name}/{log.number}".encode())
+            for record, transaction in log.entries:
+                seen.update(repr((record, transaction and transaction.aborted)).encode())
+    return seen.hexdigest()[:16]
+
+
+@contextmanager
+def _logs_in_trace(world: World) -> Iterator[None]:
+    """What the nodes log goes to the trace, and nowhere else."""
+
+    def note(_: object, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        task = world.kernel.current
+        said = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+        world.weather.note(f"{task.process.name if task else '?'} {level} {event['event']} {said}")
+        raise structlog.DropEvent
+
+    processors = structlog.get_config()["processors"]
+    before = processors.copy()
+    # In place: loggers that were used before hold on to this very list.
+    processors[:] = [note]
+    try:
+        yield
+    finally:
+        processors[:] = before

@@ -1,0 +1,203 @@
+"""What users send: requests about messages with and without ids, some inside their transactions."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from random import Random
+from zlib import crc32
+
+from kernel import Kernel
+
+from delayd.bus import Headers
+from delayd.bus.memory import MemoryBus, MemoryKafka, Refused
+from delayd.bus.murmur2 import partition_of
+from delayd.errors import ProducerError
+
+LANES = 64
+IDS = ("one", "two", "three", "four")
+FAR_MS = 3_600_000
+"""Due so much later that the run has ended before."""
+TIMEOUT_MS = 1_000
+USER = "a-user"
+PAUSES_US = ((1_000, 50_000, 200_000, 900_000), (1_000, 50_000, 3_500_000))
+"""Between two bursts: some users are never silent for long."""
+OPEN_MS_MAX = 2_500
+"""How long a user's transaction stays open, hiding what is behind it."""
+
+
+def topic_in_lane_of(topic: str) -> str:
+    """Another topic that shares its lane."""
+    wanted = crc32(topic.encode()) % LANES
+    return next(
+        name for n in range(10**6) if crc32((name := f"shared-{n}").encode()) % LANES == wanted
+    )
+
+
+TARGETS: Mapping[str, tuple[int, dict[str, str]]] = {
+    "orders": (2, {"message.timestamp.type": "LogAppendTime"}),
+    topic_in_lane_of("orders"): (1, {}),
+    "mails": (1, {"message.timestamp.type": "LogAppendTime"}),
+    "calls": (3, {}),
+    "states": (1, {"cleanup.policy": "compact"}),
+}
+"""Partitions and settings. Without LogAppendTime a record carries the delivering node's clock."""
+
+
+class Users:
+    """All that is written to the buffer from outside."""
+
+    def __init__(self, kernel: Kernel, kafka: MemoryKafka, chance: Random, partitions: int) -> None:
+        self._kernel = kernel
+        self._kafka = kafka
+        self._chance = chance
+        self._partitions = partitions
+        self._bus = MemoryBus(kafka)
+        self._producer = self._bus.transactional_producer(USER)
+        self._producer.init_transactions(TIMEOUT_MS)
+        self._is_inside = False
+        self._pauses_us = chance.choice(PAUSES_US)
+        self._hot_ms = 0
+        self.sent = 0
+        self.is_done = False
+
+    def run(self) -> None:
+        """Send bursts and single requests until told to stop; as a task."""
+        while not self.is_done:
+            if self._chance.random() < 0.15:
+                self.race()
+            else:
+                self.send()
+            self._kernel.sleep(self._chance.choice(self._pauses_us))
+
+    def send(self) -> None:
+        """Some requests, perhaps inside a transaction of the user's own."""
+        chance = self._chance
+        now_ms = self._kafka.clock.wall_ms()
+        if self._hot_ms < now_ms - 1_000 or chance.random() < 0.1:
+            self._hot_ms = now_ms + chance.randint(1_000, 5_000)
+        around_ms = chance.choice(
+            [now_ms - 2_000, now_ms, now_ms + 50, now_ms + 700, now_ms + 4_000, self._hot_ms]
+        )
+        spread_ms = chance.choice([0, 0, 5, 1_000, 6_000])
+        if chance.random() < 0.03:
+            around_ms += FAR_MS
+        partition = chance.choice([None, chance.randrange(self._partitions)])
+        count = chance.choice([1, 1, 2, 3, 12])
+        inside = chance.random() < 0.2
+        if inside:
+            self._producer.begin()
+            self._is_inside = True
+        for _ in range(count):
+            try:
+                self._send_one(around_ms + chance.randint(0, spread_ms), partition, inside)
+            except Refused:
+                break  # The partition has no leader; this user gives up.
+        if inside:
+            if chance.random() < 0.4:
+                self._kernel.sleep(chance.randrange(OPEN_MS_MAX * 1_000))
+            self.end_transaction(commit=chance.random() < 0.6)
+
+    def race(self) -> None:
+        """A message that must be retried, and marks about it and others just when it is due."""
+        chance = self._chance
+        due_ms = self._kafka.clock.wall_ms() + chance.randint(50, 400)
+        self._try(lambda: self._about(chance.choice(IDS), "replace", due_ms))
+        wait_ms = due_ms - self._kafka.clock.wall_ms() + chance.randint(-20, 20)
+        self._kernel.sleep(max(0, wait_ms) * 1_000)
+        for _ in range(chance.choice([3, 8])):
+            self._try(lambda: self._about(chance.choice(IDS), "cancel", due_ms))
+
+    def _about(self, id: str, op: str, due_ms: int) -> None:
+        self.sent += 1
+        headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]
+        if op == "replace":
+            headers += [("delayd-topic", b"nowhere"), ("delayd-due", b"%d" % due_ms)]
+        headers.append(("expects", b"dead" if op == "replace" else b"answer"))
+        partition = partition_of(id.encode(), self._partitions)
+        self._append(partition, id.encode(), b"%d" % self.sent, headers, False)
+
+    def _try(self, send: Callable[[], None]) -> None:
+        with suppress(Refused):  # A partition without leader; this user gives up.
+            send()
+
+    def burst(self) -> None:
+        """Requests that are due at once or soon."""
+        now_ms = self._kafka.clock.wall_ms()
+        try:
+            for _ in range(self._chance.choice([3, 12])):
+                self._send_one(now_ms + self._chance.randint(0, 900), None, False)
+        except Refused:
+            pass  # A partition has no leader.
+
+    def end_transaction(self, *, commit: bool) -> None:
+        """End what is open."""
+        if not self._is_inside:
+            return
+        self._is_inside = False
+        try:
+            if commit and self._kafka.coordinator.holders[USER].touched:
+                self._producer.commit(TIMEOUT_MS)
+                return
+        except ProducerError:
+            pass  # Expired, or refused for want of a leader: its successor aborts it.
+        self._producer.close()
+        self._producer = self._bus.transactional_producer(USER)
+        self._producer.init_transactions(TIMEOUT_MS)
+
+    def _send_one(self, due_ms: int, partition: int | None, inside: bool) -> None:
+        chance = self._chance
+        self.sent += 1
+        value = b"%d" % self.sent
+        key = chance.choice([None, b"a", b"b"])
+        if chance.random() < 0.4:
+            self._send_with_id(due_ms, value, inside)
+            return
+        expects, topic = "delivered", chance.choice(list(TARGETS))
+        if topic == "states" and key is None:
+            expects = "dead"
+        if chance.random() < 0.05:
+            expects, topic = "dead", "nowhere"
+        headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+        if chance.random() < 0.05:
+            expects = "answer"
+            headers.append(("delayd-tipo", b"x"))
+        headers.append(("expects", expects.encode()))
+        if partition is None:
+            partition = chance.randrange(self._partitions)
+        self._redrive(headers, partition)
+        self._append(partition, key, value, headers, inside)
+
+    def _send_with_id(self, due_ms: int, value: bytes, inside: bool) -> None:
+        """A request about one of a few ids, so that they meet."""
+        chance = self._chance
+        id = chance.choice(IDS)
+        op = chance.choice(["schedule", "schedule", "cancel", "replace"])
+        topic = chance.choice(["orders", "mails", "nowhere"])
+        headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]
+        if op != "cancel":
+            # Now and then the very same request comes again.
+            if chance.random() < 0.3:
+                value, due_ms, topic = b"again", due_ms // 4_000 * 4_000, "orders"
+            headers.append(("delayd-topic", topic.encode()))
+            headers.append(("delayd-due", b"%d" % due_ms))
+        expects = b"dead" if topic == "nowhere" else b"delivered"
+        headers.append(("expects", b"answer" if op == "cancel" else expects))
+        partition = partition_of(id.encode(), self._partitions)
+        if op == "schedule":
+            self._redrive(headers, partition)
+        self._append(partition, id.encode(), value, headers, inside)
+
+    def _redrive(self, headers: Headers, partition: int) -> None:
+        """Now and then a schedule says that it sends a dead letter again, one of a few."""
+        if self._chance.random() < 0.1:
+            source = f"{partition}/{self._chance.randrange(8)}"
+            headers.append(("delayd-redrive", source.encode()))
+
+    def _append(
+        self, partition: int, key: bytes | None, value: bytes, headers: Headers, inside: bool
+    ) -> None:
+        if inside:
+            self._producer.send(
+                "delayd-buffer", key=key, value=value, headers=headers, partition=partition
+            )
+        else:
+            self._kafka.append("delayd-buffer", partition, key, value, headers)

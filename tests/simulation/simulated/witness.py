@@ -1,0 +1,76 @@
+"""Who believes to be master, and whether etcd says the same: looked at after each call to etcd.
+
+A lease ends in etcd only after its holder has stopped by itself. So as long as nothing ends leases
+early, whoever may still finish a step holds the leader key, and no two are master at once. (That
+nothing is doubled when leases do end early is Kafka's fence, and the other judges' matter.)
+"""
+
+import json
+
+from kernel import SECOND_US, Kernel
+
+from delayd.control import SHARD
+from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
+from delayd.errors import CoordinationError
+from simulated.machine import Machine
+
+EXCUSED_US = 4 * SECOND_US
+"""Longer than a grant lasts whose lease has ended early (80 % of 3 s)."""
+EXTENDED_US = 8 * SECOND_US
+"""After this a lease has ended that was kept alive for the last time 10 s after its holder got
+stuck, though it began anew meanwhile."""
+
+
+class Witness:
+    """What breaks the rule becomes the machine's `bug`, which ends the run."""
+
+    def __init__(self, kernel: Kernel, etcd: MemoryEtcd, cluster: str) -> None:
+        self._kernel = kernel
+        self._etcd = MemoryCoordination(etcd, cluster)
+        self._machines: list[Machine] = []
+        self._excused_until_us = 0
+        self._extended_us = -EXTENDED_US
+
+    def watch(self, machine: Machine) -> None:
+        """From now on."""
+        self._machines.append(machine)
+        machine.after_call = self.look
+        machine.after_stuck = lambda: self.check_let_go(machine)
+
+    def excuse(self) -> None:
+        """Leases have ended early: whoever was master does not know it yet."""
+        self._excused_until_us = self._kernel.now_us + EXCUSED_US
+
+    def note_extended(self) -> None:
+        """All leases have begun anew."""
+        self._extended_us = self._kernel.now_us
+
+    def look(self) -> None:
+        """Is everybody who believes to be master the one that etcd names?"""
+        holder = self._holder()
+        if holder is None or self._kernel.now_us < self._excused_until_us:
+            return
+        for machine in self._machines:
+            is_wrong = machine.has_live_grant and (machine.name, machine.nonce) != holder
+            if is_wrong and not machine.is_split:
+                machine.bug = machine.bug or AssertionError(
+                    f"{machine.name} believes to be master, and the leader key says {holder}"
+                )
+
+    def check_let_go(self, machine: Machine) -> None:
+        """A call of this machine's delivery was stuck for long: its lease must have ended."""
+        is_extended = self._kernel.now_us < self._extended_us + EXTENDED_US
+        if self._holder() == (machine.name, machine.nonce) and not is_extended:
+            machine.bug = AssertionError(f"{machine.name} was stuck and has kept its lease")
+
+    def _holder(self) -> tuple[str, str] | None:
+        """Node and nonce in the leader key, empty if there is none; None if etcd is paused: then
+        nothing changes."""
+        try:
+            held = self._etcd.leader(SHARD)
+        except CoordinationError:
+            return None
+        if held is None:
+            return "", ""
+        owner = json.loads(held.owner)
+        return owner["node"], owner["nonce"]

@@ -1,0 +1,272 @@
+"""All of it: three nodes, their brokers, etcd and users, and a run from beginning to end.
+
+faults for `FAULTS_US`  ->  quiet until all that is due was delivered, `SETTLE_US_MAX` at most
+                        ->  every node is told to end, and does
+"""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from at_least_once_checker import AtLeastOnceChecker
+from kernel import SECOND_US, Kernel, MachineClock, Process
+from pydantic import SecretStr
+from simulation_checker import Checker
+
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.config import NodeConfig
+from delayd.errors import ExitCode
+from delayd.topics import create_topics
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
+from simulated.bus import Bell
+from simulated.chaos import KINDS, Chaos
+from simulated.history import History, RecordedEtcd
+from simulated.machine import Machine
+from simulated.users import FAR_MS, TARGETS, Users
+from simulated.weather import Habits, Weather
+from simulated.witness import Witness
+
+CLUSTER = "simulated"
+CLUSTER_KEY = "the key of the simulated cluster"
+RETRY_DELAYS_MS = (200, 900)
+NODES = 3
+FAULTS_US = 15 * SECOND_US
+SETTLE_US_MAX = 90 * SECOND_US
+"""Faults are over: within this all that is due is delivered (liveness)."""
+REST_US = 3 * SECOND_US
+END_US_MAX = 60 * SECOND_US
+DRIFT_PPM_MAX = 95
+
+
+class World:
+    """One run. `kinds`: the faults that it may draw from."""
+
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        kinds: tuple[str, ...] = KINDS,
+        guarantee: str = EXACTLY_ONCE,
+    ) -> None:
+        chance = Random(f"{seed}: habits")
+        self.seed = seed
+        self.directory = directory
+        self.guarantee = guarantee
+        self.history = History()
+        self.habits = Habits.of(chance, kinds)
+        self.kernel = Kernel(Random(f"{seed}: turns"))
+        self.weather = Weather(self.kernel, Random(f"{seed}: weather"), self.habits, str(directory))
+        self.broker_clock = self._clock(chance, 0)
+        self.kafka = MemoryKafka(self.broker_clock, changed=Bell(self.kernel))
+        create_topics(
+            MemoryBus(self.kafka),
+            cluster=CLUSTER,
+            cluster_key=CLUSTER_KEY,
+            partitions=self.habits.partitions,
+            retry_delays_ms=RETRY_DELAYS_MS,
+            id_memory_ms=self.habits.id_memory_ms,
+            guarantee=guarantee,
+        )
+        for topic, (partitions, config) in TARGETS.items():
+            self.kafka.create_topic(topic, partitions, config)
+        self.etcd = RecordedEtcd(
+            self._clock(chance, 0), self.history, expiry_lag_ms=chance.choice([0, 300])
+        )
+        self.machines = [
+            Machine(
+                self.kernel,
+                self.weather,
+                self._config(number, directory),
+                self.kafka,
+                self.etcd,
+                self._clock(chance, 400),
+                self.history,
+            )
+            for number in range(NODES)
+        ]
+        self.witness = Witness(self.kernel, self.etcd, CLUSTER)
+        for machine in self.machines:
+            self.witness.watch(machine)
+        partitions = self.habits.partitions
+        self.users = Users(self.kernel, self.kafka, Random(f"{seed}: users"), partitions)
+        self.chaos = Chaos(
+            self.kernel,
+            self.weather,
+            Random(f"{seed}: chaos"),
+            self.machines,
+            self.kafka,
+            self.etcd,
+            self.broker_clock,
+            self.witness,
+            self.users.burst,
+        )
+        self._outside = self.weather.brokers = self.kernel.process("outside")
+        self._is_ending = False
+
+    def judge(self) -> Checker | AtLeastOnceChecker:
+        """Of this run, by what its cluster guarantees."""
+        if self.guarantee == AT_LEAST_ONCE:
+            return AtLeastOnceChecker(self.checker(), self.history)
+        return self.checker()
+
+    def checker(self) -> Checker:
+        """The judge of this run, once it has ended."""
+        return Checker(
+            self.kafka,
+            self.chaos.refused,
+            brokers_stepped_back_ms=self.chaos.stepped_back_ms[self.broker_clock],
+            nodes_stepped_back_ms=max(self.chaos.stepped_back_ms[m.clock] for m in self.machines),
+            id_memory_ms=self.habits.id_memory_ms,
+            due_by_ms=self.kafka.clock.wall_ms(),
+            ignores_repeats=self.guarantee == AT_LEAST_ONCE,
+        )
+
+    @property
+    def trace(self) -> list[str]:
+        """What happened, a line each."""
+        return self.weather.trace
+
+    def run(self) -> None:
+        """Anything may happen, then everything is healed and what is due is delivered."""
+        self._start()
+        self._outside.spawn("transactions", self.chaos.watch_transactions)
+        self._outside.spawn("users", self.users.run)
+        self._outside.spawn("chaos", self.chaos.run)
+        self._pass(FAULTS_US)
+        self._settle()
+        self._end()
+
+    def pass_until(self, condition: Callable[[], bool]) -> None:
+        """Nodes alone, without users or faults, for at most a minute; instead of `run`."""
+        self._start()
+        while not condition():
+            assert self.kernel.now_us < END_US_MAX, "it does not come true"
+            self._pass(SECOND_US // 10)
+
+    def close(self) -> None:
+        """End every process."""
+        for process in (*(machine.process for machine in self.machines), self._outside):
+            if isinstance(process, Process):
+                self.kernel.kill(process)
+
+    def _start(self) -> None:
+        for machine in self.machines:
+            self._outside.spawn(machine.name, self._supervisor(machine))
+
+    def _pass(self, us: int) -> None:
+        self.kernel.run(self.kernel.now_us + us)
+        for machine in self.machines:
+            if machine.bug is not None:
+                raise machine.bug
+
+    def _settle(self) -> None:
+        """Faults end, and time passes until nothing is left to do."""
+        self.weather.note("quiet")
+        self.weather.is_quiet = True
+        self.users.is_done = True
+        self.chaos.heal_all()
+        self._pass(3 * SECOND_US)  # A user may still end a transaction.
+        self.chaos.heal_all()
+        until_us = self.kernel.now_us + SETTLE_US_MAX
+        lives: list[int] = []
+        # A node that was frozen when it was told to end does so later, and comes back.
+        while lives != [machine.lives for machine in self.machines]:
+            while not self._is_settled():
+                assert self.kernel.now_us < until_us, "what is due is not delivered"
+                self._pass(SECOND_US // 2)
+            lives = [machine.lives for machine in self.machines]
+            # All read what was written last, and what may be forgotten is forgotten: a node that
+            # has just begun remembers no frontier from before, and an idle master seldom writes
+            # one.
+            hold_ms = min(3_000, self.habits.export_hold_ms)
+            self._pass((hold_ms + self.forget_ms) * 1_000)
+            if not all(machine.is_up for machine in self.machines):
+                lives = []
+
+    @property
+    def forget_ms(self) -> int:
+        """How long after `export_hold` a covered slot may still be there."""
+        return 2 * self.habits.idle_step_ms + self.habits.checkpoint_ms + 3_000
+
+    def _is_settled(self) -> bool:
+        """Has the committed frontier passed all that is due in the buffer?"""
+        # A node whose call was stuck may be about to end.
+        is_at_rest = self.kernel.now_us > self.weather.stuck_until_us + REST_US
+        if not is_at_rest or not all(machine.is_up for machine in self.machines):
+            return False
+        [log] = self.kafka.topics["delayd-frontier"].partitions
+        frontier = json.loads(log.read(0, 10**9)[0][-1].value or b"")
+        buffer = self.kafka.topics["delayd-buffer"].partitions
+        for log in buffer:
+            records = log.read(0, 10**9)[0]
+            if records and records[-1].offset >= frontier["offsets"][log.number]:
+                return False
+        cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
+        return bool(min(cursors) > self.last_due_ms())
+
+    def last_due_ms(self) -> int:
+        """The latest due time but those that are far away."""
+        far_ms = self.kafka.clock.wall_ms() + FAR_MS // 2
+        last_ms = 0
+        for log in self.kafka.topics["delayd-buffer"].partitions:
+            for record in log.read(0, 10**9)[0]:
+                headers = dict(record.headers)
+                due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
+                if due < far_ms:
+                    last_ms = max(last_ms, record.append_ms, due)
+        return last_ms
+
+    def _end(self) -> None:
+        """SIGTERM for all; each exits with FINE."""
+        self.weather.note("end")
+        self._is_ending = True
+        for machine in self.machines:
+            assert machine.loop is not None, "every node was started"
+            machine.exits.clear()
+            machine.loop.deliver(signal.SIGTERM)
+        until_us = self.kernel.now_us + END_US_MAX
+        while any(machine.is_up for machine in self.machines):
+            assert self.kernel.now_us < until_us, "a node does not end"
+            self._pass(SECOND_US)
+        exits = [machine.exits for machine in self.machines]
+        assert exits == [[ExitCode.FINE]] * NODES, exits
+
+    def _supervisor(self, machine: Machine) -> Any:
+        chance = Random(f"{self.seed}: {machine.name}")
+
+        def supervise() -> None:
+            self.kernel.sleep(chance.randrange(500_000))
+            while not self._is_ending:
+                machine.start().wait()
+                self.kernel.sleep(int(100_000 * 50 ** chance.random()))
+
+        return supervise
+
+    def _clock(self, chance: Random, skew_ms_max: int) -> MachineClock:
+        return MachineClock(
+            self.kernel,
+            skew_ms=chance.randint(-skew_ms_max, skew_ms_max),
+            drift_ppm=chance.randint(-DRIFT_PPM_MAX, DRIFT_PPM_MAX),
+            up_us=chance.randrange(10**12),
+            phase_us=chance.randrange(1_000),
+        )
+
+    def _config(self, number: int, directory: Path) -> NodeConfig:
+        habits = self.habits
+        return NodeConfig(
+            cluster=CLUSTER,
+            node=f"node-{number}",
+            bootstrap="simulated:9092",
+            etcd=("http://simulated:2379",),
+            cluster_key=SecretStr(CLUSTER_KEY),
+            data_dir=directory / str(number),
+            export_hold_s=habits.export_hold_ms / 1_000,
+            checkpoint_interval_ms=habits.checkpoint_ms,
+            idle_step_interval_ms=habits.idle_step_ms,
+            step_records_max=habits.step_records_max,
+            disk_free_min_bytes=1,
+            connect_timeout_s=5,
+        )

@@ -1,0 +1,203 @@
+"""Whole clusters of real nodes, from seeds: whatever fails, each message is delivered once."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from secrets import token_hex
+
+import pytest
+from id_checker import IdChecker
+from simulated.chaos import KINDS
+from simulated.run import Run, commit, simulate
+from simulated.weather import RIVALRY
+from simulated.world import World
+from structlog.testing import capture_logs
+
+from delayd.wheel.id_memory import id_name, redrive_name
+from delayd.wheel.kills import Kill
+from delayd.wheel.storage import Wheel
+from replication.ids import NOTHING
+from replication.rank import Rank
+
+FIXED_SEEDS = 50
+FRESH_SEEDS = 6
+SEEDS_WITH_ALL = 24
+"""So many of the fixed seeds do everything that they are for; one test runs all of these."""
+
+RIVALRY_SEEDS = range(25, 33)
+
+WHAT_NODES_MEET = [
+    "mastership_begun",
+    "mastership_fenced",
+    "mastership_superseded",
+    "mastership_refused",
+    "step_failed",
+    "the lease ran out before the commit",
+    "leadership_resigned reason=lease-expired",
+    "leadership_resigned reason=lease-lost",
+    "mastership_ended reason=clock-drift",
+    "leadership_resigned reason=disk-failed",
+    "leadership_resigned reason=shutdown",
+    "etcd_call_failed",
+    "node_failed",
+    "node_stopped",
+    "request_rejected",
+    "commit applied",
+    "commit not applied",
+    "commit applied late",
+    "at before commit",
+    "at after commit",
+    "at before sync",
+]
+"""What a reader of the trace finds somewhere in those runs."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Some fixed seeds and some fresh ones; their names carry them. `--seed N`: only that one."""
+    if "seed" not in metafunc.fixturenames:
+        return
+    seed = metafunc.config.getoption("--seed")
+    # The processes of one run must agree on them.
+    worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
+    chance = Random(f"clusters of {worker['testrunuid']}")
+    fresh = [chance.randrange(10**9) for _ in range(FRESH_SEEDS)]
+    seeds = [*range(SEEDS_WITH_ALL, FIXED_SEEDS), *fresh]
+    metafunc.parametrize("seed", seeds if seed is None else [seed])
+
+
+def well(run: Run) -> Run:
+    """The run, if nothing is wrong with it."""
+    if run.problem:
+        print(*run.trace, sep="\n")
+        pytest.fail(f"seed {run.seed} at commit {commit()}:\n{run.problem}")
+    return run
+
+
+def test_a_cluster_keeps_every_promise(seed: int) -> None:
+    """docs/design/simulation.md; `--seed N` replays one."""
+    well(simulate(seed))
+
+
+def test_without_faults_there_is_one_master_and_no_failover() -> None:
+    run = well(simulate(1, kinds=()))
+    assert (run.failovers, run.faults.total()) == (1, 0) and run.delivered > 50
+
+
+def test_the_seeds_do_what_they_are_for() -> None:
+    """A simulation in which nothing fails proves nothing."""
+    runs = [well(simulate(seed)) for seed in range(SEEDS_WITH_ALL)]
+    runs += [well(simulate(seed, RIVALRY)) for seed in RIVALRY_SEEDS]
+    faults: Counter[str] = sum((run.faults for run in runs), Counter())
+    assert [k for k in KINDS if not any(name.startswith(k) for name in faults)] == []
+    trace = "\n".join(line for run in runs for line in run.trace)
+    assert [what for what in WHAT_NODES_MEET if what not in trace] == []
+    assert sum(run.failovers for run in runs) > 100
+    assert sum(run.delivered for run in runs) > 1_000
+    assert sum(run.late for run in runs) > 10
+    assert sum(run.redriven for run in runs) > 50
+    assert sum(run.refused_redrives for run in runs) > 20
+
+
+@pytest.mark.parametrize("broken", ["doubled", "lost", "altered", "early", "counted", "aborted"])
+def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
+    """A check that cannot fail is a defect: the committed records are bent after a good run."""
+    with capture_logs():
+        world = World(5, tmp_path, kinds=())
+        world.run()
+    topic = "delayd-frontier" if broken == "counted" else "orders"
+    log = next(log for log in world.kafka.topics[topic].partitions if log.read(0, 10**9)[0])
+    place, record = next(
+        (index, entry.record)
+        for index, entry in enumerate(log.entries)
+        if entry.record is not None and b'"delivered":0' not in (entry.record.value or b"")
+    )
+    bent = {
+        "doubled": record,
+        "lost": None,
+        "altered": record._replace(value=b"other"),
+        "early": record._replace(append_ms=0),
+        "counted": record._replace(value=(record.value or b"").replace(b'"late":', b'"late":9')),
+        "aborted": record._replace(headers=[*record.headers, ("delayd-source", b"0/9999999")]),
+    }[broken]
+    world.checker().check()
+    if broken == "doubled":
+        log.entries.append(log.entries[place])
+    else:
+        log.entries[place] = log.entries[place]._replace(record=bent)
+    with pytest.raises((AssertionError, KeyError)):
+        world.checker().check()
+
+
+@pytest.mark.parametrize("broken", ["id", "killed", "killer", "redrive"])
+def test_the_judge_sees_what_a_node_does_not_know_of_ids(broken: str, tmp_path: Path) -> None:
+    with capture_logs():
+        world = World(5, tmp_path, kinds=())
+        world.run()
+    judge = world.checker()
+    judge.check()
+    rules = judge.rules
+    wheel = Wheel.open(tmp_path / "0", partitions=world.habits.partitions)
+    checker = IdChecker(judge)
+    checker.check("node-0", wheel)
+    if broken == "killer":
+        source, mark = next(iter(rules.killed_by.items()))
+        rank = Rank(*rules.by_source[source].rank)
+        wheel.ids.note_kill(rank, Kill(mark.offset + 1))
+    elif broken == "redrive":
+        source = next(iter(rules.redriven))
+        partition = int(source.partition("/")[0])
+        wheel.ids.remember(partition, redrive_name(source), NOTHING, 0)
+    else:
+        places = rules.live if broken == "id" else rules.last_killed
+        partition, id = next(place for place, messages in places.items() if messages)
+        state = wheel.ids.state(partition, id_name(id))
+        bent = state._replace(live=()) if broken == "id" else state._replace(killed=())
+        wheel.ids.remember(partition, id_name(id), bent, 0)
+    with pytest.raises(AssertionError, match="node-0"):
+        checker.check("node-0", wheel)
+    wheel.close()
+
+
+def test_the_witness_sees_who_believes_to_be_master_without_its_lease(tmp_path: Path) -> None:
+    """Nobody excuses the end of leases here."""
+    with capture_logs():
+        world = World(5, tmp_path, kinds=())
+        world.pass_until(lambda: any(machine.has_live_grant for machine in world.machines))
+        world.witness.look()
+        assert [machine.bug for machine in world.machines] == [None] * len(world.machines)
+        world.etcd.end_leases()
+        world.witness.look()
+    assert "believes to be master" in str([machine.bug for machine in world.machines])
+    world.close()
+
+
+def test_the_witness_sees_a_stuck_master_that_keeps_its_lease(tmp_path: Path) -> None:
+    with capture_logs():
+        world = World(5, tmp_path, kinds=())
+        world.pass_until(lambda: any(machine.has_live_grant for machine in world.machines))
+        for machine in world.machines:
+            world.witness.check_let_go(machine)
+    assert "has kept its lease" in str([machine.bug for machine in world.machines])
+    world.close()
+
+
+def test_a_run_replays_byte_for_byte() -> None:
+    """Nothing but the seed decides: not the process, its hashes, its files or the time of day."""
+    runner = Path(__file__).with_name("run_seeds.py")
+    digests = set()
+    for hashes in ("1", "2"):
+        said = subprocess.run(
+            [sys.executable, str(runner), "--first", "4", "--seeds", "2", "--jobs", "1"],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        lines = [line.split() for line in said.splitlines() if line.startswith("seed")]
+        digests.add(tuple((line[1], line[5]) for line in lines))
+    here = tuple((str(seed), simulate(seed).digest) for seed in (4, 5))
+    assert digests == {here}
+    assert here[0][1] != here[1][1]

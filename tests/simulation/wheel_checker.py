@@ -1,0 +1,96 @@
+"""What must hold of the nodes' own disks once a run is over, and every node has ended.
+
+all nodes have ingested the same, up to the same log time
+what each holds that is not Done is exactly what the log says, byte for byte the same everywhere
+what a frontier older than `export_hold` covers is gone
+each knows of ids what the log says (`id_checker.py`)
+"""
+
+from pathlib import Path
+from typing import Any
+
+from at_least_once_checker import AtLeastOnceChecker
+from id_checker import IdChecker
+from simulation_checker import Checker, Step
+
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.storage import Wheel
+
+SLOT_MS = 1_000
+VALUE = 3
+"""Where the value stands in the body of a message."""
+
+
+class WheelChecker:
+    """The wheels of one finished run; `judge` has read the log."""
+
+    def __init__(
+        self, judge: Checker | AtLeastOnceChecker, directories: list[Path], partitions: int
+    ) -> None:
+        self._judge = judge
+        self._directories = directories
+        self._partitions = partitions
+
+    def check(self, export_hold_ms: int, grace_ms: int) -> None:
+        """AssertionError, with the node that breaks a rule. `grace_ms`: time to forget in."""
+        found = [self._read(directory) for directory in self._directories]
+        first, progress, _ = found[0]
+        expected = {
+            message.source: message.value
+            for message in self._judge.messages
+            if not self._judge.steps[-1].is_done(message)
+        }
+        assert {source: frame.body[VALUE] for source, frame in first.items()} == expected
+        for directory, (pending, reached, _) in zip(self._directories, found, strict=True):
+            assert reached == progress, f"{directory.name} has ingested something else"
+            assert pending == first, f"{directory.name} holds something else"
+        cut = self._cut(export_hold_ms + grace_ms)
+        for directory, (_, _, wheel) in zip(self._directories, found, strict=True):
+            kept = [slot for slot, highest in wheel.items() if self._is_covered(slot, highest, cut)]
+            assert not kept, f"{directory.name} keeps slots that are covered: {kept}"
+
+    def _read(
+        self, directory: Path
+    ) -> tuple[dict[str, Frame], tuple[Any, ...], dict[int, tuple[int, ...]]]:
+        """Pending messages by source, how far it has come, and the highest offsets by slot."""
+        wheel = Wheel.open(directory, partitions=self._partitions)
+        try:
+            pending, slots = {}, {}
+            for slot in wheel.slots():
+                info = wheel.info(slot)
+                assert info is not None, "a listed slot has a line"
+                slots[slot] = tuple(info.highest_offsets)
+                for frame in wheel.read(wheel.entries(slot)):
+                    source = f"{frame.partition}/{frame.offset}"
+                    if frame.kind == FrameKind.MESSAGE and not self._is_done(frame):
+                        pending[source] = frame
+            if isinstance(self._judge, Checker):
+                IdChecker(self._judge).check(directory.name, wheel)
+            assert wheel.progress is not None, "a node that ended has made a checkpoint"
+            return pending, (wheel.progress.offsets, wheel.progress.log_ms), slots
+        finally:
+            wheel.close()
+
+    def _is_done(self, frame: Frame) -> bool:
+        last = self._judge.steps[-1]
+        rank = (frame.due_ms, frame.partition, frame.offset)
+        return rank < last.cursors[frame.lane] and frame.offset < last.offsets[frame.partition]
+
+    def _cut(self, age_ms: int) -> Step:
+        """The newest frontier that is at least so old, by the broker's clock."""
+        ages = self._judge.step_times
+        return max(
+            (
+                step
+                for step, at_ms in zip(self._judge.steps, ages, strict=True)
+                if at_ms <= ages[-1] - age_ms
+            ),
+            key=lambda step: int(step.fields["step"]),
+            default=self._judge.steps[0],
+        )
+
+    def _is_covered(self, slot: int, highest: tuple[int, ...], cut: Step) -> bool:
+        lowest_ms = min(cursor[0] for cursor in cut.cursors)
+        return slot < lowest_ms // SLOT_MS and all(
+            offset < bound for offset, bound in zip(highest, cut.offsets, strict=True)
+        )

@@ -1,0 +1,307 @@
+"""Scenarios that share a cluster: who plays together, whose is what, what becomes of the others.
+
+Source: chaos/stage.py, chaos/stretch.py, chaos/jury.py, chaos/run.py.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from chaos.backend import Backend, BackendError
+from chaos.catalogue import SMOKE, scenarios
+from chaos.evidence import Logged
+from chaos.jury import Report, shared_by
+from chaos.order import failovers_of
+from chaos.plain_check import ALWAYS, FATES
+from chaos.play import from_mark
+from chaos.run import Run, results
+from chaos.scenario import Needs, Scenario
+from chaos.stage import PLAYED_MAX, staged
+from chaos.stretch import NOBODY, Mark, Stretch, of_source, of_step, of_target, shares_of
+from chaos.verdict import Played, Result, Shared
+from delayd.audit.report import Finding
+
+SEED = 11
+KNOWN = scenarios(SEED)
+
+# --- Who plays together
+
+
+def test_the_smoke_runs_share_one_stage_that_has_all_they_need() -> None:
+    [stage] = staged(KNOWN[name] for name in SMOKE)
+    assert {each.name for each in stage.scenarios} == set(SMOKE)
+    assert stage.needs.is_wired and stage.needs.is_clocked and stage.needs.brokers == 1
+
+
+def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
+    stages = staged(KNOWN.values())
+    played = [scenario for stage in stages for scenario in stage.scenarios]
+    assert sorted(each.name for each in played) == sorted(KNOWN)
+    for stage in stages:
+        assert len(stage.scenarios) <= PLAYED_MAX
+        assert len({each.needs.brokers for each in stage.scenarios}) == 1
+        for scenario in stage.scenarios:
+            assert scenario.needs | stage.needs == stage.needs
+
+
+def test_no_more_stages_than_needed_and_none_of_a_few() -> None:
+    seven = list(KNOWN.values())[:7]
+    assert [len(stage.scenarios) for stage in staged(seven, played_max=3)] == [2, 2, 3]
+    assert len(staged(seven, played_max=7)) == 1
+
+
+def test_needs_follow_from_what_is_struck() -> None:
+    assert KNOWN["kill-master"].needs == Needs()
+    assert KNOWN["flapping"].needs == Needs(is_wired=True)
+    assert KNOWN["clock-drift"].needs == Needs(is_clocked=True)
+    assert KNOWN["full-disk"].needs == Needs(has_small_disks=True)
+    assert KNOWN["bounce-brokers"].needs == KNOWN["kill-coordinator"].needs == Needs(brokers=3)
+
+
+# --- Whose is what
+
+FIRST = Stretch(Mark((0, 0), 2), Mark((10, 4), 30), frozenset({"target.1.a"}))
+SECOND = Stretch(Mark((10, 4), 30), Mark((20, 9), 70), frozenset({"target.2.a"}))
+STRETCHES = (FIRST, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("source", "whose"),
+    [
+        *(("0/0", 0), ("0/9", 0), ("0/10", 1), ("1/3", 0), ("1/4", 1), ("1/8", 1)),
+        *(("0/20", NOBODY), ("1/9", NOBODY), ("2/0", NOBODY), ("", NOBODY), ("x/y", NOBODY)),
+        *(("5", NOBODY), ("0/-1", NOBODY)),
+    ],
+)
+def test_a_source_is_theirs_in_whose_stretch_it_lies(source: str, whose: int) -> None:
+    assert of_source(STRETCHES, source) == whose
+
+
+def test_a_target_and_a_step_are_theirs_too() -> None:
+    assert [of_target(STRETCHES, f"target.{n}.a") for n in (1, 2, 3)] == [0, 1, NOBODY]
+    assert [of_step(STRETCHES, n) for n in (2, 29, 30, 69)] == [0, 0, 1, 1]
+    assert [of_step(STRETCHES, n) for n in (1, 70, None)] == [NOBODY] * 3
+
+
+def finding(fault: str, **fields: Any) -> dict[str, Any]:
+    """As the audit's JSON has it."""
+    nothing = dict.fromkeys(each.name for each in dataclasses.fields(Finding))
+    return {**nothing, "fault": fault, **fields}
+
+
+def audit(*examples: dict[str, Any], **figures: Any) -> dict[str, Any]:
+    found = Counter(each["fault"] for each in examples)
+    nothing = dict.fromkeys((*ALWAYS, *FATES), 0)
+    return {**nothing, "found": dict(found), "examples": list(examples), **figures}
+
+
+PLAIN: Mapping[int, Mapping[str, int]] = {n: dict.fromkeys((*ALWAYS, *FATES), 0) for n in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("found", "whose"),
+    [
+        (finding("ghost", source="0/10"), 1),
+        (finding("verdict-false", source="1/3", topic="delayd-receipts"), 0),
+        (finding("replica-missing", source="0/3", node="node-1"), 0),
+        (finding("unknown", source="0/3", topic="target.2.a"), 1),
+        (finding("frontier-back", topic="delayd-frontier", partition=0, offset=30), 1),
+    ],
+    ids=lambda each: each["fault"] if isinstance(each, dict) else None,
+)
+def test_a_finding_is_theirs_whom_it_is_about(found: dict[str, Any], whose: int) -> None:
+    shares = shares_of(audit(found), PLAIN, STRETCHES)
+    assert shares.found[whose] == {found["fault"]: 1}
+    assert not shares.found[1 - whose] and not shares.nobodys
+
+
+def test_what_is_nobodys_is_counted_as_such() -> None:
+    absent = finding("replica-absent", node="node-1")
+    elsewhere = finding("unknown", source="0/3", topic="target.9.a")
+    report = audit(absent, elsewhere, finding("ghost", source="0/1"))
+    shares = shares_of({**report, "found": {**report["found"], "ghost": 7}}, PLAIN, STRETCHES)
+    assert shares.nobodys == {"replica-absent": 1, "unknown": 1, "ghost": 6}
+    assert shares.found == ({"ghost": 1}, {})
+
+
+def test_of_more_than_an_audit_names_the_plain_check_says_whose_they_are() -> None:
+    """Only where both count as many."""
+    plain = {**PLAIN, 0: {**PLAIN[0], "lost": 3}, 1: {**PLAIN[1], "lost": 40}}
+    twenty = [finding("lost", source="0/3")] * 20
+    report = {**audit(*twenty), "found": {"lost": 43}}
+    assert shares_of(report, plain, STRETCHES).found == ({"lost": 3}, {"lost": 40})
+    other = shares_of({**report, "found": {"lost": 44}}, plain, STRETCHES)
+    assert other.found[0] == {"lost": 20} and other.nobodys == {"lost": 24}
+
+
+def test_who_plays_alone_answers_for_everything() -> None:
+    report = audit(finding("replica-absent", node="node-1"))
+    shares = shares_of(report, {0: PLAIN[0]}, [FIRST])
+    assert shares.found == ({"replica-absent": 1},) and not shares.nobodys
+
+
+PLAYED = Played(0, 1.0, 10, Mark((0, 0), 0), frozenset(), is_at_rest=True, outcomes={})
+
+
+def shared(
+    report: Report | None, counts: Mapping[int, Mapping[str, int]] = PLAIN, *, broken: bool = False
+) -> list[Shared]:
+    played = (PLAYED, replace(PLAYED, is_at_rest=not broken))
+    return shared_by(played, STRETCHES, counts, report)
+
+
+def test_what_is_nobodys_is_held_against_all_or_against_who_broke_the_stage() -> None:
+    absent = audit(finding("replica-absent", node="node-1"))
+    both = shared(absent)
+    assert all("1 replica-absent by the audit" in each.troubles[0] for each in both)
+    first, second = shared(absent, broken=True)
+    assert not first.troubles and second.troubles
+
+
+def test_judges_who_disagree_about_the_stage_are_told() -> None:
+    assert [each.troubles for each in shared(audit())] == [[], []]
+    [said] = shared(audit(accepted=1))[0].troubles
+    assert said == "no agreement: accepted: 1 by the audit, 0 by the plain check"
+    counts = {0: {**PLAIN[0], "delivered": 2}, 1: {**PLAIN[1], "delivered": 1}}
+    [said] = shared(audit(delivered=3), counts)[0].troubles
+    assert said == "no agreement: delivered: 3 by the audit, 0 by the model"
+    played = [replace(PLAYED, outcomes={"message: delivered": n}) for n in (2, 1)]
+    agreed = shared_by(played, STRETCHES, counts, audit(delivered=3))
+    assert [each.troubles for each in agreed] == [[], []]
+
+
+def test_a_model_that_judged_only_a_part_is_not_asked() -> None:
+    counts = {0: {**PLAIN[0], "delivered": 1}, 1: PLAIN[1]}
+    played = (PLAYED, replace(PLAYED, outcomes=None, is_at_rest=False))
+    [first, second] = shared_by(played, STRETCHES, counts, audit(delivered=1))
+    assert not first.troubles and not second.troubles
+
+
+def test_what_the_plain_check_counts_in_no_stretch_is_told() -> None:
+    [first, _] = shared(None, {**PLAIN, NOBODY: {"accepted": 2, "lost": 0}})
+    assert first.troubles == ["2 accepted by the plain check, of no scenario"]
+
+
+def frontier(offset: int, term: int, owner: str) -> Logged:
+    value = f'{{"term": {term}, "owner": "{owner}"}}'.encode()
+    return Logged("delayd-frontier", 0, offset, 0, None, value, ())
+
+
+def test_failovers_are_counted_from_the_step_before() -> None:
+    history = [frontier(3, 1, "a"), frontier(5, 2, "b"), frontier(8, 3, "a"), frontier(9, 4, "a")]
+    steps = from_mark(history, Mark((), 7))
+    assert [step.offset for step in steps] == [5, 8, 9]
+    assert failovers_of(steps) == 1, "who takes over from himself is no other"
+    assert failovers_of(history) == 2
+    assert failovers_of([frontier(0, 0, ""), *history[:1]]) == 0
+
+
+# --- What becomes of the others
+
+
+@dataclass
+class House:
+    """Builds clusters that cannot be broken, and lets plays go as they are told to."""
+
+    out: Path
+    restless: Sequence[str] = ()
+    raising: Sequence[str] = ()
+    is_buildable: bool = True
+    audit_fails: bool = False
+    left: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.said: list[str] = []
+
+    def run(self, names: Sequence[str]) -> list[Result]:
+        run = Run(SEED, self.out, self.make, play=self.play, judge=self.judge)
+        return list(results(run, [KNOWN[name] for name in names]))
+
+    def make(self, _directory: Path, needs: Needs, _seed: int) -> Backend:
+        if not self.is_buildable:
+            raise BackendError("no room")
+        self.said.append("up")
+        return cast(Backend, self)
+
+    name = "house"
+
+    def audit(self) -> Mapping[str, Any]:
+        if self.audit_fails:
+            raise RuntimeError("no Spark")
+        return {}
+
+    def down(self) -> list[str]:
+        self.said.append("down")
+        return list(self.left)
+
+    def play(
+        self,
+        _backend: Backend,
+        scenario: Scenario,
+        _seed: int,
+        history: Path,
+        _tell: Callable[[str], None],
+    ) -> Played:
+        self.said.append(scenario.name)
+        history.write_text("")
+        if scenario.name in self.raising:
+            raise TimeoutError("nobody answers")
+        is_restless = scenario.name in self.restless
+        troubles = ("it did not come to rest",) if is_restless else ()
+        failovers = scenario.failovers_min
+        return replace(PLAYED, is_at_rest=not is_restless, troubles=troubles, failovers=failovers)
+
+    def judge(
+        self, _backend: Backend, played: Sequence[Played], _report: Report | None
+    ) -> list[Shared]:
+        return [Shared({}, {"accepted": 0}) for _ in played]
+
+
+NAMES = ("kill-master", "roll", "twin")
+
+
+def test_scenarios_of_a_stage_share_a_cluster(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    assert [result.problems for result in house.run(NAMES)] == [()] * 3
+    assert house.said == ["up", *NAMES, "down", "down"]
+    assert list(tmp_path.iterdir()) == [], "what went well leaves nothing"
+
+
+def test_who_breaks_the_stage_fails_and_the_others_go_on_on_a_fresh_one(tmp_path: Path) -> None:
+    house = House(tmp_path, restless=["roll"])
+    found = house.run(NAMES)
+    assert [(result.scenario, result.ok) for result in found] == [
+        ("kill-master", True),
+        ("roll", False),
+        ("twin", True),
+    ]
+    assert house.said.count("up") == 2 and house.said.index("down") < house.said.index("twin")
+    assert [folder.name for folder in tmp_path.iterdir()] == [f"roll-{SEED}"]
+
+
+def test_a_play_that_cannot_be_judged_takes_those_with_it_who_played_before(tmp_path: Path) -> None:
+    found = House(tmp_path, raising=["roll"]).run(NAMES)
+    assert [(result.scenario, result.ok) for result in found] == [
+        ("kill-master", False),
+        ("roll", False),
+        ("twin", True),
+    ]
+    assert found[0].problems == ("no verdict: TimeoutError: nobody answers",)
+
+
+def test_a_cluster_that_cannot_be_built_fails_all_of_its_stage(tmp_path: Path) -> None:
+    found = House(tmp_path, is_buildable=False).run(NAMES)
+    assert [result.problems for result in found] == [("no verdict: BackendError: no room",)] * 3
+
+
+def test_without_its_audit_and_with_what_is_left_running_all_fail(tmp_path: Path) -> None:
+    for result in House(tmp_path, audit_fails=True).run(NAMES):
+        assert result.problems == ("stage: no audit: RuntimeError: no Spark",)
+        assert result.judges == "witness"
+    for result in House(tmp_path, left=["process 7"]).run(NAMES):
+        assert result.problems == ("stage: left running: process 7",)
