@@ -6,8 +6,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.delayd-installed
 ARGS ?=
+BESIDE := true
+IMAGE ?= delayd:0.1.0
+# Tests that only compute.
+PARALLEL := -n 2 --dist loadfile
+# Tests with real parts watch the time: one after the other, and those of Spark beside them with
+# what they leave (tests/conftest.py). tests/audit is last: what it shares would be in the way of
+# tests that start a Spark of their own. The time limit ends a test that hangs; it measures none.
+REAL := -n 2 --dist loadgroup --timeout 1800
 
-.PHONY: help setup demo test test-full check check-fast format clean
+.PHONY: help setup demo test test-full mutants chaos chaos-smoke chaos-docker wheels image image-tar check check-fast sim coverage format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,29 +30,64 @@ $(STAMP): pyproject.toml
 	if [ -z "$$python" ]; then echo "delayd needs Python 3.11 or 3.12 with the venv module: install it (Debian: apt-get install python3 python3-venv) or name one with PYTHON=" >&2; exit 1; fi; \
 	echo "setting up $(VENV) with $$($$python --version)"; \
 	"$$python" -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[audit,dev-cluster,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[audit,chaos,dev-cluster,test]'
 	@touch $@
 
 demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them cancelled, through a killed master (ARGS="--orders 200000")
 	$(BIN)/delayd dev demo $(ARGS)
 
+# What the tests fetch comes while mypy keeps one of two processors busy.
+test: BESIDE := PYTHONPATH=tests/integration $(BIN)/python tests/guides/fetching.py
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
-	$(BIN)/python -m pytest tests/conformance tests/integration tests/guides tests/audit $(ARGS)
+	$(BIN)/python tests/simulation/run_seeds.py --first 50 --seeds 330 --fresh 20
+	$(BIN)/python -m pytest $(REAL) tests/conformance tests/integration tests/guides tests/audit $(ARGS)
 
 test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects
 	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py $(ARGS)
+
+mutants: setup  ## break each safety rule once, see it caught by simulation or tests, write docs/design/mutants.md (ARGS: their names, --list)
+	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
+chaos-smoke: setup  ## the six faults that matter most on real clusters, small, judged (SEED=17 strikes the same again)
+	$(BIN)/python -m chaos smoke $(ARGS)
+
+chaos: setup  ## every fault on real clusters at full size, judged; the report is in chaos-report/ (SEED=17)
+	$(BIN)/python -m chaos matrix $(ARGS)
+
+chaos-docker: setup  ## faults on containers: three brokers, three members of etcd, nodes of the image (BASE=my-debian:1 SEED=17)
+	$(BIN)/python -m chaos matrix --backend docker $(if $(BASE),--base $(BASE)) $(ARGS)
+
+wheels: setup  ## what an image installs, in build/wheels, for builders that can ask no package index
+	rm -rf build/wheels
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels . 'hatchling>=1.25'
+	rm build/wheels/delayd-*.whl
+
+image:  ## the image of a node, `delayd` (BASE=my-debian:1 builds it on that; PYTHON=3.12)
+	docker build $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PYTHON),--build-arg PYTHON=$(PYTHON)) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) -t $(IMAGE) $(ARGS) .
+
+image-tar: setup  ## the same image without a daemon, for `ctr images import`: BASE_TAR=rootfs.tar OUT_TAR=delayd.tar
+	$(BIN)/python -m image.tar "$(BASE_TAR)" "$(or $(OUT_TAR),delayd.tar)" --tag $(IMAGE) \
+	  --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown) $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 
 check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation; without Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit $(ARGS)
+	$(BESIDE) & wrong=0; $(BIN)/mypy || wrong=$$?; wait; exit $$wrong
+	$(BIN)/python -m pytest $(PARALLEL) tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit $(ARGS)
+
+coverage: setup  ## branch coverage of replication/ by unit tests, transcripts and simulation: fails below 100 %
+	$(BIN)/coverage run -m pytest -q tests/unit tests/scenarios tests/simulation $(ARGS)
+	$(BIN)/coverage report
+
+sim: setup  ## whole clusters from seeds, in one thread each: SEEDS=1000 many, SEED=17 that one with all that happened
+	$(BIN)/python tests/simulation/run_seeds.py $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),50)) $(ARGS)
 
 format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
