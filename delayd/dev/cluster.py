@@ -18,7 +18,7 @@ from delayd.dev.errors import LocalClusterError
 from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.parts import Kind, State
-from delayd.dev.processes import is_stopped, send, wait_until_gone
+from delayd.dev.processes import is_stopped, send, wait_until_gone, wait_until_stopped
 from delayd.dev.report import Report, bootstrap_of, master_of, report_of
 from delayd.dev.startup import ClusterOptions, start_everything
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
@@ -116,7 +116,8 @@ class LocalCluster:
         )
 
     def kill(self, name: str, signal_number: signal.Signals = signal.SIGKILL) -> str:
-        """Signals one part, or whoever is `master`; returns its name. After SIGKILL it is gone."""
+        """Signals one part, or whoever is `master`; returns its name. After SIGKILL it is gone,
+        after SIGSTOP none of its threads runs."""
         state = self._folder.state()
         part = state.part(self._resolve(name, state))
         if part.process is None or not send(part.process, signal_number):
@@ -126,6 +127,8 @@ class LocalCluster:
             )
         if signal_number is signal.SIGKILL:
             wait_until_gone([part.process], KILL_TIMEOUT_MS)
+        if signal_number is signal.SIGSTOP:
+            wait_until_stopped(part.process, KILL_TIMEOUT_MS)
         return part.name
 
     def stop(self, name: str) -> str:

@@ -3,7 +3,8 @@
 Linux only (`/proc` and pidfds). Not here: what the processes are.
 
 Invariants: a signal goes to the process that was meant or to none, even if its pid was reused
-(pid + boot + start time are compared while a pidfd holds the process). A zombie counts as gone.
+(pid + boot + start time are compared while a pidfd holds the process). A zombie counts as gone as
+soon as its last thread has ended: until then it still holds its ports and files.
 """
 
 import contextlib
@@ -56,9 +57,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Proce
         setsigmask=[],
         setsigdef=_DEFAULT_SIGNALS,
     )
-    status = _status_of(pid)
-    assert status is not None, "a child that nobody waited for stays in /proc"
-    return ProcessIdentity(pid, status.started)
+    return identity_of(pid)  # a child that nobody waited for stays in /proc
 
 
 def is_alive(process: ProcessIdentity) -> bool:
@@ -66,7 +65,7 @@ def is_alive(process: ProcessIdentity) -> bool:
     status = _status_of(process.pid)
     if status is None or status.started != process.started:
         return False
-    if status.state in "ZX":
+    if status.is_over:
         # Only its parent can bury it, and only a direct child of ours is ours to bury.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)
@@ -75,9 +74,33 @@ def is_alive(process: ProcessIdentity) -> bool:
 
 
 def is_stopped(process: ProcessIdentity) -> bool:
-    """Whether this very process is frozen by SIGSTOP."""
+    """Whether this very process is frozen by SIGSTOP, each of its threads."""
     status = _status_of(process.pid)
-    return status is not None and status.started == process.started and status.state in "Tt"
+    if status is None or status.started != process.started:
+        return False
+    threads = [_status_of(process.pid, thread) for thread in _threads_of(process.pid)]
+    states = {thread.state for thread in threads if thread is not None}
+    return bool(states & set("Tt")) and states <= set("TtZX")
+
+
+def wait_until_stopped(process: ProcessIdentity, timeout_ms: int) -> bool:
+    """Waits until a SIGSTOP has reached each thread: until then the others run, and may answer.
+    False if it is gone or does not stop within `timeout_ms`."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while not is_stopped(process):
+        if not is_alive(process) or clock.monotonic_ms() > deadline_ms:
+            return False
+        wait_for_an_exit([process], timeout_ms=1)
+    return True
+
+
+def identity_of(pid: int) -> ProcessIdentity:
+    """Who has this pid now. Raises ProcessLookupError if nobody has."""
+    status = _status_of(pid)
+    if status is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return ProcessIdentity(pid, status.started)
 
 
 def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
@@ -139,18 +162,33 @@ def processes_of(directory: Path) -> frozenset[ProcessIdentity]:
 @dataclass(frozen=True, slots=True)
 class _ProcessStatus:
     state: str
+    threads: int
     started: str
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it only waits to be buried. Its first thread may be dead before the others."""
+        return self.state in "ZX" and self.threads <= 1
 
-def _status_of(pid: int) -> _ProcessStatus | None:
+
+def _status_of(pid: int, thread: int | None = None) -> _ProcessStatus | None:
+    folder = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = Path(folder, "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # proc(5): the command may hold spaces and parentheses; state is field 3, start time field 22.
+    # proc(5): the command may hold spaces and parentheses; state is field 3, the number of threads
+    # field 20, start time field 22.
     fields = text.rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return _ProcessStatus(state=fields[0], started=f"{boot}/{fields[19]}")
+    return _ProcessStatus(state=fields[0], threads=int(fields[17]), started=f"{boot}/{fields[19]}")
+
+
+def _threads_of(pid: int) -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _all_processes() -> Iterator[ProcessIdentity]:
@@ -158,7 +196,7 @@ def _all_processes() -> Iterator[ProcessIdentity]:
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         status = _status_of(int(entry.name))
-        if status is not None and status.state not in "ZX":
+        if status is not None and not status.is_over:
             yield ProcessIdentity(int(entry.name), status.started)
 
 

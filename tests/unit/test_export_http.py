@@ -20,6 +20,7 @@ from exporting_node import BEGIN_MS, ExportingNode, cut, left_in, schedule
 from delayd.admin.exporting import BODY_BYTES_MAX
 from delayd.admin.http import AdminServer
 from delayd.clock import SystemClock
+from delayd.dev.ports import pick_ports
 from delayd.export.exporter import Export
 from delayd.frontier_log import SeenFrontier
 from replication.rank import Rank
@@ -49,9 +50,7 @@ def node(tmp_path: Path) -> Iterator[ExportingNode]:
 @pytest.fixture
 def client(node: ExportingNode) -> Iterator[httpx.Client]:
     """A client of the real server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = pick_ports(1)
     server = AdminServer(View(node), "127.0.0.1", port)  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
