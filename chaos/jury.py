@@ -3,8 +3,9 @@
 Invariant: what is nobody's is held against somebody: against who broke the stage, or else all.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from chaos.backend import Backend
 from chaos.plain_check import plain_checks
 from chaos.play import mark_of
 from chaos.stretch import NOBODY, Shares, Stretch, of_source, of_target, shares_of
-from chaos.verdict import Played, Shared, disagreements, total
+from chaos.verdict import SHOWN_MAX, Played, Shared, disagreements, total
 
 Report = Mapping[str, Any]
 """What `delayd audit --json` prints."""
@@ -25,14 +26,19 @@ def jury(backend: Backend, played: Sequence[Played], report: Report | None) -> l
         Stretch(begin, end, each.targets)
         for begin, end, each in zip(marks, marks[1:], played, strict=False)
     ]
+    examples: dict[int, list[str]] = defaultdict(list)
     counts = plain_checks(
         backend.bootstrap,
         backend.prefix,
         None if report is None else report["cut"]["offset"],
         range(len(stretches)),
         partial(_part_of, stretches),
+        lambda part, sentence: examples[part].append(sentence),
     )
-    return shared_by(played, stretches, counts, report)
+    return [
+        replace(each, examples=tuple(examples[n][:SHOWN_MAX]))
+        for n, each in enumerate(shared_by(played, stretches, counts, report))
+    ]
 
 
 def shared_by(

@@ -11,6 +11,7 @@ Source: docs/reference/requests.md.
 
 import json
 import re
+import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,7 @@ UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
 TIMES = {"due", "delay", "level"}
 KNOWN = TIMES | {"topic", "key", "partition", "op", "id", "redrive"}
+READ_S_MAX = 600
 WRONG = ("lost", "duplicate", "early", "altered", "unknown")
 ALWAYS = ("accepted", "pending", *WRONG)
 FATES = (
@@ -92,9 +94,11 @@ def plain_checks(
     cut_offset: int | None,
     parts: Iterable[int],
     part_of: Callable[[str | None, str], int],
+    found: Callable[[int, str], None] = lambda _part, _sentence: None,
 ) -> dict[int, dict[str, int]]:
     """The same, for each part: `part_of` is asked for the part of a request's source, and with None
-    for that of a target's topic, if a record in it is nobody's."""
+    for that of a target's topic, if a record in it is nobody's. `found` is told of each request
+    that is lost or delivered twice: of which part, and where it lies."""
     frontiers = read_all(bootstrap, [f"{prefix}frontier"])
     judged = [row for row in frontiers if cut_offset is None or row.offset <= cut_offset][-1]
     frontier = json.loads(judged.value or b"")
@@ -113,10 +117,13 @@ def plain_checks(
             message.reasons.append(row.told.get("reason", ""))
     for message in messages:
         source = f"{message.row.partition}/{message.row.offset}"
-        counts = counts_of.setdefault(part_of(source, message.row.topic), Counter())
+        part = part_of(source, message.row.topic)
+        counts = counts_of.setdefault(part, Counter())
         counts["accepted"] += 1
-        counts[fate_of(message, frontier)] += 1
+        counts[fate := fate_of(message, frontier)] += 1
         counts["duplicate"] += len(message.deliveries) > 1
+        if fate == "lost" or len(message.deliveries) > 1:
+            found(part, f"{source} of {message.row.at_ms} is {fate}: {message.row.told}")
         for row in message.deliveries:
             fired = row.told.get("fired", "")
             out_ms = min(row.at_ms, int(fired) if fired.isdigit() else row.at_ms)
@@ -262,7 +269,8 @@ def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
 def read_all(
     bootstrap: str, topics: Iterable[str], partitions_of: dict[str, int] | None = None
 ) -> list[Row]:
-    """All committed records of those topics that exist; fills in how many partitions they have."""
+    """All committed records of those topics that exist, each once; fills in how many partitions
+    they have. TimeoutError if they cannot be read to their ends."""
     consumer: Any = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=None,
@@ -284,9 +292,15 @@ def read_all(
             partitions_of.update(Counter(place.topic for place in places))
         consumer.assign(places)
         ends = consumer.end_offsets(places)
+        deadline_s = time.monotonic() + READ_S_MAX
         while any(consumer.position(place) < ends[place] for place in places):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{sorted(set(topics))} were not read within {READ_S_MAX} s")
             for records in consumer.poll(timeout_ms=100).values():
                 rows += [row_of(record) for record in records]
+        again = [place for place, n in Counter(row[:3] for row in rows).items() if n > 1]
+        if again:
+            raise AssertionError(f"kafka-python returned {len(again)} records twice: {again[:3]}")
         return rows
     finally:
         consumer.close()

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +101,7 @@ class _Course:
         return [
             result_of(
                 *(scenario, run.seed, backend.name, played),
-                Shared(each.found, each.counts, (*each.troubles, *troubles)),
+                replace(each, troubles=(*each.troubles, *troubles)),
                 judges=WITNESS if report is None else BOTH,
             )
             for scenario, played, each in zip(

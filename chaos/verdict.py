@@ -74,6 +74,8 @@ class Shared:
     """The plain check's figures in its stretch; empty if there are none."""
     troubles: Sequence[str] = ()
     """What nobody else can be blamed for either."""
+    examples: Sequence[str] = ()
+    """Of what the plain check counts as lost or doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def problems_of(scenario: Scenario, played: Played, shared: Shared) -> tuple[str
     problems += [f"audit: {count} {fault}" for fault, count in shared.found.items()]
     counts = shared.counts
     problems += [f"plain check: {counts[name]} {name}" for name in WRONG if counts.get(name)]
+    problems += [f"plain check: {each}" for each in shared.examples]
     if played.outcomes is not None and not played.judged:
         judged = sum(n for kind, n in played.outcomes.items() if kind.startswith(REQUESTS))
         if judged != counts.get("accepted"):

@@ -54,6 +54,12 @@ def found(**faults: int) -> Shared:
     return replace(SHARED, found={name.replace("_", "-"): n for name, n in faults.items()})
 
 
+def test_what_the_plain_check_found_is_named() -> None:
+    shared = replace(SHARED, counts={**COUNTS, "lost": 1}, examples=("0/7 of 12 is lost: {}",))
+    assert "plain check: 1 lost" in result(shared=shared).problems
+    assert "plain check: 0/7 of 12 is lost: {}" in result(shared=shared).problems
+
+
 def test_a_run_of_which_all_say_the_same_is_well() -> None:
     assert result().problems == ()
     assert (result().recovery_max_ms, result().messages, result().failovers) == (4_000, 10, 1)
