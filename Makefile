@@ -42,8 +42,8 @@ test: check-fast  ## every check and every test (real Kafka, real etcd, real kil
 	$(BIN)/python tests/simulation/run_seeds.py --first 50 --seeds 330 --fresh 20
 	$(BIN)/python -m pytest $(REAL) tests/conformance tests/integration tests/guides tests/audit $(ARGS)
 
-test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects
-	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py $(ARGS)
+test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects, every set of components
+	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)
 
 mutants: setup  ## break each safety rule once, see it caught by simulation or tests, write docs/design/mutants.md (ARGS: their names, --list)
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)

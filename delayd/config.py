@@ -51,6 +51,8 @@ class NodeConfig(BaseSettings):
     """Prefix of delayd's own topics."""
     admin_host: str = "127.0.0.1"
     admin_port: int = Field(default=7070, ge=0, le=65535)
+    admin_advertised: str | None = Field(default=None, pattern=r"^[^\s/:]+:[0-9]{1,5}$")
+    """Where others reach the admin port, `host:port`, if not there where it listens."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
     """TTL of the leader key: how soon a dead master is replaced."""
     connect_timeout_s: float = Field(default=30, gt=0)
@@ -76,6 +78,11 @@ class NodeConfig(BaseSettings):
     """Log lines as JSON objects."""
     security: Annotated[Security, NoDecode] = Field(default_factory=Security)
     """How it gets into Kafka and etcd: not a key, its keys stand beside these."""
+
+    @property
+    def admin_address(self) -> str:
+        """Where others reach the admin port, `host:port`."""
+        return self.admin_advertised or f"{self.admin_host}:{self.admin_port}"
 
     @model_validator(mode="before")
     @classmethod

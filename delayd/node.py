@@ -292,7 +292,7 @@ class Node:
         identity = Identity(
             node=config.node,
             nonce=surroundings.new_nonce(),
-            admin=f"{config.admin_host}:{config.admin_port}",
+            admin=config.admin_address,
         )
         self._control = Control(
             surroundings.coordination,

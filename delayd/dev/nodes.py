@@ -21,6 +21,7 @@ NODE_VARIABLES = frozenset(
     for key in (
         *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
         *("CLUSTER_KEY", "CLUSTER_KEY_FILE", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
+        "ADMIN_ADVERTISED",
         *(key.upper() for key in Security.model_fields),
     )
 )

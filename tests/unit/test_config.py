@@ -100,6 +100,12 @@ def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: s
     assert "etcd" in message and says in message
 
 
+def test_others_are_told_the_advertised_address_or_else_where_it_listens(file: Path) -> None:
+    assert load(file).admin_address == "127.0.0.1:7070"
+    line = 'admin_host = "0.0.0.0"\nadmin_advertised = "node-1.nodes:7171"'
+    assert load(with_line(file, line)).admin_address == "node-1.nodes:7171"
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -109,6 +115,8 @@ def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: s
         'node = "-dash"',
         f'node = "{"n" * 64}"',
         "admin_port = 65536",
+        'admin_advertised = "no-port"',
+        'admin_advertised = "http://node-1:7070"',
         "lease_ttl_s = 1",
         "checkpoint_interval_ms = 0",
         "step_records_max = 0",

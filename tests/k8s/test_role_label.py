@@ -1,0 +1,72 @@
+"""The sidecar of the component leader-label, against a node and an API of the test's own."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from role_label import LABEL, role_of, set_label
+
+from delayd.dev.ports import LOOPBACK, pick_ports
+
+
+@contextmanager
+def answering(status: int) -> Iterator[tuple[str, list[tuple[str, str, str, bytes]]]]:
+    """A server that says so to everybody, and what it was asked: method, path, token, body."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length", "0"))
+            token = self.headers.get("Authorization", "")
+            asked.append((self.command, self.path, token, self.rfile.read(length)))
+            self.send_response(status)
+            self.end_headers()
+
+        do_PATCH = do_GET  # noqa: N815  # named by http.server
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer((LOOPBACK, 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{LOOPBACK}:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "role"), [(200, "master"), (503, "follower"), (500, None), (404, None)]
+)
+def test_the_role_is_what_the_node_says(status: int, role: str | None) -> None:
+    with answering(status) as (node, asked):
+        assert role_of(node) == role
+    assert asked[0][:2] == ("GET", "/leader")
+
+
+def test_a_node_that_is_away_has_no_role() -> None:
+    [port] = pick_ports(1)
+    assert role_of(f"http://{LOOPBACK}:{port}") is None
+
+
+@pytest.mark.parametrize("role", ["master", None])
+def test_the_label_of_its_own_pod_is_set_with_the_token(role: str | None, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with answering(200) as (api, asked):
+        set_label(api, "ns", "delayd-1", role, tmp_path)
+    [(method, path, token, body)] = asked
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/ns/pods/delayd-1")
+    assert token == "Bearer secret"
+    assert json.loads(body) == {"metadata": {"labels": {LABEL: role}}}
+
+
+def test_an_api_that_refuses_is_an_error_that_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    with answering(403) as (api, _), pytest.raises(OSError, match="403"):
+        set_label(api, "ns", "delayd-1", "master", tmp_path)
