@@ -6,6 +6,7 @@ what it orders, off the event loop, and tells it what happened.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,7 @@ from replication.election_facts import (
     StopDelivery,
     Ticked,
 )
+from replication.election_times import RESIGNED_FOR
 
 log = structlog.get_logger()
 
@@ -109,6 +111,13 @@ class Control:
         self._mirroring = False
         self._behind = False
         self._settings_written_under: Leadership | None = None
+        self._resigned_for: ResignReason | None = None
+        self.won_count = 0
+        """Leaderships of this process."""
+        self.ended: Counter[str] = Counter()
+        """Those that have ended, by reason."""
+        self.etcd_failures = 0
+        """Calls to etcd that failed, whatever for."""
         self.master_name: str | None = None
         """The node that held the leader key when it was last read."""
 
@@ -152,14 +161,22 @@ class Control:
         if fact.grant is self._grant:
             self._grant = None
             self._leadership = None
+        self._note_end(fact.ended)
         log.info("mastership_ended", reason=fact.ended.value)
         self.handle(DeliveryStopped(self._clock.monotonic_ms(), fact.ended))
 
     def delivery_died(self) -> None:
         """The delivery thread is gone for good: nothing is left to wait for before resigning."""
+        if self._grant is not None:
+            self._note_end(Ended.FAILED)
         self._grant = None
         self._leadership = None
         self.handle(DeliveryStopped(self._clock.monotonic_ms(), Ended.FAILED))
+
+    def _note_end(self, ended: Ended) -> None:
+        # Delivery that was asked by nobody to end met its deadline.
+        reason = self._resigned_for or RESIGNED_FOR[ended] or ResignReason.LEASE_EXPIRED
+        self.ended[reason.value] += 1
 
     def handle(self, event: Event) -> None:
         """Tell the election a fact, and carry out what it orders."""
@@ -188,12 +205,15 @@ class Control:
             )
             self._grant.leadership = self._leadership
             self.master_name = self._identity.node
+            self.won_count += 1
+            self._resigned_for = None
             log.info("leadership_won", deadline_in_ms=self.lease_margin_ms)
             self._delivery.give(self._grant)
         elif isinstance(effect, ExtendDeadline):
             if self._grant is not None:
                 self._grant.deadline_ms = effect.deadline_ms
         elif isinstance(effect, StopDelivery):
+            self._resigned_for = effect.reason
             log.info("leadership_resigned", reason=effect.reason.value)
             if self._grant is not None:
                 self._grant.withdrawn = True
@@ -215,6 +235,7 @@ class Control:
             event = await asyncio.to_thread(answer)
         except Exception as error:
             # Whatever went wrong, the election must hear that the call has ended.
+            self.etcd_failures += 1
             log.warning("etcd_call_failed", call=type(call).__name__, error=str(error))
             event = failure(self._clock.monotonic_ms()) if failure else None
         if event is not None:
@@ -305,6 +326,7 @@ class Control:
             if not held and leadership is self._leadership:
                 self.fault(ResignReason.LEASE_LOST)
         except CoordinationError as error:
+            self.etcd_failures += 1
             log.warning("cursor_not_mirrored", reason=str(error))
         finally:
             self._mirroring = False
@@ -325,5 +347,6 @@ class Control:
                     lease_id = None
                     continue
             except CoordinationError:
+                self.etcd_failures += 1
                 lease_id = None
             await asyncio.sleep(MEMBER_TTL_S / 3)

@@ -30,6 +30,7 @@ from delayd.mastership import (
 from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.suspects import Suspects
+from delayd.tally import StepTally
 from delayd.targets import Targets
 from delayd.threads import SystemThreads, Threads
 from replication.election_facts import Ended
@@ -107,6 +108,8 @@ class Delivery:
             unreplicated=unreplicated_targets,
         )
         self._suspects = Suspects()
+        self.tally = StepTally()
+        """Of all steps of this process."""
         self._commit_for = commit_for
         self._grant: Grant | None = None
         self._stopping = threads.event()
@@ -235,6 +238,7 @@ class Delivery:
             idle_interval_ms=self._idle_interval_ms,
             clock_drift_max_ms=self._clock_drift_max_ms,
             commit=None if self._commit_for is None else self._commit_for(grant),
+            tally=self.tally,
         )
 
     def _end_mastership(self) -> None:

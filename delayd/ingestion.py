@@ -3,11 +3,12 @@
 Every node does this for all partitions, master or not.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
 
-from delayd.bus import Bus, Consumer
+from delayd.bus import Bus, Consumer, Record
 from delayd.clock import Clock
 from delayd.replica import Rejected, Replica
 from delayd.threads import SystemThreads, Threads
@@ -43,6 +44,13 @@ class Ingestion:
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
         self.checkpointed_ms = clock.monotonic_ms()
+        self.rejects: Counter[str] = Counter()
+        """Requests that were refused, by reason."""
+        self.unread: tuple[int | None, ...] = (None,) * replica.settings.partitions
+        """At the last checkpoint: offsets from here to the end of the log, by partition; None
+        while no broker has told the end. Markers and open transactions are among them."""
+        self.delay_ms: int | None = None
+        """How old the first record of the last batch was."""
         self._thread = threads.thread("ingest", self._run)
 
     def start(self) -> None:
@@ -62,7 +70,7 @@ class Ingestion:
                 self.progressed_ms = self._clock.monotonic_ms()
                 records = self._consumer.poll(BATCH_RECORDS_MAX, POLL_MS)
                 if records:
-                    self._rejects.note(self._replica.take(records))
+                    self._take(records)
                 if self._clock.monotonic_ms() - self.checkpointed_ms >= (
                     self._checkpoint_interval_ms
                 ):
@@ -73,10 +81,20 @@ class Ingestion:
         finally:
             self._consumer.close()
 
+    def _take(self, records: list[Record]) -> None:
+        rejected = self._replica.take(records)
+        self._rejects.note(rejected)
+        self.rejects.update(each.reject.reason.slug for each in rejected)
+        self.delay_ms = self._clock.wall_ms() - records[0].append_ms
+
     def _checkpoint(self) -> None:
         partitions = range(self._replica.settings.partitions)
-        self._replica.checkpoint(
-            tuple(self._consumer.position(partition) for partition in partitions)
+        reached = tuple(self._consumer.position(partition) for partition in partitions)
+        self._replica.checkpoint(reached)
+        ends = [self._consumer.end(partition) for partition in partitions]
+        self.unread = tuple(
+            None if end is None else max(0, end - position)
+            for position, end in zip(reached, ends, strict=True)
         )
         self.checkpointed_ms = self._clock.monotonic_ms()
 

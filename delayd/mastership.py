@@ -22,8 +22,9 @@ from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.pace import Pace
 from delayd.planning import StepContent
 from delayd.replica import Replica
-from delayd.step import Fate, StepWriter
+from delayd.step import KILLED, Fate, StepWriter
 from delayd.suspects import Suspects
+from delayd.tally import StepTally
 from delayd.targets import Targets
 from delayd.topics import transactional_id
 from replication import takeover_facts as facts
@@ -97,8 +98,10 @@ class Mastership:
         idle_interval_ms: int,
         clock_drift_max_ms: int,
         commit: StepCommit | None = None,
+        tally: StepTally | None = None,
     ) -> None:
-        """`commit`: how steps become true, as transactions unless it is said."""
+        """`commit`: how steps become true, as transactions unless it is said. `tally`: where they
+        are counted, if anybody wants to know."""
         self._replica = replica
         self._settings = replica.settings
         self._log = frontier_log
@@ -114,6 +117,7 @@ class Mastership:
         self._commit: StepCommit = commit or TransactionCommit(
             bus, transactional_id(replica.settings.cluster, 0), frontier_log, clock
         )
+        self._tally = tally or StepTally()
         self._bound = BrokerBound(0, 0)
         self._last_step_ms = 0
         self.has_stepped = False
@@ -231,7 +235,11 @@ class Mastership:
         )
         with self._replica.changed:
             self._replica.begin(plan)
-        self._carry_out(plan, StepContent([], 0, [], [], []), self._writer(plan))
+        try:
+            self._carry_out(plan, StepContent([], 0, [], [], []), self._writer(plan))
+        except DelaydError:
+            self._tally.failed += 1
+            raise
 
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
@@ -259,6 +267,7 @@ class Mastership:
             self._targets.look_up(frame.body[0] for frame in content.messages)
             self._carry_out(plan, content, writer)
         except DelaydError as error:
+            self._tally.failed += 1
             if isinstance(error, ProducerError):
                 self._suspects.note_failed(writer.tried)
                 self._note_refusals(error, writer)
@@ -322,6 +331,7 @@ class Mastership:
 
     def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
         """Deliveries, answers, retries, then the frontier that says so; then it is committed."""
+        begun_ms = self._clock.monotonic_ms()
         self._commit.begin()
         writer.write(content)
         fates = writer.fates
@@ -350,6 +360,18 @@ class Mastership:
         self._last_step_ms = self._clock.monotonic_ms()
         self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
+        self._tally.committed(
+            took_ms=self._last_step_ms - begun_ms,
+            messages={
+                KILLED: content.killed_count,
+                **{fate.value: count for fate, count in fates.items()},
+            },
+            verdicts=writer.verdicts,
+            letters=writer.letters,
+        )
+        # By the broker's clock: when the frontier was there, and the commit that followed.
+        commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
+        self._tally.delivered(writer.dues_ms, ack.append_ms + commit_ms)
 
     def _check(self, written: Written) -> None:
         """May the step be committed? Raises what ends the mastership."""
@@ -359,6 +381,7 @@ class Mastership:
 
     def _check_clock(self, written: Written) -> None:
         drift = drift_ms(written.ack.append_ms, written.sent_wall_ms, self._clock.wall_ms())
+        self._tally.drift_ms = drift
         if abs(drift) > self._clock_drift_max_ms:
             raise ClockDriftError(
                 f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "

@@ -7,7 +7,6 @@ frontier): stop, resign, say why, exit 1.
 """
 
 import asyncio
-import contextlib
 import gc
 import secrets
 import signal
@@ -34,6 +33,7 @@ from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
 from delayd.export.exporter import Exporter
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
+from delayd.kafka_watch import KafkaWatch
 from delayd.lookup import admin_ports, known_of_id
 from delayd.mastership import Grant
 from delayd.pace import Pace
@@ -45,7 +45,6 @@ from delayd.status import status_report
 from delayd.threads import SystemThreads, Threads
 from delayd.topics import (
     RECORD_MARGIN_BYTES,
-    check_topics,
     load_settings,
     topic_names,
 )
@@ -57,7 +56,6 @@ from replication.settings import AT_LEAST_ONCE
 
 log = structlog.get_logger()
 
-TOPICS_CHECK_INTERVAL_S = 30
 THREAD_STOP_S = 20
 
 COLLECT_AFTER_OBJECTS = 100_000
@@ -302,6 +300,7 @@ class Node:
             clock,
             identity,
         )
+        self._kafka_watch = KafkaWatch(bus, self._settings)
         self._picture = Picture(
             config,
             clock,
@@ -310,6 +309,7 @@ class Node:
             self._delivery,
             self._control,
             self._exporter,
+            self._kafka_watch,
         )
 
     async def run(self) -> ExitCode:
@@ -321,7 +321,7 @@ class Node:
         self._ingestion.start()
         self._delivery.start()
         control = asyncio.create_task(self._control.run())
-        watch = asyncio.create_task(self._watch_topics())
+        watch = asyncio.create_task(self._watch_kafka())
         ending = asyncio.create_task(self._ending.wait())
         log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
         await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
@@ -384,19 +384,6 @@ class Node:
             self._clock,
         )
 
-    async def _watch_topics(self) -> None:
-        """Look now and then whether the topics are still what the contract needs."""
-        cluster = self._bus.cluster()
-        with contextlib.closing(cluster):
-            while True:
-                await asyncio.sleep(TOPICS_CHECK_INTERVAL_S)
-                try:
-                    problems = await asyncio.to_thread(
-                        check_topics, cluster, self._settings, THREAD_STOP_S * 1000
-                    )
-                except DelaydError as error:
-                    log.warning("topics_not_checked", error=str(error))
-                    continue
-                if problems:
-                    self._fail(TopicMismatchError("; ".join(problems)))
-                    return
+    async def _watch_kafka(self) -> None:
+        """What is missing there ends the node."""
+        self._fail(TopicMismatchError("; ".join(await self._kafka_watch.run())))

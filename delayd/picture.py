@@ -4,6 +4,7 @@ Only read here, from whatever thread asks; nothing is decided. Each part is true
 and parts may be of different moments.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from delayd.config import NodeConfig
 from delayd.delivery import Delivery
 from delayd.export.exporter import Export, Exporter
 from delayd.ingestion import Ingestion
+from delayd.kafka_watch import KafkaWatch
+from delayd.measures import Measures
 from delayd.replica import Replica
 from delayd.request import source_of
 from replication.election import State
@@ -22,9 +25,25 @@ from replication.rank import Rank
 STALL_LIMIT_MS = 30_000
 """A loop without a sign of life for this long makes /livez fail."""
 
+CHECKPOINT_LATE_MS = 10_000
+"""A disk that takes no checkpoint for this long beyond its time makes /readyz fail: before the
+ingest loop, which waits for it, makes /livez fail too."""
+
 
 class Standing(Protocol):
-    """Where a node stands in the election."""
+    """Where a node stands in the election, and where it has stood."""
+
+    @property
+    def won_count(self) -> int:
+        """Leaderships of this process."""
+
+    @property
+    def ended(self) -> Mapping[str, int]:
+        """Those that have ended, by reason."""
+
+    @property
+    def etcd_failures(self) -> int:
+        """Calls to etcd that failed."""
 
     @property
     def state(self) -> State:
@@ -51,6 +70,7 @@ class Picture:
         delivery: Delivery,
         standing: Standing,
         exporter: Exporter,
+        kafka_watch: KafkaWatch,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -59,17 +79,14 @@ class Picture:
         self._delivery = delivery
         self._standing = standing
         self._exporter = exporter
+        self._kafka_watch = kafka_watch
         self._started_ms = clock.monotonic_ms()
 
     def stalled(self) -> str | None:
         """Which loop has stood still for too long."""
-        now_ms = self._clock.monotonic_ms()
-        for name, at_ms in (
-            ("ingest", self._ingestion.progressed_ms),
-            ("delivery", self._delivery.progressed_ms),
-        ):
-            if now_ms - at_ms > STALL_LIMIT_MS:
-                return f"the {name} loop has stood still for {now_ms - at_ms} ms"
+        for name, age_ms in self._loop_ages_ms().items():
+            if age_ms > STALL_LIMIT_MS:
+                return f"the {name} loop has stood still for {age_ms} ms"
         return None
 
     def unready(self) -> str | None:
@@ -79,7 +96,28 @@ class Picture:
             return "no frontier has been read yet"
         if not newest.record.frontier.reached_by(self._replica.ingested):
             return "the wheel has not reached the frontier's offsets yet"
-        return self.stalled()
+        return self._disk_problem() or self.stalled()
+
+    def _disk_problem(self) -> str | None:
+        """Why the disk could not be relied on."""
+        age_ms = self._checkpoint_age_ms()
+        if age_ms > self._config.checkpoint_interval_ms + CHECKPOINT_LATE_MS:
+            return f"the disk has taken no checkpoint for {age_ms} ms"
+        free, least = self._replica.seen_free_bytes, self._replica.disk_free_min_bytes
+        if free is not None and free < least:
+            return f"{free} bytes are free on the disk, fewer than disk_free_min_bytes = {least}"
+        return None
+
+    def _loop_ages_ms(self) -> dict[str, int]:
+        """How long ago each loop gave a sign of life."""
+        now_ms = self._clock.monotonic_ms()
+        return {
+            "ingest": now_ms - self._ingestion.progressed_ms,
+            "delivery": now_ms - self._delivery.progressed_ms,
+        }
+
+    def _checkpoint_age_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._ingestion.checkpointed_ms
 
     def leader(self) -> dict[str, Any]:
         """Who is master, as this node last learnt it."""
@@ -125,10 +163,53 @@ class Picture:
             "failing_targets": self._delivery.failing_targets,
             "log_ms": self._replica.log_ms,
             "wheel": asdict(self._replica.stats()),
-            "checkpoint_age_ms": self._clock.monotonic_ms() - self._ingestion.checkpointed_ms,
+            "kafka_problem": self._kafka_watch.problem,
+            "checkpoint_age_ms": self._checkpoint_age_ms(),
             "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
             "now_ms": self._clock.wall_ms(),
         }
+
+    def measures(self) -> Measures:
+        """All figures: asks nobody, and waits for no lock."""
+        newest = self._replica.newest
+        frontier = newest.record.frontier if newest else None
+        now_ms = self._clock.wall_ms()
+        # Before its first step a cluster has delivered nothing since it was made.
+        cursor_ms = frontier.lowest_cursor.due_ms if frontier else now_ms
+        reached_ms = cursor_ms or (newest.append_ms if newest else now_ms)
+        wheel = self._replica.stats()
+        return Measures(
+            node=self._config.node,
+            cluster=self._config.cluster,
+            driver=self._config.driver,
+            master=self._standing.master_name,
+            is_master=self._delivery.is_delivering,
+            election=self._standing.state.value,
+            term=frontier.term if frontier else 0,
+            step=frontier.step if frontier else 0,
+            is_ready=self.unready() is None,
+            lets_in=self._kafka_watch.problem is None,
+            etcd_failures=self._standing.etcd_failures,
+            leaderships_won=self._standing.won_count,
+            leaderships_ended=dict(self._standing.ended),
+            lease_margin_ms=self._standing.lease_margin_ms,
+            steps=self._delivery.tally.read(),
+            delivery_lag_ms=max(0, now_ms - reached_ms),
+            failing_targets=len(self._delivery.failing_targets),
+            ingested=self._replica.ingested_count,
+            rejects=dict(self._ingestion.rejects),
+            unread=self._ingestion.unread,
+            ingest_delay_ms=self._ingestion.delay_ms,
+            log_ahead_ms=max(0, *(log_ms - now_ms for log_ms in self._replica.log_ms)),
+            pending=self._replica.pending_count(),
+            slots=wheel.slots,
+            frames=wheel.frames,
+            wheel_bytes=wheel.bytes,
+            loop_ages_ms=self._loop_ages_ms(),
+            checkpoint_age_ms=self._checkpoint_age_ms(),
+            disk_free_bytes=self._replica.seen_free_bytes,
+            disk_free_min_bytes=self._replica.disk_free_min_bytes,
+        )
 
     def known_id(self, id: str) -> dict[str, Any] | None:
         """What this node has ingested of an id, and what the newest frontier says of it."""

@@ -75,6 +75,8 @@ class Replica:
             prefix=settings.prefix,
         )
         self.disk_free_min_bytes = disk_free_min_bytes
+        self.seen_free_bytes: int | None = None
+        """What was free on the disk at the last checkpoint; None before the first one."""
         self.make_room: Callable[[], bool] = lambda: False
         """Called when the disk is short: True if somebody gives room back, so that the node may
         look again with its next checkpoint."""
@@ -252,7 +254,8 @@ class Replica:
         that the newest frontier covers is forgotten, however young; DiskError if that is not
         enough.
         """
-        is_short = self.free_bytes() < self.disk_free_min_bytes
+        self.seen_free_bytes = self.free_bytes()
+        is_short = self.seen_free_bytes < self.disk_free_min_bytes
         makes_room = is_short and self.make_room()
         with self.changed:
             if reached is not None:
@@ -336,6 +339,13 @@ class Replica:
     def stats(self) -> WheelStats:
         """Counts of the wheel; delivered messages within `export_hold` are among them."""
         return self._wheel.stats()
+
+    def pending_count(self) -> int:
+        """Messages in slots that no frontier has passed, the one it stands in included; those that
+        are killed count until then. Takes no lock: a figure of about now."""
+        newest = self.newest
+        cursor_ms = 0 if newest is None else newest.record.frontier.lowest_cursor.due_ms
+        return self._wheel.frames_from(slot_of(cursor_ms))
 
     def _refuse_other_cluster(self) -> None:
         """A data directory belongs to one buffer topic: another one's offsets mean nothing here."""

@@ -8,7 +8,7 @@ Not here: what a step holds (`replication.agenda`), commit and abort, what a fai
 Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from enum import Enum
 from zlib import crc32
@@ -31,11 +31,14 @@ from delayd.request import (
     dead_letter,
     delivered,
     id_of,
+    is_put_back,
     origin_of,
+    reason_of,
     receipt,
     receipt_record,
     size_of,
     source_of,
+    verdict_of,
 )
 from delayd.suspects import PUT_OFF_MS, Suspects
 from delayd.targets import CHUNKS_MAX, Targets
@@ -52,6 +55,10 @@ class Fate(Enum):
     DEFERRED = "deferred"
     """Re-buffered for a moment, and not counted as tried."""
     DEAD = "dead"
+
+
+KILLED = "killed"
+"""In place of a fate: a cancel or a replace had come before."""
 
 
 class StepWriter:
@@ -94,6 +101,13 @@ class StepWriter:
         """By target: its lane, and the sources that were sent there."""
         self.turned_away: dict[str, tuple[str, int]] = {}
         """By target: why messages were not sent there, and how many."""
+        self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """By target: when the messages that were sent there were due. Without those that had been
+        put back: their delay is the target's, and would hide delayd's own."""
+        self.verdicts: Counter[str] = Counter()
+        """Receipts."""
+        self.letters: Counter[str] = Counter()
+        """Dead letters, by reason."""
 
     @property
     def own_writes(self) -> tuple[int, ...]:
@@ -139,6 +153,8 @@ class StepWriter:
             return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
+        if not is_put_back(frame.body):
+            self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:
             self._tell(frame, Verdict.DELIVERED, "")
@@ -204,6 +220,7 @@ class StepWriter:
             self._receipt(told)
 
     def _receipt(self, told: Body) -> None:
+        self.verdicts[verdict_of(told)] += 1
         key, value, headers = receipt_record(told, at_ms=self._now_ms)
         self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
 
@@ -232,5 +249,6 @@ class StepWriter:
         return True
 
     def _dead_letter(self, body: Body, source: str) -> None:
+        self.letters[reason_of(body)] += 1
         key, value, headers = dead_letter(body, source=source)
         self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)

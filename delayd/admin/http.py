@@ -4,6 +4,7 @@ GET /livez    200 while the node's loops turn, else 503; never depends on Kafka 
 GET /readyz   200 once the node has caught up and can take over, else 503 with the reason
 GET /leader   200 on the master, 503 on a follower; the body names the master either way
 GET /status   everything, as one JSON object
+GET /metrics  figures, in the text format of Prometheus
 POST /export  the node's pending messages at one cut, see exporting.py
 """
 
@@ -17,7 +18,9 @@ from fastapi.responses import JSONResponse, Response
 
 from delayd import __version__
 from delayd.admin.exporting import answer_export
+from delayd.admin.metrics import CONTENT_TYPE, Exposition
 from delayd.export.exporter import Export
+from delayd.measures import Measures
 
 
 class NodeView(Protocol):
@@ -35,6 +38,9 @@ class NodeView(Protocol):
     def status(self) -> dict[str, Any]:
         """The whole picture."""
 
+    def measures(self) -> Measures:
+        """All figures."""
+
     def known_id(self, id: str) -> dict[str, Any] | None:
         """What this node knows of an id, or None. May read the disk."""
 
@@ -44,6 +50,7 @@ class NodeView(Protocol):
 
 def build_app(node: NodeView) -> FastAPI:
     """The application for one node."""
+    exposition = Exposition()
     app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
 
     @app.get("/livez")
@@ -66,6 +73,11 @@ def build_app(node: NodeView) -> FastAPI:
     async def status() -> dict[str, Any]:
         """Role, term, cursor, positions, counts."""
         return node.status()
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Figures, in the text format of Prometheus."""
+        return Response(exposition.of(node.measures()), media_type=CONTENT_TYPE)
 
     @app.get("/ids/{id:path}")
     def known_id(id: str) -> JSONResponse:

@@ -71,6 +71,10 @@ class Consumer(Protocol):
     def position(self, partition: int) -> int:
         """The next offset to read; passes aborted and control records, up to the LSO."""
 
+    def end(self, partition: int) -> int | None:
+        """The high watermark as the last fetch told it; None before the first one. Asks nobody, so
+        it stands still while no broker answers."""
+
     def close(self) -> None:
         """Give back sockets and threads. Idempotent."""
 

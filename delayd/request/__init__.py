@@ -37,9 +37,11 @@ from delayd.request.bodies import (
     dead_letter,
     delivered,
     id_of,
+    is_put_back,
     message_body,
     offset_of,
     origin_of,
+    reason_of,
     reject_body,
     source_of,
 )
@@ -53,6 +55,7 @@ from delayd.request.receipts import (
     receipt,
     receipt_record,
     reject_receipt,
+    verdict_of,
 )
 from delayd.request.request import Op, Request, RequestLimits
 
@@ -77,14 +80,17 @@ __all__ = [
     "dead_letter",
     "delivered",
     "id_of",
+    "is_put_back",
     "message_body",
     "offset_of",
     "origin_of",
     "parse",
+    "reason_of",
     "receipt",
     "receipt_record",
     "reject_body",
     "reject_receipt",
     "size_of",
     "source_of",
+    "verdict_of",
 ]

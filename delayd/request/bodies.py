@@ -90,6 +90,11 @@ def attempt_of(body: Body) -> int:
     return attempt
 
 
+def is_put_back(body: Body) -> bool:
+    """Does it go on with a message that was put back into the buffer?"""
+    return bool(body[8])
+
+
 def origin_of(body: Body, partition: int, offset: int) -> str:
     """The source of the user's own request for the message `body`, which is stored under this
     partition and offset of the buffer."""
@@ -157,6 +162,12 @@ def dead_body(
     headers: Headers = [(name, content) for name, content in pairs]
     headers += asked
     return (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
+
+
+def reason_of(dead: Body) -> str:
+    """The reason's slug of a dead body."""
+    slug: str = dead[3]
+    return slug
 
 
 def request_headers(

@@ -102,6 +102,12 @@ def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
     )
 
 
+def verdict_of(stored: Any) -> str:
+    """The verdict's slug of a stored receipt."""
+    slug: str = stored[1]
+    return slug
+
+
 def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
     """The record of a stored receipt, written by a step whose `now` is `at_ms` (Unix ms)."""
     id, verdict, op, source, killed, due_ms, detail = stored

@@ -379,6 +379,14 @@ class Wheel:
             files_to_unlink=len(self._forgotten_files) + len(self._unlinkable),
         )
 
+    def frames_from(self, slot: int) -> int:
+        """How many frames the slots from this one on hold. May be asked without the lock, for a
+        figure of about now; takes time by the slots before it, which are few: they are forgotten.
+        """
+        passed = self._numbers[: bisect_left(self._numbers, slot)]
+        found = [self._slots.get(number) for number in passed]
+        return self._frames - sum(each.count for each in found if each is not None)
+
     def free_bytes(self) -> int:
         """Bytes free on the volume."""
         self._require_usable()

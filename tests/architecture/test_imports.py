@@ -44,7 +44,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
         "delayd.client",
     ),
     # What is read from topics, and how large steps are.
-    ("delayd.failing_targets", "delayd.suspects"),
+    ("delayd.failing_targets", "delayd.suspects", "delayd.tally"),
+    ("delayd.measures",),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
     ("delayd.marks", "delayd.retention", "delayd.commits"),
     ("delayd.ingest_batch", "delayd.planning"),
@@ -52,7 +53,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What a node does.
     ("delayd.step",),
     ("delayd.mastership", "delayd.ingestion", "delayd.export", "delayd.starting"),
-    ("delayd.delivery",),
+    ("delayd.delivery", "delayd.kafka_watch"),
     ("delayd.control", "delayd.picture", "delayd.status", "delayd.lookup", "delayd.admin"),
     # Where adapters meet.
     ("delayd.node",),
@@ -96,6 +97,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),
     "uvicorn": ("delayd.admin",),
+    "prometheus_client": ("delayd.admin.metrics",),
     "pydantic": ("delayd.config", "delayd.security"),
     "pydantic_settings": ("delayd.config", "delayd.security"),
     # A node writes exports in a process of their own.

@@ -18,6 +18,7 @@ from delayd.mastership import Grant, Mastership
 from delayd.pace import Pace
 from delayd.replica import Replica
 from delayd.suspects import Suspects
+from delayd.tally import StepTally
 from delayd.targets import Targets
 from delayd.topics import create_topics, load_settings
 from delayd.wheel.storage import Wheel
@@ -84,6 +85,7 @@ class OneNode:
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
         self.suspects = Suspects()
+        self.tally = StepTally()
         self.failures: Counter[str] = Counter()
         self.targets = Targets(
             self.bus.cluster(), self.clock, TIMEOUT_MS, anchor=self.settings.buffer.name
@@ -132,6 +134,7 @@ class OneNode:
             idle_interval_ms=1_000,
             clock_drift_max_ms=500,
             commit=self._progress_commit() if self.settings.guarantee == AT_LEAST_ONCE else None,
+            tally=self.tally,
         )
         assert self._mastership.take_over()
 

@@ -21,6 +21,7 @@ class MemoryConsumer:
         self._link = link
         self._topic = topic
         self._offsets: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._unchecked: dict[int, Position] = {}
         self._turn = 0
         self._assigned = False
@@ -31,6 +32,7 @@ class MemoryConsumer:
         assert all(p.offset >= 0 for p in positions.values()), f"not positions: {positions}"
         self._offsets = {number: p.offset for number, p in sorted(positions.items())}
         self._unchecked = dict(positions)
+        self._ends = {}
         self._failure = None
         self._assigned = True
 
@@ -50,6 +52,11 @@ class MemoryConsumer:
         assert self._assigned, "assign before asking for positions"
         return self._offsets[partition]
 
+    def end(self, partition: int) -> int | None:
+        """See the port."""
+        assert self._assigned, "assign before asking for ends"
+        return self._ends.get(partition)
+
     def close(self) -> None:
         """See the port."""
         self._assigned = False
@@ -68,6 +75,7 @@ class MemoryConsumer:
             left = records_max - len(records)
             found, offset = topic.partitions[number].read(self._offsets[number], left)
             self._offsets[number] = offset
+            self._ends[number] = topic.partitions[number].end_offset
             records += found
         return records
 
