@@ -1,6 +1,8 @@
-# The image of one node. docs/operations.md says how it is run, chaos/README.md how its base is made
-# where no registry can be reached.
+# The image of one node, and with `--target audit` that of an audit, which has Spark and Java.
+# docs/operations.md says how they are run, chaos/README.md how their base is made where no registry
+# can be reached.
 #   docker build -t delayd .
+#   docker build -t delayd-audit --target audit .
 #   docker run -v /srv/delayd:/data -e DELAYD_BOOTSTRAP=... -e DELAYD_ETCD=... \
 #       -e DELAYD_CLUSTER_KEY=... delayd
 # BASE is any image with the Python 3.11 or 3.12 of its distribution or its own, and with its venv.
@@ -25,6 +27,44 @@ RUN python3 -m venv /opt/delayd \
  && /opt/delayd/bin/python -c "import delayd.cli, delayd.node, zstandard; \
 from pathlib import Path; from delayd.export.rows import PendingFile; \
 PendingFile(Path('/tmp/export')).finish(node='build', step=0)"
+
+FROM ${BASE} AS build-audit
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE build/wheel[s]/*.whl ./
+COPY delayd ./delayd
+COPY replication ./replication
+COPY image/slim.sh ./
+# Of pyspark there is no wheel in the index: it is Python and jars, and nothing is compiled.
+RUN python3 -m venv /opt/delayd \
+ && if ls ./*.whl >/dev/null 2>&1; then from="--no-index --find-links ."; fi \
+ && /opt/delayd/bin/pip install --no-cache-dir --disable-pip-version-check \
+      --only-binary :all: ${from:---no-binary pyspark} '.[audit]' \
+ && rm /opt/delayd/bin/pip* \
+ && sh slim.sh /opt/delayd/lib/python3*/site-packages \
+ && /opt/delayd/bin/python -c "import delayd.audit.run, pyspark.sql.pandas.types"
+
+FROM ${BASE} AS audit
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="delayd-audit" \
+      org.opencontainers.image.description="The audit of delayd: delayed messages for Kafka" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# Spark asks the system for the name of who runs it.
+RUN (command -v java >/dev/null \
+  || (apt-get update -q \
+   && apt-get install -q -y --no-install-recommends default-jre-headless \
+   && rm -rf /var/lib/apt/lists/*)) \
+ && echo "delayd:x:65532:65532::/tmp:/usr/sbin/nologin" >> /etc/passwd
+COPY --from=build-audit /opt/delayd /opt/delayd
+ENV PATH=/opt/delayd/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["delayd"]
+CMD ["audit", "--help"]
 
 FROM ${BASE} AS node
 ARG VERSION=0.1.0

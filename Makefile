@@ -8,6 +8,9 @@ STAMP := $(VENV)/.delayd-installed
 ARGS ?=
 BESIDE := true
 IMAGE ?= delayd:0.1.0
+AUDIT_IMAGE ?= delayd-audit:0.1.0
+SERVERS_IMAGE ?= delayd-servers:0.1.0
+REVISION = $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 # Tests that only compute.
 PARALLEL := -n 2 --dist loadfile
 # Tests with real parts watch the time: one after the other, and those of Spark beside them with
@@ -15,7 +18,7 @@ PARALLEL := -n 2 --dist loadfile
 # tests that start a Spark of their own. The time limit ends a test that hangs; it measures none.
 REAL := -n 2 --dist loadgroup --timeout 1800
 
-.PHONY: help setup demo test test-full mutants chaos chaos-smoke chaos-docker wheels image image-tar check check-fast sim coverage format clean
+.PHONY: help setup demo test test-full mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim coverage format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,18 +60,32 @@ chaos: setup  ## every fault on real clusters at full size, judged; the report i
 chaos-docker: setup  ## faults on containers: three brokers, three members of etcd, nodes of the image (BASE=my-debian:1 SEED=17)
 	$(BIN)/python -m chaos matrix --backend docker $(if $(BASE),--base $(BASE)) $(ARGS)
 
-wheels: setup  ## what an image installs, in build/wheels, for builders that can ask no package index
+wheels: setup  ## what an image installs, in build/wheels, for builders that can ask no package index (EXTRA=[audit] for both images)
 	rm -rf build/wheels
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels . 'hatchling>=1.25'
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels '.$(EXTRA)' 'hatchling>=1.25'
 	rm build/wheels/delayd-*.whl
 
 image:  ## the image of a node, `delayd` (BASE=my-debian:1 builds it on that; PYTHON=3.12)
 	docker build $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PYTHON),--build-arg PYTHON=$(PYTHON)) \
-	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) -t $(IMAGE) $(ARGS) .
+	  --build-arg REVISION=$(REVISION) -t $(IMAGE) $(ARGS) .
 
-image-tar: setup  ## the same image without a daemon, for `ctr images import`: BASE_TAR=rootfs.tar OUT_TAR=delayd.tar
-	$(BIN)/python -m image.tar "$(BASE_TAR)" "$(or $(OUT_TAR),delayd.tar)" --tag $(IMAGE) \
-	  --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown) $(ARGS)
+image-audit:  ## the image of `delayd audit`, with Spark and Java (BASE and PYTHON as above)
+	docker build $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PYTHON),--build-arg PYTHON=$(PYTHON)) \
+	  --build-arg REVISION=$(REVISION) --target audit -t $(AUDIT_IMAGE) $(ARGS) .
+
+image-tar: setup  ## the image of a node without a daemon, for `ctr images import`: BASE_TAR=rootfs.tar OUT_TAR=delayd.tar
+	$(BIN)/python -m image.tar "$(BASE_TAR)" "$(or $(OUT_TAR),delayd.tar)" --tag $(IMAGE) --revision $(REVISION) $(ARGS)
+
+image-audit-tar: setup  ## the image of `delayd audit` without a daemon: BASE_TAR=rootfs.tar JAVA=/usr/lib/jvm/... OUT_TAR=delayd-audit.tar
+	$(BIN)/python -m image.tar "$(BASE_TAR)" "$(or $(OUT_TAR),delayd-audit.tar)" --tag $(AUDIT_IMAGE) \
+	  --revision $(REVISION) --target audit --java "$(JAVA)" $(ARGS)
+
+servers-tar: setup  ## Kafka and etcd as one image, for clusters that reach no registry: BASE_TAR=rootfs.tar JAVA=/usr/lib/jvm/...
+	$(BIN)/python -m image.tar "$(BASE_TAR)" "$(or $(OUT_TAR),delayd-servers.tar)" --tag $(SERVERS_IMAGE) \
+	  --target servers --java "$(JAVA)" $(ARGS)
+
+k8s-test: setup  ## break a real cluster of overlays/dev and judge it: whatever kubectl points at (KUBECTL="kubectl --context kind-x")
+	KUBECTL="$(or $(KUBECTL),kubectl)" $(BIN)/python -m pytest -v --timeout 1800 k8s/tests $(ARGS)
 
 check: test  ## the same as test: format, lint, types and every test
 

@@ -1,4 +1,4 @@
-"""Reads a Dockerfile: its instructions, and the configuration that its last stage gives an image.
+"""Reads a Dockerfile: its instructions, and the configuration that a stage of it gives an image.
 
 Not here: what only BuildKit knows (heredocs, mounts), and variables other than ${NAME}.
 """
@@ -33,14 +33,23 @@ def steps_of(dockerfile: str) -> list[Step]:
     return steps
 
 
-def config_of(steps: Iterable[Step], arguments: Mapping[str, str], path: str) -> dict[str, Any]:
-    """The `config` of an image by the last stage; `arguments` replace its ARGs, `path` is the
-    base's PATH."""
+def stage_of(steps: Iterable[Step], name: str) -> int:
+    """The number of the stage of that name."""
+    [number] = [s.stage for s in steps if s.name == "FROM" and s.text.endswith(f" AS {name}")]
+    return number
+
+
+def config_of(
+    steps: Iterable[Step], arguments: Mapping[str, str], path: str, target: str = "node"
+) -> dict[str, Any]:
+    """The `config` of an image by that stage, which builds on no other; `arguments` replace its
+    ARGs, `path` is the base's PATH."""
     steps = list(steps)
     known: dict[str, str] = {}
     variables = {"PATH": path}
     config: dict[str, Any] = {"Labels": {}, "Volumes": {}, "ExposedPorts": {}}
-    for step in (step for step in steps if step.stage == steps[-1].stage):
+    stage = stage_of(steps, target)
+    for step in (step for step in steps if step.stage == stage):
         text = _filled(step.text, known | variables)
         match step.name:
             case "ARG":

@@ -1,8 +1,12 @@
-"""The image of a node without a daemon: `python -m image.tar BASE_TAR OUT_TAR`.
+"""An image without a daemon: `python -m image.tar BASE_TAR OUT_TAR [--target audit --java HOME]`.
 
     BASE_TAR  a root file system, or an image as `docker save` writes it
     OUT_TAR   an image as `docker load` and `ctr images import` take it: the base's layers and one
-              more, with the same files as the Dockerfile's last stage, and that stage's settings
+              more, with the same files as the Dockerfile's stage, and that stage's settings
+    node      the image of a node
+    audit     that of an audit, with Spark, and a copy of the Java runtime in HOME
+    servers   Kafka and etcd as `delayd dev up` runs them, with a copy of Java: for clusters that
+              reach no registry
 
 Wheels come from build/wheels (`make wheels`) or, without them, from the package index. It must run
 with the Python that the base has, 3.11 or 3.12: what is installed is compiled for that one.
@@ -12,6 +16,7 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,6 +28,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from delayd.dev.etcd import etcd_binary
+from delayd.dev.jars import cache_directory, kafka_jars
+from delayd.java import find_java
 from image.dockerfile import config_of, steps_of
 
 ROOT: Final = Path(__file__).parents[1]
@@ -31,6 +39,9 @@ USER: Final = 65532
 EPOCH: Final = "1970-01-01T00:00:00Z"
 BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CHUNK_BYTES: Final = 1 << 20
+NO_RUNTIME: Final = ("jmods", "include", "man", "docs", "demo", "src.zip", "*.debuginfo")
+"""Of a Java: what only builders of programs need."""
+
 PYTHON: Final = re.compile(r"(?:\./)?(usr/(?:local/)?bin)/python(3\.\d+)")
 
 
@@ -41,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--tag", default="delayd:latest")
     parser.add_argument("--revision", default="unknown")
+    parser.add_argument("--target", choices=("node", "audit", "servers"), default="node")
+    parser.add_argument("--java", type=Path, help="for audit and servers: a Java 17 or newer")
     options = parser.parse_args(arguments)
+    if (options.java is None) is not (options.target == "node"):
+        parser.error("--java goes with audit and servers")
     with tempfile.TemporaryDirectory(prefix="delayd-image-") as work:
         layers, path = base_layers(options.base, Path(work))
         python = next(filter(None, map(python_of, layers)), None)
@@ -51,13 +66,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"image: the base has {has}, and this is Python {here}", file=sys.stderr)
             return 1
         tree = Path(work) / "tree"
-        install(tree, *python)
+        if options.target == "servers":
+            install_servers(tree)
+            config = {"Env": [f"PATH={path}"], "User": f"{USER}:{USER}"}
+        else:
+            install(tree, *python, extra="audit" if options.target == "audit" else None)
+            version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+            steps = steps_of((ROOT / "Dockerfile").read_text())
+            told = {"VERSION": version, "REVISION": options.revision}
+            config = config_of(steps, told, path, options.target)
+        if options.java is not None:
+            install_java(tree, options.java)
+        if options.target == "audit":
+            (tree / "data").rmdir()
+            name_user(tree, layers)
         layer = Path(work) / "layer.tar"
         write_layer(tree, layer)
-        version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-        steps = steps_of((ROOT / "Dockerfile").read_text())
-        told = {"VERSION": version, "REVISION": options.revision}
-        write_image(options.out, options.tag, [*layers, layer], config_of(steps, told, path))
+        write_image(options.out, options.tag, [*layers, layer], config)
         size = layer.stat().st_size / 1e6
     print(f"{options.out}: {options.tag}, {size:.0f} MB above its base")
     return 0
@@ -88,7 +113,7 @@ def python_of(layer: Path) -> tuple[str, str] | None:
     return None
 
 
-def install(tree: Path, folder: str, version: str) -> None:
+def install(tree: Path, folder: str, version: str, extra: str | None = None) -> None:
     """The files of the image: as a virtual environment of the base's Python has them."""
     home = tree / HOME
     packages = home / "lib" / f"python{version}" / "site-packages"
@@ -98,7 +123,9 @@ def install(tree: Path, folder: str, version: str) -> None:
     wheels = ROOT / "build" / "wheels"
     if any(wheels.glob("*.whl")):
         pip += ["--no-index", "--find-links", str(wheels)]
-    subprocess.run([*pip, str(ROOT)], check=True)
+    elif extra == "audit":
+        pip += ["--no-binary", "pyspark"]  # it has no wheel, and nothing to compile
+    subprocess.run([*pip, f"{ROOT}[{extra}]" if extra else str(ROOT)], check=True)
     shutil.rmtree(packages / "bin", ignore_errors=True)  # their interpreter is the builder's
     subprocess.run(["sh", str(ROOT / "image" / "slim.sh"), str(packages)], check=True)
     # Believed without a look at the times of sources, which the layer does not have.
@@ -116,6 +143,42 @@ def install(tree: Path, folder: str, version: str) -> None:
     )
     program.chmod(0o755)
     (tree / "data").mkdir()
+
+
+def install_servers(tree: Path) -> None:
+    """Kafka's jars and etcd's program, where their own images have them."""
+    jars = kafka_jars(
+        find_java(os.environ), cache_directory(os.environ), env=os.environ, progress=lambda _: None
+    )
+    shutil.copytree(jars, tree / "opt" / "kafka" / "libs")
+    programs = tree / "usr" / "local" / "bin"
+    programs.mkdir(parents=True)
+    shutil.copy2(etcd_binary(), programs / "etcd")
+
+
+def install_java(tree: Path, home: Path) -> None:
+    """A copy that needs nothing of this machine: distributions link to their configuration."""
+    here = tree / "opt" / "java"
+    shutil.copytree(home, here, ignore=shutil.ignore_patterns(*NO_RUNTIME))
+    for program in (tree / HOME / "bin", tree / "usr" / "local" / "bin"):
+        if program.is_dir():
+            (program / "java").symlink_to("/opt/java/bin/java")
+
+
+def name_user(tree: Path, layers: Sequence[Path]) -> None:
+    """Spark asks the system for the name of who runs it."""
+    text = next(filter(None, map(passwd_of, reversed(layers))), "")
+    (tree / "etc").mkdir()
+    (tree / "etc" / "passwd").write_text(f"{text}delayd:x:{USER}:{USER}::/tmp:/usr/sbin/nologin\n")
+
+
+def passwd_of(layer: Path) -> str | None:
+    """The users that a layer names."""
+    with tarfile.open(layer) as tar:
+        for name in ("etc/passwd", "./etc/passwd"):
+            if name in tar.getnames():
+                return _file(tar, name).read().decode()
+    return None
 
 
 def write_layer(tree: Path, layer: Path) -> None:

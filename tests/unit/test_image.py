@@ -17,14 +17,16 @@ from typing import Any
 import pytest
 
 from image import tar
-from image.dockerfile import steps_of
+from image.dockerfile import stage_of, steps_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = "65532:65532"
+ROOT_USER = b"root:x:0:0:root:/root:/bin/bash\n"
 
 
 STEPS = steps_of((ROOT / "Dockerfile").read_text())
 NODE = max(step.stage for step in STEPS)
+AUDIT = stage_of(STEPS, "audit")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -55,6 +57,21 @@ def test_what_builds_does_not_run_and_what_runs_builds_nothing() -> None:
     assert not [text for text in of("RUN", NODE) if re.search(r"\b(pip|apt-get|gcc)\b", text)]
 
 
+def test_without_a_target_it_is_a_node() -> None:
+    assert stage_of(STEPS, "node") == NODE
+
+
+def test_an_audit_runs_as_nobody_who_has_a_name_and_has_java_from_the_bases_packages() -> None:
+    assert of("USER", AUDIT) == [NOBODY]
+    assert of("ENTRYPOINT", AUDIT) == ['["delayd"]']
+    assert of("COPY", AUDIT) == ["--from=build-audit /opt/delayd /opt/delayd"]
+    [prepared] = of("RUN", AUDIT)
+    assert "apt-get install" in prepared and "default-jre-headless" in prepared
+    assert 'echo "delayd:x:65532:65532:' in prepared and ">> /etc/passwd" in prepared
+    [install] = [text for text in of("RUN", AUDIT - 1) if "pip install" in text]
+    assert "'.[audit]'" in install and "--only-binary :all:" in install
+
+
 def test_the_last_user_is_nobody_and_owns_the_data() -> None:
     assert of("USER", NODE) == [NOBODY]
     assert of("VOLUME", NODE) == ["/data"]
@@ -64,7 +81,7 @@ def test_the_last_user_is_nobody_and_owns_the_data() -> None:
 
 
 def test_a_node_has_no_spark_and_nothing_is_compiled() -> None:
-    [install] = [text for text in of("RUN") if "pip install" in text]
+    [install] = [text for text in of("RUN", 1) if "pip install" in text]
     assert "--only-binary :all:" in install
     assert not re.search(r"\[|pyspark|numpy", install)
 
@@ -81,10 +98,11 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
         assert is_ignored(path), path
 
 
-def test_the_label_says_this_version() -> None:
-    [version] = [text for text in of("ARG", NODE) if text.startswith("VERSION=")]
+@pytest.mark.parametrize("stage", [NODE, AUDIT])
+def test_the_label_says_this_version(stage: int) -> None:
+    [version] = [text for text in of("ARG", stage) if text.startswith("VERSION=")]
     assert version == f"VERSION={PROJECT['project']['version']}"
-    assert 'version="${VERSION}"' in of("LABEL", NODE)[0]
+    assert 'version="${VERSION}"' in of("LABEL", stage)[0]
 
 
 def test_the_healthcheck_asks_what_depends_on_nothing() -> None:
@@ -109,14 +127,17 @@ def base(tmp_path: Path) -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(file, "w") as written:
         written.addfile(tarfile.TarInfo(f"./usr/bin/python{version}"))
+        users = tarfile.TarInfo("./etc/passwd")
+        users.size = len(ROOT_USER)
+        written.addfile(users, io.BytesIO(ROOT_USER))
     return file
 
 
-def installed(tree: Path, folder: str, version: str) -> None:
+def installed(tree: Path, folder: str, version: str, extra: str | None = None) -> None:
     """Instead of 200 MB."""
     program = tree / tar.HOME / "bin" / "delayd"
     program.parent.mkdir(parents=True)
-    program.write_text(f"{folder} {version}")
+    program.write_text(f"{folder} {version} {extra}")
     (tree / "data").mkdir()
 
 
@@ -180,3 +201,57 @@ def test_a_base_with_another_python_is_refused(
         written.addfile(tarfile.TarInfo("usr/local/bin/python3.1"))
     assert tar.main([str(base), str(tmp_path / "out.tar")]) == 1
     assert "the base has Python 3.1" in capsys.readouterr().err
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Path:
+    """As distributions have it: with links that lead out of it, and what no program needs."""
+    home = tmp_path / "jvm" / "java"
+    for name in ("bin/java", "lib/server/libjvm.so", "jmods/java.base.jmod"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(name)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "security").write_text("policy")
+    (home / "conf").symlink_to(tmp_path / "etc")
+    return home
+
+
+def test_an_audit_has_java_and_its_user_has_a_name(
+    base: Path, java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tar, "install", installed)
+    out = tmp_path / "audit.tar"
+    assert tar.main([str(base), str(out), "--target", "audit", "--java", str(java)]) == 0
+    _, image, [_, layer] = read(out)
+    entries = {entry.name: entry for entry in layer}
+    assert entries["opt/java/conf/security"].isfile()
+    assert entries["opt/delayd/bin/java"].linkname == "/opt/java/bin/java"
+    assert not {name for name in entries if "jmods" in name or name == "data"}
+    assert entries["etc/passwd"].size > len(ROOT_USER)
+    assert image["config"]["Cmd"] == ["audit", "--help"]
+    assert image["config"]["User"] == NOBODY and not image["config"]["ExposedPorts"]
+
+
+def test_servers_have_what_their_own_images_have(
+    base: Path, java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars, etcd = tmp_path / "jars", tmp_path / "etcd"
+    jars.mkdir()
+    (jars / "kafka.jar").write_text("jar")
+    etcd.write_text("program")
+    monkeypatch.setattr(tar, "find_java", lambda _environ: None)
+    monkeypatch.setattr(tar, "kafka_jars", lambda *_, **__: jars)
+    monkeypatch.setattr(tar, "etcd_binary", lambda: etcd)
+    out = tmp_path / "servers.tar"
+    assert tar.main([str(base), str(out), "--target", "servers", "--java", str(java)]) == 0
+    _, image, [_, layer] = read(out)
+    names = {entry.name for entry in layer}
+    assert {"opt/kafka/libs/kafka.jar", "usr/local/bin/etcd", "usr/local/bin/java"} <= names
+    assert not {name for name in names if name.startswith("opt/delayd")}
+    assert image["config"]["User"] == NOBODY
+
+
+@pytest.mark.parametrize("more", [["--target", "audit"], ["--java", "/usr"]])
+def test_java_goes_with_what_runs_it(more: list[str], base: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        tar.main([str(base), str(tmp_path / "out.tar"), *more])

@@ -1,0 +1,217 @@
+"""overlays/dev on whatever cluster kubectl points at, and what can be done to it.
+
+    KUBECTL        how kubectl is called; may have options (`kubectl --context kind-x`)
+    K8S_IMAGES     other images: `apache/kafka=delayd-servers:0.1.0 delayd=delayd:test`
+    K8S_CUT, K8S_MEND       shell commands that take a pod off the network and put it back: {ip}
+    K8S_FREEZE, K8S_THAW    shell commands that stop and continue the kubelet
+
+Waits are bounded and end with what was waited for.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+K8S: Final = Path(__file__).parents[1]
+NAMESPACE: Final = "delayd-dev"
+COMPONENTS: Final = ("audit", "chaos", "leader-label", "network-policy")
+NODES: Final = "app.kubernetes.io/name=delayd,app.kubernetes.io/component=node"
+POLL_S: Final = 0.25
+CALL_TIMEOUT_S: Final = 120
+T = TypeVar("T")
+
+
+class KubectlError(RuntimeError):
+    """kubectl refused; its words are the message."""
+
+
+def now_ms() -> int:
+    """Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+def wait_for(what: str, look: Callable[[], T | None], timeout_s: float) -> T:
+    """What `look` finds, as soon as it finds anything. TimeoutError with `what`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            if found := look():
+                return found
+        except KubectlError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout_s:.0f} s: {what}")
+        time.sleep(POLL_S)
+
+
+@dataclass
+class Cluster:
+    """Three nodes, Kafka and etcd in a namespace of their own."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    """More lines of node.toml."""
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        """What it prints. KubectlError with what it says if it fails."""
+        command = [*shlex.split(os.environ.get("KUBECTL", "kubectl")), *arguments]
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=CALL_TIMEOUT_S,
+        )
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def inside(self, *arguments: str, given: str | None = None) -> str:
+        """The same, in the namespace."""
+        return self.kubectl("-n", NAMESPACE, *arguments, given=given)
+
+    def read(self, *arguments: str) -> Any:
+        """Objects as JSON."""
+        return json.loads(self.inside("get", *arguments, "-o", "json"))
+
+    def apply(self) -> None:
+        """overlays/dev with components, the images of K8S_IMAGES, and `settings`."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self._lay_out(folder)
+            rendered = self.kubectl("kustomize", name)
+        self.kubectl("apply", "-f", "-", given=rendered)
+
+    def _lay_out(self, folder: Path) -> None:
+        def path(name: str) -> str:
+            return os.path.relpath(K8S / name, folder.resolve())
+
+        base = (K8S / "base" / "node.toml").read_text()
+        lines = [f"{key} = {value}\n" for key, value in self.settings.items()]
+        (folder / "node.toml").write_text("".join((base, *lines)))
+        generated = {"name": "delayd-node", "behavior": "replace", "files": ["node.toml"]}
+        document = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": NAMESPACE,
+            "resources": [path("overlays/dev")],
+            "components": [path(f"components/{name}") for name in COMPONENTS],
+            "configMapGenerator": [generated],
+            "images": [_image(each) for each in os.environ.get("K8S_IMAGES", "").split()],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+
+    def remove(self) -> None:
+        """Everything, volumes too."""
+        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=100s")
+
+    # --- Nodes
+
+    def pods(self, selector: str = NODES) -> list[Any]:
+        """Of the nodes, by name."""
+        found = self.read("pods", "-l", selector)["items"]
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def ready(self, count: int) -> list[str] | None:
+        """The names of the nodes, if exactly so many are there and all of them are ready."""
+        pods = self.pods()
+        if len(pods) == count and all(is_ready(pod) for pod in pods):
+            return [pod["metadata"]["name"] for pod in pods]
+        return None
+
+    def status(self, pod: str) -> Any:
+        """What a node says of itself."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:7070/proxy/status"
+        return json.loads(self.kubectl("get", "--raw", path))
+
+    def master(self) -> str | None:
+        """The node that says it delivers."""
+        for pod in self.pods():
+            try:
+                if self.status(pod["metadata"]["name"])["delivering"]:
+                    return str(pod["metadata"]["name"])
+            except KubectlError:
+                continue
+        return None
+
+    def wait_master(self) -> str:
+        """Whoever it is, soon."""
+        return wait_for("a master that delivers", self.master, 120)
+
+    def wait_ready(self, count: int = 3, timeout_s: float = 300) -> list[str]:
+        """All nodes."""
+        return wait_for(f"{count} nodes that are ready", lambda: self.ready(count), timeout_s)
+
+    def wait_replaced(self, pod: str, uid: str, timeout_s: float = 300) -> None:
+        """Another pod has the name, and is ready."""
+
+        def is_back() -> bool:
+            found = self.read("pod", pod)
+            return found["metadata"]["uid"] != uid and is_ready(found)
+
+        wait_for(f"{pod} to be back", is_back, timeout_s)
+
+    def uid(self, pod: str) -> str:
+        """Of the pod that has this name now."""
+        return str(self.read("pod", pod)["metadata"]["uid"])
+
+    def shell(self, variable: str, **values: str) -> None:
+        """The command that an environment variable holds."""
+        command = os.environ[variable].format(**values)
+        subprocess.run(command, shell=True, check=True, timeout=CALL_TIMEOUT_S)
+
+    # --- Jobs
+
+    def start_job(self, template: str, name: str, variables: dict[str, str]) -> None:
+        """A Job from a CronJob, with other values of some variables."""
+        options = (f"--from=cronjob/{template}", "--dry-run=client", "-o", "json")
+        job = json.loads(self.inside("create", "job", name, *options))
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        kept = [each for each in container.get("env", ()) if each["name"] not in variables]
+        container["env"] = [*kept, *({"name": n, "value": v} for n, v in variables.items())]
+        self.inside("apply", "-f", "-", given=json.dumps(job))
+
+    def log(self, job: str) -> list[str]:
+        """The lines of its one pod so far."""
+        return self.inside("logs", f"job/{job}").splitlines()
+
+    def wait_job(self, name: str, timeout_s: float) -> bool:
+        """Whether it ended well, once it has ended."""
+
+        def ended() -> str | None:
+            for condition in self.read("job", name)["status"].get("conditions", ()):
+                if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+                    return str(condition["type"])
+            return None
+
+        return wait_for(f"the end of job {name}", ended, timeout_s) == "Complete"
+
+
+def is_ready(pod: Any) -> bool:
+    """And not on its way out."""
+    conditions: Sequence[Any] = pod["status"].get("conditions", ())
+    return "deletionTimestamp" not in pod["metadata"] and any(
+        each["type"] == "Ready" and each["status"] == "True" for each in conditions
+    )
+
+
+def node_state(pod: Any) -> Any:
+    """Of the container `node`: `restartCount`, `state`, `lastState`."""
+    statuses = pod["status"].get("containerStatuses", ())
+    return next((each for each in statuses if each["name"] == "node"), {})
+
+
+def _image(said: str) -> dict[str, str]:
+    name, _, image = said.partition("=")
+    new, _, tag = image.rpartition(":")
+    return {"name": name, "newName": new, "newTag": tag}

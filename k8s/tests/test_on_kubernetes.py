@@ -1,0 +1,338 @@
+"""A real cluster, broken in the ways of Kubernetes, judged by an independent count and the audit.
+
+`make k8s-test` runs it on the cluster that kubectl points at. Times are for the table alone: what
+must hold is that nothing is lost, doubled, early or altered, and that all become ready again.
+
+    K8S_REUSE=1   go on with the cluster that is there
+    K8S_KEEP=1    leave it there; after a failure it stays anyway
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from k8s_cluster import NAMESPACE, NODES, Cluster, KubectlError, is_ready, node_state, wait_for
+from traffic_run import FAULTS, HEAD, Run
+
+STEADY_S = 8
+"""Between two faults, so that what one has delayed is over before the next."""
+
+
+@pytest.fixture(scope="session")
+def table() -> list[str]:
+    """Rows of the runs that were judged."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def note() -> list[str]:
+    """What was found out besides."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, table: list[str], note: list[str]) -> Iterator[Cluster]:
+    """Three nodes that are ready, and a master. At the end the table is printed."""
+    made = Cluster()
+    if "K8S_REUSE" not in os.environ:
+        made.remove()
+    begun = time.monotonic()
+    made.apply()
+    made.wait_ready(timeout_s=600)
+    note.append(f"from apply to three ready nodes: {time.monotonic() - begun:.1f} s")
+    made.wait_master()
+    note.append(f"from apply to a master that delivers: {time.monotonic() - begun:.1f} s")
+    yield made
+    writer = request.config.get_terminal_writer()
+    writer.line("\n" + "\n".join([*note, "", HEAD, *table]))
+    if not request.session.testsfailed and "K8S_KEEP" not in os.environ:
+        made.remove()
+
+
+@pytest.fixture
+def judge(table: list[str]) -> Iterator[list[Run]]:
+    """A test's runs; those that came to a report are in the table."""
+    runs: list[Run] = []
+    yield runs
+    for run in runs:
+        if run.report.get("late_ms"):
+            table.extend(run.rows())
+
+
+IDLE_S = 30
+
+
+def assert_whole(run: Run) -> None:
+    """What clients saw is what was promised."""
+    told = {fault: run.report.get(fault) for fault in FAULTS}
+    assert run.report.get("verdict") == "ok", f"{told} {run.report.get('examples')}"
+    assert run.report["delivered"] > 0 and run.report["answers"].get("cancelled", 0) > 0
+
+
+@contextmanager
+def masters_noted(cluster: Cluster, seen: list[str]) -> Iterator[None]:
+    """Who was master meanwhile, each change once."""
+    ending = threading.Event()
+
+    def look() -> None:
+        while not ending.wait(0.3):
+            try:
+                found = cluster.master()
+            except KubectlError:
+                continue
+            if found and (not seen or seen[-1] != found):
+                seen.append(found)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+
+
+def test_it_comes_up_from_nothing(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-still", 20) as run:
+        judge.append(run)
+        with run.mark("nothing"):
+            cluster.wait_ready()
+    assert_whole(run)
+
+
+def test_an_idle_node_needs_little(cluster: Cluster, note: list[str]) -> None:
+    master = cluster.wait_master()
+    for pod in cluster.wait_ready():
+        before, _ = usage(cluster, pod)
+        begun = time.monotonic()
+        time.sleep(IDLE_S)
+        after, memory = usage(cluster, pod)
+        role = "master" if pod == master else "follower"
+        cores = (after - before) / 1e9 / (time.monotonic() - begun)
+        note.append(f"idle {role}: {memory / 1e6:.0f} MB, {1000 * cores:.0f} m of a core")
+        assert memory < 1e9
+
+
+def usage(cluster: Cluster, pod: str) -> tuple[float, float]:
+    """Nanoseconds of CPU, and bytes of memory without what the kernel may drop at once."""
+    script = (
+        "cd /sys/fs/cgroup; if test -e memory.current; then"
+        " echo $(($(sed -n 's/^usage_usec //p' cpu.stat) * 1000)) $(cat memory.current)"
+        " $(sed -n 's/^inactive_file //p' memory.stat);"
+        " else echo $(cat cpuacct/cpuacct.usage) $(cat memory/memory.usage_in_bytes)"
+        " $(sed -n 's/^total_inactive_file //p' memory/memory.stat); fi"
+    )
+    told = cluster.inside("exec", pod, "-c", "node", "--", "sh", "-c", script).split()
+    spent, held, droppable = map(int, told)
+    return spent, held - droppable
+
+
+def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-kill", 150) as run:
+        judge.append(run)
+        for number in range(5):
+            master = cluster.wait_master()
+            uid = cluster.uid(master)
+            with run.mark(f"master deleted by force, {number + 1}"):
+                cluster.inside("delete", "pod", master, "--force", "--grace-period=0")
+                cluster.wait_replaced(master, uid)
+            cluster.wait_ready()
+            time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+def test_a_rolling_update(cluster: Cluster, judge: list[Run], note: list[str]) -> None:
+    masters: list[str] = []
+    with masters_noted(cluster, masters), Run(cluster, "traffic-roll", 90) as run:
+        judge.append(run)
+        wait_for("a master", lambda: masters, 60)
+        before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
+        with run.mark("rolling update"):
+            cluster.inside("rollout", "restart", "statefulset/delayd")
+            wait_rolled(cluster, before)
+        time.sleep(STEADY_S)
+    note.append(f"rolling update: masters {' -> '.join(masters)}")
+    assert_whole(run)
+
+
+def wait_rolled(cluster: Cluster, before: str) -> None:
+    """Every node is of another revision, and ready."""
+
+    def is_rolled() -> bool:
+        said = cluster.read("statefulset", "delayd")
+        status = said["status"]
+        return bool(
+            status["updateRevision"] != before
+            and status.get("observedGeneration") == said["metadata"]["generation"]
+            and status.get("updatedReplicas") == said["spec"]["replicas"]
+            and status.get("readyReplicas") == said["spec"]["replicas"]
+        )
+
+    wait_for("the rolling update", is_rolled, 600)
+
+
+def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-evict", 45) as run:
+        judge.append(run)
+        master = cluster.wait_master()
+        other = next(pod for pod in cluster.wait_ready() if pod != master)
+        uid = cluster.uid(master)
+        with run.mark("master evicted"):
+            evict(cluster, master)
+            with pytest.raises(KubectlError, match="disruption budget"):
+                evict(cluster, other)
+            cluster.wait_replaced(master, uid)
+        time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+def evict(cluster: Cluster, pod: str) -> None:
+    """What draining a host does."""
+    metadata = {"name": pod, "namespace": NAMESPACE}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", given=json.dumps(body))
+
+
+def test_more_nodes_and_fewer_again(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-scale", 90) as run:
+        judge.append(run)
+        with run.mark("scale 3 to 5"):
+            cluster.inside("scale", "statefulset/delayd", "--replicas=5")
+            cluster.wait_ready(5)
+        with run.mark("scale 5 to 3"):
+            cluster.inside("scale", "statefulset/delayd", "--replicas=3")
+            cluster.wait_ready(3)
+        time.sleep(STEADY_S)
+    assert_whole(run)
+    kept = {each["metadata"]["name"] for each in cluster.read("pvc")["items"]}
+    assert {f"data-delayd-{number}" for number in range(5)} <= kept
+
+
+def test_a_lost_volume(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-volume", 60) as run:
+        judge.append(run)
+        master = cluster.wait_master()
+        pod = next(pod for pod in cluster.wait_ready() if pod != master)
+        uid = cluster.uid(pod)
+        with run.mark("volume of a follower lost"):
+            cluster.inside("delete", "pvc", f"data-{pod}", "--wait=false")
+            cluster.inside("delete", "pod", pod, "--force", "--grace-period=0")
+            cluster.wait_replaced(pod, uid)
+        time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, judge: list[Run]) -> None:
+    with Run(cluster, "traffic-config", 90) as run:
+        judge.append(run)
+        before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
+        with run.mark("changed setting"):
+            cluster.settings["idle_step_interval_ms"] = "4000"
+            cluster.apply()
+            wait_rolled(cluster, before)
+        time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+def test_a_master_cut_off_the_network(cluster: Cluster, judge: list[Run]) -> None:
+    if "K8S_CUT" not in os.environ:
+        pytest.skip("K8S_CUT and K8S_MEND say how a pod is taken off the network; they are not set")
+    with Run(cluster, "traffic-cut", 75) as run:
+        judge.append(run)
+        master = cluster.wait_master()
+        ip = cluster.read("pod", master)["status"]["podIP"]
+        with run.mark("master cut from Kafka, etcd and nodes"):
+            cluster.shell("K8S_CUT", ip=ip)
+            try:
+                wait_for("another master", lambda: cluster.master() not in (None, master), 60)
+                time.sleep(STEADY_S)
+            finally:
+                cluster.shell("K8S_MEND", ip=ip)
+            cluster.wait_ready()
+        time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+def test_a_frozen_kubelet(cluster: Cluster, judge: list[Run]) -> None:
+    if "K8S_FREEZE" not in os.environ:
+        pytest.skip("K8S_FREEZE and K8S_THAW say how the kubelet is stopped; they are not set")
+    with Run(cluster, "traffic-kubelet", 60) as run:
+        judge.append(run)
+        with run.mark("kubelet frozen for 20 s"):
+            cluster.shell("K8S_FREEZE")
+            try:
+                time.sleep(20)
+            finally:
+                cluster.shell("K8S_THAW")
+            cluster.wait_ready()
+        time.sleep(STEADY_S)
+    assert_whole(run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"leese_ttl_s": "3"}, "leese_ttl_s: extra inputs are not permitted"),
+        ({"guarantee": '"at-least-once"'}, "was made for 'exactly-once'"),
+        ({"kafka_security_protocol": '"SSL"', "connect_timeout_s": "5"}, "[kafka-unreachable]"),
+    ],
+    ids=["unknown key", "another guarantee", "Kafka not reached"],
+)
+def test_a_bad_setting_is_told_by_one_node_and_the_others_go_on(
+    cluster: Cluster, settings: dict[str, str], said: str, note: list[str]
+) -> None:
+    """The update ends at the first node that does not become ready."""
+    good = dict(cluster.settings)
+    try:
+        cluster.settings.update(settings)
+        cluster.apply()
+
+        def words() -> str | None:
+            for pod in cluster.pods():
+                state = node_state(pod)
+                for each in (state.get("state", {}), state.get("lastState", {})):
+                    message = each.get("terminated", {}).get("message", "")
+                    if said in message:
+                        restarts = state["restartCount"]
+                        return f"{pod['metadata']['name']} ({restarts} restarts): {message.strip()}"
+            return None
+
+        told = wait_for(f"a node that says {said!r}", words, 180)
+        assert sum(is_ready(pod) for pod in cluster.pods()) == 2
+        note.append(told.splitlines()[-1])
+    finally:
+        cluster.settings.clear()
+        cluster.settings.update(good)
+        cluster.apply()
+    cluster.wait_ready()
+
+
+def test_the_label_shows_the_master(cluster: Cluster) -> None:
+    master = cluster.wait_master()
+    wait_for(
+        "the label",
+        lambda: (
+            [pod["metadata"]["name"] for pod in cluster.pods(f"{NODES},delayd.io/role=master")]
+            == [master]
+        ),
+        30,
+    )
+
+
+def test_the_audit_says_ok(cluster: Cluster, note: list[str]) -> None:
+    name = f"audit-{time.time_ns()}"
+    cluster.start_job("delayd-audit", name, {})
+    is_well = cluster.wait_job(name, 900)
+    lines = cluster.log(name)
+    report = json.loads(next(line for line in lines if line.startswith("{")))
+    wanted = ("accepted", "delivered", "cancelled", "pending", "lost", "duplicate", "early")
+    counts = {key: report[key] for key in (*wanted, "altered", "unknown", "replicas_differ")}
+    note.append(f"audit: {report['verdict']} {counts} failovers {len(report['failovers'])}")
+    assert is_well and report["verdict"] == "ok", report["found"]
+    assert [node["problem"] for node in report["nodes"]] == [None] * 3
+    assert all(".delayd-nodes." in node["admin"] for node in report["nodes"])
