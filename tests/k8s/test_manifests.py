@@ -137,7 +137,7 @@ def test_services_the_budget_and_policies_select_the_pods_that_there_are(overlay
         match each["kind"]:
             case "Service":
                 selector = spec["selector"]
-            case "PodDisruptionBudget" | "ServiceMonitor":
+            case "PodDisruptionBudget":
                 selector = spec["selector"]["matchLabels"]
             case "NetworkPolicy":
                 selector = spec["podSelector"]["matchLabels"]
@@ -268,6 +268,23 @@ def test_the_base_names_the_version_that_is_built() -> None:
         if container["image"].startswith("delayd")
     }
     assert images == {f"delayd:{version[1]}", f"delayd-audit:{version[1]}"}
+
+
+def test_alerts_ask_for_metrics_that_there_are() -> None:
+    objects = render("dev", EVERYTHING["dev"])
+    [rules] = named(objects, "PrometheusRule", "delayd")["spec"]["groups"]
+    asked = {
+        found for rule in rules["rules"] for found in re.findall(r"\bdelayd_\w+", str(rule["expr"]))
+    }
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    assert len(asked) > 5
+    assert asked <= set(re.findall(r"^\| `(delayd_\w+)` \|", page, re.MULTILINE))
+    [monitor] = [each for each in objects if each["kind"] == "ServiceMonitor"]
+    service = named(objects, "Service", "delayd-nodes")
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert sum('job="delayd-nodes"' in str(rule["expr"]) for rule in rules["rules"]) == 1
 
 
 def test_production_keeps_nodes_apart() -> None:
