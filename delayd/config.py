@@ -22,6 +22,10 @@ from pydantic_settings import (
 from delayd.cluster_key import refuse_weak_key
 from delayd.errors import ConfigError
 from delayd.security import Security, config_error, problems_of, read_toml, with_secrets
+from replication.election_times import ElectionTimes
+
+YIELD_POLLS_MAX = 2
+"""What the node that is restarted last yields, in poll intervals: one more than the node before."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -55,6 +59,9 @@ class NodeConfig(BaseSettings):
     """Where others reach the admin port, `host:port`, if not there where it listens."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
     """TTL of the leader key: how soon a dead master is replaced."""
+    campaign_order: int | None = Field(default=None, ge=0)
+    """Nodes 0 and 1 let others campaign first when there is no master: in a rolling update they are
+    restarted last, and what they won they would soon give away. None: at once."""
     connect_timeout_s: float = Field(default=30, gt=0)
     """How long Kafka and etcd may be unreachable at start before the node gives up (exit 3)."""
     export_hold_s: float = Field(default=900, ge=0)
@@ -78,6 +85,13 @@ class NodeConfig(BaseSettings):
     """Log lines as JSON objects."""
     security: Annotated[Security, NoDecode] = Field(default_factory=Security)
     """How it gets into Kafka and etcd: not a key, its keys stand beside these."""
+
+    @property
+    def election_times(self) -> ElectionTimes:
+        """Of this node."""
+        order = YIELD_POLLS_MAX if self.campaign_order is None else self.campaign_order
+        yields = max(0, YIELD_POLLS_MAX - order)
+        return ElectionTimes(lease_ttl_s=self.lease_ttl_s, yield_polls=yields)
 
     @property
     def admin_address(self) -> str:

@@ -51,7 +51,6 @@ from delayd.topics import (
 from delayd.wheel.storage import Wheel
 from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.election_times import ElectionTimes
 from replication.settings import AT_LEAST_ONCE
 
 log = structlog.get_logger()
@@ -294,7 +293,7 @@ class Node:
         )
         self._control = Control(
             surroundings.coordination,
-            Election(identity.nonce, ElectionTimes(lease_ttl_s=config.lease_ttl_s)),
+            Election(identity.nonce, config.election_times),
             self._delivery,
             self._replica,
             clock,

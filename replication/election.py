@@ -182,7 +182,8 @@ class Election:
             return ()
         if self._absent_since_ms is None:
             self._absent_since_ms = self._now_ms
-        wait_ms = self._times.behind_polls * self._times.poll_ms if self._behind else 0
+        polls = self._times.behind_polls if self._behind else self._times.yield_polls
+        wait_ms = polls * self._times.poll_ms
         if self._now_ms < max(self._not_before_ms, self._absent_since_ms + wait_ms):
             return ()
         self._state = State.CAMPAIGNING

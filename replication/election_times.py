@@ -33,6 +33,8 @@ class ElectionTimes:
     """A delivery loop without a sign of life for this long is taken for stuck."""
     behind_polls: int = 10
     """How many poll intervals a node that is far behind lets others campaign first."""
+    yield_polls: int = 0
+    """How many it does so if it is not: in a rolling update those that are restarted last yield."""
 
 
 @dataclass(frozen=True, slots=True)

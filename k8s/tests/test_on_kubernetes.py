@@ -119,16 +119,25 @@ def test_an_idle_node_needs_little(cluster: Cluster, note: list[str]) -> None:
 
 def usage(cluster: Cluster, pod: str) -> tuple[float, float]:
     """Nanoseconds of CPU, and bytes of memory without what the kernel may drop at once."""
-    script = (
-        "cd /sys/fs/cgroup; if test -e memory.current; then"
-        " echo $(($(sed -n 's/^usage_usec //p' cpu.stat) * 1000)) $(cat memory.current)"
-        " $(sed -n 's/^inactive_file //p' memory.stat);"
-        " else echo $(cat cpuacct/cpuacct.usage) $(cat memory/memory.usage_in_bytes)"
-        " $(sed -n 's/^total_inactive_file //p' memory/memory.stat); fi"
-    )
-    told = cluster.inside("exec", pod, "-c", "node", "--", "sh", "-c", script).split()
+    told = cluster.inside("exec", pod, "-c", "node", "--", "python", "-c", USAGE).split()
     spent, held, droppable = map(int, told)
     return spent, held - droppable
+
+
+USAGE = """
+from pathlib import Path
+root = Path("/sys/fs/cgroup")
+def said(file):
+    return dict(line.split()[:2] for line in (root / file).read_text().splitlines())
+if (root / "memory.current").exists():
+    held = (root / "memory.current").read_text()
+    print(int(said("cpu.stat")["usage_usec"]) * 1000, held, said("memory.stat")["inactive_file"])
+else:
+    held = (root / "memory/memory.usage_in_bytes").read_text()
+    spent = (root / "cpuacct/cpuacct.usage").read_text()
+    print(spent, held, said("memory/memory.stat")["total_inactive_file"])
+"""
+"""cgroups of version 2, and of version 1."""
 
 
 def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: list[Run]) -> None:

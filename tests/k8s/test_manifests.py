@@ -169,6 +169,7 @@ def test_a_node_takes_its_configuration(
     assert (config.admin_host, config.admin_port) == ("0.0.0.0", 7070)
     assert config.data_dir == Path("/data/wheel")
     assert config.log_json
+    assert config.election_times.yield_polls == 1
     assert config.cluster_key.get_secret_value() == "content of cluster-key"
     is_guarded = overlay == "prod"
     assert (config.security.kafka_security_protocol == "SASL_SSL") is is_guarded
@@ -223,6 +224,7 @@ def laid_out(objects: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     [node] = [each for each in pod["containers"] if each["name"] == "node"]
     fields = {
         "metadata.name": "delayd-1",
+        "metadata.labels['apps.kubernetes.io/pod-index']": "1",
         "metadata.namespace": stateful["metadata"]["namespace"],
     }
     image = config_of(steps_of((ROOT / "Dockerfile").read_text()), {}, "")["Env"]

@@ -100,6 +100,15 @@ def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: s
     assert "etcd" in message and says in message
 
 
+@pytest.mark.parametrize(("order", "yields"), [(None, 0), (0, 2), (1, 1), (2, 0), (9, 0)])
+def test_who_is_restarted_last_lets_others_campaign_first(
+    file: Path, order: int | None, yields: int
+) -> None:
+    line = "lease_ttl_s = 5" + ("" if order is None else f"\ncampaign_order = {order}")
+    times = load(with_line(file, line)).election_times
+    assert (times.lease_ttl_s, times.yield_polls) == (5, yields)
+
+
 def test_others_are_told_the_advertised_address_or_else_where_it_listens(file: Path) -> None:
     assert load(file).admin_address == "127.0.0.1:7070"
     line = 'admin_host = "0.0.0.0"\nadmin_advertised = "node-1.nodes:7171"'

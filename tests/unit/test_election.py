@@ -231,6 +231,26 @@ def test_a_lost_campaign_that_was_not_carried_out_is_repeated_under_the_same_lea
     assert told(election, LeaderRead(1_001, None)) == (Campaign(7),)
 
 
+@pytest.mark.parametrize("polls", [0, 1, 2])
+def test_a_node_that_is_restarted_last_lets_others_campaign_first(polls: int) -> None:
+    """docs/design/election.md, Campaign."""
+    election = Election("me", ElectionTimes(yield_polls=polls))
+    orders: list[Effect] = []
+    for number in range(polls + 1):
+        now_ms = number * POLL_MS
+        orders += told(election, Ticked(now_ms), LeaderRead(now_ms, None))
+    assert orders == [*[PollLeader()] * (polls + 1), GrantLease(3)]
+
+
+def test_it_yields_again_for_the_next_master() -> None:
+    """What it waited for one absence does not count for another."""
+    election = Election("me", ElectionTimes(yield_polls=1))
+    seen = (LeaderRead(0, None), Ticked(POLL_MS), LeaderRead(POLL_MS, OTHERS))
+    assert GrantLease(3) not in told(election, Ticked(0), *seen)
+    later_ms = 2 * POLL_MS
+    assert told(election, Ticked(later_ms), LeaderRead(later_ms, None)) == (PollLeader(),)
+
+
 @pytest.mark.parametrize("found", [OTHERS, Leader("me", 6, 98), Leader("other", 7, 98)])
 def test_a_lost_answer_and_any_other_key_is_a_defeat(found: Leader) -> None:
     """docs/design/election.md, "Campaign": nonce and lease must both be ours.

@@ -118,8 +118,8 @@ ELECTION = (
         (
             Edit(
                 ELECTING,
-                "if self._behind else 0",
-                "if False else 0",
+                "self._times.behind_polls if self._behind else",
+                "self._times.behind_polls if False else",
             ),
         ),
         (f"{TESTS}::test_a_node_that_is_far_behind_lets_others_campaign_first",),
