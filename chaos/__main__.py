@@ -17,17 +17,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
-from chaos.checks import CHECKS, missed, scenario_of
+from chaos.checks import CHECKS, checked, missed
 from chaos.docker.repertoire import MATRIX as ON_DOCKER
 from chaos.docker.repertoire import lacking as containers_lack
-from chaos.processes.cluster import ProcessCluster
-from chaos.processes.startup import Building
+from chaos.processes.cluster import made
 from chaos.processes.startup import lacking as processes_lack
 from chaos.report import PAGE, line_of, note
 from chaos.run import Run, results
@@ -80,7 +78,7 @@ def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> 
     print(f"chaos: {len(chosen)} scenarios, SEED={seed}", flush=True)
     begun_s = time.monotonic()
     try:
-        make = _docker(options) if on_docker else _make
+        make = _docker(options) if on_docker else made
     except BackendError as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 1
@@ -103,16 +101,14 @@ def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> 
 
 def _check(seed: int, options: argparse.Namespace) -> int:
     failed = 0
-    for check in CHECKS:
-        make = partial(_make, sabotage=check.sabotage)
-        run = Run(seed, options.out, make, _tell, with_audit=not options.witness_only)
-        [result] = results(run, [scenario_of(check, seed)])
+    found = checked(seed, options.out, _tell, with_audit=not options.witness_only)
+    for check, result in found.items():
         missing = missed(check, result)
         failed += bool(missing)
-        print(f"{'missed' if missing else 'found ':6} {check.sabotage}", flush=True)
+        print(f"{'missed' if missing else 'found ':6} {check.name}", flush=True)
         for sentence in (*missing, *(result.problems if missing else ())):
             print(f"       {sentence}", flush=True)
-    return 1 if failed else 0
+    return 1 if failed or len(found) < len(CHECKS) else 0
 
 
 def _docker(options: argparse.Namespace) -> Callable[[Path, Needs, int], Backend]:
@@ -124,17 +120,6 @@ def _docker(options: argparse.Namespace) -> Callable[[Path, Needs, int], Backend
         raise BackendError(f"{error}: pip install 'delayd[chaos]'") from error
     wanted = (options.base, options.node_image, options.kafka_image, options.etcd_image)
     return Docker(Wanted(*wanted), _tell).make
-
-
-def _make(directory: Path, needs: Needs, seed: int, sabotage: str | None = None) -> Backend:
-    building = Building(
-        brokers=needs.brokers,
-        is_wired=needs.is_wired,
-        is_clocked=needs.is_clocked,
-        has_small_disks=needs.has_small_disks,
-        sabotage=sabotage,
-    )
-    return ProcessCluster(directory, building, seed)
 
 
 def _tell(sentence: str) -> None:

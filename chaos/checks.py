@@ -1,36 +1,56 @@
-"""The check of the checker: runs with one guarantee broken on purpose, which must be red for it.
+"""The check of the checker: with one guarantee broken on purpose, judges must be red for it.
+
+All checks play on one cluster, one after the other, and share an audit; which guarantee is broken
+is switched between them. What leaves the frontier broken comes last.
 
 Invariant: a run that came to no verdict is no check.
 """
 
+import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from chaos.backend import Backend
 from chaos.catalogue import scenarios
-from chaos.scenario import Load, Scenario
-from chaos.verdict import BOTH, Result
+from chaos.play import played
+from chaos.processes.cluster import ProcessCluster
+from chaos.processes.sabotaged_node import Sabotage, write_sabotage
+from chaos.processes.startup import Building
+from chaos.run import Run, results
+from chaos.scenario import Load, Needs, Scenario
+from chaos.verdict import BOTH, Played, Result
 
-LOAD: Final = Load(requests=3_000, spread_ms=12_000)
+LOAD: Final = Load(requests=600, spread_ms=6_000)
+SETTLE_MS: Final = 8_000
+"""What is dropped has no outcome, and two masters no rest, however long one waits."""
 
 
 class Check(NamedTuple):
-    """A sabotage by name, the scenario in which it shows, and what must be said of it: one of
-    these, by each of the judges."""
+    """A sabotage, the scenario in which it shows, and what must be said of it, by each judge."""
 
-    sabotage: str
+    sabotage: Sabotage
     scenario: str
     model: str
     audit: str
 
+    @property
+    def name(self) -> str:
+        """Of its run."""
+        return f"{self.scenario}-{self.sabotage.name.lower()}"
+
 
 CHECKS: Final = (
-    Check("drop", "calm", "no outcome", "lost"),
-    Check("double", "calm", "delivered and delivered", "duplicate"),
-    Check("alter", "calm", "another value", "altered"),
-    Check("reorder", "calm", "order: ", "order"),
-    Check("early", "calm", "early", "early"),
-    Check("lie", "calm", "model: ", "verdict-false"),
-    Check("unfenced", "freeze-master", "model: ", "frontier-"),
+    Check(Sabotage.DROP, "calm", "no outcome", "lost"),
+    Check(Sabotage.DOUBLE, "calm", "delivered and delivered", "duplicate"),
+    Check(Sabotage.ALTER, "calm", "another value", "altered"),
+    Check(Sabotage.REORDER, "calm", "order: ", "order"),
+    Check(Sabotage.EARLY, "calm", "early", "early"),
+    Check(Sabotage.LIE, "calm", "model: ", "verdict-false"),
+    Check(Sabotage.UNREAD, "terminate-master", "plain check: ", "frontier-back"),
+    Check(Sabotage.UNFENCED, "freeze-master", "model: ", "frontier-"),
 )
 
 
@@ -38,8 +58,48 @@ def scenario_of(check: Check, seed: int) -> Scenario:
     """The small scenario in which it must be found."""
     calm = Scenario("calm", "Nothing is struck.", (), recovery_ms=0)
     known = {**scenarios(seed), calm.name: calm}
-    name = f"{check.scenario}-{check.sabotage}"
-    return replace(known[check.scenario], name=name, load=LOAD, failovers_min=0)
+    struck = known[check.scenario]
+    return replace(
+        struck,
+        name=check.name,
+        strikes=struck.strikes[:1],
+        load=LOAD,
+        failovers_min=0,
+        settle_ms=SETTLE_MS,
+    )
+
+
+def checked(
+    seed: int, out: Path, tell: Callable[[str], None], *, with_audit: bool = True
+) -> dict[Check, Result]:
+    """What each check came to; `missed` says whether it was found. `out` as in Run."""
+    folder = Path(tempfile.mkdtemp(prefix="delayd-chaos-checks-"))
+    file = folder / "sabotage"
+    check_of = {check.name: check for check in CHECKS}
+
+    def make(directory: Path, _needs: Needs, seed: int) -> Backend:
+        write_sabotage(file, None)
+        return ProcessCluster(directory, Building(sabotage_file=file), seed)
+
+    def play(
+        backend: Backend,
+        scenario: Scenario,
+        seed: int,
+        history: Path,
+        tell: Callable[[str], None],
+    ) -> Played:
+        write_sabotage(file, check_of[scenario.name].sabotage)
+        try:
+            return played(backend, scenario, seed, history, tell)
+        finally:
+            write_sabotage(file, None)
+
+    run = Run(seed, out, make, tell, with_audit=with_audit, play=play)
+    try:
+        found = results(run, [scenario_of(check, seed) for check in CHECKS])
+        return {check_of[result.scenario]: result for result in found}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def missed(check: Check, result: Result) -> list[str]:

@@ -130,9 +130,10 @@ class _Play:
         try:
             self._troubles += restore(self._backend)
             restored_s = time.monotonic()
-            wait_for_outcomes(self._backend, self._history, evidence, scene)
+            timeout_ms = self._scenario.settle_ms
+            wait_for_outcomes(self._backend, self._history, evidence, scene, timeout_ms)
             told_s = time.monotonic()
-            restless = come_to_rest(self._backend)
+            restless = come_to_rest(self._backend, timeout_ms)
         except (BackendError, TimeoutError) as error:
             self._troubles.append(f"{type(error).__name__}: {error}")
             return False

@@ -15,7 +15,6 @@ from chaos.judge import Findings, judge
 from chaos.player import Player
 from chaos.workload import Planned, Scene
 
-OUTCOMES_TIMEOUT_S: Final = 90.0
 REST_TIMEOUT_S: Final = 60.0
 OPEN_TIMEOUT_S: Final = 90.0
 """librdkafka lets Kafka end a transaction after 60 s if its client does not."""
@@ -43,10 +42,12 @@ def restore(backend: Backend) -> list[str]:
     return troubles
 
 
-def wait_for_outcomes(backend: Backend, history: History, evidence: Evidence, scene: Scene) -> None:
+def wait_for_outcomes(
+    backend: Backend, history: History, evidence: Evidence, scene: Scene, timeout_ms: int
+) -> None:
     """Until everything has an outcome, and a later message too; or the time is over. The later one
     is there so that what a step doubles or adds late has been written by then."""
-    if not _nothing_waits(evidence, scene):
+    if not _nothing_waits(evidence, scene, timeout_ms):
         return
     headers = (
         ("delayd-topic", scene.targets[0].encode()),
@@ -54,10 +55,10 @@ def wait_for_outcomes(backend: Backend, history: History, evidence: Evidence, sc
     )
     player = Player(backend.bootstrap, f"{backend.prefix}buffer", "fence", history)
     player.play([Planned(now_ms(), b"fence", b"fence", headers)])
-    _nothing_waits(evidence, scene)
+    _nothing_waits(evidence, scene, timeout_ms)
 
 
-def come_to_rest(backend: Backend) -> list[str]:
+def come_to_rest(backend: Backend, timeout_ms: int) -> list[str]:
     """A frontier covers all that all nodes have ingested, and no user's transaction is open; if
     that does not come, why."""
     buffer = f"{backend.prefix}buffer"
@@ -79,7 +80,7 @@ def come_to_rest(backend: Backend) -> list[str]:
         ends = said[0]["ingested"]
         return all(s["ingested"] == ends == s["frontier"]["offsets"] for s in said)
 
-    if wait_until(is_at_rest, REST_TIMEOUT_S):
+    if wait_until(is_at_rest, timeout_ms / 1000):
         return []
     said = {node: dict(backend.status(node)) for node in backend.nodes}
     return [f"the nodes did not come to rest: {said}"]
@@ -91,8 +92,8 @@ def judged(evidence: Evidence, scene: Scene) -> Findings:
     return judge(*parts, until_ms=scene.first_due_ms + NEAR_MS)
 
 
-def _nothing_waits(evidence: Evidence, scene: Scene) -> bool:
-    deadline_s = time.monotonic() + OUTCOMES_TIMEOUT_S
+def _nothing_waits(evidence: Evidence, scene: Scene, timeout_ms: int) -> bool:
+    deadline_s = time.monotonic() + timeout_ms / 1000
     while True:
         evidence.read()
         if not judged(evidence, scene).waiting:

@@ -75,6 +75,8 @@ class Scenario:
     recovery_ms: int
     failovers_min: int = 0
     load: Load = Load()
+    settle_ms: int = 90_000
+    """How long after the last due time all may take to have an outcome, and to come to rest."""
 
     @property
     def needs(self) -> Needs:

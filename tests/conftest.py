@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NICENESS_OF_SPARK = 10
+CHAOS = ("test_chaos_runs", "test_guarded", "test_bus_security", "test_coordination_security")
 
 # A slow example is a busy machine, not a defect.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -37,10 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class ByKind(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """One worker runs Spark, another all that waits for real nodes."""
+    """One worker runs Spark; two others what waits for real nodes."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if _runs_spark(Path(nodeid.partition("::")[0])) else "nodes"
+        path = Path(nodeid.partition("::")[0])
+        if _runs_spark(path):
+            return "spark"
+        return "chaos" if path.name.startswith(CHAOS) else "nodes"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByKind | None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.backend import BackendError
+from chaos.backend import Backend, BackendError
 from chaos.network.link import Weather
 from chaos.network.wires import Wires
 from chaos.processes import disks, harm
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.startup import Building, clock_file, plan_all, plan_one_node, start_all
+from chaos.scenario import Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.folder import ClusterFolder
@@ -33,6 +34,17 @@ from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import start_part
 
 POLL_S: Final = 0.05
+
+
+def made(directory: Path, needs: Needs, seed: int) -> Backend:
+    """A cluster that is up and has what is needed of it."""
+    building = Building(
+        brokers=needs.brokers,
+        is_wired=needs.is_wired,
+        is_clocked=needs.is_clocked,
+        has_small_disks=needs.has_small_disks,
+    )
+    return ProcessCluster(directory, building, seed)
 
 
 class ProcessCluster:

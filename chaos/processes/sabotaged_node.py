@@ -1,38 +1,55 @@
-"""A delayd node with one guarantee broken on purpose: the check of the checker. Run as `delayd` is.
+"""A delayd node in which one guarantee at a time can be broken on purpose: the check of the
+checker. Run as `delayd` is.
 
-Each sabotage replaces one thing behind a door, in this process only. A run with it must be red, and
-red for that reason (chaos/checks.py).
+Each sabotage replaces one thing behind a door, in this process only, and works while a small file,
+shared by all nodes, names it: one byte, its number in `Sabotage`, or 0. A run in which one was on
+must be red, and red for that reason (chaos/checks.py).
 """
 
 import json
+import mmap
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
-from enum import Enum
+from enum import IntEnum, auto
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-VARIABLE: Final = "CHAOS_SABOTAGE"
+FILE_VARIABLE: Final = "CHAOS_SABOTAGE_FILE"
+NONE: Final = b"\0"
 TARGETS: Final = "target."
 RECEIPTS: Final = "-receipts"
-EVERY: Final = 300
-EVERY_RECEIPT: Final = 30
+EVERY: Final = 50
+EVERY_RECEIPT: Final = 10
+EVERY_HELD: Final = 5
 AHEAD_MS: Final = 400
+STALE_MS: Final = 2_000
 
 
-class Sabotage(Enum):
+class Sabotage(IntEnum):
     """What is broken."""
 
-    DROP = "drop"
-    DOUBLE = "double"
-    ALTER = "alter"
-    REORDER = "reorder"
-    EARLY = "early"
-    LIE = "lie"
-    UNFENCED = "unfenced"
+    DROP = auto()
+    DOUBLE = auto()
+    ALTER = auto()
+    REORDER = auto()
+    EARLY = auto()
+    LIE = auto()
+    UNREAD = auto()
+    UNFENCED = auto()
 
 
+IsOn = Callable[[Sabotage], bool]
 Send = Callable[..., None]
+
+
+def write_sabotage(file: Path, sabotage: Sabotage | None) -> None:
+    """From now on this is broken in the nodes that have the file, and nothing else."""
+    file.touch()
+    with file.open("r+b") as written:
+        written.write(NONE if sabotage is None else bytes([sabotage]))
 
 
 def _drop(send: Send, topic: str, told: dict[str, Any]) -> None:
@@ -64,19 +81,17 @@ _WRONG: Final[Mapping[Sabotage, Callable[[Send, str, dict[str, Any]], None]]] = 
 }
 
 
-def break_it(sabotage: Sabotage) -> None:
-    """In this process, from now on."""
-    if sabotage is Sabotage.EARLY:
-        _hurry()
-    elif sabotage is Sabotage.UNFENCED:
-        _unfence()
-    elif sabotage is Sabotage.REORDER:
-        _reorder()
-    else:
-        _tamper(sabotage)
+def break_it(is_on: IsOn) -> None:
+    """In this process: each whenever it is on."""
+    _reorder(is_on)
+    for sabotage in _WRONG:
+        _tamper(is_on, sabotage)
+    _hurry(is_on)
+    _read_late(is_on)
+    _unfence(is_on)
 
 
-def _tamper(sabotage: Sabotage) -> None:
+def _tamper(is_on: IsOn, sabotage: Sabotage) -> None:
     """Now and then a record of its kind is sent wrongly."""
     from delayd.bus.confluent.producer import ConfluentProducer
 
@@ -88,7 +103,8 @@ def _tamper(sabotage: Sabotage) -> None:
         nonlocal sent
         concerned = topic.endswith(RECEIPTS) if is_lie else topic.startswith(TARGETS)
         sent += concerned
-        if concerned and sent % (EVERY_RECEIPT if is_lie else EVERY) == 0:
+        is_next = concerned and sent % (EVERY_RECEIPT if is_lie else EVERY) == 0
+        if is_next and is_on(sabotage):
             _WRONG[sabotage](lambda to, **what: right(self, to, **what), topic, told)
         else:
             right(self, topic, **told)
@@ -96,7 +112,7 @@ def _tamper(sabotage: Sabotage) -> None:
     ConfluentProducer.send = send  # type: ignore[method-assign]
 
 
-def _reorder() -> None:
+def _reorder(is_on: IsOn) -> None:
     """Now and then a record waits until its step has sent all others."""
     from delayd.bus.confluent.producer import ConfluentProducer
 
@@ -107,7 +123,8 @@ def _reorder() -> None:
     def send(self: ConfluentProducer, topic: str, **told: Any) -> None:
         nonlocal sent
         sent += topic.startswith(TARGETS)
-        if topic.startswith(TARGETS) and sent % 5 == 0:
+        is_next = topic.startswith(TARGETS) and sent % EVERY_HELD == 0
+        if is_next and is_on(Sabotage.REORDER):
             held.append((topic, told))
         else:
             right(self, topic, **told)
@@ -122,29 +139,65 @@ def _reorder() -> None:
     ConfluentProducer.flush = flush  # type: ignore[method-assign]
 
 
-def _hurry() -> None:
+def _hurry(is_on: IsOn) -> None:
     """Masters deliver too soon."""
     from delayd import mastership
 
     names = vars(mastership)
     right = names["bounded_now_ms"]
-    names["bounded_now_ms"] = lambda *told: right(*told) + AHEAD_MS
+    names["bounded_now_ms"] = lambda *told: right(*told) + AHEAD_MS * is_on(Sabotage.EARLY)
 
 
-def _unfence() -> None:
+def _read_late(is_on: IsOn) -> None:
+    """Nobody sees of the frontier what is newer than STALE_MS: a successor goes on from there."""
+    from delayd.frontier_log import FrontierLog, SeenFrontier
+
+    right = FrontierLog.poll
+    held: dict[int, list[SeenFrontier]] = {}
+
+    def poll(self: FrontierLog, timeout_ms: int) -> list[SeenFrontier]:
+        shown = self.newest
+        waiting = held.setdefault(id(self), [])
+        waiting += right(self, timeout_ms)
+        until_ms = time.time_ns() // 1_000_000 - STALE_MS * is_on(Sabotage.UNREAD)
+        seen = [each for each in waiting if each.append_ms <= until_ms or shown is None]
+        held[id(self)] = waiting[len(seen) :]
+        self.newest = seen[-1] if seen else shown
+        return seen
+
+    FrontierLog.poll = poll  # type: ignore[method-assign]
+
+
+def _unfence(is_on: IsOn) -> None:
     """A master is not fenced by its successor, has no deadline, and looks at no other's term."""
     from delayd import mastership
 
-    vars(mastership)["transactional_id"] = lambda cluster, _shard: f"{cluster}-{uuid4().hex}"
+    names = vars(mastership)
+    right_id = names["transactional_id"]
+
+    def transactional_id(cluster: str, shard: int) -> str:
+        is_wrong = is_on(Sabotage.UNFENCED)
+        return f"{cluster}-{uuid4().hex}" if is_wrong else str(right_id(cluster, shard))
+
+    names["transactional_id"] = transactional_id
     grant, attempt = mastership.Grant, mastership.Mastership
-    grant.is_valid = lambda self, monotonic_ms: True  # type: ignore[method-assign]
-    grant.is_live = lambda self, monotonic_ms: True  # type: ignore[method-assign]
-    attempt._watch = lambda self: None  # type: ignore[method-assign]
+    is_valid, is_live, watch = grant.is_valid, grant.is_live, attempt._watch
+    grant.is_valid = (  # type: ignore[method-assign]
+        lambda self, monotonic_ms: is_on(Sabotage.UNFENCED) or is_valid(self, monotonic_ms)
+    )
+    grant.is_live = (  # type: ignore[method-assign]
+        lambda self, monotonic_ms: is_on(Sabotage.UNFENCED) or is_live(self, monotonic_ms)
+    )
+    attempt._watch = (  # type: ignore[method-assign]
+        lambda self: None if is_on(Sabotage.UNFENCED) else watch(self)
+    )
 
 
 def main() -> None:
     """Break it, then be `delayd`."""
-    break_it(Sabotage(os.environ[VARIABLE]))
+    with Path(os.environ[FILE_VARIABLE]).open("r+b") as file:
+        setting = mmap.mmap(file.fileno(), 1)
+    break_it(lambda sabotage: setting[0] == sabotage)
     from delayd.cli import main as delayd
 
     sys.argv[0] = "delayd"

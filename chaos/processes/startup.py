@@ -19,7 +19,7 @@ from chaos.network.wires import ETCD, KAFKA, Wire
 from chaos.processes import disks
 from chaos.processes.clocked_node import FILE_VARIABLE as CLOCK_VARIABLE
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.sabotaged_node import VARIABLE as SABOTAGE_VARIABLE
+from chaos.processes.sabotaged_node import FILE_VARIABLE as SABOTAGE_VARIABLE
 from chaos.scenario import Scenario
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster_key import new_cluster_key
@@ -57,8 +57,8 @@ class Building:
     is_clocked: bool = False
     """Nodes have clocks that can go wrong."""
     has_small_disks: bool = False
-    sabotage: str | None = None
-    """What is broken on purpose in each node (sabotaged_node.py)."""
+    sabotage_file: Path | None = None
+    """It says what is broken on purpose in each node (sabotaged_node.py)."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """More of each node's."""
 
@@ -147,15 +147,15 @@ def plan_one_node(
         settings |= {"data_dir": str(data), "disk_free_min_bytes": disks.FREE_MIN_BYTES}
     if name is not None:
         settings["node"] = name
-    assert not (building.is_clocked and building.sabotage), "one launcher at a time"
+    assert not (building.is_clocked and building.sabotage_file), "one launcher at a time"
     launcher, env = None, {"PYTHONPATH": str(ROOT)}
     if building.is_clocked:
         launcher = "clocked_node"
         env[CLOCK_VARIABLE] = str(clock_file(directory, known_as))
         write_clock(clock_file(directory, known_as), 0, 0)
-    elif building.sabotage is not None:
+    elif building.sabotage_file is not None:
         launcher = "sabotaged_node"
-        env[SABOTAGE_VARIABLE] = building.sabotage
+        env[SABOTAGE_VARIABLE] = str(building.sabotage_file)
     part = plan_node(
         directory,
         number,

@@ -10,6 +10,7 @@ import pytest
 from chaos.checks import Check, missed
 from chaos.evidence import Logged
 from chaos.plain_check import FATES, WRONG
+from chaos.processes.sabotaged_node import Sabotage
 from chaos.recovery import LATE_MS, Recovery, quantile, recoveries
 from chaos.report import LINES, PAGE, line_of, note
 from chaos.scenario import Scenario
@@ -178,7 +179,7 @@ def test_quantiles_of_few_values() -> None:
     assert quantile([3, 1, 2], 1.0) == 3
 
 
-CHECK = Check("double", "calm", "delivered and delivered", "duplicate")
+CHECK = Check(Sabotage.DOUBLE, "calm", "delivered and delivered", "duplicate")
 
 
 def test_a_check_is_passed_only_if_both_judges_found_it() -> None:

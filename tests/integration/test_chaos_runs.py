@@ -1,0 +1,57 @@
+"""Runs of chaos/ on real clusters: the six faults that matter most leave all well, and each
+guarantee that is broken on purpose is found, by the witness and by the audit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from chaos.catalogue import SMOKE, scenarios
+from chaos.checks import CHECKS, Check, checked, missed
+from chaos.processes.cluster import made
+from chaos.run import Run, results
+from chaos.verdict import BOTH, Result
+
+pytestmark = pytest.mark.real
+
+SEED = 5
+PATIENCE = 4
+"""Times the bound of a recovery: other tests keep the machine busy. Nothing else is judged more
+mildly."""
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
+    """By scenario; they share a cluster and an audit."""
+    known = scenarios(SEED)
+    chosen = [
+        replace(
+            known[name],
+            load=known[name].load.small(),
+            recovery_ms=PATIENCE * known[name].recovery_ms,
+        )
+        for name in SMOKE
+    ]
+    run = Run(SEED, tmp_path_factory.mktemp("smoke"), made, print)
+    return {result.scenario: result for result in results(run, chosen)}
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_nothing_is_lost_doubled_early_or_altered(smoke: Mapping[str, Result], name: str) -> None:
+    assert smoke[name].problems == ()
+    assert smoke[name].judges == BOTH
+    assert smoke[name].messages > 3_000
+    assert len(smoke[name].strikes) >= len(scenarios(SEED)[name].strikes)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Check, Result]:
+    """What was said of each guarantee that was broken."""
+    return checked(SEED, tmp_path_factory.mktemp("checks"), print)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_what_is_broken_on_purpose_is_found(broken: Mapping[Check, Result], check: Check) -> None:
+    assert broken[check].judges == BOTH
+    assert missed(check, broken[check]) == []
