@@ -28,6 +28,31 @@ RUN python3 -m venv /opt/delayd \
 from pathlib import Path; from delayd.export.rows import PendingFile; \
 PendingFile(Path('/tmp/export')).finish(node='build', step=0)"
 
+FROM ${BASE} AS node
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="delayd" \
+      org.opencontainers.image.description="A node of delayd: delayed messages for Kafka" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/delayd /opt/delayd
+ENV PATH=/opt/delayd/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    DELAYD_DATA_DIR=/data \
+    DELAYD_ADMIN_HOST=0.0.0.0
+RUN mkdir /data && chown 65532:65532 /data
+VOLUME /data
+USER 65532:65532
+EXPOSE 7070
+STOPSIGNAL SIGTERM
+# Do the loops turn? Never whether Kafka and etcd are there: a restart would mend neither.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection(os.environ['DELAYD_ADMIN_HOST'], int(os.environ.get('DELAYD_ADMIN_PORT', '7070')), timeout=4); c.request('GET', '/livez'); sys.exit(c.getresponse().status != 200)"]
+ENTRYPOINT ["delayd"]
+CMD ["node"]
+
 FROM ${BASE} AS build-audit
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE build/wheel[s]/*.whl ./
@@ -66,27 +91,6 @@ STOPSIGNAL SIGTERM
 ENTRYPOINT ["delayd"]
 CMD ["audit", "--help"]
 
-FROM ${BASE} AS node
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="delayd" \
-      org.opencontainers.image.description="A node of delayd: delayed messages for Kafka" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /opt/delayd /opt/delayd
-ENV PATH=/opt/delayd/bin:$PATH \
-    PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1 \
-    DELAYD_DATA_DIR=/data \
-    DELAYD_ADMIN_HOST=0.0.0.0
-RUN mkdir /data && chown 65532:65532 /data
-VOLUME /data
-USER 65532:65532
-EXPOSE 7070
-STOPSIGNAL SIGTERM
-# Do the loops turn? Never whether Kafka and etcd are there: a restart would mend neither.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection(os.environ['DELAYD_ADMIN_HOST'], int(os.environ.get('DELAYD_ADMIN_PORT', '7070')), timeout=4); c.request('GET', '/livez'); sys.exit(c.getresponse().status != 200)"]
-ENTRYPOINT ["delayd"]
-CMD ["node"]
+# What is built if no target is named. Builders that build every stage up to the one that is asked for
+# need `--target node`, or they build the audit's too.
+FROM node

@@ -66,7 +66,7 @@ wheels: setup  ## what an image installs, in build/wheels, for builders that can
 	rm build/wheels/delayd-*.whl
 
 image:  ## the image of a node, `delayd` (BASE=my-debian:1 builds it on that; PYTHON=3.12)
-	docker build $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PYTHON),--build-arg PYTHON=$(PYTHON)) \
+	docker build --target node $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(PYTHON),--build-arg PYTHON=$(PYTHON)) \
 	  --build-arg REVISION=$(REVISION) -t $(IMAGE) $(ARGS) .
 
 image-audit:  ## the image of `delayd audit`, with Spark and Java (BASE and PYTHON as above)

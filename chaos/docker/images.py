@@ -54,7 +54,7 @@ def images(client: Any, wanted: Wanted, tell: Callable[[str], None]) -> Images:
     if node is None:
         tell("building the image of nodes")
         arguments = {} if wanted.base is None else {"BASE": wanted.base}
-        node = _built(client, NODE_TAG, path=str(ROOT), buildargs=arguments)
+        node = _built(client, NODE_TAG, path=str(ROOT), target="node", buildargs=arguments)
     if kafka is None or etcd is None:
         tell("building the image of Kafka and etcd")
         context = _servers_context()
