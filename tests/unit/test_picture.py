@@ -6,6 +6,7 @@ Source: docs/reference/http.md, "Admin port".
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ class Desk:
             Wheel.open(folder / "wheel", partitions=2, disk=self.disk),
             settings,
             proof_key=CLUSTER_KEY.encode(),
-            export_hold_ms=0,
+            export_hold_ms=600_000,
             disk_free_min_bytes=FREE_MIN_BYTES,
         )
         self.replica.observe(seen)
@@ -110,7 +111,8 @@ class Desk:
             Exporter(self.replica, clock, folder=folder / "exports", node="n"),
             self.watch,
         )
-        self._app = build_app(self.picture)
+        # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
+        self._app = build_app(weakref.proxy(self.picture))
 
     def start(self) -> None:
         self.ingestion.start()
@@ -286,6 +288,7 @@ def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None
     wait_for(lambda: turning.picture.measures().steps.messages.get("delivered") == 20)
     wait_for(lambda: turning.picture.measures().pending == 5)
     seen = turning.picture.measures()
+    assert seen.frames == 25, "what was delivered is still held"
     assert sum(seen.steps.lateness["orders"].counts) == 20
     assert seen.is_master and seen.term == 1
     wait_for(lambda: turning.picture.measures().delivery_lag_ms < 10_000)

@@ -1,0 +1,95 @@
+"""What real nodes count of themselves, against what stands in the topics in the end.
+
+Nobody dies in these runs: the figures are of one process each.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from simulated.world import World
+from structlog.testing import capture_logs
+
+from delayd.bus import Record
+from delayd.measures import Measures
+from delayd.request import Reason
+
+ETCD_FAULTS = ("etcd partition", "etcd paused", "leases ended")
+
+
+def played(world: World) -> list[Measures]:
+    """The nodes' figures at the end of a run, in which no process died by itself."""
+    with capture_logs() as lines:
+        world.run()
+    pictures = [machine._picture for machine in world.machines]
+    assert [machine.lives for machine in world.machines] == [1] * len(pictures)
+    nodes = [picture.measures() for picture in pictures if picture is not None]
+    failed = [
+        line for line in lines if line["event"] in ("etcd_call_failed", "cursor_not_mirrored")
+    ]
+    assert len(failed) <= sum(node.etcd_failures for node in nodes), "others are not logged"
+    return nodes
+
+
+def read(world: World, topic: str) -> list[Record]:
+    return [r for log in world.kafka.topics[topic].partitions for r in log.read(0, 10**9)[0]]
+
+
+def headers_of(world: World, topic: str, name: str) -> Counter[str]:
+    """How often each value of delayd's own last header of that name is there."""
+    found = (
+        [value for other, value in record.headers if other == name] for record in read(world, topic)
+    )
+    return Counter((values[-1] or b"").decode() for values in found if values)
+
+
+def summed(counts: list[Counter[str]]) -> Counter[str]:
+    return sum(counts, Counter())
+
+
+@pytest.mark.parametrize("kinds", [(), ETCD_FAULTS], ids=["calm", "etcd"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
+    seed: int, kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    world = World(seed, tmp_path, kinds=kinds)
+    nodes = played(world)
+    frontiers = [json.loads(record.value or b"") for record in read(world, "delayd-frontier")]
+    done = summed([Counter(frontier["counts"]) for frontier in frontiers])
+    messages = summed([Counter(node.steps.messages) for node in nodes])
+    assert sum(node.steps.committed for node in nodes) == frontiers[-1]["step"] > 10
+    assert messages["delivered"] == done["delivered"] > 0
+    assert messages["retried"] + messages["deferred"] == done["retried"]
+    assert (messages["dead"], messages["killed"]) == (done["dead"], done["killed"])
+    told = [json.loads(record.value or b"") for record in read(world, "delayd-receipts")]
+    assert summed([Counter(node.steps.verdicts) for node in nodes]) == Counter(
+        receipt["verdict"] for receipt in told
+    )
+    letters = headers_of(world, "delayd-dead", "delayd-reason")
+    assert summed([Counter(node.steps.letters) for node in nodes]) == letters
+    refused = {r: n for r, n in letters.items() if r not in (Reason.DEAD.slug, "conflict")}
+    for node in nodes:
+        assert {reason: count for reason, count in node.rejects.items() if count} == refused
+        assert node.ingested == len(read(world, "delayd-buffer"))
+    late = [sum(d.counts) for node in nodes for d in node.steps.lateness.values()]
+    assert 0 < sum(late) <= messages["delivered"]
+    world.close()
+
+
+def test_each_leadership_that_was_won_has_ended_for_one_reason(tmp_path: Path) -> None:
+    ended: Counter[str] = Counter()
+    failures = 0
+    for seed in range(1, 6):
+        world = World(seed, tmp_path / str(seed), kinds=ETCD_FAULTS)
+        nodes = played(world)
+        newest = json.loads(read(world, "delayd-frontier")[-1].value or b"")
+        ends = summed([Counter(node.leaderships_ended) for node in nodes])
+        assert sum(node.leaderships_won for node in nodes) == ends.total() >= newest["term"]
+        assert not any(node.is_master or node.lease_margin_ms is not None for node in nodes)
+        assert {node.term for node in nodes} <= set(range(newest["term"] + 1))
+        ended += ends
+        failures += sum(node.etcd_failures for node in nodes)
+        world.close()
+    assert ended["shutdown"] >= 5 and failures > 0
+    assert ended.keys() & {"lease-lost", "lease-expired"}, "leases ended early in some"
