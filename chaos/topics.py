@@ -47,6 +47,8 @@ def _done(future: Any) -> None:
         future.result(TIMEOUT_S)
     except KafkaException as error:
         raise BackendError(str(error)) from error
+    except TimeoutError as error:
+        raise BackendError(f"Kafka did not answer within {TIMEOUT_S} s") from error
 
 
 def _java_hash(text: str) -> int:
