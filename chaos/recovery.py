@@ -2,8 +2,9 @@
 
 Judged by the broker's clock: the append time of a record in a target (which must be LogAppendTime)
 against its due time, or the append time of its request if that is later. An outage is when most of
-what comes within a BIN_MS is late: single messages are so because a user's open transaction hides
-them. Retried ones are left aside, for their targets were at fault.
+what is due within a BIN_MS comes late: single messages do because a user's open transaction hides
+them. By due times and not by arrivals: what has waited comes together with what is just due, which
+may be more. Retried ones are left aside, for their targets were at fault.
 """
 
 from bisect import bisect_right
@@ -27,7 +28,7 @@ class Recovery:
     strike: str
     at_ms: int
     late_for_ms: int
-    """From the strike to the last delivery of the last late bin; 0 if there is none."""
+    """From the strike to the last delivery of the late bins; 0 if there are none."""
     lateness_max_ms: int
 
 
@@ -49,7 +50,7 @@ def recoveries(
         if number < 0:
             continue
         lateness_ms[number] = max(lateness_ms[number], late_ms)
-        bins[number, record.append_ms // BIN_MS].append((late_ms, record.append_ms))
+        bins[number, due_ms // BIN_MS].append((late_ms, record.append_ms))
     late_for_ms = [0] * len(times)
     for (number, _), came in bins.items():
         if quantile([late_ms for late_ms, _ in came], 0.5) > LATE_MS:

@@ -158,11 +158,19 @@ def test_a_recovery_lasts_until_the_last_late_delivery_before_the_next_strike() 
     assert third.late_for_ms == 1_000 + LATE_MS + 1
 
 
+def test_what_is_on_time_beside_what_has_waited_hides_no_outage() -> None:
+    """As in a hot second that begins when a successor takes over."""
+    asked = [request(1, 1_000), request(2, 1_100), *(request(n, 4_000) for n in range(3, 9))]
+    delivered = [delivery(each, 4_010) for each in asked]
+    [only] = recoveries([("a", 900)], asked, delivered)
+    assert only.late_for_ms == 4_010 - 900
+
+
 def test_a_single_late_message_is_no_outage() -> None:
     asked = [request(n, 1_000) for n in range(3)]
     delivered = [delivery(each, at) for each, at in zip(asked, (1_010, 1_010, 1_020), strict=True)]
-    late = delivery(request(9, 0), 1_015)
-    [only] = recoveries([("a", 0)], [*asked, request(9, 0)], [*delivered, late])
+    late = delivery(request(9, 1_000), 2_015)
+    [only] = recoveries([("a", 0)], [*asked, request(9, 1_000)], [*delivered, late])
     assert (only.late_for_ms, only.lateness_max_ms) == (0, 1_015)
 
 
