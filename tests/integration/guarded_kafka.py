@@ -55,6 +55,13 @@ class GuardedKafka:
     encrypted: Leaf
     expired: Leaf
     stranger: Leaf
+    cluster: LocalCluster
+
+    def change_password(self, password: str) -> None:
+        """Let the user in with this one from now on; who is in is thrown out."""
+        _set_password(self.plain, password)
+        [broker] = self.cluster.status()["brokers"]
+        self.cluster.restart(broker["name"])
 
     @property
     def sasl(self) -> str:
@@ -89,7 +96,7 @@ def guarded_kafka(folder: Path) -> Iterator[GuardedKafka]:
         broker_listeners=tuple(f"{name}://{address}" for name, address in addresses.items()),
     )
     with LocalCluster(folder / "kafka", options) as cluster:
-        _add_user(cluster.bootstrap)
+        _set_password(cluster.bootstrap, PASSWORD)
         yield GuardedKafka(
             plain=cluster.bootstrap,
             addresses=addresses,
@@ -99,6 +106,7 @@ def guarded_kafka(folder: Path) -> Iterator[GuardedKafka]:
             encrypted=ours.leaf("encrypted", password=KEY_PASSWORD),
             expired=ours.leaf("expired", lasts=timedelta(days=-1)),
             stranger=theirs.leaf("stranger"),
+            cluster=cluster,
         )
 
 
@@ -126,10 +134,10 @@ def _broker_settings(ca: Path, server: Leaf, old: Leaf, elsewhere: Leaf) -> dict
     return settings
 
 
-def _add_user(bootstrap: str) -> None:
+def _set_password(bootstrap: str, password: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [
-        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), password.encode())
         for mechanism in SCRAM.values()
     ]
     for each in wanted:  # one change of a user in a request

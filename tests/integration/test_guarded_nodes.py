@@ -18,10 +18,12 @@ from confluent_kafka import Consumer, TopicPartition
 from guarded_etcd import GuardedEtcd
 from guarded_kafka import GuardedKafka
 from nodes import CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
+from scraping import scrape
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
 from delayd.client.drivers import DriverName
+from delayd.dev.http import get
 from delayd.security import Security
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
@@ -195,6 +197,39 @@ def test_a_node_that_is_not_let_in_says_why_and_exits_with_3(
     [line] = [line for line in node.log.splitlines() if line.startswith("delayd: ")]
     assert says in line and f"[{code}]" in line
     assert secrets_in(node.log) == []
+
+
+def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_in_again(
+    site: Site,
+) -> None:
+    """docs/operations.md, "Getting into Kafka and etcd": one line in the log when it begins."""
+    nodes = [site.node("one"), site.node("two", driver="kafka-python")]
+    with node_group(nodes):
+        for node in nodes:
+            node.start()
+        master_of(nodes, 60)
+        before = site.delivered()
+        site.kafka.change_password(guarded_kafka.WRONG)
+        for node in nodes:
+            wait_for(lambda: bool(node.status().get("kafka_problem")), 150, "it says so")  # noqa: B023
+            assert "correct kafka_user, kafka_password" in node.status()["kafka_problem"]
+            assert scrape(node.port).all("delayd_kafka_up") == [0]
+            assert node.log.count("kafka_refuses") == 1, node.log
+            answer = get(f"http://127.0.0.1:{node.port}/livez")
+            assert answer is not None and answer.status == 200
+        site.kafka.change_password(guarded_kafka.PASSWORD)
+        sent = delayd("send", "--topic", TARGET, "--in", "10ms", "three", env=site.env)
+        assert sent.returncode == 0, sent.stderr
+        wait_for(lambda: site.delivered() == [*before, "three"], 150, "delivery goes on")
+        for node in nodes:
+            wait_for(lambda: "kafka_answers" in node.log, 150, "it says that it is over")  # noqa: B023
+            wait_for(
+                lambda: scrape(node.port).all("delayd_kafka_up") == [1],  # noqa: B023
+                60,
+                "it shows that it is over",
+            )
+            assert node.status()["kafka_problem"] is None
+            assert secrets_in(node.log) == []
 
 
 def test_a_command_that_is_told_nonsense_says_so_and_exits_with_2(site: Site) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import NodeProcess, master_of, node_group
+from nodes import HANGS_S, NodeProcess, master_of, node_group, wait_for
+from scraping import scrape
 from topics_read import read_until
 
 from delayd.bus.murmur2 import partition_of
@@ -185,3 +186,61 @@ def test_a_message_that_is_being_retried_can_be_cancelled(
     fine = counter.put(f"{id}-after", topic=missing, delay="9s")
     found = read_until(counter.cluster.bootstrap, missing, seen_all({fine}))
     assert [record.header("delayd-source") for record in found] == [fine]
+
+
+def test_the_metrics_of_all_nodes_tell_what_has_happened(
+    counter: Counter, target: str, id: str, request: pytest.FixtureRequest
+) -> None:
+    """docs/reference/metrics.md: what the master does is added up, what all ingest is the same."""
+    before = [scrape(node.port) for node in counter.nodes]
+    sources = {counter.put(f"{id}-{number}", topic=target, delay="1s") for number in range(40)}
+    doomed = [counter.put(f"{id}-doomed-{number}", topic=target, delay="1h") for number in range(7)]
+    cancels = [counter.put(f"{id}-doomed-{number}", op="cancel") for number in range(7)]
+    never = counter.put(f"{id}-never", op="cancel")
+    refused = counter.put(f"{id}-refused", topic=target, delay="a while")
+    assert len(doomed) == len(cancels) == 7
+    counter.receipts({*cancels, never, refused})
+    read_until(counter.cluster.bootstrap, target, seen_all(sources), 60)
+
+    def growth(name: str, **labels: str) -> list[float]:
+        """By node, since the test began."""
+        now = [scrape(node.port) for node in counter.nodes]
+        return [
+            n.sum(name, **labels) - b.sum(name, **labels) for n, b in zip(now, before, strict=True)
+        ]
+
+    wait_for(
+        lambda: sum(growth("delayd_step_messages_total", fate="delivered")) == 40,
+        HANGS_S,
+        "all that came is counted",
+    )
+    wait_for(lambda: growth("delayd_ingested_records_total") == [56] * 3, HANGS_S, "all ingest all")
+    assert sum(growth("delayd_lateness_seconds_count", topic=target)) == 40
+    assert sum(growth("delayd_lateness_seconds_bucket", topic=target, le="+Inf")) == 40
+    verdicts = {"cancelled": 7, "not-found": 1, "rejected": 1, "too-late": 0}
+    for verdict, count in verdicts.items():
+        assert sum(growth("delayd_verdicts_total", verdict=verdict)) == count, verdict
+    assert growth("delayd_rejects_total", reason="bad-delay") == [1] * 3
+    assert sum(growth("delayd_dead_letters_total", reason="bad-delay")) == 1
+
+    def all_read() -> bool:
+        lags = [scrape(node.port).all("delayd_ingest_lag_offsets") for node in counter.nodes]
+        return lags == [[0] * PARTITIONS] * 3
+
+    wait_for(all_read, HANGS_S, "every node has read the buffer to its end")
+    now = {node.name: scrape(node.port) for node in counter.nodes}
+    [master] = [name for name, n in now.items() if n.sum("delayd_role", role="master") == 1]
+    assert counter.nodes[[n.name for n in counter.nodes].index(master)].is_master()
+    for name, figures in now.items():
+        assert figures.label("delayd_leader_info", "master") == master
+        assert figures.sum("delayd_role") == 1
+        assert figures.all("delayd_ready") == figures.all("delayd_kafka_up") == [1]
+        assert figures.all("delayd_term") == now[master].all("delayd_term") != [0]
+        assert len(figures.all("delayd_lease_margin_seconds")) == (name == master)
+        [lag] = figures.all("delayd_delivery_lag_seconds")
+        assert 0 <= lag < 30
+        assert figures.sum("delayd_disk_free_bytes") > 0
+        assert figures.label("delayd_build_info", "node") == name
+        assert figures.label("delayd_build_info", "driver") in request.node.name
+    assert now[master].sum("delayd_leaderships_won_total") >= 1
+    assert now[master].sum("delayd_lateness_seconds_sum", topic=target) < 40 * HANGS_S
