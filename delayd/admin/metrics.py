@@ -275,7 +275,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _gauge(
         "delayd_clock_drift_seconds",
         "The broker's clock less this node's at its last step, as far as the time on the way does"
-        " not explain it. Whoever was master.",
+        " not explain it. On nodes that have been master.",
         lambda of: _seconds(of.steps.drift_ms),
     ),
     _gauge(
