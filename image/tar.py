@@ -65,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             has = "no Python" if python is None else f"Python {python[1]}"
             print(f"image: the base has {has}, and this is Python {here}", file=sys.stderr)
             return 1
+        if not any(map(has_cpp, layers)):
+            print("image: the base has no libstdc++.so.6 (libstdc++6)", file=sys.stderr)
+            return 1
         tree = Path(work) / "tree"
         if options.target == "servers":
             install_servers(tree)
@@ -111,6 +114,12 @@ def python_of(layer: Path) -> tuple[str, str] | None:
             if found := PYTHON.fullmatch(name):
                 return found[1], found[2]
     return None
+
+
+def has_cpp(layer: Path) -> bool:
+    """Whether a layer has the library of C++, without which neither LevelDB nor Java starts."""
+    with tarfile.open(layer) as tar:
+        return any(name.endswith("/libstdc++.so.6") for name in tar.getnames())
 
 
 def install(tree: Path, folder: str, version: str, extra: str | None = None) -> None:

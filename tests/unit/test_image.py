@@ -133,6 +133,7 @@ def base(tmp_path: Path) -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(file, "w") as written:
         written.addfile(tarfile.TarInfo(f"./usr/bin/python{version}"))
+        written.addfile(tarfile.TarInfo("./usr/lib/x86_64-linux-gnu/libstdc++.so.6"))
         users = tarfile.TarInfo("./etc/passwd")
         users.size = len(ROOT_USER)
         written.addfile(users, io.BytesIO(ROOT_USER))
@@ -207,6 +208,17 @@ def test_a_base_with_another_python_is_refused(
         written.addfile(tarfile.TarInfo("usr/local/bin/python3.1"))
     assert tar.main([str(base), str(tmp_path / "out.tar")]) == 1
     assert "the base has Python 3.1" in capsys.readouterr().err
+
+
+def test_a_base_without_the_library_of_cpp_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "base.tar"
+    with tarfile.open(base, "w") as written:
+        name = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+        written.addfile(tarfile.TarInfo(name))
+    assert tar.main([str(base), str(tmp_path / "out.tar")]) == 1
+    assert "no libstdc++.so.6" in capsys.readouterr().err
 
 
 @pytest.fixture
