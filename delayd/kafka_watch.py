@@ -29,6 +29,7 @@ class KafkaWatch:
         self._settings = settings
         self.problem: str | None = None
         """Why Kafka could not be asked the last time: away, or not letting this node in."""
+        self._kind: tuple[str, str] | None = None
 
     async def run(self) -> list[str]:
         """Turn until the topics are not what the contract needs any more; what is wrong."""
@@ -47,10 +48,12 @@ class KafkaWatch:
                     return wrong
 
     def _note(self, error: DelaydError | None) -> None:
-        """One line when it begins, when something else is said, and when it is over."""
-        problem = None if error is None else str(error)
-        if error is not None and problem != self.problem:
-            log.warning("kafka_refuses", code=error.code, error=problem)
-        elif problem is None and self.problem is not None:
+        """One line when it begins, when something else is to be done, and when it is over."""
+        kind = None if error is None else (error.code, error.remedy)
+        if error is not None and kind != self._kind:
+            log.warning("kafka_refuses", code=error.code, error=str(error))
+        elif error is None and self._kind is not None:
             log.info("kafka_answers")
-        self.problem = problem
+        # What Kafka says differs each time, by how long it took for one.
+        self._kind = kind
+        self.problem = None if error is None else str(error)

@@ -207,7 +207,8 @@ def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_i
     with node_group(nodes):
         for node in nodes:
             node.start()
-        master_of(nodes, 60)
+        for node in nodes:
+            wait_for(lambda: bool(node.status().get("ready")), 60, "it is ready")  # noqa: B023
         before = site.delivered()
         site.kafka.change_password(guarded_kafka.WRONG)
         for node in nodes:

@@ -10,6 +10,7 @@ from structlog.typing import EventDict
 
 from delayd import kafka_watch
 from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.errors import KafkaUnreachableError
 from delayd.kafka_watch import KafkaWatch
 from delayd.topics import create_topics
 
@@ -62,6 +63,29 @@ def test_it_tells_once_that_kafka_does_not_let_it_in_and_once_that_it_does_again
         ("kafka_answers", "info"),
     ] * 2
     assert lines[0]["code"] == "kafka-unreachable" and lines[0]["error"]
+
+
+def test_it_does_not_tell_again_what_is_only_said_in_other_words(
+    desk: Desk, lines: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal says how long the attempt took, which is never the same; another remedy is news."""
+    said = iter(
+        [
+            KafkaUnreachableError("refused after 2 ms", remedy="correct kafka_password"),
+            KafkaUnreachableError("refused after 3 ms", remedy="correct kafka_password"),
+            KafkaUnreachableError("gone", remedy="check the brokers"),
+        ]
+    )
+
+    def answer(*_: object) -> list[str]:
+        error = next(said, None)
+        if error is None:
+            return ["enough"]
+        raise error
+
+    monkeypatch.setattr(kafka_watch, "check_topics", answer)
+    assert asyncio.run(asyncio.wait_for(desk.watch.run(), 20)) == ["enough"]
+    assert [line["event"] for line in lines] == ["kafka_refuses"] * 2 + ["kafka_answers"]
 
 
 def test_it_ends_with_what_the_topics_lack(desk: Desk, lines: list[EventDict]) -> None:

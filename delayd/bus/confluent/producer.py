@@ -279,7 +279,8 @@ def _kafka_error(error: KafkaException | SystemError) -> KafkaError:
             assert isinstance(found, KafkaError), f"not an error of Kafka: {cause!r}"
             return found
         cause = cause.__cause__ or cause.__context__
-    raise error
+    # Sometimes it is lost on the way: "returned NULL without setting an exception".
+    return KafkaError(KafkaError._FAIL, f"the driver lost the cause: {error}")
 
 
 def _acknowledge(
