@@ -42,9 +42,7 @@ def test_the_cause_of_what_the_driver_raises_is_found_behind_it() -> None:
     assert _kafka_error(raised) is fenced
 
 
-def test_a_cause_that_the_driver_has_lost_is_the_producers_failure_and_not_the_nodes() -> (
-    None
-):
+def test_a_cause_that_the_driver_has_lost_is_the_producers_failure_and_not_the_nodes() -> None:
     """As `flush` raised it on a busy machine when a frozen master woke, fenced."""
     error = _kafka_error(SystemError("flush returned NULL without setting an exception"))
     assert error.code() == KafkaError._FAIL and "returned NULL" in error.str()
