@@ -18,7 +18,7 @@ import pytest
 from k8s_cluster import NAMESPACE, NODES, Cluster, KubectlError, is_ready, node_state, wait_for
 from traffic_run import FAULTS, HEAD, Run
 
-STEADY_S = 8
+STEADY_S = 6
 """Between two faults, so that what one has delayed is over before the next."""
 
 
@@ -97,10 +97,10 @@ def masters_noted(cluster: Cluster, seen: list[str]) -> Iterator[None]:
 
 
 def test_it_comes_up_from_nothing(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-still", 20) as run:
+    with Run(cluster, "traffic-still") as run:
         judge.append(run)
         with run.mark("nothing"):
-            cluster.wait_ready()
+            time.sleep(STEADY_S)
     assert_whole(run)
 
 
@@ -141,7 +141,7 @@ else:
 
 
 def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-kill", 150) as run:
+    with Run(cluster, "traffic-kill") as run:
         judge.append(run)
         for number in range(5):
             master = cluster.wait_master()
@@ -156,7 +156,7 @@ def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: l
 
 def test_a_rolling_update(cluster: Cluster, judge: list[Run], note: list[str]) -> None:
     masters: list[str] = []
-    with masters_noted(cluster, masters), Run(cluster, "traffic-roll", 90) as run:
+    with masters_noted(cluster, masters), Run(cluster, "traffic-roll") as run:
         judge.append(run)
         wait_for("a master", lambda: masters, 60)
         before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
@@ -185,7 +185,7 @@ def wait_rolled(cluster: Cluster, before: str) -> None:
 
 
 def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-evict", 45) as run:
+    with Run(cluster, "traffic-evict") as run:
         judge.append(run)
         master = cluster.wait_master()
         other = next(pod for pod in cluster.wait_ready() if pod != master)
@@ -208,7 +208,7 @@ def evict(cluster: Cluster, pod: str) -> None:
 
 
 def test_more_nodes_and_fewer_again(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-scale", 90) as run:
+    with Run(cluster, "traffic-scale") as run:
         judge.append(run)
         with run.mark("scale 3 to 5"):
             cluster.inside("scale", "statefulset/delayd", "--replicas=5")
@@ -223,7 +223,7 @@ def test_more_nodes_and_fewer_again(cluster: Cluster, judge: list[Run]) -> None:
 
 
 def test_a_lost_volume(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-volume", 60) as run:
+    with Run(cluster, "traffic-volume") as run:
         judge.append(run)
         master = cluster.wait_master()
         pod = next(pod for pod in cluster.wait_ready() if pod != master)
@@ -237,7 +237,7 @@ def test_a_lost_volume(cluster: Cluster, judge: list[Run]) -> None:
 
 
 def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-config", 90) as run:
+    with Run(cluster, "traffic-config") as run:
         judge.append(run)
         before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
         with run.mark("changed setting"):
@@ -251,7 +251,7 @@ def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, judge: list[Run]) -
 def test_a_master_cut_off_the_network(cluster: Cluster, judge: list[Run]) -> None:
     if "K8S_CUT" not in os.environ:
         pytest.skip("K8S_CUT and K8S_MEND say how a pod is taken off the network; they are not set")
-    with Run(cluster, "traffic-cut", 75) as run:
+    with Run(cluster, "traffic-cut") as run:
         judge.append(run)
         master = cluster.wait_master()
         ip = cluster.read("pod", master)["status"]["podIP"]
@@ -270,7 +270,7 @@ def test_a_master_cut_off_the_network(cluster: Cluster, judge: list[Run]) -> Non
 def test_a_frozen_kubelet(cluster: Cluster, judge: list[Run]) -> None:
     if "K8S_FREEZE" not in os.environ:
         pytest.skip("K8S_FREEZE and K8S_THAW say how the kubelet is stopped; they are not set")
-    with Run(cluster, "traffic-kubelet", 60) as run:
+    with Run(cluster, "traffic-kubelet") as run:
         judge.append(run)
         with run.mark("kubelet frozen for 20 s"):
             cluster.shell("K8S_FREEZE")

@@ -10,6 +10,7 @@ RATE: Final = 500
 BEGUN: Final = 200
 """So many deliveries, and all is under way."""
 
+SECONDS_MAX: Final = 1_200
 END_TIMEOUT_S: Final = 400
 FAULTS: Final = ("lost", "doubled", "early", "altered", "wrong_verdict", "unanswered", "unknown")
 
@@ -17,23 +18,24 @@ FAULTS: Final = ("lost", "doubled", "early", "altered", "wrong_verdict", "unansw
 class Run:
     """A Job of the component chaos: under way inside of `with`, and judged after it."""
 
-    def __init__(self, cluster: Cluster, name: str, seconds: int) -> None:
+    def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
         self._name = f"{name}-{now_ms()}"
-        self._seconds = seconds
         self.marks: list[tuple[str, int, float]] = []
         """What was done, when, and how many seconds it took to be ready again."""
         self.report: dict[str, Any] = {}
 
     def __enter__(self) -> "Run":
-        variables = {"TRAFFIC_SECONDS": str(self._seconds), "TRAFFIC_RATE": str(RATE)}
+        variables = {"TRAFFIC_SECONDS": str(SECONDS_MAX), "TRAFFIC_RATE": str(RATE)}
         self._cluster.start_job("delayd-chaos", self._name, variables)
         wait_for("deliveries", lambda: self._last().get("delivered", 0) > BEGUN, 120)
         return self
 
     def __exit__(self, kind: object, _error: object, _traceback: object) -> None:
+        stop = "import os, signal; os.kill(1, signal.SIGTERM)"
+        self._cluster.inside("exec", f"job/{self._name}", "--", "python", "-c", stop)
         if kind is None:
-            self._cluster.wait_job(self._name, self._seconds + END_TIMEOUT_S)
+            self._cluster.wait_job(self._name, END_TIMEOUT_S)
             self.report = self._last()
 
     def mark(self, what: str) -> "Mark":

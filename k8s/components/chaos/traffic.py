@@ -8,7 +8,8 @@
 
 Kafka is where DELAYD_BOOTSTRAP says, by the keys of security in the file DELAYD_CONFIG. A line of
 JSON every few seconds says how it goes; the last one is the report, with `verdict`. The exit code
-is 0 if nothing is wrong, 1 if anything is, 3 if Kafka cannot be reached.
+is 0 if nothing is wrong, 1 if anything is, 3 if Kafka cannot be reached. SIGTERM ends the sending
+early; what was sent is judged.
 
 Not here: what is right (tally.py). It sends and reads with kafka-python, and knows of delayd only
 headers and topics.
@@ -18,6 +19,7 @@ import heapq
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -105,6 +107,8 @@ class Run:
         self._target, self._prefix = target, prefix
         self._lock = threading.Lock()
         self._ending = threading.Event()
+        self.enough = threading.Event()
+        """Set to end `drive` early."""
         self.failure: KafkaError | None = None
         self._producer = KafkaProducer(**options, acks="all", enable_idempotence=True, linger_ms=2)
         self._consumer = KafkaConsumer(
@@ -131,8 +135,8 @@ class Run:
         """Send everything in time; returns when the last one is due."""
         last_ms = 0
         for send in plan(now_ms() + 1_000, seconds, rate, random.Random(self.tally.run)):
-            while (early_ms := send.at_ms - now_ms()) > 0:
-                time.sleep(early_ms / 1_000)
+            if self.enough.wait(max(0, send.at_ms - now_ms()) / 1_000):
+                break
             last_ms = max(last_ms, send.due_ms)
             (self._cancel if send.is_cancel else self._schedule)(send)
         self._producer.flush(timeout=60)
@@ -251,6 +255,7 @@ def main(environ: Mapping[str, str]) -> int:
             if attempt == CONNECT_TRIES - 1:
                 return UNREACHABLE
             time.sleep(1)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: run.enough.set())
     ended = threading.Event()
 
     def tell() -> None:
