@@ -25,6 +25,7 @@ from delayd.config import load
 from delayd.dead.commands import app as dead_app
 from delayd.dev.commands import app as dev_app
 from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
+from delayd.examine.commands import app as wheel_app
 from delayd.logs import set_up_logs
 from delayd.node import cluster_status, open_bus, run_node
 from delayd.options import AsJson, Bootstrap, ClusterName, Config, Etcd, Prefix, endpoints
@@ -52,6 +53,7 @@ topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 app.add_typer(topics_app, name="topics")
 app.add_typer(dead_app, name="dead")
 app.add_typer(dev_app, name="dev")
+app.add_typer(wheel_app, name="wheel")
 app.command("audit")(audit)
 app.command("bench")(bench)
 for command in (messages.send, messages.cancel, messages.replace, messages.show):

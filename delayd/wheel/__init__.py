@@ -4,6 +4,7 @@ The wheel knows frames, slots and answers; it does not know what a body means, w
 what has been delivered. It stores what ingest decided, gives it back in rank order, and forgets a
 slot when it is told to. `storage.py` holds the wheel itself, `frame.py` the bytes, `layout.py`
 every path, `catalogue.py` LevelDB, `disk.py` the door to the operating system.
+Those who look at a stopped node's wheel begin at `stopped.py`, and at `checking.py` for one slot.
 
 Invariants:
 - after any crash the wheel is exactly its last checkpoint;

@@ -14,6 +14,7 @@ it would need is damaged, so a scan that does not end at "z" was cut short.
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -70,12 +71,13 @@ class Catalogue:
     """LevelDB in one folder. Not thread safe, except that `write` may run beside `answers`, and the
     runs of `lines` may be taken beside everything but `close`."""
 
-    def __init__(self, path: str, *, create: bool) -> None:
-        """Open it; `create` makes a new one where there is none.
+    def __init__(self, path: str, *, create: bool, named: str | None = None) -> None:
+        """Open it; `create` makes a new one where there is none. Errors call it `named`, if given.
 
         Raises DiskError when another process holds it, CorruptionError when it is lost or damaged.
         """
         self._path = path
+        self._named = named or path
         self._answers_from: tuple[int, ...] = ()
         """Waiting answers below were dropped by a checkpoint of this process."""
         with self._translated():
@@ -97,12 +99,39 @@ class Catalogue:
 
     def slots(self) -> dict[int, SlotLine]:
         """All lines. Reads and so verifies the whole database."""
-        lines: dict[int, SlotLine] = {}
-        for key, value in self._scan(_SLOT):
-            generation, count, size, digest, *highest = _unpack(value)
-            info = SlotInfo(count, size, digest, tuple(highest))
-            lines[_SLOT_KEY.unpack(key)[1]] = SlotLine(generation, info)
-        return lines
+        return dict(_slot_line(key, value) for key, value in self._scan(_SLOT))
+
+    def slot_lines(self) -> Iterator[tuple[int, SlotLine]]:
+        """All lines by slot, with little memory. Raises CorruptionError."""
+        for run in self.lines(_SLOT, _SLOT):
+            yield from (_slot_line(key, value) for key, value in run)
+
+    def answer_lines(self) -> Iterator[Entry]:
+        """All waiting answers by (partition, offset), likewise."""
+        for run in self.lines(_ANSWER, _ANSWER):
+            yield from (_answer_line(key, value) for key, value in run)
+
+    def slot_line(self, slot: int) -> SlotLine | None:
+        """The line of one slot; None if there is none."""
+        value = self.note(_SLOT_KEY.pack(_SLOT, slot))
+        return None if value is None else _slot_line(_SLOT_KEY.pack(_SLOT, slot), value)[1]
+
+    def lines_by_kind(self) -> Counter[bytes]:
+        """How many lines there are of each kind. Reads and so verifies the whole database.
+
+        Raises CorruptionError, also for lines without a checkpoint that wrote them.
+        """
+        counts: Counter[bytes] = Counter()
+        key = b""
+        with (
+            self._translated(),
+            self._db.iterator(verify_checksums=True, fill_cache=False) as lines,
+        ):
+            for key, _ in lines:
+                counts[key[:1]] += 1
+        if key not in (b"", _PROGRESS) or (key == b"") != (self.progress() is None):
+            raise self._cut_short(key)
+        return counts
 
     def answers(self, from_offsets: Sequence[int]) -> list[Entry]:
         """The waiting answers with offset >= from_offsets[partition], by (partition, offset)."""
@@ -110,8 +139,7 @@ class Catalogue:
         for key, value in self._scan(_ANSWER):
             _, partition, offset = _ANSWER_KEY.unpack(key)
             if offset >= from_offsets[partition]:
-                due_ms, lane, kind, position, length = _unpack(value)
-                entries.append(Entry(due_ms, partition, offset, lane, kind, position, length))
+                entries.append(_answer_line(key, value))
         return entries
 
     def note(self, key: bytes) -> bytes | None:
@@ -158,7 +186,7 @@ class Catalogue:
 
     def _cut_short(self, key: bytes) -> CorruptionError:
         return CorruptionError(
-            f"LevelDB in {self._path} is lost or damaged: it ends at {key!r}", remedy=REBUILD
+            f"LevelDB in {self._named} is lost or damaged: it ends at {key!r}", remedy=REBUILD
         )
 
     def _scan(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -222,7 +250,19 @@ class Catalogue:
         try:
             yield
         except plyvel.Error as error:
-            raise _translate(self._path, error) from error
+            raise _translate(self._path, self._named, error) from error
+
+
+def _slot_line(key: bytes, value: bytes) -> tuple[int, SlotLine]:
+    generation, count, size, digest, *highest = _unpack(value)
+    info = SlotInfo(count, size, digest, tuple(highest))
+    return _SLOT_KEY.unpack(key)[1], SlotLine(generation, info)
+
+
+def _answer_line(key: bytes, value: bytes) -> Entry:
+    _, partition, offset = _ANSWER_KEY.unpack(key)
+    due_ms, lane, kind, position, length = _unpack(value)
+    return Entry(due_ms, partition, offset, lane, kind, position, length)
 
 
 def _unpack(value: bytes) -> tuple[Any, ...]:
@@ -230,10 +270,11 @@ def _unpack(value: bytes) -> tuple[Any, ...]:
     return values
 
 
-def _translate(path: str, error: Exception) -> DiskError:
+def _translate(opened: str, path: str, error: Exception) -> DiskError:
     # plyvel raises LevelDB's status text; its class alone tells a held lock from a failed device.
     detail = error.args[0] if error.args else ""
     text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
+    text = text.replace(opened, path)
     if isinstance(error, plyvel.IOError) and "/LOCK: " in text:
         return DiskError(
             f"the wheel in {path} is in use by another process",

@@ -153,6 +153,13 @@ class SystemDisk:
         except OSError as error:
             raise _failed("create" if create else "open", path, error) from error
 
+    def open_to_read(self, path: str) -> OpenFile:
+        """Open for reading only: for those who look at a wheel and must not change it."""
+        try:
+            return OpenFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise _failed("open", path, error) from error
+
     def close(self, file: OpenFile) -> None:
         try:
             os.close(file.descriptor)

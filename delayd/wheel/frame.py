@@ -21,9 +21,10 @@ Invariant: decode(encode(f)) == f, and no flipped bit passes: `length` is held b
 frames and by the CRC at its end, `crc` by itself, everything else by `crc`.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -50,6 +51,9 @@ _pack_fields = FIELDS.pack
 _read_header = HEADER.unpack_from
 _new_tuple = tuple.__new__
 _KINDS = frozenset(int(kind) for kind in FrameKind)
+_KIND_BYTES = b"".join(re.escape(bytes([kind])) for kind in sorted(_KINDS))
+_FORM_AHEAD = re.compile(rb"(?=%b[%b]\x00\x00)" % (re.escape(bytes([FRAME_VERSION])), _KIND_BYTES))
+"""version, kind and flags of a frame that this version writes; found wherever they overlap, too"""
 
 
 class BrokenFrameError(Exception):
@@ -149,6 +153,44 @@ def walk(
             raise BrokenFrameError(position + at, length, _unknown(version, kind, flags))
         yield due_ms, partition, offset, lane, kind, append_ms, at + HEADER_BYTES, after, crc
         at = after
+
+
+def crc_of(pieces: Iterable[bytes]) -> int:
+    """The CRC32C of these pieces, one after the other."""
+    crc = 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+    return crc
+
+
+class Header(NamedTuple):
+    """What a header says, believed or not."""
+
+    at: int
+    """Where in the data it begins."""
+    length: int
+    crc: int
+    partition: int
+    due_ms: int
+
+
+def header_at(data: bytes, at: int) -> Header:
+    """The header at `data[at:]`, where HEADER_BYTES are; nothing is verified."""
+    length, crc, _, _, _, _, partition, _, _, due_ms = _read_header(data, at)
+    return Header(at, length, crc, partition, due_ms)
+
+
+def possible_headers(data: bytes) -> Iterator[Header]:
+    """Wherever a frame of this version might begin, its whole header in `data`: for finding the
+    next frame after damage. Nothing is verified but the form and the bounds of the length."""
+    form_at = PREFIX.size
+    for found in _FORM_AHEAD.finditer(data, form_at):
+        at = found.start() - form_at
+        if at + HEADER_BYTES > len(data):
+            return
+        header = header_at(data, at)
+        if HEADER_BYTES < header.length <= FRAME_BYTES_MAX:
+            yield header
 
 
 def read_body(data: bytes) -> tuple[Any, ...]:

@@ -41,11 +41,26 @@ class Layout:
     def slots(self) -> str:
         return f"{self.root}/slots"
 
+    @property
+    def lock(self) -> str:
+        """LevelDB's own name for what it locks."""
+        return f"{self.root}/catalogue/LOCK"
+
     def hour_folder(self, hour: int) -> str:
         return f"{self.root}/slots/{hour}"
 
     def slot_file(self, slot: int, generation: int) -> str:
         return f"{self.root}/slots/{slot // HOUR_SLOTS}/{slot}.{generation}"
+
+
+def is_leveldb_data(name: str) -> bool:
+    """Is a file of this name in the catalogue's folder one that LevelDB reads its data from?"""
+    return name == "CURRENT" or name.startswith("MANIFEST-") or name.endswith((".ldb", ".log"))
+
+
+def is_leveldb_log(name: str) -> bool:
+    """Is it one of records, of which the last may be torn?"""
+    return name.startswith("MANIFEST-") or name.endswith(".log")
 
 
 def hour_of(slot: int) -> int:

@@ -7,9 +7,10 @@ from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import REBUILD, Catalogue, SlotLine
 from delayd.wheel.disk import Disk
+from delayd.wheel.frame import PARTITIONS_MAX
 from delayd.wheel.layout import FORMAT_VERSION, Layout, hour_of, parse_hour, parse_slot_file
 
-_FORMAT_BYTES_MAX = 4096
+FORMAT_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,23 @@ def _check_format(layout: Layout, disk: Disk, partitions: int) -> bool:
         return False
     file = disk.open(layout.format, create=False)
     try:
-        text = disk.pread(file, _FORMAT_BYTES_MAX, 0)
+        text = disk.pread(file, FORMAT_BYTES_MAX, 0)
     finally:
         disk.close(file)
+    count = partitions_of(layout, text)
+    if count != partitions:
+        raise DiskError(
+            f"{layout.root} belongs to a buffer of {count} partitions, not {partitions}",
+            remedy="set the data directory of this cluster: a buffer never changes its partitions",
+        )
+    return True
+
+
+def partitions_of(layout: Layout, text: bytes) -> int:
+    """The partition count that format.json holds.
+
+    Raises CorruptionError if it is damaged, DiskError if it is of another format.
+    """
     try:
         found = json.loads(text)
         version, count = found["format"], found["partitions"]
@@ -78,12 +93,9 @@ def _check_format(layout: Layout, disk: Disk, partitions: int) -> bool:
             f"{layout.root} has wheel format {version}; this delayd knows {FORMAT_VERSION}",
             remedy="run the version of delayd that wrote it, or empty the data directory",
         )
-    if count != partitions:
-        raise DiskError(
-            f"{layout.root} belongs to a buffer of {count} partitions, not {partitions}",
-            remedy="set the data directory of this cluster: a buffer never changes its partitions",
-        )
-    return True
+    if type(count) is not int or not 0 < count <= PARTITIONS_MAX:
+        raise CorruptionError(f"{layout.format} is damaged", remedy=REBUILD)
+    return count
 
 
 def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:

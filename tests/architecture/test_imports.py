@@ -62,7 +62,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.audit",),
     ("delayd.dev",),
     ("delayd.bench",),
-    ("delayd.messages", "delayd.dead", "delayd.audit.commands"),
+    ("delayd.messages", "delayd.dead", "delayd.examine", "delayd.audit.commands"),
     ("delayd.cli",),
 )
 RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}
@@ -93,7 +93,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.wheel.id_memory",
         "delayd.wheel.kills",
     ),
-    "crc32c": ("delayd.wheel.frame",),
+    "crc32c": ("delayd.wheel.frame", "delayd.wheel.leveldb_log"),
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),
     "uvicorn": ("delayd.admin",),

@@ -1,0 +1,16 @@
+"""Looking at the wheel of a node that is stopped: `delayd wheel inspect` and `delayd wheel verify`.
+
+| file | what it holds |
+|---|---|
+| `inspecting.py` | what is in a wheel, by its catalogue alone |
+| `verifying.py` | every byte of a wheel against its checkpoint |
+| `findings.py` | what a verification found |
+| `showing.py` | both as text and JSON. Pure |
+| `commands.py` | the commands |
+
+Not here: how a wheel is opened without changing it, and how one slot's file is judged
+(`delayd.wheel`).
+
+Invariants: nothing in the data directory is changed; memory does not grow with what is pending, but
+by some hundred bytes an hour of due times.
+"""

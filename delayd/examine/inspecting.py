@@ -1,0 +1,111 @@
+"""What is in a wheel, by its catalogue alone: no frame is read.
+
+What is delivered but kept is told by the newest frontier that the wheel remembers, slot by slot. A
+slot that this frontier has passed in part is *mixed*.
+"""
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from delayd.wheel import Progress, SlotInfo
+from delayd.wheel.layout import hour_of
+from delayd.wheel.stopped import locked, open_stopped
+from replication.frontier import Frontier
+from replication.rank import slot_of
+from replication.record import FrontierFormatError, decode
+
+LARGEST_SHOWN = 10
+
+
+class SlotSize(NamedTuple):
+    """One slot's line."""
+
+    bytes: int
+    frames: int
+    slot: int
+
+
+@dataclass(slots=True)
+class Share:
+    """How much there is of something."""
+
+    slots: int = 0
+    frames: int = 0
+    bytes: int = 0
+
+    def add(self, info: SlotInfo) -> None:
+        """Count a slot."""
+        self.slots += 1
+        self.frames += info.count
+        self.bytes += info.bytes
+
+
+@dataclass(slots=True)
+class Overview:
+    """A wheel in figures."""
+
+    directory: str
+    partitions: int | None
+    progress: Progress | None
+    frontier: Frontier | None
+    """The newest one that the wheel remembers; None if it has seen none."""
+    total: Share = field(default_factory=Share)
+    pending: Share = field(default_factory=Share)
+    """Slots that the frontier has not come to."""
+    mixed: Share = field(default_factory=Share)
+    """Slots that the frontier has passed in part."""
+    kept: Share = field(default_factory=Share)
+    """Slots that the frontier has passed: delivered, and not forgotten yet."""
+    hours: dict[int, Share] = field(default_factory=dict)
+    largest: list[SlotSize] = field(default_factory=list)
+    """The largest slots, ascending."""
+    lines: Counter[bytes] = field(default_factory=Counter)
+    """Of the catalogue, by kind."""
+
+    def take(self, slot: int, info: SlotInfo) -> None:
+        """Count a slot."""
+        self.total.add(info)
+        self._share_of(slot, info).add(info)
+        self.hours.setdefault(hour_of(slot), Share()).add(info)
+        heapq.heappush(self.largest, SlotSize(info.bytes, info.count, slot))
+        if len(self.largest) > LARGEST_SHOWN:
+            heapq.heappop(self.largest)
+
+    def _share_of(self, slot: int, info: SlotInfo) -> Share:
+        frontier = self.frontier
+        if frontier is None or slot > slot_of(frontier.highest_cursor.due_ms):
+            return self.pending
+        is_passed = slot < slot_of(frontier.lowest_cursor.due_ms) and all(
+            highest < offset
+            for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+        )
+        return self.kept if is_passed else self.mixed
+
+
+def inspect(directory: Path) -> Overview:
+    """Read the catalogue in this data directory.
+
+    Raises ConfigError if it holds no wheel, DiskError if a node runs on it or it is of another
+    format, CorruptionError if the catalogue is damaged.
+    """
+    with locked(directory) as layout, open_stopped(layout) as wheel:
+        frontier = frontier_of(wheel.progress)
+        overview = Overview(layout.root, wheel.partitions, wheel.progress, frontier)
+        overview.lines = wheel.catalogue.lines_by_kind()
+        for slot, line in wheel.catalogue.slot_lines():
+            overview.take(slot, line.info)
+        overview.largest.sort()
+        return overview
+
+
+def frontier_of(progress: Progress | None) -> Frontier | None:
+    """The newest frontier that a checkpoint remembers; None if there is none."""
+    if progress is None or not progress.frontier:
+        return None
+    try:
+        return decode(progress.frontier).frontier
+    except FrontierFormatError:
+        return None

@@ -1,0 +1,78 @@
+"""LevelDB's logs (its write-ahead log and its manifest) as bytes: where the last one ends.
+
+    log      := block*                      of BLOCK_BYTES, the last one shorter
+    block    := record* trailer             trailer: fewer than 7 bytes
+    record   := crc:u32 length:u16 type:u8 data     little-endian; crc: masked, of type and data
+
+LevelDB takes a last record that is longer than the file for one that was being written when its
+writer died, and says nothing: right after a crash, wrong when the length is what was damaged: a
+whole checkpoint, or the name of a table with thousands of lines, is gone with it. All other damage
+in a log makes it refuse to open. So this file looks at that record only.
+
+Source: LevelDB's doc/log_format.md.
+"""
+
+from struct import Struct
+from typing import BinaryIO, NamedTuple
+
+from crc32c import crc32c
+
+BLOCK_BYTES = 32 * 1024
+
+_HEADER = Struct("<IHB")
+_MASK_DELTA = 0xA282EAD8
+
+
+class TornEnd(NamedTuple):
+    """Bytes at the end of a log that are no record."""
+
+    first_byte: int
+    end_byte: int
+    is_damaged: bool
+    """They are a whole record with a wrong length; otherwise one that was being written."""
+
+
+def torn_end(log: BinaryIO) -> TornEnd | None:
+    """What follows the last record of a log; None if nothing does."""
+    start = 0
+    block = log.read(BLOCK_BYTES)
+    while True:
+        after = log.read(BLOCK_BYTES)
+        at = _end_of_records(block)
+        if not after:
+            rest = block[at:]
+            if not rest.strip(b"\0"):
+                return None
+            return TornEnd(start + at, start + len(block), _is_whole_record(rest))
+        start += len(block)
+        block = after
+
+
+def _end_of_records(block: bytes) -> int:
+    at = 0
+    while at + _HEADER.size <= len(block):
+        _, length, kind = _HEADER.unpack_from(block, at)
+        after = at + _HEADER.size + length
+        if after > len(block) or (kind == 0 and length == 0):
+            break
+        at = after
+    return at
+
+
+def _is_whole_record(data: bytes) -> bool:
+    """Is there a length with which a record begins here?"""
+    if len(data) < _HEADER.size:
+        return False
+    wanted, _, kind = _HEADER.unpack_from(data)
+    crc = crc32c(bytes([kind]))
+    if _masked(crc) == wanted:
+        return True
+    for place in range(_HEADER.size, len(data)):
+        crc = crc32c(data[place : place + 1], crc)
+        if _masked(crc) == wanted:
+            return True
+    return False
+
+
+def _masked(crc: int) -> int:
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
