@@ -4,12 +4,13 @@ import json
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from imports import graph_of, intruders, modules_under
 from rendering import K8S
 from tally import FAULTS, Asked, Tally, gaps_of
-from traffic import DELAYS_MS, kafka_options, plan
+from traffic import DELAYS_MS, Run, kafka_options, plan
 
 DUE_MS = 1_785_000_000_000
 
@@ -156,6 +157,14 @@ def test_it_gets_in_by_the_configuration_of_a_node(tmp_path: Path) -> None:
         "ssl_cafile": "/ca.crt",
     }
     assert kafka_options({"DELAYD_BOOTSTRAP": "a:1"}) == {"bootstrap_servers": ["a:1"]}
+
+
+def test_sending_ends_when_it_is_enough_and_what_was_sent_is_flushed() -> None:
+    run = object.__new__(Run)
+    run.tally, run.is_enough, flushed = Tally("r"), True, []
+    run._producer = SimpleNamespace(flush=lambda timeout: flushed.append(timeout))
+    assert run.drive(seconds=3_600, rate=500) == 0
+    assert len(flushed) == 1 and run.tally.asked == {}
 
 
 def test_who_judges_has_no_code_of_who_is_judged() -> None:

@@ -107,8 +107,8 @@ class Run:
         self._target, self._prefix = target, prefix
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self.enough = threading.Event()
-        """Set to end `drive` early."""
+        self.is_enough = False
+        """Ends `drive` early. No Event: a signal that comes while one is waited for blocks both."""
         self.failure: KafkaError | None = None
         self._producer = KafkaProducer(**options, acks="all", enable_idempotence=True, linger_ms=2)
         self._consumer = KafkaConsumer(
@@ -135,7 +135,9 @@ class Run:
         """Send everything in time; returns when the last one is due."""
         last_ms = 0
         for send in plan(now_ms() + 1_000, seconds, rate, random.Random(self.tally.run)):
-            if self.enough.wait(max(0, send.at_ms - now_ms()) / 1_000):
+            while (early_ms := send.at_ms - now_ms()) > 0 and not self.is_enough:
+                time.sleep(min(early_ms, 100) / 1_000)
+            if self.is_enough:
                 break
             last_ms = max(last_ms, send.due_ms)
             (self._cancel if send.is_cancel else self._schedule)(send)
@@ -255,7 +257,11 @@ def main(environ: Mapping[str, str]) -> int:
             if attempt == CONNECT_TRIES - 1:
                 return UNREACHABLE
             time.sleep(1)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: run.enough.set())
+
+    def stop(_number: int, _frame: object) -> None:
+        run.is_enough = True
+
+    signal.signal(signal.SIGTERM, stop)
     ended = threading.Event()
 
     def tell() -> None:
