@@ -27,6 +27,8 @@ from replication.election_times import ElectionTimes
 YIELD_POLLS_MAX = 2
 """What the node that is restarted last yields, in poll intervals: one more than the node before."""
 
+TOKEN = re.compile(r"[!-~]{16,}")
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -57,6 +59,10 @@ class NodeConfig(BaseSettings):
     admin_port: int = Field(default=7070, ge=0, le=65535)
     admin_advertised: str | None = Field(default=None, pattern=r"^[^\s/:]+:[0-9]{1,5}$")
     """Where others reach the admin port, `host:port`, if not there where it listens."""
+    export_token: SecretStr | None = None
+    """Who asks for an export must show it; None: whoever reaches the admin port may have one."""
+    export_token_file: Path | None = None
+    """A file that holds it instead."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
     """TTL of the leader key: how soon a dead master is replaced."""
     campaign_order: int | None = Field(default=None, ge=0)
@@ -101,7 +107,7 @@ class NodeConfig(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_secrets(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return with_secrets(values, ("cluster_key",))
+        return with_secrets(values, ("cluster_key", "export_token"))
 
     @field_validator("etcd", mode="before")
     @classmethod
@@ -125,6 +131,13 @@ class NodeConfig(BaseSettings):
             refuse_weak_key(value.get_secret_value())
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("export_token")
+    @classmethod
+    def _token(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not TOKEN.fullmatch(value.get_secret_value()):
+            raise ValueError("it must be at least 16 visible ASCII characters, without spaces")
         return value
 
     @field_validator("cluster", "node")

@@ -202,13 +202,14 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Be a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     tune_collector()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
+    token = None if config.export_token is None else config.export_token.get_secret_value()
     surroundings = Surroundings(
         clock=clock or SystemClock(),
         coordination=coordination,
         open_bus=lambda largest: open_bus(
             config.bootstrap, config.security.properties(), largest, config.driver
         ),
-        open_admin=lambda view: AdminServer(view, config.admin_host, config.admin_port),
+        open_admin=lambda view: AdminServer(view, config.admin_host, config.admin_port, token),
         open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
         threads=SystemThreads(),
         new_nonce=lambda: secrets.token_hex(8),

@@ -8,6 +8,7 @@ When the client goes away the export is aborted.
 """
 
 import asyncio
+import hmac
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,25 @@ STATUS_CODES = {
     Refusal.NO_ROOM: 507,
     Refusal.FAILED: 500,
 }
+
+
+def has_token(request: Request, token: str) -> bool:
+    """Does it show the token (RFC 6750, in the header)? Takes as long whatever is shown."""
+    shown = request.headers.get("authorization", "")
+    return hmac.compare_digest(shown.encode(), f"Bearer {token}".encode())
+
+
+def refuse_token() -> JSONResponse:
+    """For who does not."""
+    return JSONResponse(
+        {
+            "problem": "exports need this node's export_token: give it to the audit as"
+            " DELAYD_EXPORT_TOKEN",
+            "reason": "token",
+        },
+        status_code=401,
+        headers={"www-authenticate": "Bearer"},
+    )
 
 
 async def answer_export(request: Request, begin: Callable[[], Export]) -> Response:

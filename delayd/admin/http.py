@@ -5,7 +5,7 @@ GET /readyz   200 once the node has caught up and can take over, else 503 with t
 GET /leader   200 on the master, 503 on a follower; the body names the master either way
 GET /status   everything, as one JSON object
 GET /metrics  figures, in the text format of Prometheus
-POST /export  the node's pending messages at one cut, see exporting.py
+POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from delayd import __version__
-from delayd.admin.exporting import answer_export
+from delayd.admin.exporting import answer_export, has_token, refuse_token
 from delayd.admin.metrics import CONTENT_TYPE, Exposition
 from delayd.export.exporter import Export
 from delayd.measures import Measures
@@ -48,8 +48,8 @@ class NodeView(Protocol):
         """The next export of this node; ExportError while another one runs."""
 
 
-def build_app(node: NodeView) -> FastAPI:
-    """The application for one node."""
+def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
+    """The application for one node. Exports are for who has the token, if there is one."""
     exposition = Exposition()
     app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
 
@@ -90,6 +90,8 @@ def build_app(node: NodeView) -> FastAPI:
     @app.post("/export")
     async def export(request: Request) -> Response:
         """What is pending on this node at exactly one cut, as Parquet."""
+        if export_token is not None and not has_token(request, export_token):
+            return refuse_token()
         return await answer_export(request, node.begin_export)
 
     return app
@@ -104,10 +106,12 @@ def _answer(problem: str | None) -> JSONResponse:
 class AdminServer(uvicorn.Server):
     """Uvicorn in the node's own event loop: signals belong to the node."""
 
-    def __init__(self, node: NodeView, host: str, port: int) -> None:
+    def __init__(
+        self, node: NodeView, host: str, port: int, export_token: str | None = None
+    ) -> None:
         super().__init__(
             uvicorn.Config(
-                build_app(node),
+                build_app(node, export_token),
                 host=host,
                 port=port,
                 log_config=None,

@@ -87,6 +87,12 @@ def audit(
             help="The cluster's secret: proves the records that its master wrote.",
         ),
     ] = None,
+    export_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DELAYD_EXPORT_TOKEN", help="What nodes want to see before they export, if so."
+        ),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option("--at", help="Also: what was pending then. Unix ms, or RFC 3339 with offset."),
@@ -160,6 +166,7 @@ def audit(
         SystemClock(),
         kafka,
         where.cluster_key,
+        export_token,
     )
     if follow:
         assert work is not None, "checked above"

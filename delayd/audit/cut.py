@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from delayd.clock import SystemClock
 from delayd.frontier_log import SeenFrontier
@@ -77,22 +77,36 @@ class Cut:
     """False if no node could be asked, because nobody knows any."""
 
 
+class Asked(NamedTuple):
+    """A request for an export."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class Exporting:
     """Exports on their way. As a context manager, it waits for those under way when it is left,
     but not after an error: then they end with the process."""
 
     def __init__(
-        self, seen: SeenFrontier, nodes: Sequence[NodeAddress] | None, folder: Path
+        self,
+        seen: SeenFrontier,
+        nodes: Sequence[NodeAddress] | None,
+        folder: Path,
+        token: str | None = None,
     ) -> None:
-        """`nodes` None: nobody knows any."""
+        """`nodes` None: nobody knows any. `token`: what nodes want to see, if they do."""
         self._seen = seen
         self._is_compared = nodes is not None
         body = json.dumps(
             {"frontier": json.loads(encode(seen.record)), "wait_ms": INGEST_WAIT_MS}
         ).encode()
+        headers = {"content-type": "application/json"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
         folder.mkdir(parents=True, exist_ok=True)
         self._futures = [
-            _begun(address, body, folder / f"{number}.parquet")
+            _begun(address, Asked(body, headers), folder / f"{number}.parquet")
             for number, address in enumerate(nodes or ())
         ]
 
@@ -122,13 +136,13 @@ def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
     )
 
 
-def _begun(address: NodeAddress, body: bytes, file: Path) -> Future[Export]:
+def _begun(address: NodeAddress, asked: Asked, file: Path) -> Future[Export]:
     """A daemon fetches it: a node that never answers must not keep a process that has failed."""
     future: Future[Export] = Future()
 
     def fetch() -> None:
         try:
-            future.set_result(_fetch(address, body, file))
+            future.set_result(_fetch(address, asked, file))
         except BaseException as error:
             future.set_exception(error)
 
@@ -136,12 +150,12 @@ def _begun(address: NodeAddress, body: bytes, file: Path) -> Future[Export]:
     return future
 
 
-def _fetch(address: NodeAddress, body: bytes, file: Path) -> Export:
+def _fetch(address: NodeAddress, asked: Asked, file: Path) -> Export:
     if address.admin is None:
         return Export(address.node, "", None, "the node is not running")
     problem: str | None
     try:
-        problem = _fetched(address.admin, body, file)
+        problem = _fetched(address.admin, asked, file)
     except (OSError, ValueError, http.client.HTTPException) as error:
         problem = f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX]
     if problem is not None:
@@ -150,14 +164,11 @@ def _fetch(address: NodeAddress, body: bytes, file: Path) -> Export:
     return Export(address.node, address.admin, file, None)
 
 
-def _fetched(admin: str, body: bytes, file: Path) -> str | None:
+def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
     """Why there is no export; None if there is, in the file."""
     _check_alive(admin)
     request = urllib.request.Request(
-        f"http://{admin}/export",
-        data=body,
-        headers={"content-type": "application/json"},
-        method="POST",
+        f"http://{admin}/export", data=asked.body, headers=dict(asked.headers), method="POST"
     )
     clock = SystemClock()
     begun_ms = clock.monotonic_ms()

@@ -93,7 +93,7 @@ def run(
         if source.cluster_key is not None:
             check_key(source.cluster_key, seen.record.settings)
         with (
-            Exporting(seen, nodes, folder / "exports") as exporting,
+            Exporting(seen, nodes, folder / "exports", source.export_token) as exporting,
             open_session(
                 folder / "spark",
                 master=options.master,

@@ -53,6 +53,8 @@ class Source:
     """Client settings, as a node's `kafka`."""
     cluster_key: str | None = field(default=None, repr=False)
     """Proves the master's own records in the buffer; without it they are believed."""
+    export_token: str | None = field(default=None, repr=False)
+    """What nodes want to see before they export."""
 
 
 @dataclass(frozen=True, slots=True)

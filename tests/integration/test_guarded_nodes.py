@@ -28,7 +28,8 @@ from delayd.security import Security
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 
-SECRETS = (*guarded_kafka.SECRETS, guarded_etcd.PASSWORD, CLUSTER_KEY)
+EXPORT_TOKEN = "7c1f0b5e4d9a4f0c"
+SECRETS = (*guarded_kafka.SECRETS, guarded_etcd.PASSWORD, CLUSTER_KEY, EXPORT_TOKEN)
 TARGET = "letters"
 
 
@@ -46,7 +47,7 @@ class Site:
     def env(self) -> dict[str, str]:
         """The way in, for commands."""
         places = {"bootstrap": self.kafka.sasl, "etcd": self.etcd.url, "prefix": "safe-"}
-        said = {**self.keys, **places, "cluster": "safe"}
+        said = {**self.keys, **places, "cluster": "safe", "export_token": EXPORT_TOKEN}
         return {f"DELAYD_{key.upper()}": str(value) for key, value in said.items()}
 
     def node(self, name: str, **settings: object) -> NodeProcess:
@@ -57,7 +58,13 @@ class Site:
             cluster="safe",
             bootstrap=self.kafka.sasl,
             etcd=self.etcd.url,
-            settings={"connect_timeout_s": 20, "lease_ttl_s": 2, **self.keys, **settings},
+            settings={
+                "connect_timeout_s": 20,
+                "lease_ttl_s": 2,
+                "export_token": EXPORT_TOKEN,
+                **self.keys,
+                **settings,
+            },
         )
 
     def delivered(self) -> list[str]:

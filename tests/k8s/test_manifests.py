@@ -170,12 +170,14 @@ def test_a_node_takes_its_configuration(
     assert config.data_dir == Path("/data/wheel")
     assert config.log_json
     assert config.election_times.yield_polls == 1
-    assert config.cluster_key.get_secret_value() == "content of cluster-key"
+    assert config.cluster_key.get_secret_value() == "content-of-cluster-key"
+    assert config.export_token is not None
+    assert config.export_token.get_secret_value() == "content-of-export-token"
     is_guarded = overlay == "prod"
     assert (config.security.kafka_security_protocol == "SASL_SSL") is is_guarded
     assert all(url.startswith("https:") is is_guarded for url in config.etcd)
     if is_guarded:
-        assert config.security.properties()["sasl.password"] == "content of kafka-password"
+        assert config.security.properties()["sasl.password"] == "content-of-kafka-password"
         assert config.security.etcd_cert_file is not None
 
 
@@ -248,8 +250,8 @@ def laid_out(objects: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch) -
             path = secrets / item["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(given[item["key"]].read_bytes())
-    for key in ("cluster-key", "kafka-password"):
-        (secrets / key).write_text(f"content of {key}\n")
+    for key in ("cluster-key", "export-token", "kafka-password"):
+        (secrets / key).write_text(f"content-of-{key}\n")
     text = named(objects, "ConfigMap", "delayd-node")["data"]["node.toml"]
     file = folder / "node.toml"
     file.write_text(text.replace(mount["mountPath"], str(secrets)))

@@ -64,6 +64,22 @@ def exported(admin: str | None, folder: Path) -> Export:
     return export
 
 
+@pytest.mark.parametrize("token", [None, "sixteen-letters-or-more"])
+def test_a_token_is_shown_if_there_is_one(tmp_path: Path, token: str | None) -> None:
+    shown: list[str | None] = []
+
+    def answer(node: BaseHTTPRequestHandler) -> None:
+        shown.append(node.headers["authorization"])
+        said(node, 200, b"rows")
+
+    with (
+        answering(answer) as admin,
+        Exporting(AT, [NodeAddress("n", admin)], tmp_path, token) as exporting,
+    ):
+        assert exporting.finish().exports[0].problem is None
+    assert shown == [None if token is None else f"Bearer {token}"]
+
+
 def test_a_node_that_is_busy_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

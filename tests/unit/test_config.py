@@ -156,6 +156,22 @@ def test_the_cluster_key_may_stand_in_a_file_of_its_own(file: Path, tmp_path: Pa
     assert "sixteen" not in message
 
 
+def test_an_export_token_may_stand_in_a_file_and_is_never_shown(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("letters-and-more-of-them\n")
+    config = load(with_line(file, f'export_token_file = "{secret}"'))
+    assert config.export_token is not None
+    assert config.export_token.get_secret_value() == "letters-and-more-of-them"
+    assert "letters-and" not in f"{config!r} {config} {config.model_dump()}"
+
+
+@pytest.mark.parametrize("token", ["", "fifteen-letters", "sixteen letters in words"])
+def test_a_token_that_is_short_or_no_header_could_carry_is_refused(file: Path, token: str) -> None:
+    message = problem_of(with_line(file, f'export_token = "{token}"')).message
+    assert "export_token: " in message and "at least 16 visible ASCII characters" in message
+    assert not token or token not in message
+
+
 def test_what_is_wrong_about_the_node_and_about_security_is_named_at_once(file: Path) -> None:
     message = problem_of(with_line(file, 'lease_ttl_s = 1\nkafka_user = "u"\n')).message
     assert "lease_ttl_s: " in message and "kafka_user: of no use" in message

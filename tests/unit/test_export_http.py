@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,15 @@ def node(tmp_path: Path) -> Iterator[ExportingNode]:
 @pytest.fixture
 def client(node: ExportingNode) -> Iterator[httpx.Client]:
     """A client of the real server."""
+    with serving(node) as made:
+        yield made
+
+
+@contextmanager
+def serving(node: ExportingNode, token: str | None = None) -> Iterator[httpx.Client]:
+    """The real server of a node, with that export_token."""
     (port,) = pick_ports(1)
-    server = AdminServer(View(node), "127.0.0.1", port)  # type: ignore[arg-type]
+    server = AdminServer(View(node), "127.0.0.1", port, token)  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     while not server.started and thread.is_alive():
@@ -107,6 +115,29 @@ def test_what_is_no_request_is_400(
 ) -> None:
     assert said in problem(client.post("/export", content=body), 400)
     node.exporter.begin().close()
+
+
+TOKEN = "sixteen-letters-or-more"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}!", f"Bearer {TOKEN[:-1]}", "Bearer"],
+)
+def test_who_does_not_show_the_token_gets_no_export(node: ExportingNode, shown: str | None) -> None:
+    headers = {} if shown is None else {"authorization": shown}
+    with serving(node, TOKEN) as client:
+        answer = client.post("/export", json=asked(), headers=headers)
+        assert "DELAYD_EXPORT_TOKEN" in problem(answer, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in answer.text
+    node.exporter.begin().close()  # none is under way
+
+
+def test_who_shows_it_gets_one(node: ExportingNode) -> None:
+    with serving(node, TOKEN) as client:
+        answer = client.post("/export", json=asked(), headers={"authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200 and answer.content.startswith(b"PAR1")
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])

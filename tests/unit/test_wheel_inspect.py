@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 from wheels_on_disk import Ingest, abandoned_wheel, catalogued, slot_at
 
-from delayd.cli import app
 from delayd.errors import CorruptionError, ExitCode
+from delayd.examine.commands import app
 from delayd.examine.inspecting import LARGEST_SHOWN, Share, inspect
 from delayd.examine.showing import ROWS_MAX, histogram, overview_json
 
@@ -85,11 +85,11 @@ def test_a_histogram_is_by_hour_for_two_days_then_by_day_and_never_long() -> Non
 
 
 def test_the_command_shows_it_and_json_is_one_object(directory: Path) -> None:
-    shown = CliRunner().invoke(app, ["wheel", "inspect", str(directory)])
+    shown = CliRunner().invoke(app, ["inspect", str(directory)])
     assert shown.exit_code == ExitCode.FINE
     assert "format      4, for a buffer of 2 partitions" in shown.stdout
     assert "frames by hour" in shown.stdout and "largest slots" in shown.stdout
-    as_json = CliRunner().invoke(app, ["wheel", "inspect", str(directory), "--json"])
+    as_json = CliRunner().invoke(app, ["inspect", str(directory), "--json"])
     assert json.loads(as_json.stdout) == json.loads(json.dumps(overview_json(inspect(directory))))
     found = json.loads(as_json.stdout)
     assert found["format"] == 4

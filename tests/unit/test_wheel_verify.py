@@ -27,8 +27,8 @@ from wheels_on_disk import (
     slot_path,
 )
 
-from delayd.cli import app
 from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
+from delayd.examine.commands import app
 from delayd.examine.findings import Findings
 from delayd.examine.showing import DAMAGE_SHOWN, findings_json, findings_lines
 from delayd.examine.verifying import verify
@@ -525,7 +525,7 @@ def test_a_running_node_is_left_alone_and_the_error_says_what_to_do(
     before = files_in(copy)
     for command in ("verify", "inspect"):
         with pytest.raises(DiskError, match=r"a node runs on .*stop that node first.*/status"):
-            CliRunner().invoke(app, ["wheel", command, str(copy)], catch_exceptions=False)
+            CliRunner().invoke(app, [command, str(copy)], catch_exceptions=False)
     assert files_in(copy) == before
     told, _ = running.communicate("\n")
     assert told == "115\n"
@@ -577,21 +577,21 @@ def test_a_file_that_cannot_be_read_is_damage(
 
 
 def test_the_command_tells_slot_bytes_and_count_and_exits_1(copy: Path, known: Catalogued) -> None:
-    fine = CliRunner().invoke(app, ["wheel", "verify", str(copy), "--json"])
+    fine = CliRunner().invoke(app, ["verify", str(copy), "--json"])
     assert (fine.exit_code, json.loads(fine.stdout)["ok"]) == (ExitCode.FINE, True)
     slot, line = list(known.lines.items())[7]
     frame = frames_of(copy, slot, line)[1]
     flip(slot_path(copy, slot, line), frame.position + 20, 3)
     end = frame.position + frame.length
 
-    told = CliRunner().invoke(app, ["wheel", "verify", str(copy)])
+    told = CliRunner().invoke(app, ["verify", str(copy)])
     assert told.exit_code == ExitCode.PROBLEM
     assert f"slot {slot} (" in told.stdout
     assert f"bytes {frame.position} to {end} has a wrong CRC" in told.stdout
     assert "1 frames are lost and 0 suspect, in 1 slots" in told.stdout
     assert "empty this directory" in told.stdout
 
-    as_json = CliRunner().invoke(app, ["wheel", "verify", str(copy), "--json"])
+    as_json = CliRunner().invoke(app, ["verify", str(copy), "--json"])
     found = json.loads(as_json.stdout)
     assert as_json.exit_code == ExitCode.PROBLEM
     assert (found["ok"], found["frames_lost"], found["damage_count"]) == (False, 1, 1)
