@@ -1,13 +1,17 @@
 """The sidecar of the component leader-label, against a node and an API of the test's own."""
 
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import role_label
 from role_label import LABEL, role_of, set_label
 
 from delayd.dev.ports import LOOPBACK, pick_ports
@@ -70,3 +74,17 @@ def test_an_api_that_refuses_is_an_error_that_is_tried_again(tmp_path: Path) -> 
     (tmp_path / "token").write_text("secret")
     with answering(403) as (api, _), pytest.raises(OSError, match="403"):
         set_label(api, "ns", "delayd-1", "master", tmp_path)
+
+
+def test_it_ends_when_it_is_asked_to() -> None:
+    """A process that ends by the default action would be deaf as the first one of a container."""
+    with answering(200) as (node, asked):
+        port = node.rpartition(":")[2]
+        environ = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": "1"}
+        environ |= {"NAMESPACE": "n", "POD": "p", "DELAYD_ADMIN_PORT": port}
+        with subprocess.Popen([sys.executable, role_label.__file__], env=environ) as sidecar:
+            deadline_s = time.monotonic() + 30
+            while not asked and time.monotonic() < deadline_s:
+                threading.Event().wait(0.01)
+            sidecar.terminate()
+            assert sidecar.wait(30) == 0

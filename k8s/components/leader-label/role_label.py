@@ -8,6 +8,7 @@ keeps the one it had.
 
 import json
 import os
+import signal
 import ssl
 import sys
 import time
@@ -61,7 +62,9 @@ def set_label(api: str, namespace: str, pod: str, role: str | None, account: Pat
 
 
 def main(environ: Mapping[str, str]) -> None:
-    """Until it is killed."""
+    """Until SIGTERM, which the first process of a container does not get unless it asks for it: the
+    pod would wait for it to the end of its grace period."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
     api = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     node = f"http://127.0.0.1:{environ.get('DELAYD_ADMIN_PORT', '7070')}"
