@@ -90,6 +90,8 @@ class Cluster:
             folder = Path(name)
             self._lay_out(folder)
             rendered = self.kubectl("kustomize", name)
+        # It cannot be changed: one that is still there, as with a bad setting, would refuse it.
+        self.inside("delete", "job", "delayd-topics", "--ignore-not-found", "--wait=true")
         self.kubectl("apply", "-f", "-", given=rendered)
 
     def _lay_out(self, folder: Path) -> None:
