@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from delayd.cluster_key import refuse_weak_key
 from delayd.errors import ConfigError
-from delayd.security import Security, config_error, problems_of, read_toml, with_secrets
+from delayd.security import (
+    FileSettings,
+    Security,
+    config_error,
+    problems_of,
+    read_toml,
+    with_secrets,
+)
 from replication.election_times import ElectionTimes
 
 YIELD_POLLS_MAX = 2
@@ -32,7 +34,7 @@ TOKEN = re.compile(r"[!-~]{16,}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-class NodeConfig(BaseSettings):
+class NodeConfig(FileSettings):
     """Settings of one node. Times carry their unit in the name."""
 
     model_config = SettingsConfigDict(
@@ -146,18 +148,6 @@ class NodeConfig(BaseSettings):
         if not NAME.fullmatch(value):
             raise ValueError(f"{value!r} is not a name (letters, digits, dot, dash, underscore)")
         return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment before what `load` read from the file."""
-        return (env_settings, init_settings)
 
 
 def load(file: Path | None) -> NodeConfig:

@@ -45,7 +45,23 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 """A key, and librdkafka's name for it, which both drivers understand."""
 
 
-class Security(BaseSettings):
+class FileSettings(BaseSettings):
+    """Settings that were read from a file, which the environment outvotes."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment before what was read from the file."""
+        return (env_settings, init_settings)
+
+
+class Security(FileSettings):
     """The keys. Files are in PEM; of each secret, itself or its file is given, never both."""
 
     model_config = SettingsConfigDict(
@@ -86,18 +102,6 @@ class Security(BaseSettings):
         if problems:
             raise ValueError("; ".join(problems))
         return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment before what was read from the file."""
-        return (env_settings, init_settings)
 
     @classmethod
     def none(cls) -> "Security":
