@@ -7,7 +7,6 @@ frontier): stop, resign, say why, exit 1.
 """
 
 import asyncio
-import gc
 import secrets
 import signal
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
 from delayd.clock import Clock, SystemClock
 from delayd.cluster_key import check_key, proof_key
+from delayd.collector import tune_collector
 from delayd.commits import StepCommit
 from delayd.commits.progress import ProgressCommit
 from delayd.config import NodeConfig
@@ -57,9 +57,6 @@ log = structlog.get_logger()
 
 THREAD_STOP_S = 20
 
-COLLECT_AFTER_OBJECTS = 100_000
-"""Container objects made before Python's cycle collector runs. The hot paths make a dozen for a
-message, and no cycles; with the default of 700, `delayd bench ingest` was a third slower."""
 ETCD_TIMEOUT_MS = 1_000
 
 
@@ -96,12 +93,6 @@ def open_coordination(
 
 def _text(file: Path | None) -> str | None:
     return None if file is None else str(file)
-
-
-def tune_collector() -> None:
-    """Let the cycle collector run seldom; what is there at the start is never looked at again."""
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, 50, 100)
 
 
 def cluster_status(

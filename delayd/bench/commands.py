@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd.bench.audits import bench_audit
-from delayd.bench.figures import Figure, machine
+from delayd.bench.figures import Figure, machine, rounded
 from delayd.bench.neighbours import bench_neighbours, is_wrong
 from delayd.bench.rates import Bench, bench_deliver, bench_ingest
+from delayd.bench.wheels.measuring import bench_wheel
+from delayd.collector import tune_collector
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
-from delayd.node import tune_collector
 from delayd.options import Config
 from delayd.security import load_security
 
@@ -42,17 +43,28 @@ ON_CLUSTERS: dict[str, tuple[Callable[[LocalCluster, int, int], list[Figure]], i
 """Those that need nodes, each with its messages per run."""
 
 
+WHEEL = "wheel"
+WHEEL_MESSAGES = 10_000_000
+"""An hour and 20 GB of disk; a million tells about the same in a tenth of it."""
+
+
 def bench(
-    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, audit, or all.")],
+    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, audit, all; or wheel.")],
     messages: Annotated[
         int | None,
-        typer.Option(min=1000, help="Messages per run (300000; neighbours 60000; audit 200000)."),
+        typer.Option(
+            min=1000,
+            help="Messages per run (300000; neighbours 60000; audit 200000; wheel 10000000).",
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=20, help="Runs; medians are shown.")] = 3,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of own ones.")
     ] = None,
     config: Config = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where wheel writes: the disk to be measured.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure delayd against the bare driver, on the same brokers in the same minutes.
@@ -62,10 +74,22 @@ def bench(
     read of the same topics. Exit code 1 if any message was lost or doubled, or the audit found
     anything.
 
+    wheel: a node's storage by itself, in one thread, without Kafka. It takes an hour, so it is not
+    in all.
+
     Example: delayd bench all --json
     """
-    if name not in (*RATES, *ON_CLUSTERS, "all"):
-        raise typer.BadParameter(f"{name} is none of: all, {', '.join((*RATES, *ON_CLUSTERS))}")
+    if name not in (*RATES, *ON_CLUSTERS, WHEEL, "all"):
+        known = ", ".join((*RATES, *ON_CLUSTERS, WHEEL))
+        raise typer.BadParameter(f"{name} is none of: all, {known}")
+    if name == WHEEL:
+        if bootstrap is not None:
+            raise typer.BadParameter("wheel measures the disk, and needs no brokers")
+        with interrupts_raised():
+            _show(name, bench_wheel(messages or WHEEL_MESSAGES, runs, directory, _tell), as_json)
+        return
+    if directory is not None:
+        raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
     if name in ON_CLUSTERS and bootstrap is not None:
         raise typer.BadParameter(f"{name} needs nodes, and starts a cluster of its own")
     kafka = {} if bootstrap is None else load_security(config).properties()
@@ -84,6 +108,11 @@ def bench(
         raise typer.Exit(1)
 
 
+def _tell(what: str) -> None:
+    """What a long benchmark is at; standard output is for its figures."""
+    typer.echo(what, err=True)
+
+
 def _show(name: str, figures: list[Figure], as_json: bool) -> None:
     if as_json:
         typer.echo(
@@ -100,11 +129,11 @@ def _show(name: str, figures: list[Figure], as_json: bool) -> None:
     for figure in figures:
         table.add_row(
             figure.name,
-            f"{figure.value:,.0f}",
+            f"{rounded(figure.value):,}",
             figure.unit,
             "" if figure.ratio is None else f"{figure.ratio:.2f}",
             figure.against,
-            ", ".join(f"{run:,.0f}" for run in figure.runs),
+            ", ".join(f"{rounded(run):,}" for run in figure.runs),
         )
     Console().print(table)
 

@@ -36,14 +36,19 @@ class Figure:
     def to_json(self) -> dict[str, Any]:
         """Rounded to what the measurement can bear."""
         fields: dict[str, Any] = {
-            "value": round(self.value, 1),
+            "value": rounded(self.value),
             "unit": self.unit,
-            "runs": [round(run, 1) for run in self.runs],
+            "runs": [rounded(run) for run in self.runs],
         }
         if self.ratio is not None:
             fields["ratio"] = round(self.ratio, 3)
             fields["against"] = self.against
         return fields
+
+
+def rounded(value: float) -> float:
+    """To what a measurement can bear."""
+    return round(value) if value >= 1000 else round(value, 1 if value >= 100 else 2)
 
 
 def machine() -> dict[str, Any]:

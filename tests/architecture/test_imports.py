@@ -26,7 +26,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What everyone may know: the protocol, pure; and the version.
     ("replication", "delayd"),
     # Errors, time, log lines, threads.
-    ("delayd.errors", "delayd.clock", "delayd.logs", "delayd.threads"),
+    ("delayd.errors", "delayd.clock", "delayd.collector", "delayd.logs", "delayd.threads"),
     ("delayd.java",),
     # Ports.
     ("delayd.bus", "delayd.coordination"),
@@ -101,7 +101,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic": ("delayd.config", "delayd.security"),
     "pydantic_settings": ("delayd.config", "delayd.security"),
     # A node writes exports in a process of their own.
-    "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child", "delayd.bench.audits"),
+    "subprocess": ("delayd.dev", "delayd.java", "delayd.export.child", "delayd.bench"),
     # Adapters meet in node.py; the local cluster starts Kafka before there is a node.
     "delayd.bus.confluent": (
         # In a process of Spark's, to which no bus can be handed.

@@ -1,0 +1,81 @@
+"""A wheel driven as a node drives it: ingest, checkpoints, the passing of time, retention.
+
+All calls that the benchmark makes of the wheel are here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from delayd.bench.wheels.load import LANES, PARTITIONS, Batch
+from delayd.wheel import Frame, Progress
+from delayd.wheel.storage import Wheel, WheelStats
+from replication.frontier import Frontier
+from replication.ids import NOTHING
+from replication.rank import Rank, slot_of
+
+ID_MEMORY_MS: Final = 3_600_000
+READ_FRAMES: Final = 10_000
+"""Read at once: as many as a step delivers."""
+
+
+class DrivenWheel:
+    """One wheel. `now_ms` is what it is told of the time."""
+
+    def __init__(self, directory: Path, now_ms: int) -> None:
+        """Open it, or make a new one."""
+        self._wheel = Wheel.open(directory, partitions=PARTITIONS)
+        self._now_ms = now_ms
+        progress = self._wheel.progress
+        self.offsets = (0,) * PARTITIONS if progress is None else progress.offsets
+
+    @property
+    def stored(self) -> int:
+        """Messages that were ever stored."""
+        return sum(self.offsets)
+
+    @property
+    def stats(self) -> WheelStats:
+        """What it holds."""
+        return self._wheel.stats()
+
+    def store(self, batch: Batch, offsets: tuple[int, ...]) -> None:
+        """Take in what ingest decided; `offsets` are those behind it."""
+        ids = self._wheel.ids
+        for partition, name, _ in batch.ids:
+            assert ids.state(partition, name) == NOTHING, "an id of the load was used before"
+        self._wheel.append(batch.frames)
+        for partition, name, state in batch.ids:
+            ids.remember(partition, name, state, ID_MEMORY_MS)
+        self.offsets = offsets
+
+    def checkpoint(self) -> None:
+        """All of a checkpoint, synced, in this thread, as the ingest thread does it."""
+        log_ms = (self._now_ms,) * PARTITIONS
+        pending = self._wheel.begin_checkpoint(
+            Progress(self.offsets, (0,) * PARTITIONS, log_ms, b"")
+        )
+        pending.sync()
+        self._wheel.finish_checkpoint(pending)
+
+    def pass_time(self, now_ms: int) -> None:
+        """It is `now_ms` by now; what the wheel does in the background because of that."""
+        self._now_ms = now_ms
+
+    def forget_due(self) -> None:
+        """All slots before now are delivered, and old enough to be forgotten."""
+        slot = slot_of(self._now_ms)
+        cursor = Rank(self._now_ms, 0, 0)
+        cut = Frontier(0, (cursor,) * LANES, self.offsets, (-1,) * PARTITIONS, 1, 1)
+        self._wheel.ids.forget(cut, (self._now_ms,) * PARTITIONS, self._now_ms)
+        self._wheel.forget(self._wheel.slots(0, slot - 1))
+
+    def read_slot(self, slot: int) -> Iterator[list[Frame]]:
+        """The messages of a slot as frames, in rank order."""
+        entries = self._wheel.entries(slot)
+        for first in range(0, len(entries), READ_FRAMES):
+            yield self._wheel.read(entries[first : first + READ_FRAMES])
+
+    def close(self) -> None:
+        """Without a checkpoint."""
+        self._wheel.close()

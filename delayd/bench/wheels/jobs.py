@@ -1,0 +1,248 @@
+"""What is measured, each in a process of its own, so that its memory and its bytes are its own.
+
+    python -m delayd.bench.wheels.jobs NAME '{"argument": value}'
+
+Prints lines of JSON: `{"at": name}` where whoever started it may want to look, then its result.
+Times that a result gives are of the wheel's calls and of making the messages, not of starting.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from delayd.bench.wheels.driven import ID_MEMORY_MS, DrivenWheel
+from delayd.bench.wheels.load import Batch, Load
+from delayd.bench.wheels.proc import forget_caches, memory_of, written_bytes
+from delayd.clock import SystemClock
+from delayd.collector import tune_collector
+from delayd.wheel.disk import SystemDisk
+from delayd.wheel.frame import encode
+
+BATCH_MESSAGES: Final = 2_000
+CHECKPOINT_MS: Final = 1_000
+STAY_BATCHES_MAX: Final = 10_000
+"""Should nobody kill what stays."""
+DRAIN_STEP_MS: Final = 300_000
+"""How much time passes between two checkpoints while a wheel is drained. A node makes one a second;
+what is written of each slot is the same."""
+DRAIN_ROUNDS_MAX: Final = 10_000
+"""Checkpoints after the last slot, until all files are unlinked."""
+READ_BYTES: Final = 1024 * 1024
+
+Result = dict[str, Any]
+
+
+def tell(what: Result) -> None:
+    """One line for whoever started this."""
+    print(json.dumps(what), flush=True)
+
+
+class _Ingest:
+    """Stores a load, with a checkpoint a second."""
+
+    def __init__(self, wheel: DrivenWheel, span_ms: int, base_ms: int) -> None:
+        self._clock = SystemClock()
+        self._wheel = wheel
+        self._base_ms = base_ms
+        self._load = Load(wheel.stored, first_due_ms=base_ms, span_ms=span_ms, append_ms=base_ms)
+        self._started_ms = self._checkpointed_ms = self._clock.monotonic_ms()
+        self.message_bytes = 0
+        self.checkpoints = 0
+        self.anon_peak_bytes = 0
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Since it was made; 1 at least."""
+        return max(1, self._clock.monotonic_ms() - self._started_ms)
+
+    def store(self, messages: int) -> None:
+        """So many more, with the checkpoints that are due meanwhile."""
+        while messages > 0:
+            batch = self._load.take(min(messages, BATCH_MESSAGES))
+            self._wheel.store(batch, self._load.offsets)
+            self.message_bytes += batch.message_bytes
+            messages -= len(batch.frames)
+            if self._clock.monotonic_ms() - self._checkpointed_ms >= CHECKPOINT_MS:
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Now."""
+        self.anon_peak_bytes = max(self.anon_peak_bytes, memory_of().anon)
+        self._wheel.pass_time(self._base_ms + self.elapsed_ms)
+        self._wheel.checkpoint()
+        self._checkpointed_ms = self._clock.monotonic_ms()
+        self.checkpoints += 1
+
+
+def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: bool) -> Result:
+    """Rate, memory and written bytes of ingest. `stay`: then go on until killed; tells "on" when
+    more is stored than the last checkpoint has."""
+    wheel = DrivenWheel(Path(directory), base_ms)
+    work = _Ingest(wheel, span_ms, base_ms)
+    work.store(messages)
+    work.checkpoint()
+    seconds = work.elapsed_ms / 1000
+    memory = memory_of()
+    result = {
+        "seconds": seconds,
+        "message_bytes": work.message_bytes,
+        "written_bytes": written_bytes(),
+        "checkpoints": work.checkpoints,
+        "frame_bytes": wheel.stats.bytes,
+        "anon_bytes": memory.anon,
+        "anon_peak_bytes": max(memory.anon, work.anon_peak_bytes),
+        "file_bytes": memory.file,
+    }
+    if stay:
+        tell(result)
+        work.store(BATCH_MESSAGES)
+        tell({"at": "on"})
+        for _ in range(STAY_BATCHES_MAX):
+            work.store(BATCH_MESSAGES)
+    wheel.close()
+    return result
+
+
+def append(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
+    """The same frames, made before, appended to one file and synced as often: what a disk allows
+    to whoever keeps no order and no books."""
+    load = Load(0, first_due_ms=base_ms, span_ms=span_ms, append_ms=base_ms)
+    data = _encoded(load.take(min(messages, BATCH_MESSAGES)))
+    clock = SystemClock()
+    disk = SystemDisk()
+    file = disk.open(f"{directory}/appended", create=True)
+    started_ms = synced_ms = clock.monotonic_ms()
+    left = messages
+    while left > 0:
+        disk.append(file, data)
+        left -= BATCH_MESSAGES
+        if clock.monotonic_ms() - synced_ms >= CHECKPOINT_MS:
+            disk.fdatasync(file)
+            synced_ms = clock.monotonic_ms()
+    disk.fdatasync(file)
+    seconds = max(1, clock.monotonic_ms() - started_ms) / 1000
+    disk.close(file)
+    return {"seconds": seconds}
+
+
+def _encoded(batch: Batch) -> bytes:
+    return b"".join(encode(frame)[0] for frame in batch.frames)
+
+
+def open_again(directory: str, base_ms: int) -> Result:
+    """Recovery after whatever happened."""
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    wheel = DrivenWheel(Path(directory), base_ms)
+    seconds = (clock.monotonic_ms() - started_ms) / 1000
+    memory = memory_of()
+    result = {
+        "seconds": seconds,
+        "stored": wheel.stored,
+        "frames": wheel.stats.frames,
+        "anon_bytes": memory.anon,
+        "written_bytes": written_bytes(),
+    }
+    wheel.close()
+    return result
+
+
+def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
+    """More ingest into a wheel that holds something, after the caches were dropped; up to and with
+    the checkpoint at its end."""
+    wheel = DrivenWheel(Path(directory), base_ms)
+    pending = wheel.stats.frames
+    # Only now: opening reads the catalogue and the files' inodes.
+    cold = forget_caches(Path(directory))
+    work = _Ingest(wheel, span_ms, base_ms)
+    work.store(messages)
+    work.checkpoint()
+    us = work.elapsed_ms * 1000 / messages
+    wheel.close()
+    return {
+        "us": us,
+        "pending": pending,
+        "cold": cold,
+        "message_bytes": work.message_bytes,
+        "written_bytes": written_bytes(),
+    }
+
+
+def drain(directory: str, span_ms: int, base_ms: int) -> Result:
+    """All that is pending becomes due, is forgotten and unlinked, and its ids are too."""
+    wheel = DrivenWheel(Path(directory), base_ms)
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    end_ms = base_ms + span_ms + ID_MEMORY_MS + DRAIN_STEP_MS
+    rounds = 0
+    now_ms = base_ms
+    while now_ms < end_ms or wheel.stats.frames or wheel.stats.files_to_unlink:
+        now_ms = min(now_ms + DRAIN_STEP_MS, end_ms)
+        wheel.pass_time(now_ms)
+        wheel.forget_due()
+        wheel.checkpoint()
+        rounds += now_ms == end_ms
+        assert rounds < DRAIN_ROUNDS_MAX, f"after all is due there is still {wheel.stats}"
+    wheel.close()
+    left = sum(path.is_file() for path in Path(directory, "slots").rglob("*"))
+    assert left == 0, f"{left} files are left of a wheel that holds nothing"
+    return {
+        "seconds": max(1, clock.monotonic_ms() - started_ms) / 1000,
+        "written_bytes": written_bytes(),
+    }
+
+
+def read(directory: str, slot: int, base_ms: int) -> Result:
+    """A slot in rank order, to decoded frames. Tells "begin" when only that is still to do."""
+    wheel = DrivenWheel(Path(directory), base_ms)
+    clock = SystemClock()
+    baseline = memory_of().anon
+    tell({"at": "begin"})
+    started_ns = clock.monotonic_ns()
+    spent_ns = 0
+    frames = 0
+    last: tuple[int, ...] = ()
+    for run in wheel.read_slot(slot):
+        spent_ns += clock.monotonic_ns() - started_ns
+        for frame in run:
+            assert last < frame[:3], "frames come out of order"
+            last = frame[:3]
+        frames += len(run)
+        del run  # whoever delivers it would not keep it
+        started_ns = clock.monotonic_ns()
+    spent_ns += clock.monotonic_ns() - started_ns
+    tell({"at": "end"})
+    wheel.close()
+    return {"seconds": spent_ns / 10**9, "frames": frames, "baseline_bytes": baseline}
+
+
+def read_plainly(directory: str) -> Result:
+    """All slot files of a wheel, read from front to end and not looked at."""
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    for path in Path(directory, "slots").rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(READ_BYTES):
+                    pass
+    return {"seconds": max(1, clock.monotonic_ms() - started_ms) / 1000}
+
+
+JOBS: Final[dict[str, Callable[..., Result]]] = {
+    job.__name__: job for job in (ingest, append, open_again, cost, drain, read, read_plainly)
+}
+
+
+def main() -> None:
+    """Run one job."""
+    name, arguments = sys.argv[1:]
+    tune_collector()
+    with contextlib.suppress(BrokenPipeError):
+        tell(JOBS[name](**json.loads(arguments)))
+
+
+if __name__ == "__main__":
+    main()

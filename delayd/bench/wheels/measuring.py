@@ -1,0 +1,292 @@
+"""The runs of `delayd bench wheel`, and the figures that come of them.
+
+Each run makes its wheels anew in a folder of its own, and leaves nothing behind. The large wheel of
+a run holds all messages over 30 days; it is killed, opened, added to and drained in turn.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from delayd.bench.figures import Figure
+from delayd.bench.wheels.proc import AnonPeak
+from delayd.clock import SystemClock
+from delayd.errors import DelaydError
+from replication.rank import SLOT_MS
+
+SPREADS_MS: Final = {"60s": 60_000, "2h": 7_200_000, "30d": 30 * 24 * 3_600_000}
+FAR_MS: Final = SPREADS_MS["30d"]
+LEAD_MS: Final = 10_000
+"""Nothing is due before this has passed since the beginning of a run."""
+SECOND_SHARE: Final = 20
+"""The due second that is read holds one of so many messages: 500,000 of 10 million."""
+FEW_SHARE: Final = 100
+"""The wheel that the large one's cost is compared with holds one of so many messages: 100,000."""
+TENTH: Final = 10
+MIB: Final = 2**20
+LOG_TAIL_CHARS: Final = 600
+
+Tell = Callable[[str], None]
+
+
+class WheelBenchError(DelaydError):
+    """A part of the benchmark ended with an error of its own."""
+
+    code = "wheel-bench"
+
+
+class _Point(NamedTuple):
+    """What one run says of one figure."""
+
+    value: float
+    other: float | None = None
+
+
+class _Measured:
+    """What the runs said, figure by figure."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, list[_Point]] = defaultdict(list)
+        self._said: dict[str, tuple[str, str]] = {}
+
+    def add(
+        self, name: str, unit: str, value: float, against: str = "", other: float | None = None
+    ) -> None:
+        """A run's value, and what it is compared with."""
+        self._points[name].append(_Point(value, other))
+        self._said[name] = (unit, against)
+
+    def figures(self) -> list[Figure]:
+        """In the order in which they were first measured."""
+        found = []
+        for name, points in self._points.items():
+            unit, against = self._said[name]
+            others = tuple(point.other for point in points if point.other is not None)
+            found.append(Figure(name, unit, tuple(p.value for p in points), against, others))
+        return found
+
+
+def bench_wheel(messages: int, runs: int, directory: Path | None, tell: Tell) -> list[Figure]:
+    """All figures; `directory` is on the disk that is to be measured, and made if there is none.
+
+    `tell` hears what is being done. Raises WheelBenchError.
+    """
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+    measured = _Measured()
+    for number in range(1, runs + 1):
+        one = _Run(number, messages, directory, measured, tell)
+        one.ingest_near()
+        one.read_seconds()
+        one.hold_far()
+    return measured.figures()
+
+
+class _Run:
+    """One run of everything."""
+
+    def __init__(
+        self,
+        number: int,
+        messages: int,
+        directory: Path | None,
+        measured: _Measured,
+        tell: Tell,
+    ) -> None:
+        self._number = number
+        self._messages = messages
+        self._directory = directory
+        self._measured = measured
+        self._heard = tell
+        now_ms = SystemClock().wall_ms() + LEAD_MS
+        self._base_ms = now_ms - now_ms % SLOT_MS
+        self._few = max(1, messages // FEW_SHARE)
+
+    def ingest_near(self) -> None:
+        """Ingest with due times over 60 s and over 2 h."""
+        for name in ("60s", "2h"):
+            with self._folder() as folder:
+                self._tell(f"ingest over {name}")
+                found = self._ingest(folder, self._messages, SPREADS_MS[name])
+            self._ingested(name, found)
+
+    def read_seconds(self) -> None:
+        """A full due second, in rank order."""
+        messages = max(1, self._messages // SECOND_SHARE)
+        slot = self._base_ms // SLOT_MS
+        for name, span_ms in (("uniform", SLOT_MS), ("one-ms", 1)):
+            with self._folder() as folder:
+                self._tell(f"reading a second, {name}")
+                self._ingest(folder, messages, span_ms)
+                plain = _run("read_plainly", directory=folder)
+                with (
+                    _started("read", directory=folder, slot=slot, base_ms=self._base_ms) as job,
+                    closing(job.said()) as said,
+                ):
+                    _expect(next(said), "begin")
+                    with AnonPeak(job.pid) as anon:
+                        _expect(next(said), "end")
+                    found = next(said)
+            if found["frames"] != messages:
+                raise WheelBenchError(f"of {messages} messages {found['frames']} were read")
+            against = "bare read of the same file"
+            rate, bare = messages / found["seconds"], messages / plain["seconds"]
+            self._measured.add(f"read-{name}", "messages/s", rate, against, bare)
+            above = max(0, anon.peak_bytes - found["baseline_bytes"])
+            self._measured.add(f"read-{name}-memory", "MiB", above / MIB)
+
+    def hold_far(self) -> None:
+        """All that is measured of a wheel with due times over 30 days."""
+        few_us = self._cost_of_few()
+        with self._folder() as folder:
+            self._tell("ingest of a tenth over 30d")
+            tenth = self._ingest(folder, max(1, self._messages // TENTH), FAR_MS)
+        with self._folder() as folder:
+            self._tell("ingest over 30d")
+            large, opened = self._kill(folder)
+            self._tell("ingest into what is pending")
+            more = _run("cost", messages=self._few, **self._far(folder))
+            self._tell("draining")
+            drained = _run("drain", **self._far(folder))
+        self._ingested("30d", large)
+        add = self._measured.add
+        held = ("anon_bytes", "anon_peak_bytes", "file_bytes")
+        for name, key in zip(("anon", "anon-peak", "file"), held, strict=True):
+            of_tenth = f"{max(1, self._messages // TENTH):,} pending"
+            add(f"pending-{name}", "MiB", large[key] / MIB, of_tenth, tenth[key] / MIB)
+        add("open-after-kill", "ms", opened["seconds"] * 1000)
+        add("opened-anon", "MiB", opened["anon_bytes"] / MIB)
+        add("cost", "us/message", more["us"], f"{self._few:,} pending, {more['cold']}", few_us)
+        message_bytes = large["message_bytes"] + more["message_bytes"]
+        written = sum(job["written_bytes"] for job in (large, opened, more, drained))
+        add("written", "bytes/byte", written / message_bytes)
+        add("written-at-ingest", "bytes/byte", large["written_bytes"] / large["message_bytes"])
+        add("frame-size", "bytes/byte", large["frame_bytes"] / large["message_bytes"])
+
+    def _cost_of_few(self) -> float:
+        with self._folder() as folder:
+            self._tell("ingest into little that is pending")
+            self._ingest(folder, self._few, FAR_MS)
+            found = _run("cost", messages=self._few, **self._far(folder))
+        us: float = found["us"]
+        return us
+
+    def _kill(self, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Ingest over 30 days, killed behind a checkpoint, and the wheel opened again."""
+        with (
+            _started("ingest", messages=self._messages, stay=True, **self._far(folder)) as job,
+            closing(job.said()) as said,
+        ):
+            large = next(said)
+            _expect(next(said), "on")
+            job.kill()
+        self._tell("opening what was killed")
+        opened = _run("open_again", directory=folder, base_ms=self._base_ms)
+        if opened["frames"] < self._messages:
+            raise WheelBenchError(
+                f"of {self._messages} messages {opened['frames']} are there after a kill"
+            )
+        return large, opened
+
+    def _ingest(self, folder: str, messages: int, span_ms: int) -> dict[str, Any]:
+        return _run(
+            "ingest",
+            directory=folder,
+            messages=messages,
+            span_ms=span_ms,
+            base_ms=self._base_ms,
+            stay=False,
+        )
+
+    def _far(self, folder: str) -> dict[str, Any]:
+        return {"directory": folder, "span_ms": FAR_MS, "base_ms": self._base_ms}
+
+    def _ingested(self, name: str, found: dict[str, Any]) -> None:
+        with self._folder() as folder:
+            self._tell(f"plain append, beside {name}")
+            bare = _run(
+                "append",
+                directory=folder,
+                messages=self._messages,
+                span_ms=SPREADS_MS[name],
+                base_ms=self._base_ms,
+            )
+        self._measured.add(
+            f"ingest-{name}",
+            "messages/s",
+            self._messages / found["seconds"],
+            "plain append of the same bytes, synced as often",
+            self._messages / bare["seconds"],
+        )
+
+    def _tell(self, what: str) -> None:
+        self._heard(f"run {self._number}: {what}")
+
+    @contextmanager
+    def _folder(self) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="delayd-bench-", dir=self._directory) as folder:
+            yield folder
+
+
+class _Job:
+    """A process of jobs.py."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def said(self) -> Generator[dict[str, Any], None, None]:
+        """Its lines, as they come. Raises WheelBenchError when it ends before it should."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield json.loads(line)
+        self._process.wait()
+        told = " ".join(self._log.read_text(errors="replace").split())
+        raise WheelBenchError(
+            f"a part of it ended with {self._process.returncode}: {told[-LOG_TAIL_CHARS:]}",
+            remedy="is there room on the disk, and memory?",
+        )
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def _started(name: str, **arguments: Any) -> Iterator[_Job]:
+    with tempfile.TemporaryDirectory(prefix="delayd-bench-log-") as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "delayd.bench.wheels.jobs", name, json.dumps(arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        with process:
+            try:
+                yield _Job(process, log)
+            finally:
+                process.kill()
+
+
+def _run(name: str, **arguments: Any) -> dict[str, Any]:
+    with _started(name, **arguments) as job, closing(job.said()) as said:
+        return next(said)
+
+
+def _expect(said: dict[str, Any], name: str) -> None:
+    assert said.get("at") == name, f"{said} where {name} was to be told"

@@ -1,0 +1,90 @@
+"""What the kernel says of a process (Linux): its memory, and the bytes that it had written."""
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+SAMPLE_S: Final = 0.005
+DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
+
+
+class Memory(NamedTuple):
+    """Bytes in memory."""
+
+    anon: int
+    """Its own: RssAnon."""
+    file: int
+    """Pages of mapped files, which the kernel takes back when it wants: RssFile."""
+
+
+def memory_of(pid: int | None = None) -> Memory:
+    """Of a process, or of this one. Zero if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid or os.getpid()}/status").read_text().splitlines()
+    except (OSError, ValueError):
+        return Memory(0, 0)
+    found = dict(line.split(":", 1) for line in lines)
+    # Of a process that has ended and is not waited for there are no such lines.
+    anon, file = (1024 * int(found.get(name, "0").split()[0]) for name in ("RssAnon", "RssFile"))
+    return Memory(anon, file)
+
+
+def written_bytes() -> int:
+    """What this process had, or will have, written to block devices: pages made dirty, less those
+    that were thrown away before. The file system's own journal and inodes are not in it."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    found = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
+    return found["write_bytes"] - found["cancelled_write_bytes"]
+
+
+def forget_caches(directory: Path) -> str:
+    """Have the kernel forget what it remembers of these files; says what it forgot.
+
+    As root: all caches of the machine, inodes and folders too. Otherwise the files' pages only.
+    """
+    os.sync()
+    try:
+        DROP_CACHES.write_text("3\n")
+    except OSError:
+        pass
+    else:
+        return "caches dropped"
+    for path in directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+    return "pages dropped, inodes kept: not root"
+
+
+class AnonPeak:
+    """The peak of another process's own memory while this is entered; then `peak_bytes`."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="anon", daemon=True)
+        self.peak_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while True:
+            self.peak_bytes = max(self.peak_bytes, memory_of(self._pid).anon)
+            if self._over.wait(SAMPLE_S):
+                return
