@@ -7,6 +7,7 @@ away; master and nodes come from etcd, and each node is asked itself.
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,7 +64,7 @@ def status_report(
             problems.append(str(error))
         if master is None:
             problems.append("no node holds the leader key")
-        problems += [f"node {n['node']} does not answer" for n in nodes if "role" not in n]
+        problems += [problem for node in nodes for problem in _problems_of(node)]
         # A former master's list ends with its mastership: only what is tried now fails now.
         failing = [
             target
@@ -88,6 +89,14 @@ def status_report(
     }
 
 
+def _problems_of(node: dict[str, Any]) -> Iterator[str]:
+    """What a person must see to, of a node that was asked."""
+    if "role" not in node:
+        yield f"node {node['node']} does not answer"
+    elif problem := node["kafka_problem"]:
+        yield f"node {node['node']} does not get into Kafka: {problem}"
+
+
 def _ask(admin: str) -> dict[str, Any]:
     """A node's own status, or just its address if it does not answer."""
     try:
@@ -97,6 +106,6 @@ def _ask(admin: str) -> dict[str, Any]:
         return {"admin": admin}
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
-        "failing_targets",
+        *("failing_targets", "kafka_problem"),
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}
