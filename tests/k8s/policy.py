@@ -24,17 +24,23 @@ def problems_of(objects: Iterable[Object]) -> list[str]:
     return found
 
 
-def pod_spec(each: Object) -> Any:
-    """Of whatever makes pods; else None."""
+def pod_template(each: Object) -> Any:
+    """Of whatever makes pods, `metadata` and `spec`; else None."""
     spec = each.get("spec", {})
     match each["kind"]:
         case "StatefulSet" | "Deployment" | "DaemonSet" | "Job":
-            return spec["template"]["spec"]
+            return spec["template"]
         case "CronJob":
-            return spec["jobTemplate"]["spec"]["template"]["spec"]
+            return spec["jobTemplate"]["spec"]["template"]
         case "Pod":
-            return spec
+            return each
     return None
+
+
+def pod_spec(each: Object) -> Any:
+    """The same without its metadata."""
+    template = pod_template(each)
+    return None if template is None else template["spec"]
 
 
 def containers(pod: Object) -> list[Any]:
@@ -60,6 +66,8 @@ def _problems(each: Object) -> Iterator[str]:
         job = each["spec"] if each["kind"] == "Job" else each["spec"]["jobTemplate"]["spec"]
         if "activeDeadlineSeconds" not in job or "backoffLimit" not in job:
             yield "bounded-job: it could run, or be tried again, for ever"
+    if each["kind"] == "Job":
+        yield "no-job: no later apply could change its image or the ConfigMap that it names"
     if each["kind"] in ("Role", "ClusterRole"):
         yield from (f"least-rights: {why}" for why in _rights(each))
     if each["kind"] == "ServiceAccount" and each.get("automountServiceAccountToken") is not False:

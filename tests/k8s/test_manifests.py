@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from certificates import Authority
-from policy import containers, pod_spec
+from policy import containers, pod_spec, pod_template
 from policy import problems_of as policy_problems
 from rendering import (
     K8S,
@@ -126,12 +127,8 @@ def test_a_mount_is_of_a_volume_that_is_there(
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_services_the_budget_and_policies_select_the_pods_that_there_are(overlay: str) -> None:
     objects = render(overlay, EVERYTHING[overlay])
-    labels = [
-        each["spec"]["template"]["metadata"]["labels"]
-        for each in objects
-        if each["kind"] in ("StatefulSet", "Job")
-    ]
-    assert len(labels) >= 2
+    labels = [template["metadata"]["labels"] for template in map(pod_template, objects) if template]
+    assert len(labels) >= 3
     for each in objects:
         spec = each.get("spec", {})
         match each["kind"]:
@@ -193,7 +190,7 @@ def test_a_key_that_delayd_does_not_know_would_be_seen(
 def test_every_variable_of_a_pod_is_a_key_or_an_option() -> None:
     """A misspelt variable is ignored by everybody."""
     known = {f"DELAYD_{key.upper()}" for key in NodeConfig.model_fields}
-    known |= {"NAMESPACE", "POD", "HOME", "DELAYD_CONFIG"}
+    known |= {"NAMESPACE", "NUMBER", "POD", "HOME", "DELAYD_CONFIG"}
     known |= {"TRAFFIC_SECONDS", "TRAFFIC_RATE"}
     objects = render("dev", EVERYTHING["dev"])
     maps = {name_of(each): each["data"] for each in objects if each["kind"] == "ConfigMap"}
@@ -307,3 +304,11 @@ def test_the_development_overlay_lets_no_other_pod_in() -> None:
 def test_each_component_says_what_it_is_for() -> None:
     for path in (K8S / "components").iterdir():
         assert (path / "kustomization.yaml").read_text().startswith("# "), path.name
+
+
+def test_the_pod_that_copies_a_volume_keeps_the_policy() -> None:
+    copy = yaml.safe_load((K8S / "copy-volume.yaml").read_text())
+    assert [*schema_problems(copy), *policy_problems([copy])] == []
+    assert copy["spec"]["containers"][0]["image"] in {
+        container["image"] for _, pod in pods_of(render("dev")) for container in containers(pod)
+    }

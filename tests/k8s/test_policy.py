@@ -32,6 +32,10 @@ def locks(of: Any) -> Any:
     return node(of)["securityContext"]
 
 
+def as_job(of: Any) -> None:
+    of["kind"], of["spec"] = "Job", of["spec"]["jobTemplate"]["spec"]
+
+
 NODES: Final[dict[str, tuple[str, Break]]] = {
     "root is allowed": ("non-root", lambda of: context(of).pop("runAsNonRoot")),
     "root runs": ("non-root", lambda of: context(of).update(runAsUser=0)),
@@ -110,16 +114,17 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
 }
 
 OTHERS: Final[dict[str, tuple[str, str, Break]]] = {
-    "a Job without end": (
-        "Job",
-        "bounded-job",
-        lambda of: of["spec"].pop("activeDeadlineSeconds"),
-    ),
     "an audit without end": (
+        "CronJob",
+        "bounded-job",
+        lambda of: of["spec"]["jobTemplate"]["spec"].pop("activeDeadlineSeconds"),
+    ),
+    "an audit that is tried for ever": (
         "CronJob",
         "bounded-job",
         lambda of: of["spec"]["jobTemplate"]["spec"].pop("backoffLimit"),
     ),
+    "a Job, which no later apply could change": ("CronJob", "no-job", lambda of: as_job(of)),
     "an account that hands out its token": (
         "ServiceAccount",
         "no-token",
@@ -168,7 +173,7 @@ def test_a_broken_object_is_named(broken: str) -> None:
 def test_each_rule_is_broken_at_least_once() -> None:
     broken = {rule for rule, _ in NODES.values()} | {rule for _, rule, _ in OTHERS.values()}
     named = {*POD_RULES, *CONTAINER_RULES, *NODE_RULES}
-    assert broken == named | {"probes", "bounded-job", "least-rights"}
+    assert broken == named | {"probes", "bounded-job", "no-job", "least-rights"}
     assert containers(pod_spec(found("StatefulSet")))[0]["name"] == "topics"
 
 
