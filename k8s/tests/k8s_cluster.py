@@ -4,6 +4,7 @@
     K8S_IMAGES     other images: `apache/kafka=delayd-servers:0.1.0 delayd=delayd:test`
     K8S_CUT, K8S_MEND       shell commands that take a pod off the network and put it back: {ip}
     K8S_FREEZE, K8S_THAW    shell commands that stop and continue the kubelet
+    K8S_KILL                a shell command that sends SIGKILL to a pod's node: {pod}
 
 Waits are bounded and end with what was waited for.
 """
@@ -90,8 +91,6 @@ class Cluster:
             folder = Path(name)
             self._lay_out(folder)
             rendered = self.kubectl("kustomize", name)
-        # It cannot be changed: one that is still there, as with a bad setting, would refuse it.
-        self.inside("delete", "job", "delayd-topics", "--ignore-not-found", "--wait=true")
         self.kubectl("apply", "-f", "-", given=rendered)
 
     def _lay_out(self, folder: Path) -> None:
@@ -211,6 +210,19 @@ def node_state(pod: Any) -> Any:
     """Of the container `node`: `restartCount`, `state`, `lastState`."""
     statuses = pod["status"].get("containerStatuses", ())
     return next((each for each in statuses if each["name"] == "node"), {})
+
+
+def last_words(pod: Any) -> str:
+    """What its node said as it ended; empty if it has not, or only well."""
+    state = node_state(pod)
+    ends = (state.get(key, {}).get("terminated", {}) for key in ("state", "lastState"))
+    return "".join(end.get("message", "") for end in ends)
+
+
+def is_held_back(pod: Any) -> bool:
+    """Does Kubernetes wait before it starts the node again?"""
+    waiting = node_state(pod).get("state", {}).get("waiting", {})
+    return bool(waiting.get("reason") == "CrashLoopBackOff")
 
 
 def _image(said: str) -> dict[str, str]:
