@@ -18,7 +18,7 @@ PARALLEL := -n 2 --dist loadfile
 # of tests that start a Spark of their own. The time limit ends a test that hangs; it measures none.
 REAL := -n 3 --dist loadgroup --timeout 1800
 
-.PHONY: help setup demo test test-full mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim coverage format clean
+.PHONY: help setup demo test test-full wheel-kills wheel-damage mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim coverage format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,15 @@ test: check-fast  ## every check and every test (real Kafka, real etcd, real kil
 
 test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects, every set of components
 	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)
+
+# Where a test of the wheel finds what it shares with others.
+WHEEL_TESTS := PYTHONPATH=tests:tests/unit $(BIN)/python -m
+
+wheel-kills: setup  ## kill a process that feeds a wheel, compare what is left, go on: KILLS=500 times (SEED=17)
+	$(WHEEL_TESTS) crashes.kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+wheel-damage: setup  ## flip bits and tear tails of a stopped wheel, see each of them told: FLIPS=1000 TAILS=500 (SEED=17)
+	$(WHEEL_TESTS) crashes.damage --flips $(or $(FLIPS),1000) --tails $(or $(TAILS),500) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutants: setup  ## break each safety rule once, see it caught by simulation or tests, write docs/design/mutants.md (ARGS: their names, --list)
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)

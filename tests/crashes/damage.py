@@ -1,0 +1,262 @@
+"""`make wheel-damage`: bits are flipped and tails torn in the files of a stopped wheel.
+
+    python -m crashes.damage --flips 1000 --tails 500 [--seed 7]
+
+Each time a copy of one wheel is damaged in one place, verified, opened and read whole. What comes
+of it is one of OUTCOMES. A wheel that opens, reads and is not what it was at some checkpoint is
+wrong without a word: `silent`, whatever `verify` says, because no node runs that before it starts.
+Exit code 1 if one is, or if something was read that was never stored.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from secrets import randbelow
+from typing import Any, Final, NamedTuple
+
+from crashes.fed_log import PARTITIONS, FedLog
+from crashes.feeding import FedWheel
+from crashes.model import frames_of
+from crashes.worker import make_small
+from delayd.errors import ConfigError, CorruptionError, DiskError
+from delayd.examine.verifying import verify
+from delayd.wheel.storage import Wheel
+
+OUTCOMES: Final = {
+    "refused": "it is not opened, and says why",
+    "unread": "it is opened; reading says what is damaged",
+    "same": "it holds what it held",
+    "earlier": "it is what it was at an earlier checkpoint: the buffer has the rest",
+    "silent": "it holds something else, and nobody says so",
+}
+CHECKPOINTS: Final = 8
+RECORDS: Final = 90
+"""Between two checkpoints."""
+NOT_READ: Final = frozenset({"LOCK", "LOG", "LOG.old"})
+"""Files of LevelDB that hold no data."""
+
+Held = dict[str, Any]
+
+
+class Damage(NamedTuple):
+    """One place."""
+
+    file: str
+    place: int
+    what: str
+    """As for people: a bit, or how a tail was torn."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was done and found."""
+
+    seed: int
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By kind of file."""
+    verified: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """By outcome: did `verify` report it?"""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Damages done."""
+        return sum(self.outcomes.values())
+
+
+class Target:
+    """A stopped wheel that is copied for each damage, and what it held at each checkpoint."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.whole = directory / "whole"
+        self._copy = directory / "copy"
+        self._history: list[Held] = []
+        log = FedLog(seed)
+        fed = FedWheel(self.whole, log)
+        self._history.append(held_by(fed.wheel))
+        for number in range(CHECKPOINTS):
+            fed.take(RECORDS)
+            fed.checkpoint(lambda step: None)
+            fed.work_behind()
+            self._history.append(held_by(fed.wheel))
+            if number == CHECKPOINTS // 2:
+                # Opened again, LevelDB makes a table of its log; the rest stays in the next log.
+                fed.wheel.close()
+                fed = FedWheel(self.whole, log)
+        # And something behind the last checkpoint, as a kill leaves it.
+        fed.take(RECORDS // 2)
+        fed.wheel.freeze(fed.wheel.slots()[::2])
+        fed.wheel.close()
+        self.files = sorted(
+            path.relative_to(self.whole)
+            for path in self.whole.rglob("*")
+            if path.is_file() and path.name not in NOT_READ
+        )
+
+    def damaged(self, damage: Callable[[Path], None], file: Path) -> tuple[str, bool, str]:
+        """The outcome of one damage to a copy, whether `verify` reports it, and what was said."""
+        shutil.copytree(self.whole, self._copy)
+        try:
+            damage(self._copy / file)
+            try:
+                is_reported = not verify(self._copy, lambda done, total: None)[0].is_whole
+            except (DiskError, ConfigError):
+                is_reported = True
+            outcome, told = self._open()
+        finally:
+            shutil.rmtree(self._copy)
+        return outcome, is_reported, told
+
+    def _open(self) -> tuple[str, str]:
+        try:
+            wheel = Wheel.open(self._copy, partitions=PARTITIONS)
+        except (CorruptionError, DiskError) as error:
+            return "refused", error.message
+        try:
+            held = held_by(wheel)
+        except CorruptionError as error:
+            return "unread", error.message
+        finally:
+            wheel.close()
+        if held == self._history[-1]:
+            return "same", ""
+        if held in self._history:
+            return "earlier", ""
+        return "silent", _difference(held, self._history[-1])
+
+
+def held_by(wheel: Wheel) -> Held:
+    """All that a wheel holds, in a form that can be compared. Raises CorruptionError."""
+    answers = wheel.answers([0] * PARTITIONS)
+    lines = {
+        kind: [line for run in wheel._catalogue.lines(kind, kind) for line in run]
+        for kind in (b"e", b"i", b"k")
+    }
+    return {
+        "progress": wheel.progress,
+        "frames": list(frames_of(wheel)),
+        "infos": [wheel.info(slot) for slot in wheel.slots()],
+        "answers": wheel.read(answers),
+        "lines": lines,
+    }
+
+
+def _difference(held: Held, known: Held) -> str:
+    differing = [name for name in held if held[name] != known[name]]
+    lost = len(known["frames"]) - len(held["frames"])
+    return f"other {', '.join(differing)}; {lost} frames fewer"
+
+
+def flips(target: Target, seed: int, count: int) -> Report:
+    """So many single bits, each in a file by its own chance, small ones as often as large ones."""
+    random = Random(seed)
+    report = Report(seed)
+    for file in _files(target, random, count):
+        size = (target.whole / file).stat().st_size
+        if size == 0:
+            continue
+        place, bit = random.randrange(size), random.randrange(8)
+        _judge(report, target, file, _flipping(place, bit), f"bit {bit} of byte {place}")
+    return report
+
+
+def tails(target: Target, seed: int, count: int) -> Report:
+    """So many torn ends: cut off, or filled with zeros or with anything from some byte on."""
+    random = Random(seed)
+    report = Report(seed)
+    for file in _files(target, random, count):
+        size = (target.whole / file).stat().st_size
+        if size == 0:
+            continue
+        kept = size - random.randint(1, min(size, random.choice((8, 64, 4_096))))
+        how = random.choice(("cut", "zeros", "noise"))
+        fill = {"cut": b"", "zeros": bytes(size - kept), "noise": random.randbytes(size - kept)}
+        _judge(report, target, file, _tearing(kept, fill[how]), f"{how} from byte {kept}")
+    return report
+
+
+def _files(target: Target, random: Random, count: int) -> Iterator[Path]:
+    # Half of them in slots; the other half in the few files that everything depends on.
+    slots = [file for file in target.files if file.parts[0] == "slots"]
+    others = [file for file in target.files if file.parts[0] != "slots"]
+    for number in range(count):
+        yield random.choice(others if number % 2 else slots)
+
+
+def _flipping(place: int, bit: int) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1 << bit
+        path.write_bytes(data)
+
+    return damage
+
+
+def _tearing(kept: int, fill: bytes) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[:kept] + fill)
+
+    return damage
+
+
+def _judge(
+    report: Report, target: Target, file: Path, damage: Callable[[Path], None], what: str
+) -> None:
+    outcome, is_reported, told = target.damaged(damage, file)
+    report.outcomes[kind_of(file), outcome] += 1
+    report.verified[outcome, is_reported] += 1
+    said = f"seed {report.seed}, damage {report.count}: {file}, {what}"
+    if outcome == "silent":
+        report.problems.append(f"{said}: {told}; verify reports it: {is_reported}")
+    if outcome == "unread" and not is_reported:
+        report.problems.append(f"{said}: verify finds nothing, reading says {told}")
+
+
+def kind_of(file: Path) -> str:
+    """What sort of file it is."""
+    if file.parts[0] == "slots":
+        return "slot"
+    return file.name.partition("-")[0] if not file.suffix else file.suffix.lstrip(".")
+
+
+def main() -> int:
+    """The exit code."""
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked.add_argument("--flips", type=int, default=1000)
+    asked.add_argument("--tails", type=int, default=500)
+    asked.add_argument("--seed", type=int, default=None)
+    asked.add_argument("--dir", type=Path, default=None, help="memory will do: nothing is synced")
+    chosen = asked.parse_args()
+    seed = randbelow(10**6) if chosen.seed is None else chosen.seed
+    make_small()
+    problems = 0
+    with tempfile.TemporaryDirectory(prefix="delayd-damage-", dir=chosen.dir) as folder:
+        target = Target(Path(folder), seed)
+        for name, made in (("flips", flips), ("tails", tails)):
+            report = made(target, seed, getattr(chosen, name))
+            print(*told(name, report), sep="\n", flush=True)
+            problems += len(report.problems)
+    return 1 if problems else 0
+
+
+def told(name: str, report: Report) -> list[str]:
+    """For people."""
+    lines = [f"seed {report.seed}: {report.count} {name}"]
+    for outcome, meaning in OUTCOMES.items():
+        by_kind = {kind: n for (kind, which), n in report.outcomes.items() if which == outcome}
+        files = ", ".join(f"{kind} {n}" for kind, n in sorted(by_kind.items()))
+        reported = report.verified[outcome, True]
+        lines.append(
+            f"{sum(by_kind.values()):6} {outcome}: {meaning} ({files}); verify reports {reported}"
+        )
+    return lines + [f"WRONG: {problem}" for problem in report.problems]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""A wheel that is fed from the log: all that these tests call of it is here."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster_settings import SETTINGS
+
+from crashes.fed_log import (
+    KEEP_MS,
+    LANES,
+    PARTITIONS,
+    Fed,
+    FedLog,
+    answers_before,
+    count_before,
+    offsets_after,
+    time_of,
+)
+from delayd.wheel import Frame, Progress
+from delayd.wheel.disk import Disk
+from delayd.wheel.storage import Wheel
+from replication.frontier import Frontier
+from replication.rank import SLOT_MS, Rank
+from replication.record import FrontierRecord, StepCounts, encode
+
+OPEN_FILES_MAX = 6
+
+Reach = Callable[[str], None]
+
+
+class FedWheel:
+    """One life of a wheel."""
+
+    def __init__(self, directory: Path, log: FedLog, disk: Disk | None = None) -> None:
+        """Open it where its last checkpoint left it."""
+        self.wheel = Wheel.open(
+            directory, partitions=PARTITIONS, disk=disk, open_files_max=OPEN_FILES_MAX
+        )
+        self._log = log
+        progress = self.wheel.progress
+        self.count = 0 if progress is None else count_before(progress.offsets)
+        """Records taken in."""
+        self._forgotten = b"" if progress is None else progress.forgotten
+
+    def take(self, count: int) -> None:
+        """Take in the next records."""
+        frames: list[Frame] = []
+        taken: list[Fed] = []
+        for number in range(self.count, self.count + count):
+            fed = self._log.record(number)
+            if fed.forgets_before_ms is not None:
+                self._store(frames, taken)
+                self._forget(fed.forgets_before_ms, number)
+                frames, taken = [], []
+            frames.append(fed.frame)
+            taken.append(fed)
+        self._store(frames, taken)
+        self.count += count
+
+    def _store(self, frames: list[Frame], taken: list[Fed]) -> None:
+        self.wheel.append(frames)
+        for fed in taken:
+            if fed.name is not None:
+                self.wheel.ids.remember(fed.frame.partition, fed.name, fed.state, KEEP_MS)
+            if fed.killed is not None:
+                self.wheel.ids.note_kill(fed.killed, fed.kill)
+
+    def _forget(self, floor_ms: int, number: int) -> None:
+        cut = cut_at(floor_ms, number)
+        self._forgotten = encode(FrontierRecord(cut, "n/1", 0, StepCounts(), 0, SETTINGS))
+        self.wheel.ids.forget(cut, (floor_ms,) * PARTITIONS, floor_ms)
+        self.wheel.forget_answers(answers_before(floor_ms))
+        self.wheel.forget(self.wheel.slots(0, floor_ms // SLOT_MS - 1))
+
+    def work_behind(self) -> None:
+        """What the wheel does because time has passed: nothing yet."""
+
+    def write_out(self) -> None:
+        """The tails of a few slots go to their files before their checkpoint."""
+        self.wheel.freeze(self.wheel.slots()[:3])
+
+    def checkpoint(self, reach: Reach, meanwhile: int = 0) -> None:
+        """All of a checkpoint; `meanwhile` more records come while it is being synced.
+
+        `reach` hears: begin, sync, finish, done.
+        """
+        reach("begin")
+        now = (time_of(self.count),) * PARTITIONS
+        offsets = offsets_after(self.count)
+        frontier = self._forgotten
+        progress = Progress(offsets, (0,) * PARTITIONS, now, frontier, (), frontier, now[0])
+        pending = self.wheel.begin_checkpoint(progress)
+        self.take(meanwhile)
+        reach("sync")
+        pending.sync()
+        reach("finish")
+        self.wheel.finish_checkpoint(pending)
+        reach("done")
+
+
+def cut_at(time_ms: int, count: int) -> Frontier:
+    """Everything before this time is delivered, and `count` records were taken into account."""
+    cursor = Rank(time_ms, 0, 0)
+    offsets = offsets_after(count)
+    return Frontier(0, (cursor,) * LANES, offsets, (-1,) * PARTITIONS, 1, 1)

@@ -1,0 +1,118 @@
+"""What a wheel must hold after so many records of the log, kept in dictionaries."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.kills import Kill
+from delayd.wheel.storage import Wheel
+from replication.ids import NOTHING, IdState
+from replication.rank import SLOT_MS, Rank
+
+Source = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Wrong:
+    """How a wheel differs from the model."""
+
+    lost: list[Source] = field(default_factory=list)
+    doubled: list[Source] = field(default_factory=list)
+    """Held twice, or though they were forgotten, or before they were taken in."""
+    altered: list[Source] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Of answers, ids, kills and counts."""
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.doubled or self.altered or self.others)
+
+
+class Model:
+    """Goes forward only: whatever was durable once stays so."""
+
+    def __init__(self, log: FedLog) -> None:
+        self._log = log
+        self.count = 0
+        self._slots: dict[int, dict[Source, Frame]] = {}
+        self._answers: set[Source] = set()
+        self._ids: dict[tuple[int, bytes], IdState] = {}
+        self._kills: dict[Rank, Kill] = {}
+        self._floor_ms = 0
+
+    def go_to(self, count: int) -> None:
+        """Take in all records up to there."""
+        assert count >= self.count, f"{count} records, though {self.count} were durable before"
+        for number in range(self.count, count):
+            self._take(self._log.record(number))
+        self.count = count
+
+    def _take(self, fed: Fed) -> None:
+        if fed.forgets_before_ms is not None:
+            self._forget_before(fed.forgets_before_ms)
+        frame = fed.frame
+        source = (frame.partition, frame.offset)
+        self._slots.setdefault(frame.due_ms // SLOT_MS, {})[source] = frame
+        if frame.kind != FrameKind.MESSAGE:
+            self._answers.add(source)
+        if fed.name is not None:
+            self._ids[frame.partition, fed.name] = fed.state
+        if fed.killed is not None:
+            self._kills[fed.killed] = fed.kill
+
+    def _forget_before(self, floor_ms: int) -> None:
+        self._floor_ms = floor_ms
+        below = answers_before(floor_ms)
+        self._answers = {a for a in self._answers if a[1] >= below[a[0]]}
+        for slot in [slot for slot in self._slots if slot < floor_ms // SLOT_MS]:
+            del self._slots[slot]
+
+    def compare(self, wheel: Wheel) -> Wrong:
+        """Read all of an open wheel. What it reads may raise CorruptionError."""
+        wrong = Wrong()
+        self._compare_frames(frames_of(wheel), wrong)
+        answers = wheel.answers([0] * PARTITIONS)
+        held = [(entry.partition, entry.offset) for entry in answers]
+        if held != sorted(self._answers):
+            wrong.others.append(f"{len(held)} answers wait, not {len(self._answers)}")
+        wheel.read(answers)
+        count = sum(len(frames) for frames in self._slots.values())
+        if wheel.stats().frames != count:
+            wrong.others.append(f"{wheel.stats().frames} frames are counted, of {count}")
+        # What may be forgotten is so only once it is in LevelDB, which depends on checkpoints.
+        for (partition, name), state in self._ids.items():
+            found = wheel.ids.state(partition, name)
+            may_be_gone = state.last_due_ms + KEEP_MS < self._floor_ms
+            if found != state and not (may_be_gone and found == NOTHING):
+                wrong.others.append(f"of id {name!r} it knows {found}")
+        for rank, kill in self._kills.items():
+            known = wheel.ids.kill(rank)
+            if known != kill and not (rank.due_ms < self._floor_ms and known is None):
+                wrong.others.append(f"of the kill of {rank} it knows {known}")
+        self._prune(wheel)
+        return wrong
+
+    def _prune(self, wheel: Wheel) -> None:
+        """What is durably gone stays so, and need not be asked for again."""
+        self._ids = {key: s for key, s in self._ids.items() if wheel.ids.state(*key) != NOTHING}
+        self._kills = {r: k for r, k in self._kills.items() if wheel.ids.kill(r) is not None}
+
+    def _compare_frames(self, held: Iterable[Frame], wrong: Wrong) -> None:
+        missing = {source: f for frames in self._slots.values() for source, f in frames.items()}
+        seen: Counter[Source] = Counter()
+        for frame in held:
+            source = (frame.partition, frame.offset)
+            seen[source] += 1
+            wanted = missing.pop(source, None)
+            if wanted is None:
+                wrong.doubled.append(source)
+            elif wanted != frame:
+                wrong.altered.append(source)
+        wrong.lost += missing
+
+
+def frames_of(wheel: Wheel) -> Iterable[Frame]:
+    """All frames that a wheel holds, second by second, in rank order."""
+    for slot in wheel.slots():
+        yield from wheel.read(wheel.entries(slot))

@@ -1,0 +1,151 @@
+"""The process that is killed: it takes in records, makes checkpoints, forgets and unlinks.
+
+    python -m crashes.worker DIR MARKER SEED [CALLS]
+
+MARKER is a file of MARK that it keeps up to date, in memory that outlives it. With CALLS it kills
+itself before that call of the disk, or between two stages; otherwise whoever started it does.
+"""
+
+import mmap
+import os
+import signal
+import sys
+from pathlib import Path
+from random import Random
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from wheel_disks import CountingDisk
+
+from crashes.fed_log import FedLog
+from crashes.feeding import FedWheel
+from delayd.wheel import catalogue, checkpoint, reader, storage
+from delayd.wheel.catalogue import Catalogue, CatalogueBatch
+
+MARK: Final = Struct("<BBxxxxxxQQ")
+"""stage, last call, records behind the last finished checkpoint and behind the last begun one"""
+STAGES: Final = (
+    "starting",
+    "opening",
+    "ingest",
+    "split",
+    "begin",
+    "sync",
+    "batch",
+    "finish",
+    "done",
+)
+CHECKPOINT: Final = frozenset({"begin", "sync", "batch", "finish"})
+CALLS: Final = (
+    *("none", "make_folder", "list_folder", "remove_folder", "open", "create", "close", "append"),
+    *("pread", "fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink"),
+)
+SMALL: Final[list[tuple[Any, str, int]]] = [
+    (storage, "TAIL_BYTES_MAX", 20_000),
+    (storage, "UNLINKS_MAX", 12),
+    (storage, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
+    (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
+    (catalogue, "WRITE_BUFFER_BYTES", 64 * 1024),
+    (reader, "SCAN_BYTES", 4_096),
+]
+"""Limits that a few records reach, so that kills fall between any two steps. LevelDB's own write
+buffer too: it turns its log into tables, and merges them, all the time."""
+
+
+class Marker(NamedTuple):
+    """What a worker was at when it died."""
+
+    stage: str
+    call: str
+    finished: int
+    begun: int
+
+    @classmethod
+    def read(cls, path: Path) -> "Marker":
+        """Of its last life."""
+        stage, call, finished, begun = MARK.unpack(path.read_bytes()[: MARK.size])
+        return cls(STAGES[stage], CALLS[call], finished, begun)
+
+
+class _Marking:
+    """Keeps the marker, and dies when it is told to."""
+
+    def __init__(self, path: Path, calls: int | None) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), MARK.size)
+        self._calls = calls
+        self._stage = self._call = self.finished = self.begun = 0
+
+    def stage(self, name: str) -> None:
+        self._stage = STAGES.index(name)
+        self._die_or_go_on()
+
+    def call(self, name: str, path: str) -> None:
+        self._call = CALLS.index(name)
+        self._die_or_go_on()
+
+    def durable(self) -> None:
+        self.finished = self.begun
+        self._write()
+
+    def _die_or_go_on(self) -> None:
+        self._write()
+        if self._calls is not None:
+            self._calls -= 1
+            if self._calls < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def _write(self) -> None:
+        MARK.pack_into(self._memory, 0, self._stage, self._call, self.finished, self.begun)
+
+
+def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
+    """Until killed."""
+    make_small()
+    marking = _Marking(marker, calls)
+    disk = CountingDisk(marking.call)
+    random = Random()
+    write = Catalogue.write
+
+    def marked_write(self: Catalogue, batch: CatalogueBatch) -> None:
+        marking.stage("batch")
+        write(self, batch)
+
+    Catalogue.write = marked_write  # type: ignore[method-assign]
+
+    def reach(step: str) -> None:
+        if step == "begin":
+            marking.begun = fed.count
+        marking.stage(step)
+        if step == "finish":
+            marking.durable()
+
+    marking.stage("opening")
+    fed = FedWheel(directory, FedLog(seed), disk)
+    marking.finished = marking.begun = fed.count
+    while True:
+        marking.stage("ingest")
+        for _ in range(random.randint(1, 4)):
+            fed.take(random.randint(1, 30))
+            if random.random() < 0.2:
+                fed.write_out()
+        marking.stage("split")
+        fed.work_behind()
+        fed.checkpoint(reach, meanwhile=random.choice((0, 0, 5)))
+
+
+def make_small() -> None:
+    """The limits of this process."""
+    for module, name, value in SMALL:
+        assert hasattr(module, name), f"{module.__name__} has no {name}"
+        setattr(module, name, value)
+
+
+def main() -> None:
+    """See above."""
+    directory, marker, seed, *calls = sys.argv[1:]
+    work(Path(directory), Path(marker), int(seed), int(calls[0]) if calls else None)
+
+
+if __name__ == "__main__":
+    main()
