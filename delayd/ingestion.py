@@ -66,11 +66,13 @@ class Ingestion:
 
     def _run(self) -> None:
         try:
+            is_splitting = False
             while not self._stopping.is_set():
                 self.progressed_ms = self._clock.monotonic_ms()
-                records = self._consumer.poll(BATCH_RECORDS_MAX, POLL_MS)
+                records = self._consumer.poll(BATCH_RECORDS_MAX, 0 if is_splitting else POLL_MS)
                 if records:
                     self._take(records)
+                is_splitting = self._replica.split_some(self._clock.wall_ms())
                 if self._clock.monotonic_ms() - self.checkpointed_ms >= (
                     self._checkpoint_interval_ms
                 ):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from delayd.marks import Judged, mark_of
 from delayd.request import id_of
-from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel import Entry, Frame, FrameKind, SlotInfo
 from delayd.wheel.storage import Wheel
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.frontier import Frontier
@@ -51,7 +51,7 @@ class Planning:
         self._settings = settings
         late = []
         for slot in wheel.slots(0, slot_of(frontier.highest_cursor.due_ms)):
-            if is_passed(wheel, slot, frontier):
+            if is_passed(wheel.info(slot), frontier):
                 continue
             late += [
                 entry
@@ -105,6 +105,8 @@ class Planning:
         """When something may be due next; None if nothing is known to be."""
         known = self._agenda.next_due_ms()
         slot = self._wheel.next_slot(self._agenda.wants_from or 0)
+        # What lies in the file of an hour may be due from the beginning of that hour on.
+        slot = min((s for s in (slot, self._wheel.whole_below) if s is not None), default=None)
         unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
         return min((due for due in (known, unopened) if due is not None), default=None)
 
@@ -131,6 +133,16 @@ class Planning:
         judgement = judge(mark, before, refused, self._settings.id_memory_ms)
         return Judged(mark, id, due_ms, judgement)
 
+    def _last_to_open(self, now_ms: int) -> int:
+        """No slot of which frames may still lie in the file of its hour."""
+        self._wheel.advance(now_ms)
+        last = slot_of(now_ms + OPEN_AHEAD_MS)
+        whole_below = self._wheel.whole_below
+        if whole_below is None or last < whole_below:
+            return last
+        self._wheel.split_some()
+        return whole_below - 1
+
     def _messages(self, slot: int) -> list[Entry]:
         return [e for e in self._wheel.entries(slot) if e.kind == FrameKind.MESSAGE]
 
@@ -138,7 +150,7 @@ class Planning:
         """Open what is due soon, up to a bound; the rest is opened by the next plan."""
         agenda = self._agenda
         first = agenda.wants_from
-        last = slot_of(now_ms + OPEN_AHEAD_MS)
+        last = self._last_to_open(now_ms)
         if first is None or first > last:
             return
         opened: list[tuple[int, list[Entry]]] = []
@@ -153,10 +165,9 @@ class Planning:
         agenda.open(opened, last + 1)
 
 
-def is_passed(wheel: Wheel, slot: int, frontier: Frontier) -> bool:
-    """Is every offset that the slot holds below O?"""
-    info = wheel.info(slot)
-    assert info is not None, "a slot that is listed has a line in the catalogue"
+def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
+    """Is every offset that a slot or an hour holds below O?"""
+    assert info is not None, "what is listed has a line in the catalogue"
     return all(
         highest < offset
         for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)

@@ -20,11 +20,12 @@ from delayd.planning import Planning, StepContent, is_passed
 from delayd.request import Reject, RequestLimits, parse
 from delayd.retention import Forgotten, Retention
 from delayd.threads import Condition, SystemThreads, Threads
-from delayd.wheel import FrozenSlot, Progress
+from delayd.wheel import FrozenSegment, Progress
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.layers import Lines
-from delayd.wheel.storage import Wheel, WheelStats
+from delayd.wheel.layout import HOUR_SLOTS, hour_of
+from delayd.wheel.storage import TAILS_PER_CALL, Wheel, WheelStats
 from replication.agenda import Plan, StepLimits
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
@@ -32,6 +33,9 @@ from replication.ingest import LogState
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
+
+SPLIT_RETRY_MS = 20
+"""How soon a takeover that needs a split looks again whether it may."""
 
 
 class Rejected(NamedTuple):
@@ -203,6 +207,12 @@ class Replica:
 
     def open_agenda(self, frontier: Frontier) -> None:
         """Become able to plan steps beyond a committed frontier that has been reached."""
+        reached_ms = frontier.highest_cursor.due_ms
+        while not self._is_whole_to(slot_of(reached_ms)):
+            # An export that freezes holds splits, for a moment.
+            if not self.split_some(reached_ms):
+                with self.changed:
+                    self.changed.wait(SPLIT_RETRY_MS / 1000)
         with self.changed:
             self._planning = Planning(self._wheel, self.settings, frontier)
 
@@ -210,6 +220,12 @@ class Replica:
         """Stop planning."""
         with self.changed:
             self._planning = None
+
+    def _is_whole_to(self, slot: int) -> bool:
+        with self.changed:
+            self._wheel.advance(slot * SLOT_MS)
+            whole_below = self._wheel.whole_below
+            return whole_below is None or slot < whole_below
 
     @property
     def planned_frontier(self) -> Frontier:
@@ -257,6 +273,7 @@ class Replica:
         self.seen_free_bytes = self.free_bytes()
         is_short = self.seen_free_bytes < self.disk_free_min_bytes
         makes_room = is_short and self.make_room()
+        self._write_out()
         with self.changed:
             if reached is not None:
                 self._reached = reached
@@ -279,6 +296,21 @@ class Replica:
             self._wheel.finish_checkpoint(pending)
         if is_short and not makes_room and not self._wheel.stats().files_to_unlink:
             self._require_room()
+
+    def _write_out(self) -> None:
+        # So that what is left for the lock of `begin_checkpoint` is what arrives meanwhile.
+        with self.changed:
+            more = self._wheel.stats().tail_segments
+        while more > 0:
+            with self.changed:
+                self._wheel.write_out()
+            more -= TAILS_PER_CALL
+
+    def split_some(self, now_ms: int) -> bool:
+        """Tell the wheel the time, and split a piece of a near hour; True if there is more."""
+        with self.changed:
+            self._wheel.advance(now_ms)
+            return self._wheel.split_some()
 
     def _require_room(self) -> None:
         free = self.free_bytes()
@@ -312,19 +344,32 @@ class Replica:
             return self._retention.pin(cut)
 
     def unpin(self) -> None:
-        """Forget on."""
+        """Forget and split on."""
         with self.changed:
             self._retention.unpin()
+            self._wheel.release_splits()
 
-    def slots_from(self, slot: int) -> list[int]:
-        """The slots from this one on that hold anything now."""
+    def hold_splits(self) -> bool:
+        """Until `unpin` no frame moves from an hour's file to its slot; False while a split that
+        has begun must be finished first."""
         with self.changed:
-            return self._wheel.slots(slot)
+            return self._wheel.hold_splits()
 
-    def freeze(self, slots: Sequence[int]) -> list[FrozenSlot]:
-        """Write out the tails of these slots; what their files hold now does not change."""
+    def segments_from(self, slot: int) -> list[tuple[bool, int]]:
+        """The slots from this one on that hold anything now, and the hours that lie in files of
+        their own: is it an hour, and its number. By time; an hour comes before its slots."""
         with self.changed:
-            return self._wheel.freeze(slots)
+            slots = [(number, 1) for number in self._wheel.slots(slot)]
+            hours = [(hour * HOUR_SLOTS, 0) for hour in self._wheel.hours()]
+        return [
+            (False, number) if is_slot else (True, hour_of(number))
+            for number, is_slot in sorted(slots + hours)
+        ]
+
+    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
+        """Write out the tails of these; what their files hold now does not change."""
+        with self.changed:
+            return self._wheel.freeze(names)
 
     def kill_lines(self, from_ms: int) -> Generator[Lines, None, None]:
         """See `IdMemory.kill_lines`: only this call takes the lock, not the reading."""
@@ -373,4 +418,10 @@ class Replica:
         self._wheel.ids.forget(cut, self.log_ms, floor_ms)
         slots = self._wheel.slots(0, slot_of(floor_ms) - 1)
         self._wheel.forget_answers(cut.offsets)
-        self._wheel.forget([slot for slot in slots if is_passed(self._wheel, slot, cut)])
+        hours = [
+            hour for hour in self._wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot_of(floor_ms)
+        ]
+        self._wheel.forget(
+            [slot for slot in slots if is_passed(self._wheel.info(slot), cut)],
+            [hour for hour in hours if is_passed(self._wheel.hour_info(hour), cut)],
+        )

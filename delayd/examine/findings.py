@@ -17,10 +17,12 @@ class Damage(NamedTuple):
     """Within the data directory."""
     why: str
     slot: int | None = None
-    """None: of the wheel as a whole."""
+    """None: of an hour's file, or of the wheel as a whole."""
     first_byte: int | None = None
     """None: of the file as a whole."""
     end_byte: int | None = None
+    hour: int | None = None
+    """Of an hour's file."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class Findings:
     is_complete: bool = False
     """Was all of it read? Without its catalogue a wheel cannot be."""
     slots: int = 0
+    hours: int = 0
+    """Hour files."""
     messages: int = 0
     answers: int = 0
     slot_bytes: int = 0

@@ -1,7 +1,7 @@
 """What is in a wheel, by its catalogue alone: no frame is read.
 
-What is delivered but kept is told by the newest frontier that the wheel remembers, slot by slot. A
-slot that this frontier has passed in part is *mixed*.
+What is delivered but kept is told by the newest frontier that the wheel remembers, slot by slot,
+and hour file by hour file. What this frontier has passed in part is *mixed*.
 """
 
 import heapq
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.wheel import Progress, SlotInfo
-from delayd.wheel.layout import hour_of
+from delayd.wheel.catalogue import HourLine
+from delayd.wheel.layout import HOUR_SLOTS, hour_of
 from delayd.wheel.stopped import locked, open_stopped
 from replication.frontier import Frontier
 from replication.rank import slot_of
@@ -33,6 +34,8 @@ class Share:
     """How much there is of something."""
 
     slots: int = 0
+    hours: int = 0
+    """Hour files."""
     frames: int = 0
     bytes: int = 0
 
@@ -41,6 +44,12 @@ class Share:
         self.slots += 1
         self.frames += info.count
         self.bytes += info.bytes
+
+    def add_hour(self, line: HourLine) -> None:
+        """Count what is left in an hour's file."""
+        self.hours += 1
+        self.frames += line.info.count
+        self.bytes += line.info.bytes - line.start
 
 
 @dataclass(slots=True)
@@ -54,12 +63,12 @@ class Overview:
     """The newest one that the wheel remembers; None if it has seen none."""
     total: Share = field(default_factory=Share)
     pending: Share = field(default_factory=Share)
-    """Slots that the frontier has not come to."""
+    """Slots and hour files that the frontier has not come to."""
     mixed: Share = field(default_factory=Share)
-    """Slots that the frontier has passed in part."""
+    """Those that the frontier has passed in part."""
     kept: Share = field(default_factory=Share)
-    """Slots that the frontier has passed: delivered, and not forgotten yet."""
-    hours: dict[int, Share] = field(default_factory=dict)
+    """Those that the frontier has passed: delivered, and not forgotten yet."""
+    by_hour: dict[int, Share] = field(default_factory=dict)
     largest: list[SlotSize] = field(default_factory=list)
     """The largest slots, ascending."""
     lines: Counter[bytes] = field(default_factory=Counter)
@@ -68,17 +77,24 @@ class Overview:
     def take(self, slot: int, info: SlotInfo) -> None:
         """Count a slot."""
         self.total.add(info)
-        self._share_of(slot, info).add(info)
-        self.hours.setdefault(hour_of(slot), Share()).add(info)
+        self._share_of(slot, info, slot).add(info)
+        self.by_hour.setdefault(hour_of(slot), Share()).add(info)
         heapq.heappush(self.largest, SlotSize(info.bytes, info.count, slot))
         if len(self.largest) > LARGEST_SHOWN:
             heapq.heappop(self.largest)
 
-    def _share_of(self, slot: int, info: SlotInfo) -> Share:
+    def take_hour(self, hour: int, line: HourLine) -> None:
+        """Count an hour's file."""
+        self.total.add_hour(line)
+        first = hour * HOUR_SLOTS
+        self._share_of(first, line.info, first + HOUR_SLOTS - 1).add_hour(line)
+        self.by_hour.setdefault(hour, Share()).add_hour(line)
+
+    def _share_of(self, first: int, info: SlotInfo, last: int) -> Share:
         frontier = self.frontier
-        if frontier is None or slot > slot_of(frontier.highest_cursor.due_ms):
+        if frontier is None or first > slot_of(frontier.highest_cursor.due_ms):
             return self.pending
-        is_passed = slot < slot_of(frontier.lowest_cursor.due_ms) and all(
+        is_passed = last < slot_of(frontier.lowest_cursor.due_ms) and all(
             highest < offset
             for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
         )
@@ -97,6 +113,8 @@ def inspect(directory: Path) -> Overview:
         overview.lines = wheel.catalogue.lines_by_kind()
         for slot, line in wheel.catalogue.slot_lines():
             overview.take(slot, line.info)
+        for hour, hour_line in wheel.catalogue.hour_lines():
+            overview.take_hour(hour, hour_line)
         overview.largest.sort()
         return overview
 

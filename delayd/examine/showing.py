@@ -35,7 +35,7 @@ def overview_json(overview: Overview) -> Json:
         **_lines_json(overview.lines),
         "hours": [
             {"from_ms": _hour_ms(hour), **_share_json(share)}
-            for hour, share in sorted(overview.hours.items())
+            for hour, share in sorted(overview.by_hour.items())
         ],
         "largest": [
             {"slot": size.slot, "frames": size.frames, "bytes": size.bytes}
@@ -51,6 +51,7 @@ def findings_json(findings: Findings, progress: Progress | None) -> Json:
         "ok": findings.is_whole,
         "complete": findings.is_complete,
         "slots": findings.slots,
+        "hour_files": findings.hours,
         "frames": findings.messages + findings.answers,
         "bytes": findings.slot_bytes,
         "messages": findings.messages,
@@ -77,12 +78,12 @@ def overview_lines(overview: Overview) -> Iterator[str]:
     yield from _wheel_lines(overview.directory, overview.partitions, overview.progress)
     yield f"holds       {_share(overview.total)}"
     yield f"  pending   {_share(overview.pending)}"
-    yield f"  mixed     {_share(overview.mixed)}: the frontier stands within these slots"
+    yield f"  mixed     {_share(overview.mixed)}: the frontier stands within these"
     yield f"  kept      {_share(overview.kept)}: delivered, not forgotten yet"
     yield f"catalogue   {_lines(overview.lines)}"
-    if overview.hours:
+    if overview.by_hour:
         yield ""
-        yield from histogram(overview.hours)
+        yield from histogram(overview.by_hour)
         yield ""
         yield "largest slots"
         for size in reversed(overview.largest):
@@ -95,10 +96,11 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
     yield from _wheel_lines(findings.directory, findings.partitions, progress)
     if findings.is_complete:
         told = f"{findings.messages:,} messages and {findings.answers:,} answers"
-        yield f"read        {told} in {findings.slots:,} slots, {findings.slot_bytes:,} bytes"
+        places = f"{findings.slots:,} slots and {findings.hours:,} hour files"
+        yield f"read        {told} in {places}, {findings.slot_bytes:,} bytes"
         yield f"catalogue   {_lines(findings.lines)}"
     else:
-        yield "read        no slot: without its catalogue nobody knows what they must hold"
+        yield "read        no slots: without its catalogue nobody knows what they must hold"
     if findings.behind_files or findings.torn_log_bytes:
         yield (
             f"unfinished  {findings.behind_bytes:,} bytes in {findings.behind_files:,} files, and "
@@ -122,7 +124,7 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
     if findings.is_complete:
         yield (
             f"damaged: {findings.frames_lost:,} frames are lost and {findings.frames_suspect:,} "
-            f"suspect, in {findings.damaged_slots:,} slots"
+            f"suspect, in {findings.damaged_slots:,} slots or hour files"
         )
     yield (
         "leave the node stopped and empty this directory, on a healthy volume: at the next start "
@@ -200,11 +202,17 @@ def _wheel_lines(
 
 
 def _share_json(share: Share) -> Json:
-    return {"slots": share.slots, "frames": share.frames, "bytes": share.bytes}
+    return {
+        "slots": share.slots,
+        "hour_files": share.hours,
+        "frames": share.frames,
+        "bytes": share.bytes,
+    }
 
 
 def _share(share: Share) -> str:
-    return f"{share.frames:,} frames in {share.slots:,} slots, {share.bytes:,} bytes"
+    places = f"{share.slots:,} slots and {share.hours:,} hour files"
+    return f"{share.frames:,} frames in {places}, {share.bytes:,} bytes"
 
 
 def _lines_json(lines: Mapping[bytes, int]) -> Json:
@@ -217,7 +225,11 @@ def _lines(lines: Mapping[bytes, int]) -> str:
 
 
 def _damage(damage: Damage) -> str:
-    slot = "" if damage.slot is None else f"slot {damage.slot} ({_time(damage.slot * 1000)}): "
+    slot = ""
+    if damage.slot is not None:
+        slot = f"slot {damage.slot} ({_time(damage.slot * 1000)}): "
+    elif damage.hour is not None:
+        slot = f"hour {damage.hour} ({_time(_hour_ms(damage.hour))}): "
     if damage.first_byte is None:
         return f"{slot}{damage.file}: {damage.why}"
     return f"{slot}{damage.file}: bytes {damage.first_byte} to {damage.end_byte} {damage.why}"

@@ -2,30 +2,38 @@
 
 1. LevelDB's logs: does one end in a record whose length is wrong? LevelDB would drop it silently.
 2. All lines of the catalogue, checksums verified, up to the last one: whoever does not see that one
-   was cut short, which plyvel alone would not report.
-3. By hour: the file of every slot against its line; files without a line.
+   was cut short, which plyvel alone would not report. Their number is that of the totals.
+3. By hour: its file and the file of every slot against their lines; files without a line.
 4. Every waiting answer: is its frame where the catalogue says?
 
 What lies behind the last checkpoint is no damage: recovery cuts it off, and ingest reads it again.
-A file without a line is of a slot that came after the checkpoint, or of one that was forgotten; if
-it is neither, and holds what the checkpoint says it took in, then its line is lost.
+A file without a line is of a slot that came after the checkpoint, of a split that it does not know
+of, or of one that was forgotten; if it is none of these, and holds what the checkpoint says it took
+in, then its line is lost.
 
 Source: docs/design/storage.md, "Recovery" and "What a crash leaves".
 """
 
-from collections import deque
+import heapq
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.examine.findings import Damage, Findings
-from delayd.wheel import Entry, Progress
-from delayd.wheel.catalogue import SlotLine
-from delayd.wheel.checking import check_slot
+from delayd.wheel import Entry, Progress, SlotInfo
+from delayd.wheel.catalogue import Totals
+from delayd.wheel.checking import check_segment
 from delayd.wheel.frame import BrokenFrameError, decode, walk
-from delayd.wheel.layout import Layout, hour_of, is_leveldb_log, parse_hour, parse_slot_file
-from delayd.wheel.leveldb_log import torn_end
+from delayd.wheel.layout import (
+    HOUR_SLOTS,
+    Layout,
+    SegmentName,
+    parse_hour,
+    parse_segment_file,
+)
+from delayd.wheel.leveldb_log import torn_logs
 from delayd.wheel.reader import SCAN_BYTES
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped, reading
 from replication.rank import slot_of
@@ -59,26 +67,22 @@ def verify(directory: Path, tell: Tell) -> tuple[Findings, Progress | None]:
 
 
 def _check_logs(layout: Layout, findings: Findings) -> None:
-    folder = Path(layout.catalogue)
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not is_leveldb_log(path.name):
-            continue
-        try:
-            with path.open("rb") as log:
-                end = torn_end(log)
-        except OSError as error:
-            raise DiskError(
-                f"cannot read {path}: {error.strerror}",
-                remedy="look at the volume of the data directory and the kernel log",
-            ) from error
-        if end is None:
-            continue
+    for file, end in torn_logs(layout.catalogue):
         if end.is_damaged:
-            name = _within(layout, str(path))
+            name = _within(layout, f"{layout.catalogue}/{file}")
             why = "are a record of LevelDB with a wrong length: what it says would be dropped"
             findings.add(Damage(name, why, None, end.first_byte, end.end_byte))
         else:
             findings.torn_log_bytes += end.end_byte - end.first_byte
+
+
+class _Line(NamedTuple):
+    """What the catalogue says of a slot or of an hour's file."""
+
+    name: SegmentName
+    info: SlotInfo
+    start: int
+    """Frames before it have been moved to their slots."""
 
 
 class _Verification:
@@ -91,32 +95,62 @@ class _Verification:
         self._findings = findings
         self._tell = tell
         self._forgotten_below = _forgotten_below(wheel.progress)
+        self._with_lines: set[tuple[bool, int]] = set()
+        """Hours of which slots have lines (False), and that have a line themselves (True)."""
 
     def run(self) -> None:
         """Steps 2 to 4."""
         catalogue = self._wheel.catalogue
-        self._findings.lines = catalogue.lines_by_kind()
-        total = sum(line.info.bytes for _, line in catalogue.slot_lines())
+        findings = self._findings
+        findings.lines = catalogue.lines_by_kind()
+        total_bytes = self._count_lines()
         for hour, lines in self._by_hour():
             self._check_hour(hour, lines)
-            self._tell(self._findings.slot_bytes, total)
-        damaged = {damage.slot for damage in self._findings.damage}
+            self._tell(findings.slot_bytes, total_bytes)
+        damaged = {damage.slot for damage in findings.damage}
         for entry in catalogue.answer_lines():
             if slot_of(entry.due_ms) not in damaged:
                 self._check_answer(entry)
 
-    def _by_hour(self) -> Iterator[tuple[int, dict[int, SlotLine]]]:
-        """Every hour that has a folder or a line, with its lines; an hour has 3,600 at most."""
-        folders = deque(self._hour_folders())
-        lines = self._wheel.catalogue.slot_lines()
-        for hour, group in groupby(lines, key=lambda line: hour_of(line[0])):
-            while folders and folders[0] < hour:
-                yield folders.popleft(), {}
-            if folders and folders[0] == hour:
-                folders.popleft()
-            yield hour, dict(group)
-        for hour in folders:
-            yield hour, {}
+    def _count_lines(self) -> int:
+        """Bytes that they speak of."""
+        hours = slots = frames = size = 0
+        for name, info, _ in self._lines():
+            hours += name.is_hour
+            slots += not name.is_hour
+            frames += info.count
+            size += info.bytes
+            self._with_lines.add((name.is_hour, name.hour))
+        try:
+            self._wheel.catalogue.require_totals(Totals(hours, slots, frames))
+        except CorruptionError as error:
+            self._findings.add(Damage("catalogue", error.message))
+        return size
+
+    def _by_hour(self) -> Iterator[tuple[int, list[_Line]]]:
+        """Every hour that has a folder or a line, with its lines; an hour has 3,601 at most."""
+        folders = set(self._hour_folders())
+        for hour, group in groupby(self._lines(), key=lambda line: line.name.hour):
+            for passed in sorted(folder for folder in folders if folder < hour):
+                folders.discard(passed)
+                yield passed, []
+            folders.discard(hour)
+            yield hour, list(group)
+        for hour in sorted(folders):
+            yield hour, []
+
+    def _lines(self) -> Iterator[_Line]:
+        """The lines of all slots and hours, by hour."""
+        catalogue = self._wheel.catalogue
+        slots = (
+            _Line(SegmentName(False, number, line.generation), line.info, 0)
+            for number, line in catalogue.slot_lines()
+        )
+        hours = (
+            _Line(SegmentName(True, number, line.generation), line.info, line.start)
+            for number, line in catalogue.hour_lines()
+        )
+        return heapq.merge(slots, hours, key=lambda line: line.name.hour)
 
     def _hour_folders(self) -> list[int]:
         hours = []
@@ -127,41 +161,42 @@ class _Verification:
                     hours.append(hour)
                 else:
                     self._findings.add_foreign(f"slots/{item.name}")
-        return sorted(hours)
+        return hours
 
-    def _check_hour(self, hour: int, lines: dict[int, SlotLine]) -> None:
+    def _check_hour(self, hour: int, lines: list[_Line]) -> None:
         files = self._files_of(hour)
-        for slot, line in sorted(lines.items()):
-            self._check_slot(slot, line, files.pop((slot, line.generation), None))
-        for (slot, generation), size in sorted(files.items()):
-            self._check_left_over(slot, generation, size)
+        for line in sorted(lines):
+            self._check_segment(line, files.pop(line.name, None))
+        for name, size in sorted(files.items()):
+            self._check_left_over(name, size)
 
-    def _files_of(self, hour: int) -> dict[tuple[int, int], int]:
+    def _files_of(self, hour: int) -> dict[SegmentName, int]:
         folder = self._layout.hour_folder(hour)
-        files: dict[tuple[int, int], int] = {}
+        files: dict[SegmentName, int] = {}
         if Path(folder).is_dir():
             for item in self._disk.list_folder(folder):
-                parsed = parse_slot_file(item.name, hour)
-                if parsed is not None and not item.is_folder:
-                    files[parsed] = item.bytes
+                name = parse_segment_file(item.name, hour)
+                if name is not None and not item.is_folder:
+                    files[name] = item.bytes
                 else:
                     self._findings.add_foreign(_within(self._layout, f"{folder}/{item.name}"))
         return files
 
-    def _check_slot(self, slot: int, line: SlotLine, size: int | None) -> None:
+    def _check_segment(self, line: _Line, size: int | None) -> None:
         findings = self._findings
-        path = self._layout.slot_file(slot, line.generation)
-        name = _within(self._layout, path)
-        findings.slots += 1
-        findings.slot_bytes += line.info.bytes
+        name, info, start = line
+        path = self._layout.segment_file(name)
+        findings.slots += not name.is_hour
+        findings.hours += name.is_hour
+        findings.slot_bytes += info.bytes
         try:
             if size is None:
                 raise DiskError("are missing: there is no such file")
             with reading(self._disk, path) as file:
-                found = check_slot(self._disk, file, slot, line)
+                found = check_segment(self._disk, file, name, info, start)
         except DiskError as error:
-            findings.add(Damage(name, error.message, slot, 0, line.info.bytes))
-            findings.frames_lost += line.info.count
+            self._add(name, error.message, start, info.bytes)
+            findings.frames_lost += info.count
             findings.damaged_slots += 1
             return
         findings.messages += found.messages
@@ -170,41 +205,50 @@ class _Verification:
         findings.frames_suspect += found.suspect
         findings.damaged_slots += bool(found.spans)
         for span in found.spans:
-            findings.add(Damage(name, span.why, slot, span.first_byte, span.end_byte))
-        if size > line.info.bytes:
+            self._add(name, span.why, span.first_byte, span.end_byte)
+        if size > info.bytes:
             findings.behind_files += 1
-            findings.behind_bytes += size - line.info.bytes
+            findings.behind_bytes += size - info.bytes
 
-    def _check_left_over(self, slot: int, generation: int, size: int) -> None:
+    def _add(self, name: SegmentName, why: str, first_byte: int, end_byte: int) -> None:
+        slot, hour = (None, name.number) if name.is_hour else (name.number, None)
+        file = _within(self._layout, self._layout.segment_file(name))
+        self._findings.add(Damage(file, why, slot, first_byte, end_byte, hour))
+
+    def _check_left_over(self, name: SegmentName, size: int) -> None:
         findings = self._findings
-        path = self._layout.slot_file(slot, generation)
-        taken_in = self._count_taken_in(path, slot)
-        if slot < self._forgotten_below:
+        taken_in = self._count_taken_in(name)
+        last = (name.number + 1) * HOUR_SLOTS - 1 if name.is_hour else name.number
+        if last < self._forgotten_below:
             findings.forgotten_files += 1
             findings.forgotten_bytes += size
-        elif taken_in:
+        elif taken_in and not self._is_of_a_split(name):
             why = "is not in the catalogue, though the checkpoint says that its frames were stored"
-            findings.add(Damage(_within(self._layout, path), why, slot, 0, size))
+            self._add(name, why, 0, size)
             findings.frames_lost += taken_in
             findings.damaged_slots += 1
         else:
             findings.behind_files += 1
             findings.behind_bytes += size
 
-    def _count_taken_in(self, path: str, slot: int) -> int:
+    def _is_of_a_split(self, name: SegmentName) -> bool:
+        """Frames of slots that a split began, and of hours that it ended, are in two files."""
+        return (not name.is_hour, name.hour) in self._with_lines
+
+    def _count_taken_in(self, name: SegmentName) -> int:
         """Frames at the beginning of a file that the checkpoint says were taken in."""
         progress = self._wheel.progress
         if progress is None:
             return 0
         offsets = progress.offsets
         count = position = 0
-        with reading(self._disk, path) as file:
+        with reading(self._disk, self._layout.segment_file(name)) as file:
             while data := self._disk.pread(file, SCAN_BYTES, position):
                 whole_bytes = 0
                 try:
                     for due_ms, partition, offset, _, _, _, _, end, _ in walk(data, position):
                         whole_bytes = end
-                        if slot_of(due_ms) == slot and partition < len(offsets):
+                        if name.holds(slot_of(due_ms)) and partition < len(offsets):
                             count += offset < offsets[partition]
                 except BrokenFrameError:
                     break

@@ -5,7 +5,7 @@
     manifest.py   that folder's grammar, for both sides
     child.py      the writer's process: started, waited for, ended
     writer.py     the process itself: slots and kills in, rows out
-    slots.py      which frames of a slot are pending
+    segments.py   which frames of a slot or an hour are pending
     payload.py    the payload CRC
     rows.py       rows to Parquet
 

@@ -2,7 +2,8 @@
 
 Not atomic, and it need not be: once the node has ingested up to O, whatever arrives has a higher
 offset, and a mark that arrives has too. So slot after slot is taken, a few under one hold of the
-lock, and the kills as of after that.
+lock, and the kills as of after that. Splits are held meanwhile, or a frame that moves from the file
+of its hour to its slot would be taken twice or not at all.
 """
 
 from collections.abc import Callable
@@ -13,33 +14,36 @@ from delayd.export.manifest import (
     Manifest,
     kill_lines,
     kills_file,
-    slot_lines,
-    slots_file,
+    segment_lines,
+    segments_file,
     write_manifest,
 )
 from delayd.replica import Replica
 from replication.rank import slot_of
 
-SLOTS_PER_HOLD = 64
+SEGMENTS_PER_HOLD = 64
 """Each may have a tail to be written out: about 50 us with a new file."""
 
 
 def freeze(replica: Replica, folder: Path, manifest: Manifest, pause: Callable[[], None]) -> int:
-    """Write the folder; the number of frames in the slots that it names.
+    """Write the folder; the number of frames in the slots and hours that it names.
 
     The node has ingested up to the cut, which is pinned. `pause` is called between holds of the
     lock, and ends the export by raising. Raises DiskError and OSError.
     """
     write_manifest(folder, manifest)
     lowest = manifest.record.frontier.lowest_cursor
+    while not replica.hold_splits():
+        replica.split_some(now_ms=0)
+        pause()
     # Below this slot all offsets below O are done; what is not is a late arrival, beyond the cut.
-    numbers = replica.slots_from(slot_of(lowest.due_ms))
+    names = replica.segments_from(slot_of(lowest.due_ms))
     frames = 0
-    with slots_file(folder).open("wb") as file:
-        for at in range(0, len(numbers), SLOTS_PER_HOLD):
-            frozen = replica.freeze(numbers[at : at + SLOTS_PER_HOLD])
-            frames += sum(slot.count for slot in frozen)
-            file.write(slot_lines(frozen))
+    with segments_file(folder).open("wb") as file:
+        for at in range(0, len(names), SEGMENTS_PER_HOLD):
+            frozen = replica.freeze(names[at : at + SEGMENTS_PER_HOLD])
+            frames += sum(segment.count for segment in frozen)
+            file.write(segment_lines(frozen))
             pause()
     with (
         kills_file(folder).open("wb") as file,

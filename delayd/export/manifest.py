@@ -1,7 +1,8 @@
 """An export's folder, by which the node tells the writer what to read.
 
     DIR/manifest.json     {"format", "node", "data_dir", "frontier": the record's JSON}
-    DIR/slots             a line for each slot, ascending: slot generation bytes count digest, u64
+    DIR/segments          a line for each slot and each hour with a file, by time:
+                          is_hour:u8, then number generation start bytes count digest, u64
     DIR/kills             a line for each killed message, by rank: the catalogue's key and value
     DIR/pending.parquet   the result
 
@@ -14,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from delayd.wheel import FrozenSlot
+from delayd.wheel import FrozenSegment
 from delayd.wheel.kills import KILL_KEY, KILL_VALUE_BYTES_MAX, kill_of
+from delayd.wheel.layout import SegmentName
 from replication.rank import Rank
 from replication.record import FrontierRecord, decode, encode
 
-FORMAT = 1
+FORMAT = 2
 LINES_RUN = 4096
 
-_SLOT = Struct("<QQQQQ")
+_SEGMENT = Struct("<?QQQQQQ")
 _KILL = Struct(f">{KILL_KEY.size}sB{KILL_VALUE_BYTES_MAX}s")
 _KILL_READ = Struct(f"{KILL_KEY.format}B{KILL_VALUE_BYTES_MAX}s")
 
@@ -41,9 +43,9 @@ def result_of(folder: Path) -> Path:
     return folder / "pending.parquet"
 
 
-def slots_file(folder: Path) -> Path:
-    """Where the slots are listed."""
-    return folder / "slots"
+def segments_file(folder: Path) -> Path:
+    """Where the slots and hours are listed."""
+    return folder / "segments"
 
 
 def kills_file(folder: Path) -> Path:
@@ -70,17 +72,17 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(fields["node"], fields["data_dir"], record)
 
 
-def slot_lines(slots: Sequence[FrozenSlot]) -> bytes:
-    """The lines of these slots."""
-    return b"".join(_SLOT.pack(*slot) for slot in slots)
+def segment_lines(segments: Sequence[FrozenSegment]) -> bytes:
+    """The lines of these segments."""
+    return b"".join(_SEGMENT.pack(*name, *rest) for name, *rest in segments)
 
 
-def read_slots(folder: Path) -> Iterator[FrozenSlot]:
-    """All slots of the export, ascending."""
-    with slots_file(folder).open("rb") as file:
-        while data := file.read(_SLOT.size * LINES_RUN):
-            for fields in _SLOT.iter_unpack(data):
-                yield FrozenSlot(*fields)
+def read_segments(folder: Path) -> Iterator[FrozenSegment]:
+    """All slots and hours of the export, by time."""
+    with segments_file(folder).open("rb") as file:
+        while data := file.read(_SEGMENT.size * LINES_RUN):
+            for is_hour, number, generation, *rest in _SEGMENT.iter_unpack(data):
+                yield FrozenSegment(SegmentName(is_hour, number, generation), *rest)
 
 
 def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 
 
 class Rows:
-    """The rows of a group not written yet, by column; filled by `slots.py`."""
+    """The rows of a group not written yet, by column; filled by `segments.py`."""
 
     __slots__ = (
         *("append_ms", "digest", "due_ms", "id", "lane", "offset", "partition"),

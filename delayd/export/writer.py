@@ -16,21 +16,21 @@ import threading
 from pathlib import Path
 
 from delayd.export.child import NO_ROOM, ORPHANED
-from delayd.export.manifest import read_kills, read_manifest, read_slots, result_of
+from delayd.export.manifest import read_kills, read_manifest, read_segments, result_of
 from delayd.export.rows import PendingFile
-from delayd.export.slots import DamagedSlotError, Kills, SlotReader
+from delayd.export.segments import DamagedSegmentError, Kills, SegmentReader
 from delayd.wheel.layout import Layout
 
 
 def write_export(folder: Path) -> int:
-    """Write the file of an export's folder; the number of its rows. Raises DamagedSlotError."""
+    """Write the file of an export's folder; the number of its rows. Raises DamagedSegmentError."""
     manifest = read_manifest(folder)
     layout = Layout(manifest.data_dir)
     cut = manifest.record.frontier
     file = PendingFile(result_of(folder))
-    reader = SlotReader(cut, Kills(read_kills(folder), cut), file.write)
-    for slot in read_slots(folder):
-        reader.read(layout.slot_file(slot.slot, slot.generation), slot)
+    reader = SegmentReader(cut, Kills(read_kills(folder), cut), file.write)
+    for segment in read_segments(folder):
+        reader.read(layout.segment_file(segment.name), segment)
     reader.finish()
     file.finish(node=manifest.node, step=cut.step)
     return file.count
@@ -41,7 +41,7 @@ def main() -> int:
     threading.Thread(target=_end_with_the_node, daemon=True).start()
     try:
         said = {"count": write_export(Path(sys.argv[1]))}
-    except (DamagedSlotError, OSError) as error:
+    except (DamagedSegmentError, OSError) as error:
         print(json.dumps({"problem": str(error)}), flush=True)
         is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         return NO_ROOM if is_full else 1

@@ -1,5 +1,6 @@
 """The wheel: one node's storage of pending messages. One file per second slot, LevelDB beside it.
 
+What is due in an hour that is far waits in one file per hour, and is split when the hour is near.
 The wheel knows frames, slots and answers; it does not know what a body means, who is master, or
 what has been delivered. It stores what ingest decided, gives it back in rank order, and forgets a
 slot when it is told to. `storage.py` holds the wheel itself, `frame.py` the bytes, `layout.py`
@@ -15,9 +16,10 @@ Invariants:
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from delayd.wheel.layout import SegmentName
 from replication.entry import Entry
 
-__all__ = ["Entry", "Frame", "FrameKind", "FrozenSlot", "Progress", "SlotInfo"]
+__all__ = ["Entry", "Frame", "FrameKind", "FrozenSegment", "Progress", "SlotInfo"]
 
 
 class FrameKind(IntEnum):
@@ -55,11 +57,12 @@ class SlotInfo(NamedTuple):
     """Highest offset held of each buffer partition, -1 for none."""
 
 
-class FrozenSlot(NamedTuple):
-    """The beginning of a slot's file that will not change any more: files only grow."""
+class FrozenSegment(NamedTuple):
+    """Bytes of a file of frames that will not change any more: files only grow."""
 
-    slot: int
-    generation: int
+    name: SegmentName
+    start: int
+    """Before it nothing counts: those frames are in the slots of this hour by now."""
     bytes: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
     digest: int

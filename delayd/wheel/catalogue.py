@@ -1,7 +1,10 @@
 """The catalogue: what a checkpoint remembers besides the frames. The one door to LevelDB.
 
     key                              value (msgpack)
+    "h" hour:u64                     generation start count bytes digest highest_offset*
+                                     an hour that is far; `start`: what was split of its file
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
+    "t"                              hours slots frames                       totals of "h" and "s"
     "w" partition:u16 offset:u64     due_ms lane kind position length         a waiting answer
     "e" "i" "k"                      see id_memory.py                         what is known of ids
     "z"                              see Progress                             progress
@@ -10,6 +13,10 @@ Integers in keys are big-endian, so that LevelDB's order is theirs. It is writte
 only, each one synced batch; every read verifies LevelDB's checksums. Progress is in every
 checkpoint and comes last on purpose: plyvel's iterator ends without an error when the last block
 it would need is damaged, so a scan that does not end at "z" was cut short.
+
+LevelDB takes a damaged length at the end of its logs for a write that a crash cut short, and opens
+without what stood there: so recovery looks at the logs first (`leveldb_log.py`), and the lines of
+slots and hours are compared with the totals.
 
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
@@ -41,7 +48,9 @@ REBUILD = (
 
 _SLOT_KEY = Struct(">cQ")
 _ANSWER_KEY = Struct(">cHQ")
+_HOUR = b"h"
 _SLOT = b"s"
+_TOTALS = b"t"
 _ANSWER = b"w"
 _PROGRESS = b"z"
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
@@ -54,12 +63,34 @@ class SlotLine(NamedTuple):
     info: SlotInfo
 
 
+class HourLine(NamedTuple):
+    """What the catalogue says of one hour's file."""
+
+    generation: int
+    start: int
+    """Frames before this byte have been moved to their slots."""
+    info: SlotInfo
+    """`bytes` of the whole file; count, digest and offsets of the frames from `start` on, except
+    that highest offsets do not fall while it is split."""
+
+
+class Totals(NamedTuple):
+    """How many lines there must be, and frames in them."""
+
+    hours: int
+    slots: int
+    frames: int
+
+
 class CatalogueBatch(NamedTuple):
     """All that one checkpoint changes, captured: nothing in it moves any more."""
 
     progress: Progress
+    totals: Totals
     slots: dict[int, SlotLine]
-    dropped_slots: tuple[int, ...]
+    hours: dict[int, HourLine]
+    dropped: tuple[tuple[bool, int], ...]
+    """Slots and hours that are not there any more: is it an hour, and its number."""
     answers: tuple[Entry, ...]
     answers_from: tuple[int, ...]
     """By partition: waiting answers below this offset are dropped, before `answers` are added."""
@@ -97,9 +128,32 @@ class Catalogue:
             return None
         return Progress(*_unpack(value))
 
-    def slots(self) -> dict[int, SlotLine]:
-        """All lines. Reads and so verifies the whole database."""
-        return dict(_slot_line(key, value) for key, value in self._scan(_SLOT))
+    def segments(self) -> tuple[dict[int, SlotLine], dict[int, HourLine]]:
+        """All lines of slots and of hours.
+
+        Raises CorruptionError, also when they are not those that the last checkpoint counted.
+        """
+        slots = dict(_slot_line(key, value) for key, value in self._scan(_SLOT))
+        hours = dict(_hour_line(key, value) for key, value in self._scan(_HOUR))
+        infos = [line.info for lines in (slots, hours) for line in lines.values()]
+        self.require_totals(Totals(len(hours), len(slots), sum(info.count for info in infos)))
+        return slots, hours
+
+    def require_totals(self, found: Totals) -> None:
+        """CorruptionError unless the last checkpoint counted the same."""
+        value = self.note(_TOTALS)
+        # A wheel of format 4 has none before its first checkpoint as one of format 5.
+        if value is not None and (expected := Totals(*_unpack(value))) != found:
+            raise CorruptionError(
+                f"LevelDB in {self._named} is lost or damaged: it tells of {_told(found)}, "
+                f"the last checkpoint counted {_told(expected)}",
+                remedy=REBUILD,
+            )
+
+    def hour_lines(self) -> Iterator[tuple[int, HourLine]]:
+        """All lines by hour, with little memory. Raises CorruptionError."""
+        for run in self.lines(_HOUR, _HOUR):
+            yield from (_hour_line(key, value) for key, value in run)
 
     def slot_lines(self) -> Iterator[tuple[int, SlotLine]]:
         """All lines by slot, with little memory. Raises CorruptionError."""
@@ -217,15 +271,19 @@ class Catalogue:
                         (entry.due_ms, entry.lane, int(entry.kind), entry.position, entry.length)
                     ),
                 )
-            for slot in batch.dropped_slots:
-                write.delete(_SLOT_KEY.pack(_SLOT, slot))
+            for is_hour, number in batch.dropped:
+                write.delete(_SLOT_KEY.pack(_HOUR if is_hour else _SLOT, number))
             for slot, (generation, info) in batch.slots.items():
                 write.put(_SLOT_KEY.pack(_SLOT, slot), _pack((generation, *info[:3], *info[3])))
-            for key, value in batch.notes.items():
-                if value is None:
+            for hour, (generation, start, info) in batch.hours.items():
+                value = _pack((generation, start, *info[:3], *info[3]))
+                write.put(_SLOT_KEY.pack(_HOUR, hour), value)
+            for key, note in batch.notes.items():
+                if note is None:
                     write.delete(key)
                 else:
-                    write.put(key, value)
+                    write.put(key, note)
+            write.put(_TOTALS, _pack(batch.totals))
             write.put(_PROGRESS, _pack(batch.progress))
             write.write()
         self._answers_from = batch.answers_from
@@ -257,6 +315,16 @@ def _slot_line(key: bytes, value: bytes) -> tuple[int, SlotLine]:
     generation, count, size, digest, *highest = _unpack(value)
     info = SlotInfo(count, size, digest, tuple(highest))
     return _SLOT_KEY.unpack(key)[1], SlotLine(generation, info)
+
+
+def _hour_line(key: bytes, value: bytes) -> tuple[int, HourLine]:
+    generation, start, count, size, digest, *highest = _unpack(value)
+    info = SlotInfo(count, size, digest, tuple(highest))
+    return _SLOT_KEY.unpack(key)[1], HourLine(generation, start, info)
+
+
+def _told(totals: Totals) -> str:
+    return f"{totals.slots} slots and {totals.hours} hours with {totals.frames} frames"
 
 
 def _answer_line(key: bytes, value: bytes) -> Entry:

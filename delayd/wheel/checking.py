@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from delayd.errors import DiskError
-from delayd.wheel import FrameKind
-from delayd.wheel.catalogue import SlotLine
+from delayd.wheel import FrameKind, SlotInfo
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import (
     HEADER_BYTES,
@@ -29,8 +28,9 @@ from delayd.wheel.frame import (
     read_body,
     walk,
 )
+from delayd.wheel.layout import SegmentName
 from delayd.wheel.reader import SCAN_BYTES
-from delayd.wheel.slot import DIGEST_MODULO
+from delayd.wheel.segment import DIGEST_MODULO
 from replication.rank import slot_of
 
 SPANS_MAX = 100
@@ -64,34 +64,39 @@ class FramesFound:
         return self.messages + self.answers
 
 
-def check_slot(disk: SystemDisk, file: OpenFile, slot: int, line: SlotLine) -> FramesFound:
-    """Read all that the line speaks of, and judge it. Never raises for what it reads."""
-    found = FramesFound(highest_offsets=[-1] * len(line.info.highest_offsets))
-    end = line.info.bytes
-    position = 0
+def check_segment(
+    disk: SystemDisk, file: OpenFile, name: SegmentName, info: SlotInfo, start: int = 0
+) -> FramesFound:
+    """Read all that its line speaks of, from `start` on, and judge it. Never raises for what it
+    reads."""
+    found = FramesFound(highest_offsets=[-1] * len(info.highest_offsets))
+    end = info.bytes
+    position = start
     while position < end:
         try:
-            position = _Stretch(disk, file, slot, end, found).read(position)
+            position = _Stretch(disk, file, name, end, found).read(position)
         except DiskError as error:
             _add(found, Span(position, end, error.message))
             break
-    _judge(found, line)
+    _judge(found, info, start)
     return found
 
 
-def _judge(found: FramesFound, line: SlotLine) -> None:
-    info = line.info
+def _judge(found: FramesFound, info: SlotInfo, start: int) -> None:
+    # What was split may have been the highest of a partition.
+    highest = zip(found.highest_offsets, info.highest_offsets, strict=True)
+    is_within = all(seen <= told if start else seen == told for seen, told in highest)
     found.lost = max(0, info.count - found.whole)
     is_alike = (
         found.whole == info.count
         and (found.digest - info.digest) % DIGEST_MODULO == 0
-        and tuple(found.highest_offsets) == info.highest_offsets
+        and is_within
     )
     if is_alike and not found.spans:
         return
     if not found.spans:
         why = f"hold {found.whole} frames, which are not the {info.count} of the catalogue's line"
-        _add(found, Span(0, info.bytes, why))
+        _add(found, Span(start, info.bytes, why))
         found.suspect = found.whole
     elif found.lost == 0:
         # Something is damaged, and yet there are as many as there should be: not the same ones.
@@ -103,7 +108,7 @@ class _Stretch(NamedTuple):
 
     disk: SystemDisk
     file: OpenFile
-    slot: int
+    name: SegmentName
     end: int
     found: FramesFound
 
@@ -126,7 +131,7 @@ class _Stretch(NamedTuple):
         highest = found.highest_offsets
         for due_ms, partition, offset, _, kind, _, start, end, crc in walk(data, position):
             at = position + start - HEADER_BYTES
-            if slot_of(due_ms) != self.slot or partition >= len(highest):
+            if not self.name.holds(slot_of(due_ms)) or partition >= len(highest):
                 raise BrokenFrameError(at, position + end - at, "is of another slot")
             try:
                 read_body(data[start:end])
@@ -184,7 +189,7 @@ class _Stretch(NamedTuple):
                 at = position + header.at
                 if (
                     at + header.length <= self.end
-                    and slot_of(header.due_ms) == self.slot
+                    and self.name.holds(slot_of(header.due_ms))
                     and header.partition < len(self.found.highest_offsets)
                     and self._is_whole(at, header)
                 ):

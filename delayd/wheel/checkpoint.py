@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 from delayd.wheel.disk import Disk, OpenFile
+from delayd.wheel.layout import SegmentName
 
 FILES_SYNCED_ONE_BY_ONE_MAX = 32
 """Above it one syncfs: it waits for other writers of the volume too, but only once."""
@@ -30,7 +31,7 @@ class PendingCheckpoint:
         files: Sequence[OpenFile],
         folders: Sequence[str],
         whole_volume: OpenFile | None,
-        forgotten_files: Sequence[tuple[int, int]],
+        forgotten_files: Sequence[SegmentName],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._disk = disk
@@ -41,7 +42,7 @@ class PendingCheckpoint:
         self._folders = folders
         self._whole_volume = whole_volume
         self.forgotten_files = forgotten_files
-        """(slot, generation) of the files that may be unlinked once this is durable."""
+        """Files that may be unlinked once this is durable."""
         self._on_failure = on_failure
         self.is_durable = False
 

@@ -3,20 +3,29 @@
     DIR/format.json             format version and partition count; written last, when DIR is new
     DIR/catalogue/              LevelDB
     DIR/slots/HOUR/SLOT.GEN     the frames of one slot; HOUR = SLOT // 3600, all in decimal
+    DIR/slots/HOUR/hour.GEN     the *hour file*: frames of an hour that is far, not yet split
 
 A slot that is forgotten and then gets a frame again starts a new file of the next generation,
 while the old one waits to be unlinked: the catalogue names the generation, so neither can be
-taken for the other after a crash. One folder per hour keeps folders small and makes a delivered
-hour one folder to remove.
+taken for the other after a crash; so with hours. One folder per hour keeps folders small and makes
+a delivered hour one folder to remove.
+
+Upgrade rule: `format.json` holds the version that wrote the directory. A wheel of UPGRADABLE is
+read as it is and becomes FORMAT_VERSION when it is opened to write; any other version is refused.
+Format 4 had no hour files and no totals: what it holds means the same in 5.
 
 Paths are strings: the hot path builds thousands a second.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Of the directory: this layout and the catalogue's grammar. Frames carry their own."""
+UPGRADABLE = frozenset({4})
+"""Versions that a wheel of this one takes over."""
 HOUR_SLOTS = 3600
+_HOUR_NAME = "hour"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,35 @@ class Layout:
     def slot_file(self, slot: int, generation: int) -> str:
         return f"{self.root}/slots/{slot // HOUR_SLOTS}/{slot}.{generation}"
 
+    def hour_file(self, hour: int, generation: int) -> str:
+        return f"{self.root}/slots/{hour}/{_HOUR_NAME}.{generation}"
+
+    def segment_file(self, name: "SegmentName") -> str:
+        """The file of a slot or of an hour."""
+        path = self.hour_file if name.is_hour else self.slot_file
+        return path(name.number, name.generation)
+
+
+class SegmentName(NamedTuple):
+    """A file of frames: of a slot, or of an hour that is far."""
+
+    is_hour: bool
+    number: int
+    """Slot, or hour."""
+    generation: int
+
+    @property
+    def hour(self) -> int:
+        """The hour that it lies in."""
+        return self.number if self.is_hour else hour_of(self.number)
+
+    def holds(self, slot: int) -> bool:
+        """May a frame of this slot lie in it?"""
+        return self.number == (hour_of(slot) if self.is_hour else slot)
+
+    def __str__(self) -> str:
+        return f"{'hour' if self.is_hour else 'slot'} {self.number}"
+
 
 def is_leveldb_data(name: str) -> bool:
     """Is a file of this name in the catalogue's folder one that LevelDB reads its data from?"""
@@ -73,13 +111,18 @@ def parse_hour(name: str) -> int | None:
     return _canonical(name)
 
 
-def parse_slot_file(name: str, hour: int) -> tuple[int, int] | None:
-    """Slot and generation of a file in the folder of `hour`, or None when we did not make it."""
+def parse_segment_file(name: str, hour: int) -> SegmentName | None:
+    """What a file in the folder of `hour` holds, or None when we did not make it."""
     left, _, right = name.partition(".")
-    slot, generation = _canonical(left), _canonical(right)
-    if slot is None or generation is None or hour_of(slot) != hour:
+    generation = _canonical(right)
+    if generation is None:
         return None
-    return slot, generation
+    if left == _HOUR_NAME:
+        return SegmentName(True, hour, generation)
+    slot = _canonical(left)
+    if slot is None or hour_of(slot) != hour:
+        return None
+    return SegmentName(False, slot, generation)
 
 
 def _canonical(digits: str) -> int | None:

@@ -12,10 +12,15 @@ in a log makes it refuse to open. So this file looks at that record only.
 Source: LevelDB's doc/log_format.md.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from crc32c import crc32c
+
+from delayd.errors import DiskError
+from delayd.wheel.layout import is_leveldb_log
 
 BLOCK_BYTES = 32 * 1024
 
@@ -30,6 +35,27 @@ class TornEnd(NamedTuple):
     end_byte: int
     is_damaged: bool
     """They are a whole record with a wrong length; otherwise one that was being written."""
+
+
+def torn_logs(folder: str) -> Iterator[tuple[str, TornEnd]]:
+    """The logs of a database that do not end with a record, by name, each with what follows.
+
+    Raises DiskError. A folder that is not there has none.
+    """
+    path = Path(folder)
+    for file in sorted(path.iterdir()) if path.is_dir() else ():
+        if not is_leveldb_log(file.name):
+            continue
+        try:
+            with file.open("rb") as log:
+                end = torn_end(log)
+        except OSError as error:
+            raise DiskError(
+                f"cannot read {file}: {error.strerror}",
+                remedy="look at the volume of the data directory and the kernel log",
+            ) from error
+        if end is not None:
+            yield file.name, end
 
 
 def torn_end(log: BinaryIO) -> TornEnd | None:

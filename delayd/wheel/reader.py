@@ -12,7 +12,7 @@ from delayd.wheel.descriptors import Descriptors
 from delayd.wheel.disk import Disk
 from delayd.wheel.frame import BrokenFrameError, decode, scan
 from delayd.wheel.layout import Layout
-from delayd.wheel.slot import DIGEST_MODULO, Slot
+from delayd.wheel.segment import DIGEST_MODULO, Segment, Slot
 
 SCAN_BYTES = 4 * 1024 * 1024
 """How much of a slot's file is in memory while it is scanned; a longer frame takes its length."""
@@ -34,12 +34,12 @@ class Reader:
     def entries(self, slot: Slot) -> list[Entry]:
         """All entries of the slot, by rank; see `Wheel.entries`."""
         entries: list[Entry] = []
-        end = slot.written + len(slot.tail)
+        end = slot.end
         position = digest = 0
         wanted_bytes = SCAN_BYTES
         try:
             while position < end:
-                data = self._bytes_at(slot, position, min(position + wanted_bytes, end))
+                data = self.bytes_at(slot, position, min(position + wanted_bytes, end))
                 used, crcs = scan(data, position, entries)
                 if used == 0 and position + len(data) == end:
                     raise BrokenFrameError(position, end - position, "ends too early")
@@ -47,7 +47,7 @@ class Reader:
                 position += used
                 digest += crcs
         except BrokenFrameError as error:
-            raise _corruption(slot, error, slot.count - len(entries)) from error
+            raise corruption(slot, error, slot.count - len(entries)) from error
         if len(entries) != slot.count or (digest - slot.digest) % DIGEST_MODULO != 0:
             raise CorruptionError(
                 f"slot {slot.number}: bytes 0 to {end} hold {len(entries)} frames, "
@@ -66,8 +66,10 @@ class Reader:
             last = entries[run[-1]]
             start = entries[run[0]].position
             end = last.position + last.length
-            assert end <= slot.written + len(slot.tail), f"{last} is of a forgotten slot"
-            data = self._bytes_at(slot, start, end)
+            assert 0 <= start < end <= slot.end, (
+                f"{last} is in its hour's file, or of a forgotten slot"
+            )
+            data = self.bytes_at(slot, start, end)
             try:
                 for place in run:
                     entry = entries[place]
@@ -77,19 +79,20 @@ class Reader:
                         raise BrokenFrameError(position, entry.length, "is another frame")
                     frames[place] = frame
             except BrokenFrameError as error:
-                raise _corruption(slot, error, 1) from error
+                raise corruption(slot, error, 1) from error
 
-    def _bytes_at(self, slot: Slot, start: int, end: int) -> bytes:
-        written = slot.written
+    def bytes_at(self, segment: Segment, start: int, end: int) -> bytes:
+        """These bytes, of the file or of the tail or of both. Raises CorruptionError."""
+        written = segment.written
         if start >= written:
-            return bytes(slot.tail[start - written : end - written])
-        path = self._layout.slot_file(slot.number, slot.generation)
+            return bytes(segment.tail[start - written : end - written])
+        path = self._layout.segment_file(segment.name)
         in_file = min(end, written) - start
         data = self._disk.pread(self._descriptors.get(path), in_file, start)
         if len(data) < in_file:
             missing = BrokenFrameError(start + len(data), in_file - len(data), "is cut off")
-            raise _corruption(slot, missing, slot.count)
-        return data if end <= written else data + slot.tail[: end - written]
+            raise corruption(segment, missing, segment.count)
+        return data if end <= written else data + segment.tail[: end - written]
 
 
 def _runs(entries: Sequence[Entry], places: list[int]) -> Iterator[list[int]]:
@@ -107,9 +110,10 @@ def _runs(entries: Sequence[Entry], places: list[int]) -> Iterator[list[int]]:
         yield places[first:]
 
 
-def _corruption(slot: Slot, error: BrokenFrameError, count: int) -> CorruptionError:
+def corruption(segment: Segment, error: BrokenFrameError, count: int) -> CorruptionError:
+    """What a reader found broken, with its segment and bytes; `count` frames cannot be read."""
     return CorruptionError(
-        f"slot {slot.number}: the frame at bytes {error.position} to "
+        f"{segment.name}: the frame at bytes {error.position} to "
         f"{error.position + error.length} {error.why}; frames that cannot be read: {count}",
         remedy=REBUILD,
     )

@@ -2,13 +2,22 @@
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Progress
-from delayd.wheel.catalogue import REBUILD, Catalogue, SlotLine
+from delayd.wheel import Progress, SlotInfo
+from delayd.wheel.catalogue import REBUILD, Catalogue, HourLine, SlotLine
 from delayd.wheel.disk import Disk
 from delayd.wheel.frame import PARTITIONS_MAX
-from delayd.wheel.layout import FORMAT_VERSION, Layout, hour_of, parse_hour, parse_slot_file
+from delayd.wheel.layout import (
+    FORMAT_VERSION,
+    UPGRADABLE,
+    Layout,
+    SegmentName,
+    parse_hour,
+    parse_segment_file,
+)
+from delayd.wheel.leveldb_log import torn_logs
 
 FORMAT_BYTES_MAX = 4096
 
@@ -19,27 +28,40 @@ class Recovered:
 
     catalogue: Catalogue
     progress: Progress | None
-    lines: dict[int, SlotLine]
-    hours: dict[int, int]
+    slots: dict[int, SlotLine]
+    hours: dict[int, HourLine]
+    files: dict[int, int]
     """Files per hour folder; folders that hold none of ours were removed."""
+
+
+class _Named(NamedTuple):
+    """A line of the catalogue, and the file that it speaks of."""
+
+    name: SegmentName
+    info: SlotInfo
 
 
 def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     """Bring the directory back to its last checkpoint; a new directory becomes an empty wheel.
 
-    1. Read format.json. Another format or partition count: stop, touch nothing.
-    2. Open LevelDB, which also locks the directory. Without format.json the directory is new, or
+    1. Read format.json. Another partition count, or a format that is neither this version's nor one
+       that it takes over: stop, touch nothing.
+    2. Look at the end of LevelDB's logs. A record with a wrong length: stop, touch nothing.
+    3. Open LevelDB, which also locks the directory. Without format.json the directory is new, or
        its creation was cut short: then there may be no slot and no catalogue line in it.
-    3. Read all of LevelDB.
-    4. Compare with the files. One that is shorter than its line, or missing: stop, touch nothing.
-    5. Cut files to the length of their line, remove those without a line, and hour folders that
-       then are empty. Names that are not ours are left alone.
-    6. Write format.json, if there was none.
+    4. Read the lines of all slots and hours, and compare with the totals of the checkpoint.
+    5. Compare with the files. One that is shorter than its line, or missing: stop, touch nothing.
+    6. Cut files to the length of their line, remove those without a line (a split that was cut
+       short among them), and hour folders that then are empty. Names that are not ours are left
+       alone.
+    7. Write format.json, if there was none or it names an older format.
 
     Nothing is created in place of what is missing. A crash during recovery is harmless: each step
     can be repeated, and none goes below the checkpoint.
     """
-    is_new = not _check_format(layout, disk, partitions)
+    found_version = _check_format(layout, disk, partitions)
+    is_new = found_version is None
+    _require_whole_logs(layout)
     catalogue = Catalogue(layout.catalogue, create=is_new)
     try:
         progress = catalogue.progress()
@@ -47,55 +69,76 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
             raise CorruptionError(
                 f"{layout.root} holds a wheel without its {layout.format}", remedy=REBUILD
             )
-        lines = catalogue.slots()
-        files = _find_files(layout, disk)
-        _require_all(layout, lines, files)
-        hours = _restore(layout, disk, lines, files)
-        if is_new:
+        slots, hours = catalogue.segments()
+        lines = [
+            *(
+                _Named(SegmentName(False, n, line.generation), line.info)
+                for n, line in slots.items()
+            ),
+            *(
+                _Named(SegmentName(True, n, line.generation), line.info)
+                for n, line in hours.items()
+            ),
+        ]
+        found = _find_files(layout, disk)
+        _require_all(layout, lines, found)
+        files = _restore(layout, disk, lines, found)
+        if found_version != FORMAT_VERSION:
             _write_format(layout, disk, partitions)
     except BaseException:
         catalogue.close()
         raise
-    return Recovered(catalogue, progress, lines, hours)
+    return Recovered(catalogue, progress, slots, hours, files)
 
 
-def _check_format(layout: Layout, disk: Disk, partitions: int) -> bool:
+def _check_format(layout: Layout, disk: Disk, partitions: int) -> int | None:
+    """The version that wrote the directory; None if it is new."""
     disk.make_folder(layout.slots)
     names = {item.name for item in disk.list_folder(layout.root)}
     if layout.format.rpartition("/")[2] not in names:
-        return False
+        return None
     file = disk.open(layout.format, create=False)
     try:
         text = disk.pread(file, FORMAT_BYTES_MAX, 0)
     finally:
         disk.close(file)
-    count = partitions_of(layout, text)
+    version, count = format_of(layout, text)
     if count != partitions:
         raise DiskError(
             f"{layout.root} belongs to a buffer of {count} partitions, not {partitions}",
             remedy="set the data directory of this cluster: a buffer never changes its partitions",
         )
-    return True
+    return version
 
 
-def partitions_of(layout: Layout, text: bytes) -> int:
-    """The partition count that format.json holds.
+def format_of(layout: Layout, text: bytes) -> tuple[int, int]:
+    """The format version and the partition count that format.json holds.
 
-    Raises CorruptionError if it is damaged, DiskError if it is of another format.
+    Raises CorruptionError if it is damaged, DiskError if it is of a format that is not known.
     """
     try:
         found = json.loads(text)
         version, count = found["format"], found["partitions"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{layout.format} is damaged", remedy=REBUILD) from error
-    if version != FORMAT_VERSION:
+    if version != FORMAT_VERSION and version not in UPGRADABLE:
         raise DiskError(
             f"{layout.root} has wheel format {version}; this delayd knows {FORMAT_VERSION}",
             remedy="run the version of delayd that wrote it, or empty the data directory",
         )
     if type(count) is not int or not 0 < count <= PARTITIONS_MAX:
         raise CorruptionError(f"{layout.format} is damaged", remedy=REBUILD)
-    return count
+    return version, count
+
+
+def _require_whole_logs(layout: Layout) -> None:
+    for file, end in torn_logs(layout.catalogue):
+        if end.is_damaged:
+            raise CorruptionError(
+                f"LevelDB in {layout.catalogue} is damaged: bytes {end.first_byte} to "
+                f"{end.end_byte} of {file} are a record with a wrong length",
+                remedy=REBUILD,
+            )
 
 
 def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:
@@ -113,54 +156,50 @@ def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:
     disk.sync_folder(layout.root)
 
 
-def _find_files(layout: Layout, disk: Disk) -> dict[int, dict[tuple[int, int], int]]:
-    """By hour folder, by (slot, generation): the length of each file that is ours."""
-    hours: dict[int, dict[tuple[int, int], int]] = {}
+def _find_files(layout: Layout, disk: Disk) -> dict[int, dict[SegmentName, int]]:
+    """By hour folder: the length of each file that is ours."""
+    hours: dict[int, dict[SegmentName, int]] = {}
     for folder in disk.list_folder(layout.slots):
         hour = parse_hour(folder.name)
         if hour is None or not folder.is_folder:
             continue
         hours[hour] = {}
         for item in disk.list_folder(layout.hour_folder(hour)):
-            parsed = parse_slot_file(item.name, hour)
-            if parsed is not None and not item.is_folder:
-                hours[hour][parsed] = item.bytes
+            name = parse_segment_file(item.name, hour)
+            if name is not None and not item.is_folder:
+                hours[hour][name] = item.bytes
     return hours
 
 
 def _require_all(
-    layout: Layout,
-    lines: dict[int, SlotLine],
-    files: dict[int, dict[tuple[int, int], int]],
+    layout: Layout, lines: list[_Named], files: dict[int, dict[SegmentName, int]]
 ) -> None:
-    for slot, line in sorted(lines.items()):
-        found_bytes = files.get(hour_of(slot), {}).get((slot, line.generation))
-        if found_bytes is not None and found_bytes >= line.info.bytes:
+    for name, info in sorted(lines):
+        found_bytes = files.get(name.hour, {}).get(name)
+        if found_bytes is not None and found_bytes >= info.bytes:
             continue
         state = "is missing" if found_bytes is None else f"ends at byte {found_bytes}"
         raise CorruptionError(
-            f"slot {slot}: {layout.slot_file(slot, line.generation)} {state}; bytes "
-            f"{found_bytes or 0} to {line.info.bytes} are lost, of {line.info.count} frames in all",
+            f"{name}: {layout.segment_file(name)} {state}; bytes "
+            f"{found_bytes or 0} to {info.bytes} are lost, of {info.count} frames in all",
             remedy=REBUILD,
         )
 
 
 def _restore(
-    layout: Layout,
-    disk: Disk,
-    lines: dict[int, SlotLine],
-    files: dict[int, dict[tuple[int, int], int]],
+    layout: Layout, disk: Disk, lines: list[_Named], files: dict[int, dict[SegmentName, int]]
 ) -> dict[int, int]:
-    hours: dict[int, int] = {}
+    wanted = dict(lines)
+    kept: dict[int, int] = {}
     for hour, found in files.items():
-        for (slot, generation), length in found.items():
-            line = lines.get(slot)
-            if line is None or line.generation != generation:
-                disk.unlink(layout.slot_file(slot, generation))
+        for name, length in found.items():
+            info = wanted.get(name)
+            if info is None:
+                disk.unlink(layout.segment_file(name))
                 continue
-            if length > line.info.bytes:
-                disk.truncate(layout.slot_file(slot, generation), line.info.bytes)
-            hours[hour] = hours.get(hour, 0) + 1
-        if hour not in hours:
+            if length > info.bytes:
+                disk.truncate(layout.segment_file(name), info.bytes)
+            kept[hour] = kept.get(hour, 0) + 1
+        if hour not in kept:
             disk.remove_folder(layout.hour_folder(hour))
-    return hours
+    return kept

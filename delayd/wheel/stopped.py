@@ -21,7 +21,7 @@ from delayd.wheel import Progress
 from delayd.wheel.catalogue import REBUILD, Catalogue
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.layout import Layout, is_leveldb_data
-from delayd.wheel.recovery import FORMAT_BYTES_MAX, partitions_of
+from delayd.wheel.recovery import FORMAT_BYTES_MAX, format_of
 
 
 class StoppedWheel(NamedTuple):
@@ -98,7 +98,7 @@ def _partitions(layout: Layout, disk: SystemDisk) -> int | None:
     if not Path(layout.format).exists():
         return None
     with reading(disk, layout.format) as file:
-        return partitions_of(layout, disk.pread(file, FORMAT_BYTES_MAX, 0))
+        return format_of(layout, disk.pread(file, FORMAT_BYTES_MAX, 0))[1]
 
 
 @contextmanager

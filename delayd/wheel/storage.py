@@ -2,37 +2,49 @@
 
 Between checkpoints frames wait in memory and in files beyond their catalogued length; neither
 survives a crash, and neither needs to: the buffer holds them, and ingest resumes where the last
-checkpoint says. Source: docs/design, the wheel.
+checkpoint says.
+
+A message whose hour is *far* (it begins more than the horizon after the time that the wheel was
+told last) goes to the file of its hour; when the hour is near its file is split, piece by piece
+(`splitting.py`). Answers always go to their slot: they are at hand at once.
+Source: docs/design/storage.md.
 
 Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
 """
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from delayd.errors import DiskError
-from delayd.wheel import Entry, Frame, FrozenSlot, Progress, SlotInfo
+from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
 from delayd.wheel.answers import WaitingAnswers
-from delayd.wheel.catalogue import CatalogueBatch
+from delayd.wheel.catalogue import CatalogueBatch, Totals
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.frame import PARTITIONS_MAX, encode
 from delayd.wheel.id_memory import IdMemory
-from delayd.wheel.layout import Layout, hour_of
+from delayd.wheel.layout import HOUR_SLOTS, Layout, SegmentName, hour_of
 from delayd.wheel.reader import Reader
 from delayd.wheel.recovery import Recovered, recover
-from delayd.wheel.slot import DIGEST_MODULO, Slot
+from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
+from delayd.wheel.splitting import next_frames
 from replication.rank import SLOT_MS
 
 TAIL_BYTES_MAX = 32 * 1024 * 1024
 """Frames that wait in memory; beyond it they are written out to their files, unsynced."""
+HORIZON_S = 2 * 3600
+"""An hour that begins later than this is far."""
+TAILS_PER_CALL = 64
+"""Tails written out by one call of `write_out`: about 3 ms if their files are new."""
 UNLINKS_MAX = 2000
 """Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
+NO_PLACE = -1
+"""The position of a frame that waits in the file of its hour."""
 NO_FRAME = Frame(0, 0, 0, 0, 0, 0, ())
 """Fills a result until the frame that belongs there has been read."""
 
@@ -42,10 +54,14 @@ class WheelStats:
     """What the wheel holds now, not yet checkpointed frames included."""
 
     slots: int
+    hours: int
+    """Hour files: of hours that are far, or not split yet."""
     frames: int
     bytes: int
     tail_bytes: int
     """Of `bytes`, those that are in memory only."""
+    tail_segments: int
+    """Slots and hours that they are of."""
     open_files: int
     files_to_unlink: int
 
@@ -64,41 +80,55 @@ class Wheel:
         partitions: int,
         recovered: Recovered,
         open_files_max: int,
+        horizon_s: int,
     ) -> None:
         """Private: see `open`."""
         self._layout = layout
         self._disk = disk
         self._partitions = partitions
+        self._horizon_s = horizon_s
         self._catalogue = recovered.catalogue
         self._progress = recovered.progress
         self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
-        self._slots = {n: Slot.from_line(n, line) for n, line in recovered.lines.items()}
+        self._slots = {n: Slot.from_line(n, line) for n, line in recovered.slots.items()}
         self._numbers = sorted(self._slots)
+        self._hours = {n: HourFile.from_line(n, line) for n, line in recovered.hours.items()}
+        self._hour_numbers = sorted(self._hours)
+        self._near_slot = 0
+        """Messages of this slot and beyond go to the file of their hour."""
+        self._holds_splits = False
         self._answers = WaitingAnswers(self._catalogue, partitions)
         self.ids = IdMemory(self._catalogue)
         """What is remembered of ids; changes are durable with the next checkpoint."""
         self._tail_bytes = 0
-        self._frames = sum(slot.count for slot in self._slots.values())
-        self._bytes = sum(slot.written for slot in self._slots.values())
-        self._hour_files = recovered.hours
+        self._frames = sum(segment.count for segment in self._segments())
+        self._bytes = sum(segment.written for segment in self._segments())
+        self._bytes -= sum(hour.start for hour in self._hours.values())
+        self._folder_files = recovered.files
         """Files per hour folder, those to be unlinked included. No entry: no folder."""
-        self._dirty: set[int] = set()
-        """Slots with frames since the last begin."""
+        self._with_tail: dict[Segment, None] = {}
+        """Segments with frames that are in memory only, in the order in which they got them."""
+        self._dirty: set[Segment] = set()
+        """Segments whose file or line has changed since the last begin."""
         self._new_names: set[str] = set()
         """Folders with new names since the last begin."""
-        self._dropped: set[int] = set()
-        """Slots forgotten since the last begin: their catalogue lines go."""
-        self._forgotten_files: list[tuple[int, int]] = []
-        """(slot, generation) of their files; unlinked after the checkpoint that forgets them."""
-        self._unlinkable: deque[tuple[int, int]] = deque()
+        self._dropped: set[tuple[bool, int]] = set()
+        """Segments forgotten since the last begin: their catalogue lines go."""
+        self._forgotten_files: list[SegmentName] = []
+        """Their files; unlinked after the checkpoint that forgets them."""
+        self._unlinkable: deque[SegmentName] = deque()
         """Files that no durable catalogue names any more."""
-        self._last_generations: dict[int, int] = {}
-        """Of slots with a file still to be unlinked: the generation of the newest such file."""
+        self._last_generations: dict[tuple[bool, int], int] = {}
+        """Of segments with a file still to be unlinked: the generation of the newest such file."""
         self._pending: PendingCheckpoint | None = None
         self._failure: BaseException | None = None
         self._is_closed = False
+        if self._progress is not None:
+            self.advance(max(self._progress.log_ms, default=0))
+        if self._numbers:
+            self._make_near(hour_of(self._numbers[-1]))
 
     @classmethod
     def open(
@@ -108,6 +138,7 @@ class Wheel:
         partitions: int,
         disk: Disk | None = None,
         open_files_max: int = OPEN_FILES_MAX,
+        horizon_s: int = HORIZON_S,
     ) -> "Wheel":
         """Open, after recovery to exactly the last checkpoint (see `recover` for its steps).
 
@@ -118,38 +149,53 @@ class Wheel:
         assert open_files_max > 0, f"{open_files_max} open files"
         disk = SystemDisk() if disk is None else disk
         layout = Layout(str(directory.absolute()))
-        return cls(layout, disk, partitions, recover(layout, disk, partitions), open_files_max)
+        recovered = recover(layout, disk, partitions)
+        return cls(layout, disk, partitions, recovered, open_files_max, horizon_s)
 
     @property
     def progress(self) -> Progress | None:
         """What the last finished checkpoint remembers of ingest; None for a new wheel."""
         return self._progress
 
+    def _segments(self) -> Iterable[Segment]:
+        return (*self._slots.values(), *self._hours.values())
+
     # Frames in.
 
     def append(self, frames: Sequence[Frame]) -> list[Entry]:
         """Store frames, in memory until they are too many; durable with the next checkpoint.
 
-        Returns their entries in the order given. A frame that cannot be encoded is a bug of the
-        caller; the wheel then holds half a batch and refuses everything, like after a failed write.
+        Returns their entries in the order given; that of a frame in an hour's file has no place yet
+        (NO_PLACE) and cannot be read. A frame that cannot be encoded is a bug of the caller; the
+        wheel then holds half a batch and refuses everything, like after a failed write.
         """
         entries: list[Entry] = []
         with self._or_poisoned():
+            if frames:
+                self.advance(frames[-1].append_ms)
+            near_slot = self._near_slot
             for frame in frames:
                 data, crc = encode(frame)
                 due_ms, partition, offset, lane, kind, _, _ = frame
                 number = due_ms // SLOT_MS
-                slot = self._slots.get(number) or self._create(number)
-                tail = slot.tail
-                position = slot.written + len(tail)
+                segment: Segment
+                if number < near_slot or kind:
+                    segment = self._slots.get(number) or self._create_slot(number)
+                    tail = segment.tail
+                    position = segment.written + len(tail)
+                else:
+                    hour = number // HOUR_SLOTS
+                    segment = self._hours.get(hour) or self._create_hour(hour)
+                    tail = segment.tail
+                    position = NO_PLACE
                 length = len(data)
                 if not tail:
-                    self._dirty.add(number)
+                    self._with_tail[segment] = None
                 tail += data
-                slot.count += 1
-                slot.digest += crc
-                if offset > slot.highest_offsets[partition]:
-                    slot.highest_offsets[partition] = offset
+                segment.count += 1
+                segment.digest += crc
+                if offset > segment.highest_offsets[partition]:
+                    segment.highest_offsets[partition] = offset
                 entry = Entry(due_ms, partition, offset, lane, kind, position, length)
                 if kind:
                     self._answers.add(entry)
@@ -161,44 +207,148 @@ class Wheel:
                     self._write_tails()
         return entries
 
-    def _create(self, number: int) -> Slot:
-        generation = self._last_generations.get(number, -1) + 1
-        slot = Slot(number, generation, self._partitions)
+    def _create_slot(self, number: int) -> Slot:
+        self._make_near(hour_of(number))
+        slot = Slot(number, self._next_generation(False, number), self._partitions)
         self._slots[number] = slot
         insort(self._numbers, number)
         return slot
 
-    def _write_tails(self) -> None:
-        for number in sorted(self._dirty):
-            slot = self._slots[number]
-            if slot.tail:
-                self._write_tail(slot)
-        assert self._tail_bytes == 0, f"{self._tail_bytes} tail bytes are in no dirty slot"
+    def _create_hour(self, number: int) -> HourFile:
+        hour = HourFile(number, self._next_generation(True, number), self._partitions)
+        self._hours[number] = hour
+        insort(self._hour_numbers, number)
+        return hour
 
-    def _write_tail(self, slot: Slot) -> None:
-        path = self._layout.slot_file(slot.number, slot.generation)
-        is_new = slot.written == 0
+    def _next_generation(self, is_hour: bool, number: int) -> int:
+        return self._last_generations.get((is_hour, number), -1) + 1
+
+    def write_out(self) -> bool:
+        """Write some tails to their files, unsynced: work that a checkpoint need not do at once.
+
+        True if there are more.
+        """
+        with self._or_poisoned():
+            for _ in range(min(TAILS_PER_CALL, len(self._with_tail))):
+                self._write_tail(next(iter(self._with_tail)))
+        return bool(self._with_tail)
+
+    def _write_tails(self) -> None:
+        for segment in sorted(self._with_tail, key=lambda segment: segment.name):
+            self._write_tail(segment)
+        assert self._tail_bytes == 0, f"{self._tail_bytes} tail bytes are in no segment"
+
+    def _write_tail(self, segment: Segment) -> None:
+        name = segment.name
+        is_new = segment.written == 0
         if is_new:
-            self._name_file(hour_of(slot.number))
-        self._disk.append(self._descriptors.get(path, create=is_new), slot.tail)
-        length = len(slot.tail)
-        slot.written += length
-        slot.tail = bytearray()
+            self._name_file(name.hour)
+        file = self._descriptors.get(self._layout.segment_file(name), create=is_new)
+        self._disk.append(file, segment.tail)
+        length = len(segment.tail)
+        segment.written += length
+        segment.tail = bytearray()
         self._tail_bytes -= length
+        self._with_tail.pop(segment, None)
+        self._dirty.add(segment)
 
     def _name_file(self, hour: int) -> None:
         folder = self._layout.hour_folder(hour)
-        if hour not in self._hour_files:
+        if hour not in self._folder_files:
             self._disk.make_folder(folder)
             self._new_names.add(self._layout.slots)
-            self._hour_files[hour] = 0
-        self._hour_files[hour] += 1
+            self._folder_files[hour] = 0
+        self._folder_files[hour] += 1
         self._new_names.add(folder)
+
+    # Hours: far, near, split.
+
+    def advance(self, now_ms: int) -> None:
+        """Tell the time: hours that begin within the horizon after it are near from now on.
+
+        A wrong time costs work and nothing else. Append times and the checkpoint's log time are
+        taken for it too.
+        """
+        self._make_near(hour_of(now_ms // SLOT_MS + self._horizon_s))
+
+    def _make_near(self, hour: int) -> None:
+        # An hour that has slots is near: nobody looks for its frames in two places but a split.
+        self._near_slot = max(self._near_slot, (hour + 1) * HOUR_SLOTS)
+
+    @property
+    def whole_below(self) -> int | None:
+        """All frames of the slots below this one are in their slots; None: of all slots.
+
+        Frames of slots from it on may still be in the file of their hour, out of reach.
+        """
+        return self._hour_numbers[0] * HOUR_SLOTS if self._hour_numbers else None
+
+    def split_some(self) -> bool:
+        """A piece of the split of the first near hour, a few milliseconds; True if there is more.
+
+        Raises CorruptionError; nothing has been moved by this piece then.
+        """
+        self._require_usable()
+        hour = self._first_to_split()
+        if hour is None:
+            return False
+        moved = next_frames(self._reader, hour)
+        with self._or_poisoned():
+            for number, partition, offset, crc, data in moved:
+                slot = self._slots.get(number) or self._create_slot(number)
+                if not slot.tail:
+                    self._with_tail[slot] = None
+                slot.tail += data
+                slot.count += 1
+                slot.digest += crc
+                if offset > slot.highest_offsets[partition]:
+                    slot.highest_offsets[partition] = offset
+                hour.start += len(data)
+                hour.count -= 1
+                hour.digest -= crc
+                self._tail_bytes += len(data)
+            if moved:
+                self._dirty.add(hour)
+                if self._tail_bytes > TAIL_BYTES_MAX:
+                    self._write_tails()
+            else:
+                self._forget(hour)
+        return self._first_to_split() is not None
+
+    def _first_to_split(self) -> HourFile | None:
+        if self._holds_splits or not self._hour_numbers:
+            return None
+        first = self._hour_numbers[0]
+        return self._hours[first] if first * HOUR_SLOTS < self._near_slot else None
+
+    def hold_splits(self) -> bool:
+        """Let no frame move from an hour to its slots until `release_splits`, and unlink no file;
+        False, and nothing is held, while there are near hours to be split."""
+        if self._first_to_split() is not None:
+            return False
+        self._holds_splits = True
+        return True
+
+    def release_splits(self) -> None:
+        """Split on; idempotent."""
+        self._holds_splits = False
+
+    def hours(self) -> list[int]:
+        """Hours of which a file is there, ascending: far, or not split yet."""
+        self._require_usable()
+        return list(self._hour_numbers)
+
+    def hour_info(self, hour: int) -> SlotInfo | None:
+        """Of what of an hour is in its file and not in its slots; None if there is none."""
+        self._require_usable()
+        found = self._hours.get(hour)
+        return None if found is None else found.info()
 
     # What is there.
 
     def slots(self, first: int = 0, last: int | None = None) -> list[int]:
-        """The slots from `first` to `last`, both included, that hold frames; ascending."""
+        """The slots from `first` to `last`, both included, that hold frames; ascending. Those whose
+        frames are all in the file of their hour are not among them: see `whole_below`."""
         self._require_usable()
         end = len(self._numbers) if last is None else bisect_left(self._numbers, last + 1)
         return self._numbers[bisect_left(self._numbers, first) : end]
@@ -242,7 +392,7 @@ class Wheel:
         frames = [NO_FRAME] * len(entries)
         for number, places in places_by_slot.items():
             slot = self._slots.get(number)
-            assert slot is not None, f"slot {number} is not in the wheel"
+            assert slot is not None, f"slot {number} is not in the wheel, or in its hour's file"
             self._reader.read(slot, entries, places, frames)
         return frames
 
@@ -252,22 +402,26 @@ class Wheel:
         assert len(from_offsets) == self._partitions, "one offset per partition"
         return self._answers.waiting(from_offsets)
 
-    def freeze(self, slots: Sequence[int]) -> list[FrozenSlot]:
-        """Write out the tails of these slots, unsynced, and tell what their files hold by now.
+    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
+        """Write out the tails of these segments, unsynced, and tell what their files hold by now.
 
-        Those that hold nothing are left out. The bytes stay what they are, and the files where
-        they are, until the slot is forgotten.
+        `names`: is it an hour, and its number. Those that hold nothing are left out. The bytes stay
+        what they are, and the files where they are, until they are forgotten; hours are forgotten
+        by splits, see `hold_splits`.
         """
         frozen = []
         with self._or_poisoned():
-            for number in slots:
-                slot = self._slots.get(number)
-                if slot is None:
+            for is_hour, number in names:
+                segment: Segment | None = (self._hours if is_hour else self._slots).get(number)
+                if segment is None:
                     continue
-                if slot.tail:
-                    self._write_tail(slot)
-                digest = slot.digest % DIGEST_MODULO
-                frozen.append(FrozenSlot(number, slot.generation, slot.written, slot.count, digest))
+                if segment.tail:
+                    self._write_tail(segment)
+                start = segment.start if isinstance(segment, HourFile) else 0
+                digest = segment.digest % DIGEST_MODULO
+                frozen.append(
+                    FrozenSegment(segment.name, start, segment.written, segment.count, digest)
+                )
         return frozen
 
     @property
@@ -286,35 +440,51 @@ class Wheel:
         assert len(below_offsets) == self._partitions, "one offset per partition"
         self._answers.forget(below_offsets)
 
-    def forget(self, slots: Sequence[int]) -> None:
-        """Drop whole slots at once; durable with the next checkpoint, unlinked after it."""
+    def forget(self, slots: Sequence[int], hours: Sequence[int] = ()) -> None:
+        """Drop whole slots, and what is in the files of whole hours, at once; durable with the next
+        checkpoint, unlinked after it."""
         self._require_usable()
         for number in slots:
-            slot = self._slots.pop(number, None)
-            if slot is None:
-                continue
-            del self._numbers[bisect_left(self._numbers, number)]
-            self._dirty.discard(number)
-            self._dropped.add(number)
-            self._frames -= slot.count
-            self._bytes -= slot.written + len(slot.tail)
-            self._tail_bytes -= len(slot.tail)
-            if slot.written > 0:
-                self._forgotten_files.append((number, slot.generation))
-                self._last_generations[number] = slot.generation
+            if number in self._slots:
+                self._forget(self._slots[number])
+        for number in hours:
+            if number in self._hours:
+                self._forget(self._hours[number])
+
+    def _forget(self, segment: Segment) -> None:
+        name = segment.name
+        if isinstance(segment, HourFile):
+            del self._hours[name.number]
+            numbers = self._hour_numbers
+            self._bytes += segment.start
+        else:
+            del self._slots[name.number]
+            numbers = self._numbers
+        del numbers[bisect_left(numbers, name.number)]
+        self._with_tail.pop(segment, None)
+        self._dirty.discard(segment)
+        self._dropped.add(name[:2])
+        self._frames -= segment.count
+        self._bytes -= segment.end
+        self._tail_bytes -= len(segment.tail)
+        if segment.written > 0:
+            self._forgotten_files.append(name)
+            self._last_generations[name[:2]] = name.generation
 
     def _unlink_some(self) -> None:
+        if self._holds_splits:
+            return
         for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
-            number, generation = self._unlinkable.popleft()
-            path = self._layout.slot_file(number, generation)
+            name = self._unlinkable.popleft()
+            path = self._layout.segment_file(name)
             self._descriptors.drop(path)
             self._disk.unlink(path)
-            if self._last_generations[number] == generation:
-                del self._last_generations[number]
-            hour = hour_of(number)
-            self._hour_files[hour] -= 1
-            if self._hour_files[hour] == 0:
-                del self._hour_files[hour]
+            if self._last_generations[name[:2]] == name.generation:
+                del self._last_generations[name[:2]]
+            hour = name.hour
+            self._folder_files[hour] -= 1
+            if self._folder_files[hour] == 0:
+                del self._folder_files[hour]
                 self._disk.remove_folder(self._layout.hour_folder(hour))
 
     # Checkpoints.
@@ -324,16 +494,16 @@ class Wheel:
         with self._or_poisoned():
             assert self._pending is None, "one checkpoint at a time"
             self._write_tails()
-            dirty = sorted(self._dirty)
+            dirty = sorted(self._dirty, key=lambda segment: segment.name)
             many = len(dirty) > FILES_SYNCED_ONE_BY_ONE_MAX
-            paths = [
-                self._layout.slot_file(number, self._slots[number].generation) for number in dirty
-            ]
+            paths = [self._layout.segment_file(segment.name) for segment in dirty]
             answers, answers_from = self._answers.capture()
             batch = CatalogueBatch(
                 progress=progress,
-                slots={number: self._slots[number].line() for number in dirty},
-                dropped_slots=tuple(self._dropped),
+                totals=Totals(len(self._hours), len(self._slots), self._frames),
+                slots={s.number: s.line() for s in dirty if isinstance(s, Slot)},
+                hours={h.number: h.line() for h in dirty if isinstance(h, HourFile)},
+                dropped=tuple(self._dropped),
                 answers=answers,
                 answers_from=answers_from,
                 notes=self.ids.capture(),
@@ -372,9 +542,11 @@ class Wheel:
         """Figures of now."""
         return WheelStats(
             slots=len(self._numbers),
+            hours=len(self._hour_numbers),
             frames=self._frames,
             bytes=self._bytes,
             tail_bytes=self._tail_bytes,
+            tail_segments=len(self._with_tail),
             open_files=len(self._descriptors),
             files_to_unlink=len(self._forgotten_files) + len(self._unlinkable),
         )
@@ -384,7 +556,9 @@ class Wheel:
         figure of about now; takes time by the slots before it, which are few: they are forgotten.
         """
         passed = self._numbers[: bisect_left(self._numbers, slot)]
-        found = [self._slots.get(number) for number in passed]
+        hours = self._hour_numbers[: bisect_left(self._hour_numbers, hour_of(slot))]
+        found: list[Segment | None] = [self._slots.get(number) for number in passed]
+        found += [self._hours.get(number) for number in hours]
         return self._frames - sum(each.count for each in found if each is not None)
 
     def free_bytes(self) -> int:

@@ -30,8 +30,8 @@ class IdChecker:
         """AssertionError, with the id and what this node knows of it."""
         for (partition, id), live in self._rules.live.items():
             expected = (
-                self._that_count(sorted(live, key=lambda m: (m.due_ms, m.offset))[-LIVE_MAX:]),
-                self._that_count(self._rules.last_killed.get((partition, id), [])),
+                self.that_count(sorted(live, key=lambda m: (m.due_ms, m.offset))[-LIVE_MAX:]),
+                self.that_count(self._rules.last_killed.get((partition, id), [])),
             )
             state = wheel.ids.state(partition, id_name(id))
             found = (
@@ -61,7 +61,8 @@ class IdChecker:
         within_ms = due_ms + self._rules.id_memory_ms
         return within_ms >= self._rules.log_ms[partition] or not self._is_done(message)
 
-    def _that_count(self, messages: list[Request]) -> Places:
+    def that_count(self, messages: list[Request]) -> Places:
+        """Of these, the messages that a node must still know of."""
         return sorted(
             (m.due_ms, m.offset) for m in messages if self._counts(m.partition, m.due_ms, m.offset)
         )

@@ -152,7 +152,7 @@ def test_the_judge_sees_what_a_node_does_not_know_of_ids(broken: str, tmp_path: 
         wheel.ids.remember(partition, redrive_name(source), NOTHING, 0)
     else:
         places = rules.live if broken == "id" else rules.last_killed
-        partition, id = next(place for place, messages in places.items() if messages)
+        partition, id = next(p for p, messages in places.items() if checker.that_count(messages))
         state = wheel.ids.state(partition, id_name(id))
         bent = state._replace(live=()) if broken == "id" else state._replace(killed=())
         wheel.ids.remember(partition, id_name(id), bent, 0)

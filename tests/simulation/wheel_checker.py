@@ -17,6 +17,7 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.storage import Wheel
 
 SLOT_MS = 1_000
+HOUR_MS = 3_600_000
 VALUE = 3
 """Where the value stands in the body of a message."""
 
@@ -55,6 +56,10 @@ class WheelChecker:
         """Pending messages by source, how far it has come, and the highest offsets by slot."""
         wheel = Wheel.open(directory, partitions=self._partitions)
         try:
+            # Whatever is far is brought to its slot; in memory, nothing of it is written down.
+            wheel.advance(max((hour + 1) * HOUR_MS for hour in (0, *wheel.hours())))
+            while wheel.split_some():
+                pass
             pending, slots = {}, {}
             for slot in wheel.slots():
                 info = wheel.info(slot)

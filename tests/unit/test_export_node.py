@@ -24,7 +24,7 @@ from exporting_node import (
 )
 
 from delayd.bus import Headers
-from delayd.export import rows, slots
+from delayd.export import rows, segments
 from replication.rank import Rank, lane_of
 
 IDS = ("a", "c")
@@ -125,8 +125,8 @@ def test_a_slot_with_more_kills_than_fit_is_read_in_several_goes(
     node: ExportingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hot second may hold millions: the writer's memory is bounded all the same."""
-    monkeypatch.setattr(slots, "KILLS_MAX", 3)
-    monkeypatch.setattr(slots, "READ_BYTES", 300)
+    monkeypatch.setattr(segments, "KILLS_MAX", 3)
+    monkeypatch.setattr(segments, "READ_BYTES", 300)
     ids = [f"id-{n}" for n in range(60)]
     asked = [schedule(n, BEGIN_MS + 5_000 + 37 * n % 900, id=id) for n, id in enumerate(ids)]
     node.take(*[record for record in asked if record.partition == 0])

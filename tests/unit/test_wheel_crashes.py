@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 from wheel_disks import CountingDisk, contents, remaining_files
 
-from delayd.wheel import Frame, FrameKind, Progress
+from delayd.wheel import Frame, FrameKind, Progress, splitting
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.layout import Layout
+from delayd.wheel.splitting import SPLIT_BYTES
 from delayd.wheel.storage import Wheel
 
+FAR = 36_000
+"""A slot of an hour that is far until checkpoint 3."""
 NAMED_POINTS = (
     "appended",
     "begun",
@@ -37,6 +40,10 @@ def frame(slot: int, offset: int, kind: FrameKind = FrameKind.MESSAGE) -> Frame:
     return Frame(due_ms, offset % 2, offset, 7, kind, due_ms, (b"key", b"v" * (offset % 50)))
 
 
+def far_frame(slot: int, offset: int) -> Frame:
+    return frame(slot, offset)._replace(append_ms=1)
+
+
 def progress(number: int) -> Progress:
     return Progress((number, number), (0, 0), (number, number), b"frontier %d" % number)
 
@@ -46,6 +53,8 @@ def change(wheel: Wheel, number: int) -> None:
     if number == 1:
         wheel.append([frame(slot, slot) for slot in (5, 6, 7, 3600)])
         wheel.append([frame(6, 20, FrameKind.ANSWER), frame(7, 21, FrameKind.ANSWER)])
+        wheel.append([far_frame(FAR + n % 40, 300 + n) for n in range(60)])
+        wheel.append([far_frame(2 * FAR, 390)])
     elif number == 2:
         # Slot 5 is forgotten and filled again, and twice over; slot 3600 is forgotten.
         wheel.forget([5, 3600])
@@ -53,19 +62,31 @@ def change(wheel: Wheel, number: int) -> None:
         wheel.forget([5])
         wheel.append([frame(5, 31), frame(6, 32)])
         wheel.forget_answers((21, 21))
+        # Another hour is forgotten and filled again.
+        wheel.forget([], [2 * FAR // 3600])
+        wheel.append([far_frame(2 * FAR, 391), far_frame(FAR + 7, 392)])
     elif number == 3:
         # More dirty files than are synced one by one, in an hour whose folder is new again.
         wheel.append([frame(3600 + n, 100 + n) for n in range(40)])
         wheel.forget([5])
+        # An hour is near: some of it is split, and something comes to its slots meanwhile.
+        wheel.advance(1_000 * FAR)
+        for _ in range(3):
+            assert wheel.split_some()
+        wheel.append([far_frame(FAR + 2, 393)])
     else:
+        wheel.advance(1_000 * FAR)
+        while wheel.split_some():
+            pass
         wheel.forget_answers((22, 22))
-        wheel.forget(wheel.slots(6))
+        wheel.forget(wheel.slots(6, FAR - 1))
         wheel.append([frame(5, 200), frame(7, 201, FrameKind.ANSWER)])
 
 
 def workload(directory: Path, tell: Tell, tell_call: Tell) -> None:
     """Four checkpoints; `tell` hears of named points, `tell_call` of calls that change the disk."""
     harmless = {"open", "close", "pread", "list_folder"}
+    splitting.SPLIT_BYTES = 1_000
     disk = CountingDisk(lambda call, path: None if call in harmless else tell_call(call))
     wheel = Wheel.open(directory, partitions=2, disk=disk)
     write = wheel._catalogue.write
@@ -141,6 +162,7 @@ def crashes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
     """What the wheel holds at each checkpoint, from a life without a crash."""
+    splitting.SPLIT_BYTES = 1_000
     wheel = Wheel.open(tmp_path_factory.mktemp("alive"), partitions=2)
     held = [contents(wheel)]
     for number in (1, 2, 3, 4):
@@ -151,6 +173,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[
         held.append(contents(wheel))
     yield held
     wheel.close()
+    splitting.SPLIT_BYTES = SPLIT_BYTES
 
 
 def test_the_crashes_are_at_every_named_point_and_every_kind_of_change(
@@ -163,6 +186,25 @@ def test_the_crashes_are_at_every_named_point_and_every_kind_of_change(
     assert calls | {"unlink", "remove_folder"} <= set(points)
 
 
+def test_the_checkpoints_know_of_hours_whole_split_in_part_and_gone(
+    checkpoints: list[dict[str, Any]],
+) -> None:
+    near, far = FAR // 3600, 2 * FAR // 3600
+    assert [sorted(held["hours"]) for held in checkpoints] == [
+        [],
+        [near, far],
+        [near, far],
+        [near, far],
+        [far],
+    ]
+    starts = [held["hours"][near][0].start for held in checkpoints[1:4]]
+    assert starts[0] == starts[1] == 0 < starts[2] < len(checkpoints[2]["hours"][near][1])
+    assert checkpoints[1]["hours"][far][0].generation == 0
+    assert checkpoints[2]["hours"][far][0].generation == 1
+    frames = [f for slot, (_, each) in checkpoints[4]["slots"].items() if slot >= FAR for f in each]
+    assert sorted(f.offset for f in frames) == [*range(300, 360), 392, 393]
+
+
 def test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint(
     crashes: list[dict[str, Any]], checkpoints: list[dict[str, Any]]
 ) -> None:
@@ -170,8 +212,8 @@ def test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint(
         wheel = Wheel.open(Path(crash["directory"]), partitions=2)
         held = contents(wheel)
         catalogued = {
-            Layout("").slot_file(slot, wheel._slots[slot].generation).removeprefix("/slots/")
-            for slot in wheel.slots()
+            Layout("").segment_file(segment.name).removeprefix("/slots/")
+            for segment in wheel._segments()
         }
         wheel.close()
         assert held == checkpoints[crash["durable"]], crash

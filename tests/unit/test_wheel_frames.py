@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from delayd.wheel import Entry, Frame
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, encode, scan
-from delayd.wheel.layout import Layout, hour_of, parse_hour, parse_slot_file
+from delayd.wheel.layout import Layout, SegmentName, hour_of, parse_hour, parse_segment_file
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = (
@@ -129,15 +129,39 @@ def test_a_slots_path_is_parsed_back(slot: int, generation: int) -> None:
     hour = parse_hour(hour_name)
     assert hour is not None
     assert hour == hour_of(slot)
-    assert parse_slot_file(name, hour) == (slot, generation)
+    assert parse_segment_file(name, hour) == SegmentName(False, slot, generation)
+
+
+@given(st.integers(0, 2**42), st.integers(0, 2**20))
+def test_an_hours_path_is_parsed_back(hour: int, generation: int) -> None:
+    _, _, hour_name, name = Layout("/d").hour_file(hour, generation).rsplit("/", 3)
+    assert parse_hour(hour_name) == hour
+    assert parse_segment_file(name, hour) == SegmentName(True, hour, generation)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "x", "7", "7.", ".0", "07.0", "7.00", "7.0.0", "-7.0", "²7.0"]
+    "name",
+    [
+        "hour",
+        "hour.",
+        "hour.01",
+        "hours.0",
+        ".hour.0",
+        "",
+        "x",
+        "7",
+        "7.",
+        ".0",
+        "07.0",
+        "7.00",
+        "7.0.0",
+        "-7.0",
+        "²7.0",
+    ],
 )
 def test_a_name_that_is_not_ours_is_not_parsed(name: str) -> None:
-    assert parse_slot_file(name, 0) is None
+    assert parse_segment_file(name, 0) is None
 
 
 def test_a_file_in_another_hours_folder_is_not_ours() -> None:
-    assert parse_slot_file("3600.0", 0) is None
+    assert parse_segment_file("3600.0", 0) is None

@@ -24,13 +24,13 @@ def test_the_figures_are_those_of_the_last_checkpoint(directory: Path) -> None:
     overview = inspect(directory)
     assert overview.progress == known.progress
     total = Share(
-        len(infos), sum(i.count for i in infos.values()), sum(i[1] for i in infos.values())
+        len(infos), 0, sum(i.count for i in infos.values()), sum(i[1] for i in infos.values())
     )
     assert overview.total == total
     assert overview.lines[b"w"] == len(known.answers)
     largest = sorted((info.bytes, info.count, slot) for slot, info in infos.items())
     assert overview.largest == largest[-LARGEST_SHOWN:]
-    by_hour = {hour: share.frames for hour, share in overview.hours.items()}
+    by_hour = {hour: share.frames for hour, share in overview.by_hour.items()}
     expected: dict[int, int] = {}
     for slot, info in infos.items():
         expected[slot // 3600] = expected.get(slot // 3600, 0) + info.count
@@ -69,7 +69,7 @@ def test_without_a_frontier_all_is_pending(tmp_path: Path) -> None:
 
 def test_a_histogram_is_by_hour_for_two_days_then_by_day_and_never_long() -> None:
     def rows(*hours: int) -> list[str]:
-        return list(histogram({hour: Share(1, 10, 100) for hour in hours}))
+        return list(histogram({hour: Share(1, 0, 10, 100) for hour in hours}))
 
     head, *lines = rows(495_840, 495_840 + 47)
     assert head.startswith("frames by hour")
@@ -87,12 +87,12 @@ def test_a_histogram_is_by_hour_for_two_days_then_by_day_and_never_long() -> Non
 def test_the_command_shows_it_and_json_is_one_object(directory: Path) -> None:
     shown = CliRunner().invoke(app, ["inspect", str(directory)])
     assert shown.exit_code == ExitCode.FINE
-    assert "format      4, for a buffer of 2 partitions" in shown.stdout
+    assert "format      5, for a buffer of 2 partitions" in shown.stdout
     assert "frames by hour" in shown.stdout and "largest slots" in shown.stdout
     as_json = CliRunner().invoke(app, ["inspect", str(directory), "--json"])
     assert json.loads(as_json.stdout) == json.loads(json.dumps(overview_json(inspect(directory))))
     found = json.loads(as_json.stdout)
-    assert found["format"] == 4
+    assert found["format"] == 5
     assert found["checkpoint"]["frontier"]["step"] == 7
     shares = [found[name]["frames"] for name in ("pending", "mixed", "kept")]
     assert sum(shares) == found["frames"] == sum(hour["frames"] for hour in found["hours"])

@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from wheel_disks import PowerlessDisk, remaining_files
 
-from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, reader
+from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, reader, splitting
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
 from delayd.wheel.storage import Wheel
 
 PARTITIONS = 2
-SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200]
+SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200, 36_000, 36_007, 39_600]
+"""The last three are far until the wheel is told another time."""
+HOURS = [10, 11]
 LIMITS: list[tuple[Any, str, int]] = [
     (storage_module, "TAIL_BYTES_MAX", 2_000),
     (storage_module, "UNLINKS_MAX", 2),
     (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
+    (storage_module, "TAILS_PER_CALL", 2),
+    (splitting, "SPLIT_BYTES", 300),
     (reader, "SCAN_BYTES", 64),
     (reader, "READ_RUN_BYTES_MAX", 256),
     (reader, "READ_GAP_BYTES_MAX", 16),
@@ -39,6 +43,8 @@ class Model:
 
     progress: Progress | None = None
     slots: dict[int, list[Frame]] = field(default_factory=dict)
+    hours: dict[int, list[Frame]] = field(default_factory=dict)
+    """Of hours with a file: the frames that are left in it, as they came."""
     answers: set[tuple[int, int]] = field(default_factory=set)
 
 
@@ -72,9 +78,15 @@ class WheelMachine(RuleBasedStateMachine):
         self.captured = Model()
         self.checkpoints = 0
         self.next_offset = 0
+        self.near_hours = 0
+        self.holds = False
         self.open()
 
     def open(self) -> None:
+        self.holds = False
+        self.near_hours = max((slot // 3600 + 1 for slot in self.live.slots), default=0)
+        if self.live.progress is not None:
+            self.near_hours = max(self.near_hours, 3)
         self.wheel = Wheel.open(
             self.root / "wheel", partitions=PARTITIONS, disk=self.disk, open_files_max=3
         )
@@ -87,16 +99,69 @@ class WheelMachine(RuleBasedStateMachine):
     @rule(batch=frames_of_a_batch)
     def append(self, batch: list[tuple[int, int, int, FrameKind, int]]) -> None:
         frames = []
+        near_hours = self.near_hours = max(self.near_hours, 3)
         for slot, ms, partition, kind, size in batch:
             offset = self.next_offset
             self.next_offset += 1
             due_ms = 1_000 * slot + ms
             frames.append(Frame(due_ms, partition, offset, offset % 64, kind, 1, (b"v" * size,)))
-            self.live.slots.setdefault(slot, []).append(frames[-1])
+            if kind is FrameKind.ANSWER or slot // 3600 < near_hours:
+                self.live.slots.setdefault(slot, []).append(frames[-1])
+                self.near_hours = max(self.near_hours, slot // 3600 + 1)
+            else:
+                self.live.hours.setdefault(slot // 3600, []).append(frames[-1])
             if kind is FrameKind.ANSWER:
                 self.live.answers.add((partition, offset))
         entries = self.wheel.append(frames)
-        assert self.wheel.read(entries) == frames
+        placed = [(e, f) for e, f in zip(entries, frames, strict=True) if e.position >= 0]
+        assert self.wheel.read([e for e, _ in placed]) == [f for _, f in placed]
+        assert [e[:5] for e in entries] == [f[:5] for f in frames]
+
+    @rule(hour=st.sampled_from(HOURS))
+    def advance(self, hour: int) -> None:
+        self.wheel.advance(3_600_000 * (hour - 2))
+        self.near_hours = max(self.near_hours, hour + 1)
+
+    @rule()
+    def split(self) -> None:
+        hour = min(self.live.hours, default=self.near_hours)
+        is_possible = hour < self.near_hours and not self.holds
+        before = self.wheel.stats()
+        more = self.wheel.split_some()
+        if is_possible:
+            info = self.wheel.hour_info(hour)
+            frames = self.live.hours[hour]
+            moved = len(frames) - (0 if info is None else info.count)
+            assert moved > 0 or info is None
+            for frame in frames[:moved]:
+                self.live.slots.setdefault(frame.due_ms // 1000, []).append(frame)
+            del frames[:moved]
+            if info is None:
+                del self.live.hours[hour]
+        next_hour = min(self.live.hours, default=self.near_hours)
+        assert more == (next_hour < self.near_hours and not self.holds)
+        after = self.wheel.stats()
+        assert (after.frames, after.bytes) == (before.frames, before.bytes)
+
+    @rule()
+    def hold(self) -> None:
+        is_possible = self.holds or min(self.live.hours, default=99) >= self.near_hours
+        assert self.wheel.hold_splits() == is_possible
+        self.holds = is_possible
+
+    @rule()
+    def release(self) -> None:
+        self.wheel.release_splits()
+        self.holds = False
+
+    @rule()
+    def write_out(self) -> None:
+        self.wheel.write_out()
+
+    @rule(hour=st.sampled_from(HOURS))
+    def forget_hour(self, hour: int) -> None:
+        self.wheel.forget([], [hour])
+        self.live.hours.pop(hour, None)
 
     @rule(slots=st.lists(st.sampled_from(SLOTS), max_size=4))
     def forget(self, slots: list[int]) -> None:
@@ -168,9 +233,10 @@ class WheelMachine(RuleBasedStateMachine):
         self.live = copy.deepcopy(self.durable)
         self.open()
         assert self.wheel.progress == self.durable.progress
-        files = {path.partition("/")[2].partition(".")[0] for path in self.files()}
-        assert files == {str(slot) for slot in self.live.slots}
-        assert len(self.files()) == len(self.live.slots)
+        files = {path.partition(".")[0] for path in self.files()}
+        expected = {f"{slot // 3600}/{slot}" for slot in self.live.slots}
+        assert files == expected | {f"{hour}/hour" for hour in self.live.hours}
+        assert len(self.files()) == len(files)
 
     def files(self) -> set[str]:
         return remaining_files(self.root / "wheel")
@@ -182,6 +248,16 @@ class WheelMachine(RuleBasedStateMachine):
             by_rank = sorted(frames, key=lambda frame: frame[:3])
             assert self.wheel.read(self.wheel.entries(slot)) == by_rank
             assert self.wheel.info(slot) == info_of(frames)
+        assert self.wheel.hours() == sorted(self.live.hours)
+        for hour, frames in self.live.hours.items():
+            info = self.wheel.hour_info(hour)
+            assert info is not None
+            assert (info.count, info.digest) == (len(frames), info_of(frames).digest)
+            stored = self.wheel._hours[hour]
+            data = self.wheel._reader.bytes_at(stored, stored.start, stored.end)
+            assert data == b"".join(encode(frame)[0] for frame in frames)
+        first = min(self.live.hours, default=None)
+        assert self.wheel.whole_below == (None if first is None else 3600 * first)
         assert self.wheel.next_slot(3) == min((s for s in self.live.slots if s >= 3), default=None)
 
     @invariant()
@@ -195,8 +271,9 @@ class WheelMachine(RuleBasedStateMachine):
     @invariant()
     def counts_what_it_holds(self) -> None:
         stats = self.wheel.stats()
-        frames = [frame for frames in self.live.slots.values() for frame in frames]
-        assert stats.slots == len(self.live.slots)
+        both = (*self.live.slots.values(), *self.live.hours.values())
+        frames = [frame for frames in both for frame in frames]
+        assert (stats.slots, stats.hours) == (len(self.live.slots), len(self.live.hours))
         assert stats.frames == len(frames)
         assert stats.bytes == sum(len(encode(frame)[0]) for frame in frames)
         assert 0 <= stats.tail_bytes <= 2_000

@@ -257,6 +257,94 @@ def test_a_lost_leveldb_says_to_rebuild_from_the_buffer(tmp_path: Path, victim: 
     assert slot_file(tmp_path).exists()
 
 
+@pytest.mark.parametrize("name", ["MANIFEST-*", "*.log"])
+def test_a_record_that_leveldb_takes_for_a_torn_write_is_found(tmp_path: Path, name: str) -> None:
+    """With a longer length the last record of a log would be dropped, and the slots in it."""
+    filled(tmp_path)
+    Wheel.open(tmp_path, partitions=2).close()
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(6_000, 11)])
+    checkpoint(wheel)
+    wheel.close()
+    (path,) = (tmp_path / "catalogue").glob(name)
+    data = bytearray(path.read_bytes())
+    at = 0
+    while (after := at + 7 + int.from_bytes(data[at + 4 : at + 6], "little")) < len(data):
+        at = after
+    data[at + 5] ^= 1 << 4
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match="a record with a wrong length"):
+        Wheel.open(tmp_path, partitions=2)
+    assert remaining_files(tmp_path) == {"0/5.0", "0/6.0"}
+
+
+@pytest.mark.parametrize("lost", [b"s" + (5).to_bytes(8, "big"), b"h" + (20).to_bytes(8, "big")])
+def test_a_line_that_leveldb_has_lost_is_missed(tmp_path: Path, lost: bytes) -> None:
+    filled(tmp_path)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000, 11)])
+    checkpoint(wheel)
+    wheel.close()
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    catalogue._db.delete(lost)
+    catalogue.close()
+    with pytest.raises(CorruptionError, match="the last checkpoint counted 1 slots and 1 hours"):
+        Wheel.open(tmp_path, partitions=2)
+    assert remaining_files(tmp_path) == {"0/5.0", "20/hour.0"}
+
+
+def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
+    """Format 4 knew no totals and no hours."""
+    filled(tmp_path)
+    (tmp_path / "format.json").write_text('{"format": 4, "partitions": 2}')
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    catalogue._db.delete(b"t")
+    catalogue.close()
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert len(wheel.entries(5)) == 10
+    checkpoint(wheel)
+    wheel.close()
+    assert json.loads((tmp_path / "format.json").read_text())["format"] == 5
+    Wheel.open(tmp_path, partitions=2).close()
+
+
+def test_a_broken_hour_is_found_when_it_is_split_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000 + n, n) for n in range(20)])
+    checkpoint(wheel)
+    path = tmp_path / "slots" / "20" / "hour.0"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    wheel.advance(72_000_000)
+    with pytest.raises(
+        CorruptionError, match=r"hour 20: the frame at bytes \d+ to \d+ has a wrong"
+    ):
+        wheel.split_some()
+    info = wheel.hour_info(20)
+    assert info is not None and info.count == 20
+    assert wheel.slots() == [] and path.exists()
+    wheel.close()
+
+
+def test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split(
+    tmp_path: Path,
+) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000, n) for n in range(3)])
+    checkpoint(wheel)
+    path = tmp_path / "slots" / "20" / "hour.0"
+    data = path.read_bytes()
+    size = len(data) // 3
+    path.write_bytes(data[:size] + data[:size] + data[2 * size :])
+    wheel.advance(72_000_000)
+    assert wheel.split_some()
+    with pytest.raises(CorruptionError, match="hour 20: its file does not hold the frames"):
+        wheel.split_some()
+    assert path.exists()
+    wheel.close()
+
+
 def test_a_flipped_byte_in_leveldbs_log_is_found(tmp_path: Path) -> None:
     filled(tmp_path)
     (log,) = (path for path in (tmp_path / "catalogue").glob("*.log"))
@@ -341,10 +429,10 @@ class ObservedDatabase:
 def test_a_scan_that_does_not_end_at_progress_was_cut_short(tmp_path: Path) -> None:
     filled(tmp_path)
     catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
-    assert list(catalogue.slots()) == [5]
+    assert list(catalogue.segments()[0]) == [5]
     catalogue._db = ObservedDatabase(catalogue._db, lost=1)
-    with pytest.raises(CorruptionError, match="it ends at b's"):
-        catalogue.slots()
+    with pytest.raises(CorruptionError, match="it ends at b't"):
+        catalogue.segments()
     catalogue.close()
 
 

@@ -139,7 +139,7 @@ from wheels_on_disk import Ingest
 ingest = Ingest(Path(sys.argv[1]))
 while True:
     ingest.append(50)
-    ingest.wheel.freeze(ingest.wheel.slots())
+    ingest.wheel.freeze([(False, slot) for slot in ingest.wheel.slots()])
     ingest.append(50)
     ingest.checkpoint()
     print(flush=True)
@@ -169,7 +169,7 @@ def test_after_a_kill_in_the_midst_of_ingest_a_wheel_is_whole(
 def test_a_wheel_that_never_had_a_checkpoint_is_whole(tmp_path: Path) -> None:
     ingest = Ingest(tmp_path)
     ingest.append(10)
-    ingest.wheel.freeze(ingest.wheel.slots())
+    ingest.wheel.freeze([(False, slot) for slot in ingest.wheel.slots()])
     ingest.wheel.close()
     findings = verified(tmp_path)
     assert findings.is_whole
@@ -315,7 +315,7 @@ def test_frames_that_are_whole_but_not_those_of_the_line_are_suspect(
                 path.write_bytes(data)
                 findings = verified(copy)
                 assert (findings.frames_lost, findings.frames_suspect) == (0, line.info.count)
-                assert findings.damage[0][2:] == (slot, 0, line.info.bytes)
+                assert findings.damage[0][2:5] == (slot, 0, line.info.bytes)
                 return
     pytest.fail("no slot has two frames of one length")
 
@@ -438,7 +438,7 @@ def test_a_wrong_length_that_leveldb_takes_for_a_torn_write_is_reported(
             flip(path, at + 4 + bit // 8, bit % 8)
             findings = verified(copy)
             assert not findings.is_whole
-            assert findings.damage[0][2:] == (None, at, len(data)), f"bit {bit}"
+            assert findings.damage[0][2:5] == (None, at, len(data)), f"bit {bit}"
             assert findings.damage[0].file == f"catalogue/{path.name}"
             path.write_bytes(data)
     with path.open("rb") as log:
@@ -451,7 +451,7 @@ def test_a_log_that_was_torn_is_no_damage_but_an_earlier_checkpoint(tmp_path: Pa
     for _ in range(4):
         ingest.append(100)
         ingest.checkpoint()
-        history.append((ingest.progress(), ingest.wheel._catalogue.slots()))
+        history.append((ingest.progress(), ingest.wheel._catalogue.segments()[0]))
     ingest.wheel.close()
     [log] = (tmp_path / "data" / "catalogue").glob("*.log")
     size = log.stat().st_size
@@ -553,8 +553,8 @@ def test_a_folder_that_holds_no_wheel_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(copy: Path) -> None:
-    (copy / "format.json").write_text('{"format": 5, "partitions": 2}')
-    with pytest.raises(DiskError, match="has wheel format 5"):
+    (copy / "format.json").write_text('{"format": 6, "partitions": 2}')
+    with pytest.raises(DiskError, match="has wheel format 6"):
         verified(copy)
 
 

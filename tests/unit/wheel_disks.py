@@ -213,5 +213,14 @@ def contents(wheel: Any) -> dict[str, Any]:
     for slot in wheel.slots():
         entries = wheel.entries(slot)
         slots[slot] = (wheel.info(slot), wheel.read(entries))
+    hours = {}
+    for number in wheel.hours():
+        hour = wheel._hours[number]
+        hours[number] = (hour.line(), wheel._reader.bytes_at(hour, hour.start, hour.end))
     answers = wheel.answers([0] * 2)
-    return {"slots": slots, "answers": wheel.read(answers), "progress": wheel.progress}
+    return {
+        "slots": slots,
+        "hours": hours,
+        "answers": wheel.read(answers),
+        "progress": wheel.progress,
+    }

@@ -138,6 +138,6 @@ def abandoned_wheel(directory: Path, frames_per_round: int = FRAMES_PER_ROUND) -
     behind += [slot_at(SLOTS + index) for index in range(10)]
     for slot in behind:
         ingest.wheel.append([ingest.frame(slot), ingest.frame(slot)])
-    ingest.wheel.freeze(behind)
+    ingest.wheel.freeze([(False, slot) for slot in behind])
     ingest.wheel.close()
     return directory

@@ -272,8 +272,8 @@ IDS = (
         (
             Edit(
                 REPLICA,
-                "self._wheel.forget([slot for slot in slots if is_passed(self._wheel, slot, cut)])",
-                "self._wheel.forget(slots)",
+                "            [slot for slot in slots if is_passed(self._wheel.info(slot), cut)],\n",
+                "            slots,\n",
             ),
         ),
         (f"{REPLICAS}::test_a_slot_with_one_message_that_is_not_done_stays",),

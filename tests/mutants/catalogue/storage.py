@@ -64,8 +64,8 @@ STORAGE = (
         (
             Edit(
                 STORAGE_FILE,
-                "self._forgotten_files.append((number, slot.generation))",
-                "self._unlinkable.append((number, slot.generation))",
+                "self._forgotten_files.append(name)",
+                "self._unlinkable.append(name)",
             ),
         ),
         (
@@ -81,7 +81,7 @@ STORAGE = (
         (
             Edit(
                 "delayd/wheel/recovery.py",
-                "            if length > line.info.bytes:\n",
+                "            if length > info.bytes:\n",
                 "            if False:\n",
             ),
         ),

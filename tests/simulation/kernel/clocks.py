@@ -3,8 +3,8 @@
 from kernel.scheduler import Kernel
 
 SECOND_US = 1_000_000
-START_MS = 1_785_000_000_000
-"""Unix time at which every run begins."""
+START_MS = 1_785_002_394_000
+"""Unix time at which every run begins: six seconds before an hour ends."""
 
 
 def true_ms(kernel: Kernel) -> int:

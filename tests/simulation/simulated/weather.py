@@ -28,6 +28,8 @@ class Habits:
     id_memory_ms: int
     checkpoint_ms: int
     idle_step_ms: int
+    horizon_s: int
+    """Of the wheels: what is due in an hour that begins later waits in the file of that hour."""
     kinds: tuple[str, ...]
     """The faults of this run: not all of them, so that some combinations last."""
     fault_every_ms: int
@@ -57,6 +59,7 @@ class Habits:
             id_memory_ms=chance.choice([100, 2_000, 3_600_000]),
             checkpoint_ms=chance.choice([100, 400, 1_000]),
             idle_step_ms=chance.choice([200, 1_000, 5_000]),
+            horizon_s=chance.choice([0, 2, 7_200]),
             kinds=chosen,
             fault_every_ms=chance.choice([300, 1_000, 4_000]),
             death=chance.choice([0.0002, 0.001]) if "death" in chosen else 0,

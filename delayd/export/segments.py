@@ -1,18 +1,19 @@
-"""Which frames of a slot's file are pending at the cut, as rows. The hot path of an export.
+"""Which frames of a file, of a slot or of an hour, are pending at the cut, as rows. The hot path of
+an export.
 
 Frames are judged by their headers; only the bodies of pending ones are decoded. What is not what
-the node froze (a CRC, a length, the count, the digest) is a DamagedSlotError with slot and bytes.
+the node froze (a CRC, a length, the count, the digest) is a DamagedSegmentError with its bytes.
 """
 
 import os
-from array import array
 from collections.abc import Callable, Container, Iterable
 
 from delayd.export.payload import payload_crc
 from delayd.export.rows import Rows
-from delayd.wheel import FrameKind, FrozenSlot
+from delayd.wheel import FrameKind, FrozenSegment
 from delayd.wheel.frame import BrokenFrameError, read_body, walk
-from delayd.wheel.slot import DIGEST_MODULO
+from delayd.wheel.layout import HOUR_SLOTS
+from delayd.wheel.segment import DIGEST_MODULO
 from replication.frontier import Frontier
 from replication.rank import SLOT_MS, Rank
 
@@ -25,12 +26,12 @@ _MESSAGE = int(FrameKind.MESSAGE)
 _NOBODY: frozenset[int] = frozenset()
 
 
-class DamagedSlotError(Exception):
-    """A slot's file is not what the node wrote."""
+class DamagedSegmentError(Exception):
+    """A file of a slot or of an hour is not what the node wrote."""
 
 
 class Kills:
-    """The killed messages of one slot after the other, out of one stream by rank."""
+    """The killed messages of one segment after the other, out of one stream by rank."""
 
     def __init__(self, lines: Iterable[tuple[Rank, int]], cut: Frontier) -> None:
         self._lines = (
@@ -38,10 +39,13 @@ class Kills:
         )
         self._next = next(self._lines, None)
 
-    def take(self, slot: int) -> tuple[frozenset[int] | set[int], Rank | None]:
-        """Messages of this slot (see `_source`), and the first killed one that is not among them;
-        None if those are all. Slots are asked for in ascending order."""
-        first_ms, stop_ms = slot * SLOT_MS, (slot + 1) * SLOT_MS
+    def take(self, first: int, slots: int) -> tuple[frozenset[int] | set[int], Rank | None]:
+        """Messages of so many slots from the first on (see `_source`), and the first killed one
+        that is not among them; None if those are all. Asked for in ascending order.
+
+        An hour with a file is far or new since the cut was frozen: nothing of its slots counts.
+        """
+        first_ms, stop_ms = first * SLOT_MS, (first + slots) * SLOT_MS
         rank = self._next
         if rank is None or rank.due_ms >= stop_ms:
             return _NOBODY, None
@@ -59,8 +63,8 @@ def _source(partition: int, offset: int) -> int:
     return offset << 16 | partition
 
 
-class SlotReader:
-    """Reads frozen slots in ascending order, against one cut."""
+class SegmentReader:
+    """Reads frozen slots and hours by time, against one cut."""
 
     def __init__(self, cut: Frontier, kills: Kills, write: Callable[[Rows], None]) -> None:
         self._cut = cut
@@ -69,26 +73,28 @@ class SlotReader:
         self._rows = Rows()
         self._passed_ms = cut.highest_cursor.due_ms
 
-    def read(self, path: str, slot: FrozenSlot) -> None:
-        """Write the rows of this slot, as soon as they fill a group."""
+    def read(self, path: str, segment: FrozenSegment) -> None:
+        """Write the rows of this slot or hour, as soon as they fill a group."""
+        name = segment.name
+        first, slots = (name.number * HOUR_SLOTS, HOUR_SLOTS) if name.is_hour else (name.number, 1)
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise DamagedSlotError(
-                f"slot {slot.slot}: {path} cannot be opened: {error.strerror}; bytes 0 to "
-                f"{slot.bytes} are missing"
+            raise DamagedSegmentError(
+                f"{name}: {path} cannot be opened: {error.strerror}; bytes {segment.start} to "
+                f"{segment.bytes} are missing"
             ) from error
         try:
             low: Rank | None = None
             while True:
-                kills, high = self._kills.take(slot.slot)
-                self._read_between(file, slot, kills, low, high)
+                kills, high = self._kills.take(first, slots)
+                self._read_between(file, segment, kills, low, high)
                 if high is None:
                     return
                 low = high
         except BrokenFrameError as error:
-            raise DamagedSlotError(
-                f"slot {slot.slot}: the frame at bytes {error.position} to "
+            raise DamagedSegmentError(
+                f"{name}: the frame at bytes {error.position} to "
                 f"{error.position + error.length} {error.why}"
             ) from error
         finally:
@@ -101,32 +107,33 @@ class SlotReader:
     def _read_between(
         self,
         file: int,
-        slot: FrozenSlot,
+        segment: FrozenSegment,
         kills: Container[int],
         low: Rank | None,
         high: Rank | None,
     ) -> None:
         """Those with low <= rank < high; the whole file is verified."""
-        position = count = digest = 0
+        position = segment.start
+        count = digest = 0
         wanted_bytes = READ_BYTES
-        while position < slot.bytes:
-            data = _read_at(file, min(wanted_bytes, slot.bytes - position), position)
+        while position < segment.bytes:
+            data = _read_at(file, min(wanted_bytes, segment.bytes - position), position)
             used, frames, crcs = self._collect(data, position, kills, low, high)
-            if used == 0 and position + len(data) == slot.bytes:
-                raise BrokenFrameError(position, slot.bytes - position, "ends too early")
+            if used == 0 and position + len(data) == segment.bytes:
+                raise BrokenFrameError(position, segment.bytes - position, "ends too early")
             wanted_bytes = READ_BYTES if used else 2 * wanted_bytes
             position += used
             count += frames
             digest += crcs
             rows = self._rows
-            rows.slot.extend(array("q", [slot.slot]) * (len(rows.topic) - len(rows.slot)))
+            rows.slot.extend(due_ms // SLOT_MS for due_ms in rows.due_ms[len(rows.slot) :])
             if rows.is_full():
                 self._write(rows)
                 self._rows = Rows()
-        if count != slot.count or (digest - slot.digest) % DIGEST_MODULO != 0:
-            raise DamagedSlotError(
-                f"slot {slot.slot}: bytes 0 to {slot.bytes} hold {count} frames, which are not "
-                f"the {slot.count} that the node has"
+        if count != segment.count or (digest - segment.digest) % DIGEST_MODULO != 0:
+            raise DamagedSegmentError(
+                f"{segment.name}: bytes {segment.start} to {segment.bytes} hold {count} frames, "
+                f"which are not the {segment.count} that the node has"
             )
 
     def _collect(

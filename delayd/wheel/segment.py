@@ -1,0 +1,95 @@
+"""Slots and hours as the wheel holds them in memory: a *segment* each.
+
+A segment is one append-only file of frames, and the tail that is not in the file yet:
+
+    frames of the segment:   [0 ...... written) in the file   [written ... written + len(tail)) here
+
+A slot's segment holds one second, an hour's one that is far. About half a kilobyte each: 3,600 per
+hour for the two hours that are near, one per hour beyond.
+"""
+
+from delayd.wheel import SlotInfo
+from delayd.wheel.catalogue import HourLine, SlotLine
+from delayd.wheel.layout import SegmentName
+
+DIGEST_MODULO = 1 << 64
+
+
+class Segment:
+    """Mutable, because a hundred thousand frames a second change it."""
+
+    __slots__ = ("count", "digest", "generation", "highest_offsets", "number", "tail", "written")
+
+    is_hour = False
+
+    def __init__(self, number: int, generation: int, partitions: int) -> None:
+        self.number = number
+        self.generation = generation
+        self.count = 0
+        self.digest = 0
+        self.highest_offsets = [-1] * partitions
+        self.written = 0
+        """Bytes in the file. There is no file while it is 0."""
+        self.tail = bytearray()
+
+    @property
+    def name(self) -> SegmentName:
+        """What names its file."""
+        return SegmentName(self.is_hour, self.number, self.generation)
+
+    @property
+    def end(self) -> int:
+        """Where the next frame goes."""
+        return self.written + len(self.tail)
+
+    def info(self) -> SlotInfo:
+        """The catalogue's view of it as it is now, tail included."""
+        return SlotInfo(
+            self.count, self.end, self.digest % DIGEST_MODULO, tuple(self.highest_offsets)
+        )
+
+    def _take(self, info: SlotInfo) -> None:
+        self.count, self.written, self.digest, highest = info
+        self.highest_offsets = list(highest)
+
+
+class Slot(Segment):
+    """One second."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_line(cls, number: int, line: SlotLine) -> "Slot":
+        """The slot as its catalogue line describes it: all frames in the file."""
+        slot = cls(number, line.generation, 0)
+        slot._take(line.info)
+        return slot
+
+    def line(self) -> SlotLine:
+        """The slot's line for the catalogue."""
+        return SlotLine(self.generation, self.info())
+
+
+class HourFile(Segment):
+    """One hour that is far, or is being split. Count and digest are of what is not split yet."""
+
+    __slots__ = ("start",)
+
+    is_hour = True
+
+    def __init__(self, number: int, generation: int, partitions: int) -> None:
+        super().__init__(number, generation, partitions)
+        self.start = 0
+        """Frames before it have been moved to their slots."""
+
+    @classmethod
+    def from_line(cls, number: int, line: HourLine) -> "HourFile":
+        """The hour as its catalogue line describes it: all frames in the file."""
+        hour = cls(number, line.generation, 0)
+        hour._take(line.info)
+        hour.start = line.start
+        return hour
+
+    def line(self) -> HourLine:
+        """The hour's line for the catalogue."""
+        return HourLine(self.generation, self.start, self.info())
