@@ -91,7 +91,7 @@ class Target:
                 fed = FedWheel(self.whole, log)
         # And something behind the last checkpoint, as a kill leaves it.
         fed.take(RECORDS // 2)
-        fed.wheel.freeze(fed.wheel.slots()[::2])
+        fed.wheel.freeze([(False, slot) for slot in fed.wheel.slots()[::2]])
         fed.wheel.close()
         self.files = sorted(
             path.relative_to(self.whole)

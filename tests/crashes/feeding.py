@@ -18,12 +18,16 @@ from crashes.fed_log import (
 )
 from delayd.wheel import Frame, Progress
 from delayd.wheel.disk import Disk
+from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import SLOT_MS, Rank
 from replication.record import FrontierRecord, StepCounts, encode
 
 OPEN_FILES_MAX = 6
+HORIZON_S = 600
+"""So that hours are split all the time."""
+SPLITS = 3
 
 Reach = Callable[[str], None]
 
@@ -34,7 +38,11 @@ class FedWheel:
     def __init__(self, directory: Path, log: FedLog, disk: Disk | None = None) -> None:
         """Open it where its last checkpoint left it."""
         self.wheel = Wheel.open(
-            directory, partitions=PARTITIONS, disk=disk, open_files_max=OPEN_FILES_MAX
+            directory,
+            partitions=PARTITIONS,
+            disk=disk,
+            open_files_max=OPEN_FILES_MAX,
+            horizon_s=HORIZON_S,
         )
         self._log = log
         progress = self.wheel.progress
@@ -70,14 +78,23 @@ class FedWheel:
         self._forgotten = encode(FrontierRecord(cut, "n/1", 0, StepCounts(), 0, SETTINGS))
         self.wheel.ids.forget(cut, (floor_ms,) * PARTITIONS, floor_ms)
         self.wheel.forget_answers(answers_before(floor_ms))
-        self.wheel.forget(self.wheel.slots(0, floor_ms // SLOT_MS - 1))
+        floor = floor_ms // SLOT_MS
+        passed = [hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= floor]
+        self.wheel.forget([], passed)
+        self.wheel.advance(floor_ms)
+        while (whole_below := self.wheel.whole_below) is not None and whole_below < floor:
+            self.wheel.split_some()
+        self.wheel.forget(self.wheel.slots(0, floor - 1))
 
     def work_behind(self) -> None:
-        """What the wheel does because time has passed: nothing yet."""
+        """What the wheel does because time has passed: a few pieces of a split."""
+        self.wheel.advance(time_of(self.count))
+        for _ in range(SPLITS):
+            self.wheel.split_some()
 
     def write_out(self) -> None:
         """The tails of a few slots go to their files before their checkpoint."""
-        self.wheel.freeze(self.wheel.slots()[:3])
+        self.wheel.freeze([(False, slot) for slot in self.wheel.slots()[:3]])
 
     def checkpoint(self, reach: Reach, meanwhile: int = 0) -> None:
         """All of a checkpoint; `meanwhile` more records come while it is being synced.

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from wheel_disks import hour_frames
+
 from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import Kill
@@ -113,6 +115,9 @@ class Model:
 
 
 def frames_of(wheel: Wheel) -> Iterable[Frame]:
-    """All frames that a wheel holds, second by second, in rank order."""
+    """All frames that a wheel holds: second by second, in rank order, then those of hours with a
+    file, as they lie there."""
     for slot in wheel.slots():
         yield from wheel.read(wheel.entries(slot))
+    for hour in wheel.hours():
+        yield from hour_frames(wheel, hour)

@@ -19,7 +19,7 @@ from wheel_disks import CountingDisk
 
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
-from delayd.wheel import catalogue, checkpoint, reader, storage
+from delayd.wheel import catalogue, checkpoint, reader, splitting, storage
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
 MARK: Final = Struct("<BBxxxxxxQQ")
@@ -43,6 +43,8 @@ CALLS: Final = (
 SMALL: Final[list[tuple[Any, str, int]]] = [
     (storage, "TAIL_BYTES_MAX", 20_000),
     (storage, "UNLINKS_MAX", 12),
+    (storage, "TAILS_PER_CALL", 2),
+    (splitting, "SPLIT_BYTES", 3_000),
     (storage, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (catalogue, "WRITE_BUFFER_BYTES", 64 * 1024),

@@ -9,7 +9,11 @@ from random import Random
 from typing import Any
 
 from delayd.errors import DiskError
+from delayd.wheel import Frame
 from delayd.wheel.disk import FolderItem, OpenFile, SystemDisk
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, walk
+from delayd.wheel.reader import corruption
+from delayd.wheel.storage import Wheel
 
 
 class CountingDisk(SystemDisk):
@@ -205,6 +209,19 @@ def remaining_files(directory: Path) -> set[str]:
     """The slot files that are there, as HOUR/SLOT.GENERATION."""
     slots = directory / "slots"
     return {str(path.relative_to(slots)) for path in slots.rglob("*") if path.is_file()}
+
+
+def hour_frames(wheel: Wheel, number: int) -> list[Frame]:
+    """What is in the file of an hour and not in slots. Raises CorruptionError."""
+    hour = wheel._hours[number]
+    data = wheel._reader.bytes_at(hour, hour.start, hour.end)
+    try:
+        return [
+            decode(data, body - HEADER_BYTES, end - body + HEADER_BYTES, body - HEADER_BYTES)
+            for _, _, _, _, _, _, body, end, _ in walk(data, 0)
+        ]
+    except BrokenFrameError as error:
+        raise corruption(hour, error, 1) from error
 
 
 def contents(wheel: Any) -> dict[str, Any]:

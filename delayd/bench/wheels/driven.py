@@ -61,6 +61,9 @@ class DrivenWheel:
     def pass_time(self, now_ms: int) -> None:
         """It is `now_ms` by now; what the wheel does in the background because of that."""
         self._now_ms = now_ms
+        self._wheel.advance(now_ms)
+        while self._wheel.split_some():
+            pass
 
     def forget_due(self) -> None:
         """All slots before now are delivered, and old enough to be forgotten."""
