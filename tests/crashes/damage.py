@@ -36,6 +36,8 @@ OUTCOMES: Final = {
     "silent": "it holds something else, and nobody says so",
 }
 CHECKPOINTS: Final = 8
+FAR_FUTURE_MS: Final = 10**13
+"""All hours are near then."""
 RECORDS: Final = 90
 """Between two checkpoints."""
 NOT_READ: Final = frozenset({"LOCK", "LOG", "LOG.old"})
@@ -83,7 +85,7 @@ class Target:
         for number in range(CHECKPOINTS):
             fed.take(RECORDS)
             fed.checkpoint(lambda step: None)
-            fed.work_behind()
+            fed.split()
             self._history.append(held_by(fed.wheel))
             if number == CHECKPOINTS // 2:
                 # Opened again, LevelDB makes a table of its log; the rest stays in the next log.
@@ -91,7 +93,7 @@ class Target:
                 fed = FedWheel(self.whole, log)
         # And something behind the last checkpoint, as a kill leaves it.
         fed.take(RECORDS // 2)
-        fed.wheel.freeze([(False, slot) for slot in fed.wheel.slots()[::2]])
+        fed.write_out()
         fed.wheel.close()
         self.files = sorted(
             path.relative_to(self.whole)
@@ -119,6 +121,7 @@ class Target:
         except (CorruptionError, DiskError) as error:
             return "refused", error.message
         try:
+            split_all(wheel)
             held = held_by(wheel)
         except CorruptionError as error:
             return "unread", error.message
@@ -131,6 +134,13 @@ class Target:
         return "silent", _difference(held, self._history[-1])
 
 
+def split_all(wheel: Wheel) -> None:
+    """Read what waits in the files of hours as a node reads it. Raises CorruptionError."""
+    wheel.advance(FAR_FUTURE_MS)
+    while wheel.split_some():
+        pass
+
+
 def held_by(wheel: Wheel) -> Held:
     """All that a wheel holds, in a form that can be compared. Raises CorruptionError."""
     answers = wheel.answers([0] * PARTITIONS)
@@ -140,8 +150,7 @@ def held_by(wheel: Wheel) -> Held:
     }
     return {
         "progress": wheel.progress,
-        "frames": list(frames_of(wheel)),
-        "infos": [wheel.info(slot) for slot in wheel.slots()],
+        "frames": sorted(frames_of(wheel), key=lambda frame: frame[:3]),
         "answers": wheel.read(answers),
         "lines": lines,
     }

@@ -27,7 +27,6 @@ from replication.record import FrontierRecord, StepCounts, encode
 OPEN_FILES_MAX = 6
 HORIZON_S = 600
 """So that hours are split all the time."""
-SPLITS = 3
 
 Reach = Callable[[str], None]
 
@@ -86,15 +85,14 @@ class FedWheel:
             self.wheel.split_some()
         self.wheel.forget(self.wheel.slots(0, floor - 1))
 
-    def work_behind(self) -> None:
-        """What the wheel does because time has passed: a few pieces of a split."""
+    def split(self) -> None:
+        """A piece of the split of an hour that is near, if there is one."""
         self.wheel.advance(time_of(self.count))
-        for _ in range(SPLITS):
-            self.wheel.split_some()
+        self.wheel.split_some()
 
     def write_out(self) -> None:
-        """The tails of a few slots go to their files before their checkpoint."""
-        self.wheel.freeze([(False, slot) for slot in self.wheel.slots()[:3]])
+        """Some tails go to their files before their checkpoint."""
+        self.wheel.write_out()
 
     def checkpoint(self, reach: Reach, meanwhile: int = 0) -> None:
         """All of a checkpoint; `meanwhile` more records come while it is being synced.

@@ -62,3 +62,33 @@ def test_what_is_lost_without_a_word_would_be_seen(target: Target) -> None:
 
 def test_a_wheel_that_is_not_damaged_is_the_same(target: Target) -> None:
     assert target.damaged(lambda path: None, Path("format.json")) == ("same", False, "")
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-*", "*.log"])
+def test_a_longer_last_record_of_leveldb_is_told_or_an_earlier_checkpoint(
+    target: Target, name: str
+) -> None:
+    """LevelDB takes it for one that was being written, and drops it without a word."""
+    [path] = (target.whole / "catalogue").glob(name)
+    data = path.read_bytes()
+    at = last_record(data)
+    for bit in range(16):
+        if data[at + 4 + bit // 8] >> bit % 8 & 1:
+            continue
+
+        def lengthen(path: Path, bit: int = bit) -> None:
+            longer = bytearray(data)
+            longer[at + 4 + bit // 8] |= 1 << bit % 8
+            path.write_bytes(longer)
+
+        outcome, is_reported, why = target.damaged(lengthen, path.relative_to(target.whole))
+        assert outcome in ("refused", "earlier"), f"bit {bit}: {outcome} {why}"
+        assert is_reported, f"bit {bit}"
+
+
+def last_record(log: bytes) -> int:
+    """Where the last record of a log of LevelDB begins."""
+    at = len(log) // 32_768 * 32_768
+    while (after := at + 7 + int.from_bytes(log[at + 4 : at + 6], "little")) < len(log):
+        at = after
+    return at

@@ -132,7 +132,8 @@ def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
             if random.random() < 0.2:
                 fed.write_out()
         marking.stage("split")
-        fed.work_behind()
+        for _ in range(random.randint(0, 4)):
+            fed.split()
         fed.checkpoint(reach, meanwhile=random.choice((0, 0, 5)))
 
 

@@ -5,6 +5,7 @@ Not here: how large the figures are.
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,11 @@ RUNS = 1
 BASE_MS = 1_785_000_000_000
 UNITS = {
     "ingest-60s": "messages/s",
+    "ingest-60s-cpu": "us/message",
     "ingest-2h": "messages/s",
+    "ingest-2h-cpu": "us/message",
     "ingest-30d": "messages/s",
+    "ingest-30d-cpu": "us/message",
     "read-uniform": "messages/s",
     "read-uniform-memory": "MiB",
     "read-one-ms": "messages/s",
@@ -49,6 +53,14 @@ COMPARED = {
     *("ingest-60s", "ingest-2h", "ingest-30d", "read-uniform", "read-one-ms"),
     *("pending-anon", "pending-anon-peak", "pending-file", "cost"),
 }
+MAY_BE_NOTHING = {"read-uniform-memory", "read-one-ms-memory", "written", "written-at-ingest"}
+
+
+def counts_writes(folder: Path) -> bool:
+    """Is it on a block device? In memory nothing is ever written to one."""
+    before = written_bytes()
+    (folder / "probe").write_bytes(b"x" * 1_000_000)
+    return written_bytes() - before >= 1_000_000
 
 
 @pytest.fixture
@@ -75,10 +87,11 @@ def test_a_run_tells_each_figure_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert {name: figure.unit for name, figure in found.items()} == UNITS
     assert all(len(figure.runs) == RUNS for figure in figures)
     assert {name for name, figure in found.items() if figure.ratio is not None} == COMPARED
-    memories = {"read-uniform-memory", "read-one-ms-memory"}
-    assert all(found[name].value > 0 for name in UNITS if name not in memories)
-    # Everything is written once at least, and frames are larger than what a producer sent.
-    assert found["written"].value > found["written-at-ingest"].value > 1
+    assert all(found[name].value > 0 for name in UNITS if name not in MAY_BE_NOTHING)
+    if counts_writes(tmp_path):
+        # Everything is written once at least.
+        assert found["written"].value > found["written-at-ingest"].value > 1
+    # Frames are larger than what a producer sent.
     assert 1 < found["frame-size"].value < 2
     assert "10 pending" in found["cost"].against and "dropped" in found["cost"].against
     assert told[0] == "run 1: ingest over 60s"
@@ -146,15 +159,24 @@ def test_a_drained_wheel_has_no_file_and_no_id_left(wheel: DrivenWheel, tmp_path
     ids = Load(0, first_due_ms=BASE_MS, span_ms=60_000, append_ms=BASE_MS).take(MESSAGES).ids
     assert all(wheel._wheel.ids.state(partition, name) == state for partition, name, state in ids)
     wheel.close()
-    assert drain(str(tmp_path), 60_000, BASE_MS)["written_bytes"] > 0
+    drain(str(tmp_path), 60_000, BASE_MS)
     again = DrivenWheel(tmp_path, BASE_MS)
     assert (again.stats.slots, again.stats.files_to_unlink, again.stored) == (0, 0, MESSAGES)
     assert all(again._wheel.ids.state(partition, name) == NOTHING for partition, name, _ in ids)
     again.close()
 
 
-def test_memory_and_written_bytes_are_those_of_a_process(tmp_path: Path) -> None:
-    before, written = memory_of(), written_bytes()
+def test_written_bytes_are_those_of_a_process() -> None:
+    # Somewhere a checkout is on a disk.
+    with tempfile.NamedTemporaryFile(dir=Path(__file__).parent) as file:
+        before = written_bytes()
+        file.write(b"x" * 1_000_000)
+        file.flush()
+        assert written_bytes() - before >= 1_000_000
+
+
+def test_memory_is_that_of_a_process() -> None:
+    before = memory_of()
     with AnonPeak(os.getpid()) as peak:
         held = b"x" * 50_000_000
         after = memory_of()
@@ -163,6 +185,4 @@ def test_memory_and_written_bytes_are_those_of_a_process(tmp_path: Path) -> None
             assert SystemClock().monotonic_ms() < until_ms
         del held
     assert 45_000_000 < after.anon - before.anon < 100_000_000
-    (tmp_path / "file").write_bytes(b"x" * 1_000_000)
-    assert written_bytes() - written >= 1_000_000
     assert memory_of(2**22 + 1) == (0, 0)

@@ -9,6 +9,7 @@ from typing import Final
 
 from delayd.bench.wheels.load import LANES, PARTITIONS, Batch
 from delayd.wheel import Frame, Progress
+from delayd.wheel.layout import hour_of
 from delayd.wheel.storage import Wheel, WheelStats
 from replication.frontier import Frontier
 from replication.ids import NOTHING
@@ -45,12 +46,15 @@ class DrivenWheel:
         for partition, name, _ in batch.ids:
             assert ids.state(partition, name) == NOTHING, "an id of the load was used before"
         self._wheel.append(batch.frames)
+        self._wheel.split_some()
         for partition, name, state in batch.ids:
             ids.remember(partition, name, state, ID_MEMORY_MS)
         self.offsets = offsets
 
     def checkpoint(self) -> None:
         """All of a checkpoint, synced, in this thread, as the ingest thread does it."""
+        while self._wheel.write_out():
+            pass
         log_ms = (self._now_ms,) * PARTITIONS
         pending = self._wheel.begin_checkpoint(
             Progress(self.offsets, (0,) * PARTITIONS, log_ms, b"")
@@ -59,7 +63,7 @@ class DrivenWheel:
         self._wheel.finish_checkpoint(pending)
 
     def pass_time(self, now_ms: int) -> None:
-        """It is `now_ms` by now; what the wheel does in the background because of that."""
+        """It is `now_ms` by now; all that the wheel does in the background because of that."""
         self._now_ms = now_ms
         self._wheel.advance(now_ms)
         while self._wheel.split_some():
@@ -71,7 +75,8 @@ class DrivenWheel:
         cursor = Rank(self._now_ms, 0, 0)
         cut = Frontier(0, (cursor,) * LANES, self.offsets, (-1,) * PARTITIONS, 1, 1)
         self._wheel.ids.forget(cut, (self._now_ms,) * PARTITIONS, self._now_ms)
-        self._wheel.forget(self._wheel.slots(0, slot - 1))
+        hours = [hour for hour in self._wheel.hours() if hour < hour_of(slot)]
+        self._wheel.forget(self._wheel.slots(0, slot - 1), hours)
 
     def read_slot(self, slot: int) -> Iterator[list[Frame]]:
         """The messages of a slot as frames, in rank order."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delayd.bench.wheels.driven import ID_MEMORY_MS, DrivenWheel
 from delayd.bench.wheels.load import Batch, Load
-from delayd.bench.wheels.proc import forget_caches, memory_of, written_bytes
+from delayd.bench.wheels.proc import cpu_s, forget_caches, memory_of, written_bytes
 from delayd.clock import SystemClock
 from delayd.collector import tune_collector
 from delayd.wheel.disk import SystemDisk
@@ -82,12 +82,14 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
     more is stored than the last checkpoint has."""
     wheel = DrivenWheel(Path(directory), base_ms)
     work = _Ingest(wheel, span_ms, base_ms)
+    begun_s = cpu_s()
     work.store(messages)
     work.checkpoint()
     seconds = work.elapsed_ms / 1000
     memory = memory_of()
     result = {
         "seconds": seconds,
+        "cpu_us": (cpu_s() - begun_s) * 1_000_000 / messages,
         "message_bytes": work.message_bytes,
         "written_bytes": written_bytes(),
         "checkpoints": work.checkpoints,
@@ -222,13 +224,13 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
 def read_plainly(directory: str) -> Result:
     """All slot files of a wheel, read from front to end and not looked at."""
     clock = SystemClock()
-    started_ms = clock.monotonic_ms()
+    started_ns = clock.monotonic_ns()
     for path in Path(directory, "slots").rglob("*"):
         if path.is_file():
             with path.open("rb", buffering=0) as file:
                 while file.read(READ_BYTES):
                     pass
-    return {"seconds": max(1, clock.monotonic_ms() - started_ms) / 1000}
+    return {"seconds": (clock.monotonic_ns() - started_ns) / 10**9}
 
 
 JOBS: Final[dict[str, Callable[..., Result]]] = {

@@ -224,6 +224,7 @@ class _Run:
             "plain append of the same bytes, synced as often",
             self._messages / bare["seconds"],
         )
+        self._measured.add(f"ingest-{name}-cpu", "us/message", found["cpu_us"])
 
     def _tell(self, what: str) -> None:
         self._heard(f"run {self._number}: {what}")

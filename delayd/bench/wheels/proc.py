@@ -1,6 +1,7 @@
 """What the kernel says of a process (Linux): its memory, and the bytes that it had written."""
 
 import os
+import resource
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,12 @@ def written_bytes() -> int:
     lines = Path("/proc/self/io").read_text().splitlines()
     found = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
     return found["write_bytes"] - found["cancelled_write_bytes"]
+
+
+def cpu_s() -> float:
+    """What this process has used of processors, in user mode and in the kernel for it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def forget_caches(directory: Path) -> str:
