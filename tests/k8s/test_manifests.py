@@ -312,3 +312,9 @@ def test_the_pod_that_copies_a_volume_keeps_the_policy() -> None:
     assert copy["spec"]["containers"][0]["image"] in {
         container["image"] for _, pod in pods_of(render("dev")) for container in containers(pod)
     }
+
+
+def test_all_that_there_is_can_be_found_to_be_taken_away() -> None:
+    """ConfigMaps of earlier settings too, which are in no overlay any more."""
+    for each in render("prod", EVERYTHING["prod"]):
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "delayd", name_of(each)
