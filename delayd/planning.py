@@ -12,22 +12,18 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from delayd.marks import Judged, mark_of
+from delayd.opening import OPEN_AHEAD_MS, Opening
 from delayd.request import id_of
-from delayd.wheel import Entry, Frame, FrameKind, SlotInfo
+from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.storage import Wheel
-from replication.agenda import Agenda, Plan, StepLimits
-from replication.frontier import Frontier
+from replication.agenda import OPEN_LIMITS, Agenda, OpenLimits, Plan, StepLimits
+from replication.frontier import Frontier, stand_still
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.settings import Settings
 from replication.verdict import judge
 
-OPEN_AHEAD_MS = 200
-"""How long before its first due time a slot is opened."""
-
-OPEN_ENTRIES_MAX = 200_000
-OPEN_SLOTS_MAX = 1_000
-"""Entries and slots taken in by one round of opening, so that the lock is held for a bounded time
-(a slot costs about 0.1 ms, whatever is in it)."""
+FOREVER = Rank(1 << 63, 0, 0)
+"""Beyond any due time."""
 
 
 class StepContent(NamedTuple):
@@ -45,22 +41,19 @@ class StepContent(NamedTuple):
 class Planning:
     """One mastership's plans."""
 
-    def __init__(self, wheel: Wheel, settings: Settings, frontier: Frontier) -> None:
+    def __init__(
+        self,
+        wheel: Wheel,
+        settings: Settings,
+        frontier: Frontier,
+        limits: OpenLimits = OPEN_LIMITS,
+    ) -> None:
         """`frontier`: committed, and reached by what is in the wheel."""
         self._wheel = wheel
         self._settings = settings
-        late = []
-        for slot in wheel.slots(0, slot_of(frontier.highest_cursor.due_ms)):
-            if is_passed(wheel.info(slot), frontier):
-                continue
-            late += [
-                entry
-                for entry in self._messages(slot)
-                if entry.offset >= frontier.offsets[entry.partition]
-                and entry < frontier.cursors[entry.lane]
-            ]
         answers = wheel.answers(frontier.offsets)
-        self._agenda = Agenda(frontier, late, answers, mark_kinds=(FrameKind.MARK,))
+        self._agenda = Agenda(frontier, answers, limits, mark_kinds=(FrameKind.MARK,))
+        self._opening = Opening(wheel, self._agenda)
 
     @property
     def frontier(self) -> Frontier:
@@ -77,7 +70,9 @@ class Planning:
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
         """The next step at `now_ms`; nothing changes until it is begun."""
-        self._open_due(now_ms)
+        self._opening.turn(now_ms)
+        if not self._opening.has_found_late:
+            return self._wait(now_ms)
         return self._agenda.plan(now_ms, ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
@@ -103,12 +98,20 @@ class Planning:
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When something may be due next; None if nothing is known to be."""
+        if self._opening.is_busy:
+            return now_ms
         known = self._agenda.next_due_ms()
-        slot = self._wheel.next_slot(self._agenda.wants_from or 0)
+        wanted = self._agenda.wanted(FOREVER)
+        slot = None if wanted is None else self._wheel.next_slot(slot_of(wanted.since.due_ms))
         # What lies in the file of an hour may be due from the beginning of that hour on.
         slot = min((s for s in (slot, self._wheel.whole_below) if s is not None), default=None)
         unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
         return min((due for due in (known, unopened) if due is not None), default=None)
+
+    def _wait(self, now_ms: int) -> Plan:
+        """A step that moves nothing: it is not known yet what O may pass."""
+        before = self._agenda.frontier
+        return Plan(before, stand_still(before), (), (), 0, now_ms, {}, ())
 
     def _is_killed(self, frame: Frame, after: Frontier) -> bool:
         """Does a mark below O' kill the message? Nothing without an id can be killed."""
@@ -132,43 +135,3 @@ class Planning:
                 refused.add(message.offset)
         judgement = judge(mark, before, refused, self._settings.id_memory_ms)
         return Judged(mark, id, due_ms, judgement)
-
-    def _last_to_open(self, now_ms: int) -> int:
-        """No slot of which frames may still lie in the file of its hour."""
-        self._wheel.advance(now_ms)
-        last = slot_of(now_ms + OPEN_AHEAD_MS)
-        whole_below = self._wheel.whole_below
-        if whole_below is None or last < whole_below:
-            return last
-        self._wheel.split_some()
-        return whole_below - 1
-
-    def _messages(self, slot: int) -> list[Entry]:
-        return [e for e in self._wheel.entries(slot) if e.kind == FrameKind.MESSAGE]
-
-    def _open_due(self, now_ms: int) -> None:
-        """Open what is due soon, up to a bound; the rest is opened by the next plan."""
-        agenda = self._agenda
-        first = agenda.wants_from
-        last = self._last_to_open(now_ms)
-        if first is None or first > last:
-            return
-        opened: list[tuple[int, list[Entry]]] = []
-        count = 0
-        for slot in self._wheel.slots(first, last):
-            if count >= OPEN_ENTRIES_MAX or len(opened) >= OPEN_SLOTS_MAX:
-                agenda.open(opened, slot)
-                return
-            messages = self._messages(slot)
-            opened.append((slot, messages))
-            count += len(messages)
-        agenda.open(opened, last + 1)
-
-
-def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
-    """Is every offset that a slot or an hour holds below O?"""
-    assert info is not None, "what is listed has a line in the catalogue"
-    return all(
-        highest < offset
-        for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
-    )

@@ -16,7 +16,8 @@ from delayd.bus import Position, Record
 from delayd.errors import DiskError, FrontierError
 from delayd.frontier_log import SeenFrontier
 from delayd.ingest_batch import IngestBatch
-from delayd.planning import Planning, StepContent, is_passed
+from delayd.opening import is_passed
+from delayd.planning import Planning, StepContent
 from delayd.request import Reject, RequestLimits, parse
 from delayd.retention import Forgotten, Retention
 from delayd.threads import Condition, SystemThreads, Threads

@@ -5,9 +5,13 @@ arrival, and plans steps. It holds entries (where a frame is stored), never payl
 fails the agenda is thrown away with the producer: the next takeover makes a new one from what was
 committed.
 
-A stored message with rank >= K of its lane waits in its lane, once its slot has been opened. One
-with rank < K and offset >= O is a *late arrival* and waits under its offset, for the step that
-moves O over it. An *answer* waits under its offset too.
+A stored message with rank >= K of its lane waits in its lane, once the lane has been opened beyond
+its rank. One with rank < K and offset >= O is a *late arrival* and waits under its offset, for the
+step that moves O over it. An *answer* waits under its offset too.
+
+How many entries the lanes hold is bounded (`OpenLimits`), each for itself and all together, and
+however many messages are due in one second: the rest stays closed, and is opened as steps make
+room. A lane that has been given too much by arrivals is closed again from behind.
 
 A verdict among them must know what became of everything that it kills: whether what a step has
 re-buffered was refused at ingest. So it waits until the wheel has ingested R, as R was when the
@@ -15,25 +19,51 @@ verdict could first be given. R may grow on: what later steps re-buffer is refus
 continues something that the verdict kills, and the caller says so when that happens.
 
 Not thread safe: the caller holds one lock around it and the wheel.
-Source: docs/design/frontier.md, "Step".
+Source: docs/design/frontier.md, "Step" and "Full steps".
 """
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from replication.budget import share_fairly
 from replication.entry import Entry
 from replication.frontier import Frontier
 from replication.lane import Lane
-from replication.rank import SLOT_MS, Rank, passed_by, slot_of
+from replication.rank import START, Rank, passed_by
 
 LATE_GRACE_MS = 100
 """How long K waits, after its due time, for a message that O cannot pass yet."""
 
-LANE_OPEN_MAX = 200_000
-"""Entries of one lane above which no further slot is opened for it: memory stays bounded."""
+
+@dataclass(frozen=True, slots=True)
+class OpenLimits:
+    """How many entries the lanes may hold opened, of about 250 bytes each.
+
+    Arrivals may double each number before a lane is closed again: closing it costs another look
+    into the wheel.
+    """
+
+    lane_max: int = 20_000
+    """Of one lane: two full steps."""
+    total_max: int = 60_000
+    """Of all lanes together."""
+    share: int = 500
+    """What each lane may hold even when others hold too much: three times its part of a step that
+    all lanes share."""
+
+
+OPEN_LIMITS = OpenLimits()
+
+
+class Wanted(NamedTuple):
+    """What is to be opened next: the messages of these lanes from this rank on."""
+
+    since: Rank
+    """The lowest rank to which one of the lanes is open."""
+    lanes: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,66 +111,97 @@ class Agenda:
     def __init__(
         self,
         frontier: Frontier,
-        late: Iterable[Entry],
         answers: Iterable[Entry],
-        lane_open_max: int = LANE_OPEN_MAX,
+        limits: OpenLimits = OPEN_LIMITS,
         *,
         mark_kinds: Container[int] = (),
     ) -> None:
-        """`mark_kinds`: the kinds of answers that are verdicts."""
+        """`mark_kinds`: the kinds of answers that are verdicts. Late arrivals that are stored
+        already are told of as if they arrived now (`arrived`), before the first plan."""
         self._mark_kinds = mark_kinds
         self.frontier = frontier
         """The frontier of the step last begun; committed, unless that step is under way."""
-        self._lane_open_max = lane_open_max
-        self._lanes: list[Lane] = [Lane(slot_of(cursor.due_ms)) for cursor in frontier.cursors]
+        self._limits = limits
+        self._lanes: list[Lane] = [Lane(cursor) for cursor in frontier.cursors]
+        self._held = 0
+        """Entries in all lanes."""
         self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._answers: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._verdict_waits: dict[tuple[int, int], int] = {}
         """By partition and offset of a verdict: the offset that must be ingested before it."""
         self._verdicts_new: list[tuple[int, int]] = []
         """Those of which that is not known before the step under way has ended."""
-        for entry in late:
-            insort(self._late[entry.partition], (entry.offset, entry))
         for entry in answers:
             self.answer_arrived(entry)
 
     @property
-    def wants_from(self) -> int | None:
-        """The first slot that a lane with room has not opened; None if every lane is full."""
-        return min(
-            (lane.opened_to for lane in self._lanes if len(lane) < self._lane_open_max),
-            default=None,
+    def opened_to(self) -> Rank:
+        """All stored messages below this rank are known, done, or were."""
+        return min(lane.opened_to for lane in self._lanes)
+
+    def wanted(self, before: Rank, since: Rank = START) -> Wanted | None:
+        """What to open, of lanes that have room and are open to `since` or beyond, but not to
+        `before`; None if nothing.
+
+        A lane that holds more than half of what it may waits until it has room for a good deal:
+        finding its messages among those of others is the greater part of the work.
+        """
+        lanes = [
+            number
+            for number, lane in enumerate(self._lanes)
+            if since <= lane.opened_to < before
+            and 2 * len(lane) <= self._limits.lane_max
+            and 2 * self._room(lane) >= self._limits.share
+        ]
+        if not lanes:
+            return None
+        return Wanted(min(self._lanes[number].opened_to for number in lanes), frozenset(lanes))
+
+    def open(self, wanted: Wanted, entries: Iterable[Entry], until: Rank) -> None:
+        """Take in stored messages, sorted by rank: all of the lanes that are wanted with
+        `wanted.since` <= rank < `until`; those of other lanes change nothing.
+
+        Nothing may have changed since they were wanted. After it each of these lanes is open up to
+        `until`, or it is full, and open up to the first message that it could not take.
+        """
+        by_lane: dict[int, list[Entry]] = {number: [] for number in wanted.lanes}
+        for entry in entries:
+            if entry.lane in by_lane and not entry < self._lanes[entry.lane].opened_to:
+                by_lane[entry.lane].append(entry)
+        for number, of_lane in sorted(by_lane.items()):
+            lane = self._lanes[number]
+            assert wanted.since <= lane.opened_to, f"lane {number} was closed since it was wanted"
+            if lane.opened_to < until:
+                held = len(lane)
+                lane.open(of_lane, until, self._room(lane))
+                self._held += len(lane) - held
+
+    def _room(self, lane: Lane) -> int:
+        """How many entries more the lane may take in."""
+        limits, held = self._limits, len(lane)
+        return max(
+            min(limits.lane_max - held, limits.total_max - self._held), limits.share - held, 0
         )
 
-    def open(self, slots: Iterable[tuple[int, Sequence[Entry]]], opened_to: int) -> None:
-        """Take in the messages of slots, ascending from `wants_from`, sorted by rank.
-
-        After it, all stored messages due before slot `opened_to` are known, except in lanes that
-        are full: those stay closed at the first slot that they could not take.
-        """
-        for slot, entries in slots:
-            by_lane: dict[int, list[Entry]] = {}
-            for entry in entries:
-                by_lane.setdefault(entry.lane, []).append(entry)
-            for number, lane in enumerate(self._lanes):
-                if lane.opened_to > slot or len(lane) >= self._lane_open_max:
-                    continue
-                cursor = self.frontier.cursors[number]
-                lane.extend(e for e in by_lane.get(number, ()) if not e < cursor)
-                lane.opened_to = slot + 1
-        for lane in self._lanes:
-            if len(lane) < self._lane_open_max:
-                lane.opened_to = max(lane.opened_to, opened_to)
-
     def arrived(self, entry: Entry) -> None:
-        """A message was stored."""
+        """A message was stored. Never between a plan and its beginning."""
         cursor = self.frontier.cursors[entry.lane]
         if entry < cursor:
             insort(self._late[entry.partition], (entry.offset, entry))
             return
         lane = self._lanes[entry.lane]
-        if slot_of(entry.due_ms) < lane.opened_to:
+        if entry < lane.opened_to:
             lane.add(entry)
+            self._held += 1
+            self._close_crowded(lane)
+
+    def _close_crowded(self, lane: Lane) -> None:
+        """What arrives must not fill a lane without bound: the wheel has it too."""
+        limits, held = self._limits, len(lane)
+        most = max(limits.share, min(limits.lane_max, limits.total_max - (self._held - held)))
+        if held > 2 * most:
+            lane.close(most)
+            self._held -= held - most
 
     def answer_arrived(self, entry: Entry) -> None:
         """An answer was stored."""
@@ -175,9 +236,7 @@ class Agenda:
         deliveries: list[Entry] = []
         taken: dict[int, int] = {}
         passed_over: list[Entry] = []
-        caps = [
-            min(passed_by(now_ms), Rank(lane.opened_to * SLOT_MS, 0, 0)) for lane in self._lanes
-        ]
+        caps = [min(passed_by(now_ms), lane.opened_to) for lane in self._lanes]
         due = {
             number: count
             for number, lane in enumerate(self._lanes)
@@ -223,6 +282,7 @@ class Agenda:
         """The step is under way: what arrives from now on is judged by its frontier."""
         for number, count in plan.taken.items():
             self._lanes[number].drop(count)
+            self._held -= count
         for partition, offset in enumerate(plan.frontier.offsets):
             for waiting in (self._late[partition], self._answers[partition]):
                 passed = 0

@@ -1,7 +1,6 @@
 """One lane's queue of a master's agenda: what is stored, opened and not yet delivered."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 
 from replication.entry import Entry
 from replication.rank import Rank
@@ -11,11 +10,12 @@ COMPACT_AT = 4096
 
 
 class Lane:
-    """A sorted list with a moving front, and the slot up to which the wheel has been opened."""
+    """A sorted list with a moving front, and the rank up to which the wheel has been opened."""
 
-    def __init__(self, opened_to: int) -> None:
+    def __init__(self, opened_to: Rank) -> None:
         self.opened_to = opened_to
-        """Slots below this one have been opened for this lane (an exclusive bound)."""
+        """Everything of the lane that is stored below this rank, and not done, is known to it (an
+        exclusive bound)."""
         self._entries: list[Entry] = []
         self._front = 0
 
@@ -26,9 +26,20 @@ class Lane:
         """File one entry by its rank."""
         insort(self._entries, entry, lo=self._front)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
-        """File the entries of a slot: sorted, and above all that is there."""
+    def open(self, entries: list[Entry], until: Rank, room: int) -> None:
+        """Take in what is stored from `opened_to` on, sorted, up to `until`; at most `room` of it,
+        and then the lane is open up to the first that it could not take."""
+        if len(entries) > room:
+            until = _rank_of(entries[room])
+            entries = entries[:room]
         self._entries.extend(entries)
+        self.opened_to = until
+
+    def close(self, most: int) -> None:
+        """Forget all but this many entries; they must be opened again."""
+        if len(self) > most:
+            self.opened_to = _rank_of(self.peek(most))
+            del self._entries[self._front + most :]
 
     def head(self) -> Entry | None:
         """The entry of the lowest rank."""
@@ -49,3 +60,7 @@ class Lane:
         if self._front >= COMPACT_AT and self._front * 2 >= len(self._entries):
             del self._entries[: self._front]
             self._front = 0
+
+
+def _rank_of(entry: Entry) -> Rank:
+    return Rank(entry.due_ms, entry.partition, entry.offset)

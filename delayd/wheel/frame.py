@@ -24,12 +24,12 @@ frames and by the CRC at its end, `crc` by itself, everything else by `crc`.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
-from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel import Frame, FrameKind
 
 FRAME_VERSION = 1
 FRAME_BYTES_MAX = 256 * 1024 * 1024
@@ -45,12 +45,16 @@ HEADER_BYTES = HEADER.size
 PARTITIONS_MAX = 1 << 16
 
 _pack_body: Callable[[tuple[Any, ...]], bytes] = msgpack.Packer(use_bin_type=True).pack
-_unpack_body = msgpack.unpackb
+unpack_body = msgpack.unpackb
 _pack_prefix = PREFIX.pack
 _pack_fields = FIELDS.pack
 _read_header = HEADER.unpack_from
+read_forms = Struct("<IIIHHQQQ").unpack_from
+"""A header with version, kind and flags as one number, the *form*: less to compare per frame."""
 _new_tuple = tuple.__new__
 _KINDS = frozenset(int(kind) for kind in FrameKind)
+FORMS: Final = {FRAME_VERSION | int(kind) << 8: int(kind) for kind in FrameKind}
+MESSAGE_FORM: Final = FRAME_VERSION | int(FrameKind.MESSAGE) << 8
 _KIND_BYTES = b"".join(re.escape(bytes([kind])) for kind in sorted(_KINDS))
 _FORM_AHEAD = re.compile(rb"(?=%b[%b]\x00\x00)" % (re.escape(bytes([FRAME_VERSION])), _KIND_BYTES))
 """version, kind and flags of a frame that this version writes; found wherever they overlap, too"""
@@ -59,11 +63,13 @@ _FORM_AHEAD = re.compile(rb"(?=%b[%b]\x00\x00)" % (re.escape(bytes([FRAME_VERSIO
 class BrokenFrameError(Exception):
     """Bytes that are no frame, at `position` of the file; the wheel says which slot it was."""
 
-    def __init__(self, position: int, length: int, why: str) -> None:
+    def __init__(self, position: int, length: int, why: str, passed: int = 0) -> None:
         super().__init__(why)
         self.position = position
         self.length = length
         self.why = why
+        self.passed = passed
+        """How many whole frames were found before it."""
 
 
 def encode(frame: Frame) -> tuple[bytes, int]:
@@ -83,50 +89,18 @@ def decode(data: bytes, at: int, length: int, position: int) -> Frame:
     end = at + length
     if length < HEADER_BYTES or end > len(data):
         raise BrokenFrameError(position, length, "is cut off")
-    found, crc, version, kind, flags, lane, partition, offset, append_ms, due_ms = _read_header(
-        data, at
-    )
+    found, crc, form, lane, partition, offset, append_ms, due_ms = read_forms(data, at)
     if found != length:
         raise BrokenFrameError(position, length, f"says it is {found} bytes long")
     if crc32c(data[at + 8 : end]) != crc:
         raise BrokenFrameError(position, length, "has a wrong CRC")
-    if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
-        raise BrokenFrameError(position, length, _unknown(version, kind, flags))
-    body = _unpack_body(data[at + HEADER_BYTES : end], use_list=False, strict_map_key=False)
-    frame: Frame = _new_tuple(Frame, (due_ms, partition, offset, lane, kind, append_ms, body))
+    if form not in FORMS:
+        raise BrokenFrameError(position, length, unknown_form(form, offset))
+    body = unpack_body(data[at + HEADER_BYTES : end], use_list=False, strict_map_key=False)
+    frame: Frame = _new_tuple(
+        Frame, (due_ms, partition, offset, lane, FORMS[form], append_ms, body)
+    )
     return frame
-
-
-def scan(data: bytes, position: int, entries: list[Entry]) -> tuple[int, int]:
-    """Append an Entry for every whole frame of `data`, whose first byte lay at `position`.
-
-    Returns the bytes that the whole frames take, and the sum of their CRCs. What follows them
-    is the beginning of a frame that goes on after `data`. Every CRC is verified: an entry with a
-    flipped due time or lane would be passed over silently, and never be read.
-    """
-    view = memoryview(data)
-    end = len(data)
-    at = 0
-    digest = 0
-    while at + HEADER_BYTES <= end:
-        length, crc, version, kind, flags, lane, partition, offset, _, due_ms = _read_header(
-            data, at
-        )
-        if not HEADER_BYTES < length <= FRAME_BYTES_MAX:
-            raise BrokenFrameError(position + at, HEADER_BYTES, f"says it is {length} bytes long")
-        after = at + length
-        if after > end:
-            break
-        if crc32c(view[at + 8 : after]) != crc:
-            raise BrokenFrameError(position + at, length, "has a wrong CRC")
-        if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
-            raise BrokenFrameError(position + at, length, _unknown(version, kind, flags))
-        entries.append(
-            _new_tuple(Entry, (due_ms, partition, offset, lane, kind, position + at, length))
-        )
-        digest += crc
-        at = after
-    return at, digest
 
 
 def walk(
@@ -150,7 +124,8 @@ def walk(
         if crc32c(view[at + 8 : after]) != crc:
             raise BrokenFrameError(position + at, length, "has a wrong CRC")
         if version != FRAME_VERSION or flags != 0 or kind not in _KINDS:
-            raise BrokenFrameError(position + at, length, _unknown(version, kind, flags))
+            form = version | kind << 8 | flags << 16
+            raise BrokenFrameError(position + at, length, unknown_form(form, offset))
         yield due_ms, partition, offset, lane, kind, append_ms, at + HEADER_BYTES, after, crc
         at = after
 
@@ -195,9 +170,11 @@ def possible_headers(data: bytes) -> Iterator[Header]:
 
 def read_body(data: bytes) -> tuple[Any, ...]:
     """The body that these bytes are."""
-    body: tuple[Any, ...] = _unpack_body(data, use_list=False, strict_map_key=False)
+    body: tuple[Any, ...] = unpack_body(data, use_list=False, strict_map_key=False)
     return body
 
 
-def _unknown(version: int, kind: int, flags: int) -> str:
-    return f"is of an unknown form (version {version}, kind {kind}, flags {flags})"
+def unknown_form(form: int, offset: int) -> str:
+    """What to say of a frame with this form, or with an offset that no partition has."""
+    version, kind, flags = form & 0xFF, form >> 8 & 0xFF, form >> 16
+    return f"is of an unknown form (version {version}, kind {kind}, flags {flags}, offset {offset})"

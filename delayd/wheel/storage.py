@@ -32,6 +32,7 @@ from delayd.wheel.layout import HOUR_SLOTS, Layout, SegmentName, hour_of
 from delayd.wheel.reader import Reader
 from delayd.wheel.recovery import Recovered, recover
 from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
+from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.splitting import next_frames
 from replication.rank import SLOT_MS
 
@@ -45,8 +46,6 @@ UNLINKS_MAX = 2000
 """Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
 NO_PLACE = -1
 """The position of a frame that waits in the file of its hour."""
-NO_FRAME = Frame(0, 0, 0, 0, 0, 0, ())
-"""Fills a result until the frame that belongs there has been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,17 +364,15 @@ class Wheel:
         found = self._slots.get(slot)
         return None if found is None else found.info()
 
-    def entries(self, slot: int) -> list[Entry]:
-        """All entries of a slot, by rank. Reads the whole file.
-
-        Verifies the chain of frames, every CRC, and count and digest against the slot's line;
-        raises CorruptionError with slot, byte range and count.
-        """
+    def index(self, slot: int) -> SlotIndex | None:
+        """A new index of the slot's messages, empty as yet; None when the slot holds nothing."""
         self._require_usable()
         found = self._slots.get(slot)
-        if found is None:
-            return []
-        return self._reader.entries(found)
+        return None if found is None else SlotIndex(self._reader, found)
+
+    def is_current(self, index: SlotIndex) -> bool:
+        """Is the slot still there of which this is an index, or was it forgotten meanwhile?"""
+        return self._slots.get(index.slot.number) is index.slot
 
     # Frames out.
 
@@ -386,14 +383,11 @@ class Wheel:
         and byte range. An entry that is not in the wheel (any more) is a bug of the caller.
         """
         self._require_usable()
-        places_by_slot: dict[int, list[int]] = {}
-        for place, entry in enumerate(entries):
-            places_by_slot.setdefault(entry.due_ms // SLOT_MS, []).append(place)
-        frames = [NO_FRAME] * len(entries)
-        for number, places in places_by_slot.items():
+        frames: list[Frame] = []
+        for number, entries_of_slot in _by_slot(entries):
             slot = self._slots.get(number)
             assert slot is not None, f"slot {number} is not in the wheel, or in its hour's file"
-            self._reader.read(slot, entries, places, frames)
+            frames += self._reader.frames(slot, entries_of_slot)
         return frames
 
     def answers(self, from_offsets: Sequence[int]) -> list[Entry]:
@@ -604,3 +598,18 @@ class Wheel:
                 f"the wheel stopped after an earlier failure: {self._failure}",
                 remedy="end the process; it goes on from the last checkpoint",
             ) from self._failure
+
+
+def _by_slot(entries: Sequence[Entry]) -> Iterator[tuple[int, Sequence[Entry]]]:
+    """The entries cut where another slot begins."""
+    first = 0
+    after_ms = number = -1
+    for index, entry in enumerate(entries):
+        due_ms = entry[0]
+        if due_ms >= after_ms or due_ms < after_ms - SLOT_MS:
+            if index:
+                yield number, entries[first:index]
+            first, number = index, due_ms // SLOT_MS
+            after_ms = (number + 1) * SLOT_MS
+    if entries:
+        yield number, entries[first:]

@@ -47,7 +47,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.failing_targets", "delayd.suspects", "delayd.tally"),
     ("delayd.measures",),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
-    ("delayd.marks", "delayd.retention", "delayd.commits"),
+    ("delayd.marks", "delayd.retention", "delayd.commits", "delayd.opening"),
     ("delayd.ingest_batch", "delayd.planning"),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
@@ -93,7 +93,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.wheel.id_memory",
         "delayd.wheel.kills",
     ),
-    "crc32c": ("delayd.wheel.frame", "delayd.wheel.leveldb_log"),
+    "crc32c": ("delayd.wheel.decoding", "delayd.wheel.frame", "delayd.wheel.leveldb_log"),
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.admin",),
     "uvicorn": ("delayd.admin",),

@@ -17,7 +17,7 @@ from delayd.audit.bounds import Bounds
 from replication.agenda import Agenda, Plan, StepLimits
 from replication.entry import Entry
 from replication.frontier import Frontier, begin_term, first_frontier
-from replication.rank import Rank, lane_of, slot_of
+from replication.rank import Rank, lane_of
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 
 if TYPE_CHECKING:
@@ -153,13 +153,11 @@ class Past:
 
     def _take_over(self) -> None:
         frontier = self.frontier
-        late = [
-            e
-            for e in self._stored
-            if e < frontier.cursors[e.lane] and e.offset >= frontier.offsets[e.partition]
-        ]
         answers = [m for m in self._marks if m.offset >= frontier.offsets[m.partition]]
-        self._agenda = Agenda(frontier, late, answers)
+        self._agenda = Agenda(frontier, answers)
+        for e in self._stored:
+            if e < frontier.cursors[e.lane] and e.offset >= frontier.offsets[e.partition]:
+                self._agenda.arrived(e)
         # Now and then a master follows itself, after a failed step.
         if frontier.term == 0 or self._chance.random() < 0.7:
             self._owner = f"n{self._chance.randrange(3)}/{len(self.records)}"
@@ -169,13 +167,11 @@ class Past:
 
     def _step(self) -> None:
         agenda = self._agenda
-        if (first := agenda.wants_from) is not None:
-            last = slot_of(self.now_ms + OPEN_AHEAD_MS)
-            slots: dict[int, list[Entry]] = defaultdict(list)
-            for entry in sorted(self._stored):
-                if first <= slot_of(entry.due_ms) <= last:
-                    slots[slot_of(entry.due_ms)].append(entry)
-            agenda.open(sorted(slots.items()), last + 1)
+        before = Rank(self.now_ms + OPEN_AHEAD_MS, 0, 0)
+        if (wanted := agenda.wanted(before)) is not None:
+            agenda.open(
+                wanted, sorted(e for e in self._stored if wanted.since <= e < before), before
+            )
         limits = StepLimits(records_max=self._chance.choice([2, 4, 30, 30]))
         plan = agenda.plan(self.now_ms, tuple(self._ingested), limits)
         if plan.is_empty and self._chance.random() < 0.5:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wheel_disks import hour_frames
+from wheel_reading import entries_in
 
 from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before
 from delayd.wheel import Frame, FrameKind
@@ -118,6 +119,6 @@ def frames_of(wheel: Wheel) -> Iterable[Frame]:
     """All frames that a wheel holds: second by second, in rank order, then those of hours with a
     file, as they lie there."""
     for slot in wheel.slots():
-        yield from wheel.read(wheel.entries(slot))
+        yield from wheel.read(entries_in(wheel, slot))
     for hour in wheel.hours():
         yield from hour_frames(wheel, hour)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wheel_reading import entries_in
 
 from crashes.fed_log import FedLog, count_before, offsets_after, source_of
 from crashes.feeding import FedWheel
@@ -58,7 +59,9 @@ def test_a_wheel_that_took_in_the_log_is_what_the_model_says(fed: FedWheel, mode
 
 def test_the_model_sees_a_lost_frame(fed: FedWheel, model: Model) -> None:
     slot = fed.wheel.slots()[-1]
-    lost = [(frame.partition, frame.offset) for frame in fed.wheel.read(fed.wheel.entries(slot))]
+    lost = [
+        (frame.partition, frame.offset) for frame in fed.wheel.read(entries_in(fed.wheel, slot))
+    ]
     fed.wheel.forget([slot])
     wrong = model.compare(fed.wheel)
     assert wrong.lost == lost != []
@@ -66,7 +69,7 @@ def test_the_model_sees_a_lost_frame(fed: FedWheel, model: Model) -> None:
 
 
 def test_the_model_sees_a_frame_that_is_there_twice(fed: FedWheel, model: Model) -> None:
-    frame = fed.wheel.read(fed.wheel.entries(fed.wheel.slots()[-1]))[0]
+    frame = fed.wheel.read(entries_in(fed.wheel, fed.wheel.slots()[-1]))[0]
     fed.wheel.append([frame])
     wrong = model.compare(fed.wheel)
     assert wrong.doubled == [(frame.partition, frame.offset)]
@@ -75,7 +78,7 @@ def test_the_model_sees_a_frame_that_is_there_twice(fed: FedWheel, model: Model)
 
 def test_the_model_sees_another_payload(fed: FedWheel, model: Model) -> None:
     slot = fed.wheel.slots()[-1]
-    frames = fed.wheel.read(fed.wheel.entries(slot))
+    frames = fed.wheel.read(entries_in(fed.wheel, slot))
     fed.wheel.forget([slot])
     fed.wheel.append([frame._replace(body=(b"key", b"other")) for frame in frames])
     wrong = model.compare(fed.wheel)

@@ -19,7 +19,7 @@ from wheel_disks import CountingDisk
 
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
-from delayd.wheel import catalogue, checkpoint, reader, splitting, storage
+from delayd.wheel import catalogue, checkpoint, slot_index, splitting, storage
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
 MARK: Final = Struct("<BBxxxxxxQQ")
@@ -48,7 +48,7 @@ SMALL: Final[list[tuple[Any, str, int]]] = [
     (storage, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (catalogue, "WRITE_BUFFER_BYTES", 64 * 1024),
-    (reader, "SCAN_BYTES", 4_096),
+    (slot_index, "SCAN_BYTES", 4_096),
 ]
 """Limits that a few records reach, so that kills fall between any two steps. LevelDB's own write
 buffer too: it turns its log into tables, and merges them, all the time."""

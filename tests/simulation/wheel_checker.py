@@ -12,6 +12,7 @@ from typing import Any
 from at_least_once_checker import AtLeastOnceChecker
 from id_checker import IdChecker
 from simulation_checker import Checker, Step
+from wheel_reading import entries_in
 
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.storage import Wheel
@@ -65,7 +66,7 @@ class WheelChecker:
                 info = wheel.info(slot)
                 assert info is not None, "a listed slot has a line"
                 slots[slot] = tuple(info.highest_offsets)
-                for frame in wheel.read(wheel.entries(slot)):
+                for frame in wheel.read(entries_in(wheel, slot)):
                     source = f"{frame.partition}/{frame.offset}"
                     if frame.kind == FrameKind.MESSAGE and not self._is_done(frame):
                         pending[source] = frame

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from replication.agenda import LATE_GRACE_MS, Agenda, Plan, StepLimits
+from replication.agenda import LATE_GRACE_MS, Agenda, OpenLimits, Plan, StepLimits, Wanted
 from replication.entry import Entry
 from replication.frontier import Frontier, first_frontier
-from replication.rank import Rank
+from replication.rank import START, Rank
 
 LANES, PARTITIONS = 4, 2
 NOW_MS = 10_000
@@ -25,17 +25,25 @@ def answer(offset: int, *, partition: int = 0, length: int = 10) -> Entry:
 
 
 def agenda_of(*entries: Entry, frontier: Frontier | None = None) -> Agenda:
-    """An agenda as at a takeover, with every slot opened that may be due."""
+    """An agenda as at a takeover, with all opened that may be due."""
     frontier = frontier or first_frontier(0, PARTITIONS, LANES)
-    done_or_late = [e for e in entries if e.kind == 0 and e < frontier.cursors[e.lane]]
-    late = [e for e in done_or_late if e.offset >= frontier.offsets[e.partition]]
-    agenda = Agenda(frontier, late, [e for e in entries if e.kind == 1])
-    by_slot: dict[int, list[Entry]] = {}
-    for entry in sorted(e for e in entries if e.kind == 0):
-        by_slot.setdefault(entry.due_ms // 1000, []).append(entry)
-    first = agenda.wants_from or 0
-    agenda.open([(s, es) for s, es in sorted(by_slot.items()) if s >= first], 1_000)
+    agenda = Agenda(frontier, [e for e in entries if e.kind == 1])
+    stored = sorted(e for e in entries if e.kind == 0)
+    for entry in stored:
+        if (
+            entry < frontier.cursors[entry.lane]
+            and entry.offset >= frontier.offsets[entry.partition]
+        ):
+            agenda.arrived(entry)
+    open_to(agenda, stored, Rank(1_000_000, 0, 0))
     return agenda
+
+
+def open_to(agenda: Agenda, stored: list[Entry], until: Rank) -> None:
+    """Open all that is wanted below a rank, in one run."""
+    wanted = agenda.wanted(until)
+    assert wanted is not None
+    agenda.open(wanted, [e for e in stored if wanted.since <= e < until], until)
 
 
 def step(
@@ -274,15 +282,38 @@ def test_a_late_arrival_or_answer_beyond_what_was_ingested_is_a_bug(entry: Entry
         agenda.plan(NOW_MS, (5, 5), PLENTY)
 
 
-def test_k_never_enters_a_slot_that_has_not_been_opened() -> None:
+def test_k_never_enters_what_has_not_been_opened() -> None:
     """docs/design/frontier.md, Step: Done is exact over all stored messages, opened or not."""
-    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], [])
-    assert agenda.wants_from == 0
-    agenda.open([(5, [message(1, 5_500)])], 6)
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [])
+    everywhere = frozenset(range(LANES))
+    assert agenda.wanted(Rank(6_000, 0, 0)) == Wanted(START, everywhere)
+    open_to(agenda, [message(1, 5_500)], Rank(5_700, 1, 8))
     plan = step(agenda)
     assert plan.deliveries == (message(1, 5_500),)
-    assert set(plan.frontier.cursors) == {Rank(6_000, 0, 0)}
-    assert agenda.wants_from == 6
+    assert set(plan.frontier.cursors) == {Rank(5_700, 1, 8)}
+    assert agenda.opened_to == Rank(5_700, 1, 8)
+    assert agenda.wanted(Rank(5_700, 1, 8)) is None
+    assert agenda.wanted(Rank(6_000, 0, 0)) == Wanted(Rank(5_700, 1, 8), everywhere)
+
+
+def test_a_lane_begins_open_to_its_cursor() -> None:
+    """docs/design/frontier.md, Takeover: a successor opens from the cursors on."""
+    first = first_frontier(0, partitions=1, lanes=2)
+    frontier = replace(first, cursors=(Rank(5_000, 0, 3), Rank(7_000, 0, 0)))
+    agenda = Agenda(frontier, [])
+    wanted = agenda.wanted(Rank(9_000, 0, 0))
+    assert wanted == Wanted(Rank(5_000, 0, 3), frozenset({0, 1}))
+    assert agenda.wanted(Rank(7_000, 0, 0)) == Wanted(Rank(5_000, 0, 3), frozenset({0}))
+    assert agenda.wanted(Rank(9_000, 0, 0), since=Rank(6_000, 0, 0)) == Wanted(
+        Rank(7_000, 0, 0), frozenset({1})
+    )
+    done = [message(2, 5_000), message(5, 6_000, lane=1)]
+    left = [message(3, 5_000), message(4, 8_000, lane=1)]
+    agenda.open(wanted, sorted([*done, *left]), Rank(9_000, 0, 0))
+    assert step(agenda, ingested=(100,)).deliveries == tuple(left)
+
+
+SMALL = OpenLimits(lane_max=2, total_max=100, share=1)
 
 
 def test_a_lane_that_is_full_waits_alone() -> None:
@@ -290,17 +321,62 @@ def test_a_lane_that_is_full_waits_alone() -> None:
 
     Rules: fair-lanes
     """
-    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], [], lane_open_max=2)
-    hot = [message(n, 1_000 + n, lane=1) for n in range(3)]
-    next_hot, quiet = message(7, 2_000, lane=1), message(8, 2_500, lane=2)
-    agenda.open([(1, hot), (2, [next_hot, quiet])], 11)
-    assert agenda.wants_from == 11
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], SMALL)
+    hot = [message(n, 1_500, lane=1) for n in range(3)]
+    quiet = message(8, 2_500, lane=2)
+    end = Rank(11_000, 0, 0)
+    open_to(agenda, [*hot, quiet], end)
+    assert agenda.wanted(end) is None
     plan = step(agenda)
-    assert plan.deliveries == (*hot, quiet)
-    assert plan.frontier.cursors[1] == Rank(2_000, 0, 0)
-    assert agenda.wants_from == 2, "there is room again"
-    agenda.open([(2, [next_hot, quiet])], 11)
-    assert step(agenda).deliveries == (next_hot,), "and nothing is taken in twice"
+    assert plan.deliveries == (*hot[:2], quiet)
+    assert plan.frontier.cursors[1] == Rank(1_500, 0, 2)
+    wanted = Wanted(Rank(1_500, 0, 2), frozenset({1}))
+    assert agenda.wanted(end) == wanted, "there is room again"
+    agenda.open(wanted, [hot[2], quiet], end)
+    assert step(agenda).deliveries == (hot[2],), "and nothing is taken in twice"
+
+
+def test_a_lane_asks_for_more_when_it_is_half_empty() -> None:
+    """docs/design/frontier.md, Full steps: a large slot is not looked through for every little."""
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], OpenLimits(4, 100, 1))
+    hot = [message(n, 1_000 + n) for n in range(9)]
+    end = Rank(9_000, 0, 0)
+    open_to(agenda, hot, end)
+    one = StepLimits(records_max=1)
+    step(agenda, limits=one)
+    assert agenda.wanted(end) is None
+    step(agenda, limits=one)
+    assert agenda.wanted(end) == Wanted(Rank(1_004, 0, 4), frozenset({0}))
+
+
+def test_all_lanes_together_are_bounded_and_each_has_its_share() -> None:
+    """docs/design/frontier.md, Full steps: lanes that lag do not stop the others."""
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], OpenLimits(6, 8, 2))
+    stored = sorted(
+        message(10 * lane + n, 1_000 + n, lane=lane) for lane in range(4) for n in range(9)
+    )
+    open_to(agenda, stored, Rank(9_000, 0, 0))
+    plan = step(agenda)
+    taken = [sum(e.lane == lane for e in plan.deliveries) for lane in range(4)]
+    assert taken == [6, 2, 2, 2], "the first takes what there is, the others their share"
+
+
+def test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel() -> None:
+    """docs/design/frontier.md, Full steps: however much arrives, a lane stays bounded."""
+    agenda = Agenda(first_frontier(0, PARTITIONS, LANES), [], SMALL)
+    end = Rank(20_000, 0, 0)
+    open_to(agenda, [], end)
+    hot = [message(n, 1_000 + n, lane=1) for n in range(9)]
+    for entry in hot:
+        agenda.arrived(entry)
+    delivered: list[Entry] = []
+    for _ in range(9):
+        plan = step(agenda)
+        assert len(plan.deliveries) <= 4
+        delivered += plan.deliveries
+        if (wanted := agenda.wanted(end)) is not None:
+            agenda.open(wanted, [e for e in hot if not e < wanted.since], end)
+    assert delivered == hot
 
 
 MARK = 2
@@ -311,7 +387,7 @@ def mark_agenda(own_write: int) -> Agenda:
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, own_writes=(own_write,))
     mark = Entry(1_000, 0, 5, 0, MARK, 0, 100)
-    return Agenda(frontier, [], [mark], mark_kinds=(MARK,))
+    return Agenda(frontier, [mark], mark_kinds=(MARK,))
 
 
 def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
@@ -343,7 +419,7 @@ def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers()
 
     Rules: verdict-waits-for-r
     """
-    agenda = Agenda(first_frontier(0, partitions=1, lanes=1), [], [], mark_kinds=(MARK,))
+    agenda = Agenda(first_frontier(0, partitions=1, lanes=1), [], mark_kinds=(MARK,))
     agenda.begin(agenda.plan(5_000, (5,), StepLimits()))
     agenda.answer_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))
     agenda.wrote((8,))
@@ -366,9 +442,8 @@ def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all()
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, cursors=(Rank(9_000, 0, 0),), own_writes=(10,))
     message = Entry(1_000, 0, 5, 0, 0, 0, 100)
-    agenda = Agenda(
-        frontier, [message], [Entry(1_000, 0, 5, 0, MARK, 100, 100)], mark_kinds=(MARK,)
-    )
+    agenda = Agenda(frontier, [Entry(1_000, 0, 5, 0, MARK, 100, 100)], mark_kinds=(MARK,))
+    agenda.arrived(message)
     held = agenda.plan(9_000, (10,), StepLimits())
     assert (held.deliveries, held.answers, held.frontier.offsets) == ((), (), (5,))
     passed = agenda.plan(9_000, (11,), StepLimits(records_max=1))
@@ -377,8 +452,8 @@ def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all()
 
 def test_a_suspect_lane_sends_no_more_than_it_may() -> None:
     """docs/design/frontier.md, Targets: after a refusal less is sent there, elsewhere as much."""
-    agenda = Agenda(first_frontier(0, partitions=1, lanes=2), [], [])
-    agenda.open([], 2)
+    agenda = Agenda(first_frontier(0, partitions=1, lanes=2), [])
+    open_to(agenda, [], Rank(2_000, 0, 0))
     for offset in range(10):
         agenda.arrived(Entry(1_000, 0, offset, offset % 2, 0, 0, 100))
     plan = agenda.plan(1_500, (10,), StepLimits(lanes_max={0: 2}))

@@ -6,14 +6,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from replication.agenda import LATE_GRACE_MS, Agenda, Plan, StepLimits
+from replication.agenda import LATE_GRACE_MS, Agenda, OpenLimits, Plan, StepLimits
 from replication.entry import Entry
 from replication.frontier import Frontier, begin_term, first_frontier
-from replication.rank import Rank
+from replication.rank import START, Rank
 
 PARTITIONS, LANES = 3, 4
 START_MS = 50_000
 STEPS_TO_THE_END_MAX = 600
+OPEN_LIMITS = OpenLimits(lane_max=3, total_max=6, share=1)
 
 MESSAGE, ANSWER, MARK = 0, 1, 2
 
@@ -68,7 +69,6 @@ class AgendaMachine(RuleBasedStateMachine):
         self.model = Model()
         self.now_ms = START_MS
         self.frontier = first_frontier(0, PARTITIONS, LANES)
-        self.lane_open_max = 3
         self.take_over()
 
     @rule(
@@ -111,19 +111,30 @@ class AgendaMachine(RuleBasedStateMachine):
         self.model.answers.add(mark)
         self.agenda.answer_arrived(mark)
 
-    @rule(slots_max=st.integers(1, 4), ahead_ms=st.sampled_from([0, 200, 5_000]))
-    def open_slots(self, slots_max: int, ahead_ms: int) -> None:
-        """As a replica does it: a bounded number of slots, or all that is due soon."""
-        first, last = self.agenda.wants_from, (self.now_ms + ahead_ms) // 1000
-        if first is None or first > last:
-            return
-        by_slot: dict[int, list[Entry]] = {}
-        for entry in sorted(self.model.messages):
-            if first <= entry.due_ms // 1000 <= last:
-                by_slot.setdefault(entry.due_ms // 1000, []).append(entry)
-        slots = sorted(by_slot.items())
-        opened_to = slots[slots_max][0] if len(slots) > slots_max else last + 1
-        self.agenda.open(slots[:slots_max], opened_to)
+    @rule(
+        runs_max=st.integers(1, 4),
+        run_max=st.integers(1, 5),
+        ahead_ms=st.sampled_from([0, 200, 5_000]),
+        lag_ms=st.sampled_from([None, 0, 1_000]),
+    )
+    def open_runs(
+        self, runs_max: int, run_max: int, ahead_ms: int, lag_ms: int | None = None
+    ) -> None:
+        """As a replica does it: some runs of so many messages, or all that is due soon; of all
+        lanes, or of those that do not lag by more."""
+        before = Rank(self.now_ms + ahead_ms, 1, 0)
+        front = START if lag_ms is None else Rank(self.now_ms - lag_ms, 0, 0)
+        for _ in range(runs_max):
+            wanted = self.agenda.wanted(before, front)
+            if wanted is None:
+                return
+            stored = sorted(
+                m
+                for m in self.model.messages
+                if wanted.since <= m < before and m.lane in wanted.lanes
+            )
+            until = Rank(*stored[run_max][:3]) if len(stored) > run_max else before
+            self.agenda.open(wanted, stored[:run_max], until)
 
     @rule(by_ms=st.one_of(st.integers(-300, 1_500), st.sampled_from([-3_000, 99, 100, 101])))
     def move_clock(self, by_ms: int) -> None:
@@ -150,7 +161,7 @@ class AgendaMachine(RuleBasedStateMachine):
         """`put_back`: a partition of the buffer that the step itself writes to, `behind` so many
         records of users that this node has not ingested yet."""
         if open_first:
-            self.open_slots(slots_max=1_000, ahead_ms=200)
+            self.open_runs(runs_max=1_000, run_max=1_000, ahead_ms=200)
         ingested = tuple(self.model.ingested)
         for mark in self.model.answers - self.model.answered:
             if mark.kind == MARK:
@@ -180,6 +191,7 @@ class AgendaMachine(RuleBasedStateMachine):
         self.check_order(plan)
         self.check_verdicts(plan)
         self.check_lanes(plan, limits)
+        self.check_memory(plan)
         taken = [*plan.deliveries, *plan.answers]
         places = LANES + PARTITIONS
         assert len(taken) <= 2 * limits.records_max + places
@@ -236,6 +248,16 @@ class AgendaMachine(RuleBasedStateMachine):
             assert entry < self.frontier.cursors[entry.lane], "only late arrivals are put off"
             assert entry.lane in limits.lanes_max
 
+    def check_memory(self, plan: Plan) -> None:
+        """docs/design/frontier.md, Full steps: lanes hold a bounded number, so steps take no more.
+
+        Rules: fair-lanes
+        """
+        on_time = [e for e in plan.deliveries if not e < self.frontier.cursors[e.lane]]
+        for lane in range(LANES):
+            assert sum(e.lane == lane for e in on_time) <= 2 * OPEN_LIMITS.lane_max
+        assert len(on_time) <= 2 * OPEN_LIMITS.total_max + LANES * 2 * OPEN_LIMITS.share
+
     def check_waiting(self, plan: Plan) -> None:
         """docs/design/frontier.md, Step: late arrivals hold O', what O' cannot pass holds K'.
 
@@ -268,16 +290,14 @@ class AgendaMachine(RuleBasedStateMachine):
         """docs/design/frontier.md, Takeover: a new agenda from the frontier and what is stored."""
         self.agenda = Agenda(
             self.frontier,
-            [
-                m
-                for m in self.model.messages
-                if m < self.frontier.cursors[m.lane]
-                and m.offset >= self.frontier.offsets[m.partition]
-            ],
             [a for a in self.model.answers if a.offset >= self.frontier.offsets[a.partition]],
-            self.lane_open_max,
+            OPEN_LIMITS,
             mark_kinds=(MARK,),
         )
+        for m in self.model.messages:
+            is_below = m < self.frontier.cursors[m.lane]
+            if is_below and m.offset >= self.frontier.offsets[m.partition]:
+                self.agenda.arrived(m)
         self.model.waits.clear()
 
     @rule()

@@ -36,7 +36,7 @@ def faults(asked: list[Logged], came: list[Logged], steps: list[Logged] | None =
     return order_faults(asked, came, STEPS if steps is None else steps)
 
 
-def test_messages_in_the_order_of_their_ranks_pass() -> None:
+def test_entries_in_the_order_of_their_ranks_pass() -> None:
     asked = [request(1, 200), request(2, 100), request(3, 100)]
     came = [delivery(asked[n], offset) for offset, n in enumerate((1, 2, 0))]
     assert faults(asked, came) == []

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from replication import lane as lane_module
 from replication.entry import Entry
 from replication.lane import Lane
-from replication.rank import Rank
+from replication.rank import START, Rank
 
 Operation = tuple[str, int]
 operations = st.lists(
-    st.tuples(st.sampled_from(["add", "extend", "drop", "count"]), st.integers(0, 30)), max_size=60
+    st.tuples(st.sampled_from(["add", "open", "close", "drop", "count"]), st.integers(0, 30)),
+    max_size=60,
 )
 
 
@@ -24,16 +25,26 @@ def test_a_lane_is_a_sorted_list(steps: list[Operation]) -> None:
     """docs/design/frontier.md, Step: messages leave in rank order within a lane."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_module, "COMPACT_AT", 3)
-        lane, model = Lane(0), list[Entry]()
+        lane, model = Lane(START), list[Entry]()
         for offset, (name, number) in enumerate(steps):
             if name == "add":
                 lane.add(entry(number, offset))
                 model = sorted([*model, entry(number, offset)])
-            elif name == "extend":
-                above_ms = model[-1].due_ms + 1 if model else 0
-                more = [entry(above_ms + n, offset) for n in range(number % 4)]
-                lane.extend(iter(more))
-                model += more
+            elif name == "open":
+                above_ms = max(lane.opened_to.due_ms, model[-1].due_ms if model else 0) + 1
+                stored = [entry(above_ms + n, offset) for n in range(number % 5)]
+                until, room = Rank(above_ms + 9, 0, 0), number % 3 + 1
+                lane.open(stored, until, room)
+                model += stored[:room]
+                full_at = Rank(*stored[room][:3]) if len(stored) > room else until
+                assert lane.opened_to == full_at
+            elif name == "close":
+                opened_to = lane.opened_to
+                lane.close(number)
+                if len(model) > number:
+                    opened_to = Rank(*model[number][:3])
+                    del model[number:]
+                assert lane.opened_to == opened_to
             elif name == "drop":
                 count = min(number, len(model))
                 lane.drop(count)
@@ -47,7 +58,7 @@ def test_a_lane_is_a_sorted_list(steps: list[Operation]) -> None:
 
 def test_an_entry_at_the_cursor_is_not_below_it() -> None:
     """docs/design/frontier.md, Rank, slot, lane: a cursor is an exclusive bound."""
-    lane = Lane(0)
+    lane = Lane(START)
     lane.add(entry(5, 7))
     assert lane.count_below(Rank(5, 0, 7)) == 0
     assert lane.count_below(Rank(5, 0, 8)) == 1
@@ -56,4 +67,4 @@ def test_an_entry_at_the_cursor_is_not_below_it() -> None:
 def test_dropping_more_than_there_is_is_a_bug() -> None:
     """docs/design/frontier.md, Step: a plan takes what is there."""
     with pytest.raises(AssertionError, match="dropping 1 of 0"):
-        Lane(0).drop(1)
+        Lane(START).drop(1)

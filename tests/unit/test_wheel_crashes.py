@@ -34,6 +34,9 @@ NAMED_POINTS = (
 )
 Tell = Callable[[str], None]
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+"""For this file as a program: it finds what pytest finds."""
+
 
 def frame(slot: int, offset: int, kind: FrameKind = FrameKind.MESSAGE) -> Frame:
     due_ms = 1_000 * slot + offset % 1_000
@@ -153,7 +156,11 @@ def run_until_point(directory: Path, report: Path, stop_at: int) -> None:
 def crashes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = tmp_path_factory.mktemp("crashes")
     ran = subprocess.run(
-        [sys.executable, __file__, str(root)], capture_output=True, text=True, timeout=120
+        [sys.executable, __file__, str(root)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, contents
+from wheel_reading import entries_in
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Frame, FrameKind, Progress, checkpoint, storage
@@ -33,7 +34,7 @@ def is_poisoned(wheel: Wheel) -> None:
         wheel.slots,
         lambda: wheel.next_slot(0),
         lambda: wheel.info(0),
-        lambda: wheel.entries(0),
+        lambda: entries_in(wheel, 0),
         lambda: wheel.read([]),
         lambda: wheel.answers((0, 0)),
         lambda: wheel.forget([]),
@@ -166,8 +167,8 @@ def test_damage_that_a_reader_finds_does_not_stop_the_wheel(tmp_path: Path) -> N
     path = tmp_path / "slots" / "0" / "0.0"
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(CorruptionError):
-        wheel.entries(0)
-    assert wheel.read(wheel.entries(1)) == messages(2)[1:]
+        entries_in(wheel, 0)
+    assert wheel.read(entries_in(wheel, 1)) == messages(2)[1:]
     wheel.close()
 
 

@@ -1,14 +1,17 @@
 """The byte grammar of frames, and the names of files."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.wheel import Entry, Frame
-from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, encode, scan
+from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel.decoding import decode_all, scan
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, encode
 from delayd.wheel.layout import Layout, SegmentName, hour_of, parse_hour, parse_segment_file
+from delayd.wheel.place import OFFSETS_MAX, entries_at, unpack
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = (
@@ -23,8 +26,17 @@ bodies = st.lists(
     st.recursive(scalars, lambda inner: st.lists(inner).map(tuple), max_leaves=8), max_size=6
 ).map(tuple)
 u64 = st.integers(0, 2**64 - 1)
+offsets = st.integers(0, OFFSETS_MAX - 1)
 u16 = st.integers(0, 2**16 - 1)
-frames = st.builds(Frame, u64, u16, u64, u16, st.sampled_from([0, 1]), u64, bodies)
+frames = st.builds(Frame, u64, u16, offsets, u16, st.sampled_from([0, 1]), u64, bodies)
+
+
+def scanned(data: bytes, position: int = 0) -> tuple[tuple[int, ...], list[Entry]]:
+    """What a scan says, and the messages that it found."""
+    places: defaultdict[int, bytearray] = defaultdict(bytearray)
+    found = scan(data, position, places)
+    of_dues = [entries_at(due_ms, unpack(packed)) for due_ms, packed in places.items()]
+    return tuple(found), sorted(entry for entries in of_dues for entry in entries)
 
 
 def a_frame(*body: Any, due_ms: int = 5_000, offset: int = 7) -> Frame:
@@ -56,20 +68,56 @@ def test_a_body_keeps_none_empty_values_large_values_and_types(body: tuple[Any, 
     ]
 
 
+def decoded(data: bytes, entries: list[Entry]) -> list[Frame]:
+    return decode_all(entries, lambda size, start: data[start : start + size])
+
+
+@given(st.lists(frames, max_size=8), st.randoms(use_true_random=False))
+def test_entries_become_their_frames_in_any_order(given_frames: list[Frame], order: Any) -> None:
+    data, entries = b"", []
+    for frame in given_frames:
+        more, _ = encode(frame)
+        entries.append(Entry(*frame[:5], position=len(data), length=len(more)))
+        data += more
+    places = list(range(len(entries)))
+    order.shuffle(places)
+    wanted = [given_frames[place] for place in places]
+    assert decoded(data, [entries[place] for place in places]) == wanted
+
+
+@pytest.mark.parametrize("field", ["due_ms", "partition", "offset", "lane", "kind"])
+def test_an_entry_of_another_frame_is_not_read(field: str) -> None:
+    frame = a_frame(b"value")
+    data, _ = encode(frame)
+    entry = Entry(*frame[:5], position=0, length=len(data))
+    assert decoded(data, [entry]) == [frame]
+    with pytest.raises(BrokenFrameError, match="is another frame"):
+        decoded(data, [entry._replace(**{field: getattr(entry, field) + 1})])
+
+
+def test_an_offset_that_no_partition_reaches_is_refused() -> None:
+    data, _ = encode(a_frame(offset=OFFSETS_MAX))
+    with pytest.raises(BrokenFrameError, match=f"offset {OFFSETS_MAX}"):
+        scanned(data)
+
+
 @pytest.mark.parametrize("bit", range(8))
 def test_no_flipped_bit_passes_decode_or_scan(bit: int) -> None:
-    data, _ = encode(a_frame("topic", b"key", b"value"))
+    frame = a_frame("topic", b"key", b"value")
+    data, _ = encode(frame)
+    entry = Entry(*frame[:5], position=0, length=len(data))
     for position in range(len(data)):
         flipped = bytearray(data)
         flipped[position] ^= 1 << bit
         with pytest.raises(BrokenFrameError):
             decode(bytes(flipped), 0, len(flipped), 0)
-        entries: list[Entry] = []
+        with pytest.raises(BrokenFrameError):
+            decoded(bytes(flipped), [entry])
         try:
-            used, _ = scan(bytes(flipped), 0, entries)
+            found, entries = scanned(bytes(flipped))
         except BrokenFrameError:
             continue
-        assert (used, entries) == (0, []), "only a longer length may be left to the caller"
+        assert (found, entries) == ((0, 0, 0), []), "only a longer length may be left to the caller"
 
 
 @given(st.lists(frames, max_size=5), st.integers(0, 2000))
@@ -77,18 +125,18 @@ def test_a_scan_finds_every_whole_frame_and_stops_at_the_first_that_is_cut(
     given_frames: list[Frame], cut: int
 ) -> None:
     encoded = [encode(frame)[0] for frame in given_frames]
-    whole: list[Entry] = []
-    at = 0
+    messages: list[Entry] = []
+    at = count = 0
     data = b"".join(encoded)[:cut]
     for frame, part in zip(given_frames, encoded, strict=True):
         if at + len(part) > len(data):
             break
-        whole.append(Entry(*frame[:5], position=100 + at, length=len(part)))
+        if frame.kind == FrameKind.MESSAGE:
+            messages.append(Entry(*frame[:5], position=100 + at, length=len(part)))
         at += len(part)
-    found: list[Entry] = []
-    used, digest = scan(data, 100, found)
-    assert (found, used) == (whole, at)
-    assert digest == sum(encode(frame)[1] for frame in given_frames[: len(whole)])
+        count += 1
+    crcs = sum(encode(frame)[1] for frame in given_frames[:count])
+    assert scanned(data, 100) == ((at, count, crcs), sorted(messages))
 
 
 @pytest.mark.parametrize("byte", [8, 9, 10, 11])
@@ -101,14 +149,14 @@ def test_an_unknown_version_kind_or_flag_is_refused_though_its_crc_is_right(byte
     with pytest.raises(BrokenFrameError, match="unknown form"):
         decode(bytes(data), 0, len(data), 0)
     with pytest.raises(BrokenFrameError, match="unknown form"):
-        scan(bytes(data), 0, [])
+        scanned(bytes(data))
 
 
 def test_a_length_that_no_frame_can_have_is_refused() -> None:
     for length in (0, HEADER_BYTES, 2**32 - 1):
         data = length.to_bytes(4, "little") + bytes(HEADER_BYTES)
         with pytest.raises(BrokenFrameError, match=f"says it is {length} bytes"):
-            scan(data, 0, [])
+            scanned(data)
 
 
 def test_the_header_is_as_the_grammar_says() -> None:

@@ -13,8 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from wheel_disks import PowerlessDisk, remaining_files
+from wheel_reading import entries_in
 
-from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, reader, splitting
+from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, decoding, slot_index, splitting
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
@@ -30,9 +31,10 @@ LIMITS: list[tuple[Any, str, int]] = [
     (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
     (storage_module, "TAILS_PER_CALL", 2),
     (splitting, "SPLIT_BYTES", 300),
-    (reader, "SCAN_BYTES", 64),
-    (reader, "READ_RUN_BYTES_MAX", 256),
-    (reader, "READ_GAP_BYTES_MAX", 16),
+    (slot_index, "SCAN_BYTES", 64),
+    (slot_index, "LEAF_PLACES_MAX", 3),
+    (decoding, "STRETCH_BYTES_MAX", 256),
+    (decoding, "GAP_BYTES_MAX", 16),
 ]
 """Small limits, so that few frames reach them."""
 
@@ -246,7 +248,7 @@ class WheelMachine(RuleBasedStateMachine):
         assert self.wheel.slots() == sorted(self.live.slots)
         for slot, frames in self.live.slots.items():
             by_rank = sorted(frames, key=lambda frame: frame[:3])
-            assert self.wheel.read(self.wheel.entries(slot)) == by_rank
+            assert self.wheel.read(entries_in(self.wheel, slot)) == by_rank
             assert self.wheel.info(slot) == info_of(frames)
         assert self.wheel.hours() == sorted(self.live.hours)
         for hour, frames in self.live.hours.items():

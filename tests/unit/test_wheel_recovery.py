@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from wheel_disks import PowerlessDisk, contents, remaining_files
+from wheel_reading import entries_in
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress
@@ -77,7 +78,7 @@ def test_a_torn_tail_is_cut_to_the_catalogued_length(tmp_path: Path) -> None:
     entries = wheel.append([message(5_500, 99)])
     assert entries[0].position == length
     checkpoint(wheel)
-    assert len(wheel.entries(5)) == 11
+    assert len(entries_in(wheel, 5)) == 11
     wheel.close()
 
 
@@ -164,7 +165,7 @@ def test_a_flipped_byte_is_found_by_entries_and_by_read(tmp_path: Path, byte: in
     wheel = Wheel.open(tmp_path, partitions=2)
     with pytest.raises(CorruptionError, match=f"slot 5: the frame at bytes {start} to .*: 2$"):
         try:
-            wheel.entries(5)
+            entries_in(wheel, 5)
         except CorruptionError as error:
             raise CorruptionError(error.message) from error
     with pytest.raises(CorruptionError, match=f"slot 5: the frame at bytes {start} to"):
@@ -181,7 +182,7 @@ def test_a_file_that_was_exchanged_for_another_is_found(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "slots" / "0" / "6.0", slot_file(tmp_path))
     wheel = Wheel.open(tmp_path, partitions=2)
     with pytest.raises(CorruptionError, match=r"slot 5: .*not the 1 frames of its catalogue line"):
-        wheel.entries(5)
+        entries_in(wheel, 5)
     wheel.close()
 
 
@@ -190,7 +191,7 @@ def test_a_file_that_is_cut_under_a_running_wheel_is_found(tmp_path: Path) -> No
     entries = wheel.append([message(5_000 + n, n) for n in range(3)])
     checkpoint(wheel)
     slot_file(tmp_path).write_bytes(b"")
-    for attempt in (lambda: wheel.entries(5), lambda: wheel.read(entries)):
+    for attempt in (lambda: entries_in(wheel, 5), lambda: wheel.read(entries)):
         with pytest.raises(CorruptionError, match=r"slot 5: the frame at bytes 0 to .* is cut off"):
             attempt()
     wheel.close()
@@ -301,7 +302,7 @@ def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
     catalogue._db.delete(b"t")
     catalogue.close()
     wheel = Wheel.open(tmp_path, partitions=2)
-    assert len(wheel.entries(5)) == 10
+    assert len(entries_in(wheel, 5)) == 10
     checkpoint(wheel)
     wheel.close()
     assert json.loads((tmp_path / "format.json").read_text())["format"] == 5

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from wheel_disks import CountingDisk, FailingDisk, remaining_files
+from wheel_reading import entries_in
 
-from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, reader, storage
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, decoding, slot_index, storage
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.storage import Wheel
 
@@ -58,17 +59,17 @@ def test_entries_are_in_rank_order_whatever_the_order_of_arrival(wheel: Wheel) -
     ]
     for frame in arrived:
         wheel.append([frame])
-        entries = wheel.entries(5)
+        entries = entries_in(wheel, 5)
         assert entries == sorted(entries)
     checkpoint(wheel)
     wheel.append([message(5_000, 4)])
-    ranks = [(entry.due_ms, entry.partition, entry.offset) for entry in wheel.entries(5)]
+    ranks = [(entry.due_ms, entry.partition, entry.offset) for entry in entries_in(wheel, 5)]
     assert ranks == [(5_000, 0, 4), (5_100, 0, 3), (5_100, 1, 2), (5_100, 1, 9), (5_900, 0, 1)]
 
 
 def test_append_returns_the_entries_that_the_slot_then_lists(wheel: Wheel) -> None:
     entries = wheel.append([message(5_000 + 250 * n, n) for n in range(20)])
-    listed = [entry for slot in wheel.slots() for entry in wheel.entries(slot)]
+    listed = [entry for slot in wheel.slots() for entry in entries_in(wheel, slot)]
     assert listed == entries
 
 
@@ -81,7 +82,7 @@ def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
     assert wheel.stats().tail_bytes <= 1_000
     assert remaining_files(tmp_path), "nothing was written out"
     assert wheel.read(entries) == frames
-    assert sum(len(wheel.entries(slot)) for slot in wheel.slots()) == 30
+    assert sum(len(entries_in(wheel, slot)) for slot in wheel.slots()) == 30
 
 
 def test_a_scan_in_small_pieces_finds_the_same_entries(
@@ -90,8 +91,8 @@ def test_a_scan_in_small_pieces_finds_the_same_entries(
     entries = wheel.append([message(5_000 + n, n, (b"x" * (n * 37 % 500),)) for n in range(60)])
     checkpoint(wheel)
     entries += wheel.append([message(5_500 + n, 60 + n, (b"y" * 300,)) for n in range(9)])
-    monkeypatch.setattr(reader, "SCAN_BYTES", 128)
-    assert wheel.entries(5) == sorted(entries)
+    monkeypatch.setattr(slot_index, "SCAN_BYTES", 128)
+    assert entries_in(wheel, 5) == sorted(entries)
 
 
 def test_scattered_frames_are_read_without_reading_what_lies_between(
@@ -107,7 +108,7 @@ def test_scattered_frames_are_read_without_reading_what_lies_between(
     disk.calls.clear()
     wheel.read([entries[0], entries[50], entries[99]])
     assert disk.calls.count("pread") == 3
-    monkeypatch.setattr(reader, "READ_RUN_BYTES_MAX", 10_000)
+    monkeypatch.setattr(decoding, "STRETCH_BYTES_MAX", 10_000)
     disk.calls.clear()
     wheel.read(entries)
     assert disk.calls.count("pread") >= 10, "memory of one read is not bounded"
@@ -192,7 +193,7 @@ def test_a_forgotten_slot_is_gone_at_once_and_its_file_after_the_checkpoint(
     checkpoint(wheel)
     wheel.forget([5, 3600, 77])
     assert wheel.slots() == [6]
-    assert wheel.entries(5) == []
+    assert entries_in(wheel, 5) == []
     assert wheel.info(5) is None
     pending = wheel.begin_checkpoint(PROGRESS)
     pending.sync()
@@ -228,7 +229,7 @@ def test_a_slot_that_is_forgotten_and_filled_again_holds_only_the_new_frames(
         assert len(remaining_files(tmp_path)) == 2, "the forgotten file was touched too early"
         pending.sync()
         wheel.finish_checkpoint(pending)
-        assert wheel.read(wheel.entries(5)) == [frame]
+        assert wheel.read(entries_in(wheel, 5)) == [frame]
         assert len(remaining_files(tmp_path)) == 1
 
 
@@ -277,7 +278,7 @@ def test_appends_reads_and_forgets_go_on_while_a_checkpoint_is_synced(tmp_path: 
         new = [message(1_000 * n + 1, 10 + n) for n in range(4)]
         entries += wheel.append(new)
         assert wheel.read(entries) == old + new
-        assert wheel.entries(2) == [entries[2], entries[6]]
+        assert entries_in(wheel, 2) == [entries[2], entries[6]]
         wheel.forget([0])
         go_on.set()
         synced.result()
@@ -285,7 +286,7 @@ def test_appends_reads_and_forgets_go_on_while_a_checkpoint_is_synced(tmp_path: 
     assert wheel.slots() == [1, 2, 3]
     wheel.close()
     again = Wheel.open(tmp_path, partitions=2)
-    assert again.read([e for slot in again.slots() for e in again.entries(slot)]) == old
+    assert again.read([e for slot in again.slots() for e in entries_in(again, slot)]) == old
     again.close()
 
 

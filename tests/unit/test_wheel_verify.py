@@ -114,6 +114,7 @@ def test_what_is_behind_the_checkpoint_and_what_is_forgotten_is_counted_and_no_d
 def test_after_a_kill_at_any_point_a_wheel_is_whole(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(test_wheel_crashes.__file__), str(tmp_path)],
+        env=test_wheel_crashes.ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=280,

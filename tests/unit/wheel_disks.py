@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from wheel_reading import entries_in
+
 from delayd.errors import DiskError
 from delayd.wheel import Frame
 from delayd.wheel.disk import FolderItem, OpenFile, SystemDisk
@@ -228,7 +230,7 @@ def contents(wheel: Any) -> dict[str, Any]:
     """All that a wheel holds, in a form that can be compared."""
     slots = {}
     for slot in wheel.slots():
-        entries = wheel.entries(slot)
+        entries = entries_in(wheel, slot)
         slots[slot] = (wheel.info(slot), wheel.read(entries))
     hours = {}
     for number in wheel.hours():

@@ -9,7 +9,7 @@ from cluster_settings import LANES, PARTITIONS, SETTINGS
 
 from delayd.wheel import Entry, Frame, FrameKind, Progress
 from delayd.wheel.catalogue import SlotLine
-from delayd.wheel.frame import scan
+from delayd.wheel.frame import HEADER_BYTES, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.stopped import locked, open_stopped
 from delayd.wheel.storage import Wheel
@@ -53,8 +53,11 @@ def slot_path(directory: Path, slot: int, line: SlotLine) -> Path:
 
 def frames_of(directory: Path, slot: int, line: SlotLine) -> list[Entry]:
     """The frames of the slot's file that belong to the checkpoint, by position."""
-    entries: list[Entry] = []
-    scan(slot_path(directory, slot, line).read_bytes()[: line.info.bytes], 0, entries)
+    data = slot_path(directory, slot, line).read_bytes()[: line.info.bytes]
+    entries = []
+    for due_ms, partition, offset, lane, kind, _, body, end, _ in walk(data, 0):
+        position = body - HEADER_BYTES
+        entries.append(Entry(due_ms, partition, offset, lane, kind, position, end - position))
     return entries
 
 

@@ -13,7 +13,7 @@ from delayd.wheel.layout import hour_of
 from delayd.wheel.storage import Wheel, WheelStats
 from replication.frontier import Frontier
 from replication.ids import NOTHING
-from replication.rank import Rank, slot_of
+from replication.rank import SLOT_MS, Rank, slot_of
 
 ID_MEMORY_MS: Final = 3_600_000
 READ_FRAMES: Final = 10_000
@@ -80,9 +80,15 @@ class DrivenWheel:
 
     def read_slot(self, slot: int) -> Iterator[list[Frame]]:
         """The messages of a slot as frames, in rank order."""
-        entries = self._wheel.entries(slot)
-        for first in range(0, len(entries), READ_FRAMES):
-            yield self._wheel.read(entries[first : first + READ_FRAMES])
+        index = self._wheel.index(slot)
+        assert index is not None, f"slot {slot} holds nothing"
+        while not index.is_complete:
+            index.advance(READ_FRAMES)
+        since, end = Rank(slot * SLOT_MS, 0, 0), Rank((slot + 1) * SLOT_MS, 0, 0)
+        while since < end:
+            run = index.run(since, READ_FRAMES)
+            yield self._wheel.read(run.entries)
+            since = run.until
 
     def close(self) -> None:
         """Without a checkpoint."""

@@ -3,6 +3,7 @@
 from mutants.mutant import Edit, Mutant
 
 AGENDA = "replication/agenda.py"
+LANE = "replication/lane.py"
 STEP = "delayd/step.py"
 
 STEPS = (
@@ -58,17 +59,32 @@ STEPS = (
     ),
     Mutant(
         "k-over-closed-slots",
-        "K does not enter a slot that the master has not opened",
+        "K does not enter what the master has not opened",
         "frontier.md#full-steps",
         (
             Edit(
                 AGENDA,
-                "            min(passed_by(now_ms), Rank(lane.opened_to * SLOT_MS, 0, 0))"
-                " for lane in self._lanes\n",
-                "            passed_by(now_ms) for lane in self._lanes\n",
+                "min(passed_by(now_ms), lane.opened_to) for lane in self._lanes",
+                "passed_by(now_ms) for lane in self._lanes",
             ),
         ),
-        ("tests/unit/test_agenda.py::test_k_never_enters_a_slot_that_has_not_been_opened",),
+        ("tests/unit/test_agenda.py::test_k_never_enters_what_has_not_been_opened",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "full-lane-open-to-the-end",
+        "a lane that could not take all is open up to the first message that it could not take",
+        "frontier.md#full-steps",
+        (Edit(LANE, "            until = _rank_of(entries[room])\n", ""),),
+        ("tests/unit/test_agenda.py::test_a_lane_that_is_full_waits_alone",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "crowded-lane-not-closed",
+        "a lane that is given too much by arrivals is closed from the first that it lets go",
+        "frontier.md#full-steps",
+        (Edit(LANE, "            self.opened_to = _rank_of(self.peek(most))\n", ""),),
+        ("tests/unit/test_agenda.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",),
         is_simulated=False,
     ),
     Mutant(
@@ -119,7 +135,7 @@ STEPS = (
         "frontier.md#order",
         (
             Edit(
-                "replication/lane.py",
+                LANE,
                 "insort(self._entries, entry, lo=self._front)",
                 "self._entries.append(entry)",
             ),

@@ -5,6 +5,7 @@ from mutants.mutant import Edit, Mutant
 MASTERSHIP = "delayd/mastership.py"
 TAKING_OVER = "replication/takeover.py"
 PLANNING = "delayd/planning.py"
+OPENING = "delayd/opening.py"
 ONE_MASTER = "tests/unit/test_one_master.py"
 
 TAKEOVER = (
@@ -117,12 +118,23 @@ TAKEOVER = (
         "frontier.md#takeover",
         (
             Edit(
-                PLANNING,
-                "Agenda(frontier, late, answers, mark_kinds",
-                "Agenda(frontier, (), answers, mark_kinds",
+                OPENING,
+                "            if not is_passed(info, agenda.frontier):\n",
+                "            if False:\n",
             ),
         ),
         ("tests/unit/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",),
+    ),
+    Mutant(
+        "late-arrivals-found-twice",
+        "what arrives while late arrivals are looked for is late once, not found again",
+        "frontier.md#takeover",
+        (Edit(OPENING, "entry.position < search.stored_bytes\n", "entry.position >= 0\n"),),
+        (
+            "tests/unit/test_opening.py::"
+            "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",
+        ),
+        is_simulated=False,
     ),
     Mutant(
         "answers-not-looked-for",
@@ -131,8 +143,8 @@ TAKEOVER = (
         (
             Edit(
                 PLANNING,
-                "Agenda(frontier, late, answers, mark_kinds",
-                "Agenda(frontier, late, (), mark_kinds",
+                "Agenda(frontier, answers, limits",
+                "Agenda(frontier, (), limits",
             ),
         ),
     ),

@@ -1,0 +1,204 @@
+"""What a mastership looks for in its wheel: late arrivals first, then what is due soon, in turns.
+
+A turn does a bounded piece of work, whatever is in the wheel, because the replica's lock is held
+meanwhile: ingest, cancels and exports go on between two turns. A second with a million messages is
+indexed by many turns, most of them ahead of its time, and opened as steps make room.
+
+Not here: which of it a step takes (`replication.agenda`), how a slot is indexed
+(`delayd.wheel.slot_index`). Not thread safe: part of the replica, under its lock.
+Source: docs/design/frontier.md, "Full steps" and "Takeover".
+"""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from delayd.wheel import SlotInfo
+from delayd.wheel.slot_index import SlotIndex
+from delayd.wheel.storage import Wheel
+from replication.agenda import Agenda
+from replication.frontier import Frontier
+from replication.rank import SLOT_MS, START, Rank, slot_of
+
+OPEN_AHEAD_MS = 200
+"""How long before its first due time a slot is opened."""
+PREFETCH_AHEAD_MS = 5_000
+"""How long before it a slot is indexed that is too large to be indexed in one turn. A million
+messages take two seconds."""
+TURN_WORK_MAX = 20_000
+"""Frames to scan and entries to open in one turn: about 1 us each."""
+SLOT_WORK = 100
+"""What it costs to turn to a slot, however little is in it."""
+SLICE_FRAMES = 10_000
+"""Frames scanned at once. Slots of no more are neither prefetched nor kept: they cost little."""
+FRONT_SLOTS = 1
+"""Lanes that are open to so many slots before now do not lag."""
+INDEXED_FRAMES_MAX = 1_500_000
+"""Frames in all indexes that are kept, of 22 bytes each; one slot may have more for itself."""
+
+
+@dataclass(slots=True)
+class _LateSearch:
+    """A slot in which there may be late arrivals."""
+
+    slot: int
+    stored_bytes: int
+    """What it held when the mastership began: the agenda was told of all that came later."""
+    since: Rank
+    """Everything in it below this rank has been looked at."""
+
+
+class Opening:
+    """One mastership's view of its wheel: what it has indexed of it."""
+
+    def __init__(self, wheel: Wheel, agenda: Agenda) -> None:
+        """`agenda`: new, and told of every arrival from now on."""
+        self._wheel = wheel
+        self._agenda = agenda
+        self._indexes: OrderedDict[int, SlotIndex] = OrderedDict()
+        """By slot, the one last used at the end."""
+        self._work = 0
+        """Left for this turn."""
+        self._late: deque[_LateSearch] = deque()
+        for slot in wheel.slots(0, slot_of(agenda.frontier.highest_cursor.due_ms)):
+            info = wheel.info(slot)
+            assert info is not None, "a slot that is listed has a line in the catalogue"
+            if not is_passed(info, agenda.frontier):
+                self._late.append(_LateSearch(slot, info.bytes, Rank(slot * SLOT_MS, 0, 0)))
+        self.is_busy = bool(self._late)
+        """Is there more to do at once, by another turn?"""
+
+    @property
+    def has_found_late(self) -> bool:
+        """Does the agenda know all late arrivals? Before that nothing can be planned."""
+        return not self._late
+
+    def turn(self, now_ms: int) -> None:
+        """Do some of what is to be done at `now_ms`. CorruptionError if the wheel is damaged."""
+        self._split_due(now_ms)
+        self._work = TURN_WORK_MAX // 2
+        if not self._find_late():
+            return
+        # Lanes that lag come second, with as much again: they may have a large slot to look through
+        # once more, and the others must not wait for that.
+        front = _start_of(slot_of(now_ms) - FRONT_SLOTS)
+        is_front_done = self._open_due(now_ms, front) and self._prefetch(now_ms)
+        self._work += TURN_WORK_MAX // 2
+        is_rest_done = self._open_due(now_ms, START)
+        self.is_busy = not (is_front_done and is_rest_done)
+
+    def _split_due(self, now_ms: int) -> None:
+        """What is due soon and still in the file of its hour is split first, a piece a turn."""
+        self._wheel.advance(now_ms)
+        whole_below = self._wheel.whole_below
+        if whole_below is not None and whole_below <= slot_of(now_ms + OPEN_AHEAD_MS):
+            self._wheel.split_some()
+
+    def _find_late(self) -> bool:
+        """Tell the agenda of what was stored and is late; True when there is no more."""
+        frontier = self._agenda.frontier
+        while self._late:
+            search = self._late[0]
+            # A slot that was forgotten was passed, by another master: this one will learn of it.
+            if self._wheel.info(search.slot) is not None:
+                index = self._ready_index(search.slot)
+                if index is None:
+                    return False
+                run = index.run(search.since, min(self._work, SLICE_FRAMES))
+                self._work -= len(run.entries)
+                for entry in run.entries:
+                    if (
+                        entry.position < search.stored_bytes
+                        and entry.offset >= frontier.offsets[entry.partition]
+                        and entry < frontier.cursors[entry.lane]
+                    ):
+                        self._agenda.arrived(entry)
+                search.since = run.until
+                if slot_of(run.until.due_ms) == search.slot:
+                    continue
+            self._late.popleft()
+            self._drop_passed()
+        return True
+
+    def _open_due(self, now_ms: int, since: Rank) -> bool:
+        """Open what is due soon, of lanes that are open to `since`; True when there is no more."""
+        agenda, wheel = self._agenda, self._wheel
+        last = self._last_whole(now_ms + OPEN_AHEAD_MS)
+        before = _start_of(last + 1)
+        while (wanted := agenda.wanted(before, since)) is not None:
+            slot = wheel.next_slot(slot_of(wanted.since.due_ms))
+            if slot is None or slot > last:
+                agenda.open(wanted, (), before)
+                continue
+            index = self._ready_index(slot)
+            if index is None:
+                return False
+            wanted = agenda.wanted(_start_of(slot + 1), since)
+            assert wanted is not None, "the lane that wanted the slot wants it still"
+            run = index.run(wanted.since, min(self._work, SLICE_FRAMES), wanted.lanes)
+            self._work -= len(run.entries)
+            agenda.open(wanted, run.entries, run.until)
+            if slot_of(run.until.due_ms) > slot and index.count <= SLICE_FRAMES:
+                del self._indexes[slot]
+        self._drop_passed()
+        return True
+
+    def _prefetch(self, now_ms: int) -> bool:
+        """Index large slots ahead of their time, as far as there is room; True if there is nothing
+        left to do for now."""
+        first = slot_of(now_ms + OPEN_AHEAD_MS) + 1
+        for slot in self._wheel.slots(first, self._last_whole(now_ms + PREFETCH_AHEAD_MS)):
+            info = self._wheel.info(slot)
+            assert info is not None, "a slot that is listed has a line in the catalogue"
+            if info.count <= SLICE_FRAMES:
+                continue
+            if slot not in self._indexes and self._indexed_frames + info.count > INDEXED_FRAMES_MAX:
+                break
+            if self._ready_index(slot) is None:
+                return False
+        return True
+
+    def _last_whole(self, due_ms: int) -> int:
+        """The slot of that time, or the last one of which no frame lies in the file of its hour."""
+        last, whole_below = slot_of(due_ms), self._wheel.whole_below
+        return last if whole_below is None else min(last, whole_below - 1)
+
+    def _ready_index(self, slot: int) -> SlotIndex | None:
+        """The index of a slot, complete; None if that takes more than is left of the turn."""
+        index = self._indexes.get(slot)
+        if index is None or not self._wheel.is_current(index):
+            self._indexes.pop(slot, None)
+            index = self._wheel.index(slot)
+            assert index is not None, f"slot {slot} holds nothing"
+            self._indexes[slot] = index
+            while len(self._indexes) > 1 and self._indexed_frames > INDEXED_FRAMES_MAX:
+                self._indexes.popitem(last=False)
+        self._indexes.move_to_end(slot)
+        self._work -= SLOT_WORK
+        while self._work > 0:
+            if index.is_complete:
+                return index
+            self._work -= index.advance(min(self._work, SLICE_FRAMES))
+        return None
+
+    @property
+    def _indexed_frames(self) -> int:
+        return sum(index.slot.count for index in self._indexes.values())
+
+    def _drop_passed(self) -> None:
+        """Drop the indexes of slots that no lane needs any more."""
+        opened_to = self._agenda.opened_to
+        for slot in [slot for slot in self._indexes if _start_of(slot + 1) <= opened_to]:
+            del self._indexes[slot]
+
+
+def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
+    """Is every offset that a slot or an hour holds below O?"""
+    assert info is not None, "what is listed has a line in the catalogue"
+    return all(
+        highest < offset
+        for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+    )
+
+
+def _start_of(slot: int) -> Rank:
+    return Rank(slot * SLOT_MS, 0, 0)
