@@ -91,9 +91,13 @@ class Target:
                 # Opened again, LevelDB makes a table of its log; the rest stays in the next log.
                 fed.wheel.close()
                 fed = FedWheel(self.whole, log)
+        while fed.wheel.stats().files_to_unlink:
+            fed.checkpoint(lambda step: None)
+        self._history.append(held_by(fed.wheel))
         # And something behind the last checkpoint, as a kill leaves it.
         fed.take(RECORDS // 2)
-        fed.write_out()
+        while fed.wheel.write_out():
+            pass
         fed.wheel.close()
         self.files = sorted(
             path.relative_to(self.whole)
@@ -230,7 +234,7 @@ def _judge(
 def kind_of(file: Path) -> str:
     """What sort of file it is."""
     if file.parts[0] == "slots":
-        return "slot"
+        return "hour" if file.name.startswith("hour") else "slot"
     return file.name.partition("-")[0] if not file.suffix else file.suffix.lstrip(".")
 
 

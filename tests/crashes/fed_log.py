@@ -90,6 +90,11 @@ def source_of(number: int) -> tuple[int, int]:
     return number % PARTITIONS, number // PARTITIONS * OFFSETS_APART + number * 7 % OFFSETS_APART
 
 
+def number_of(partition: int, offset: int) -> int:
+    """The inverse."""
+    return offset // OFFSETS_APART * PARTITIONS + partition
+
+
 def offsets_after(count: int) -> tuple[int, ...]:
     """1 + the last offset of the first `count` records, by partition."""
     offsets = [0] * PARTITIONS

@@ -77,13 +77,9 @@ class FedWheel:
         self._forgotten = encode(FrontierRecord(cut, "n/1", 0, StepCounts(), 0, SETTINGS))
         self.wheel.ids.forget(cut, (floor_ms,) * PARTITIONS, floor_ms)
         self.wheel.forget_answers(answers_before(floor_ms))
-        floor = floor_ms // SLOT_MS
-        passed = [hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= floor]
-        self.wheel.forget([], passed)
-        self.wheel.advance(floor_ms)
-        while (whole_below := self.wheel.whole_below) is not None and whole_below < floor:
-            self.wheel.split_some()
-        self.wheel.forget(self.wheel.slots(0, floor - 1))
+        slot = floor_ms // SLOT_MS
+        passed = [hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot]
+        self.wheel.forget(self.wheel.slots(0, slot - 1), passed)
 
     def split(self) -> None:
         """A piece of the split of an hour that is near, if there is one."""

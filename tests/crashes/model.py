@@ -1,13 +1,12 @@
 """What a wheel must hold after so many records of the log, kept in dictionaries."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wheel_disks import hour_frames
 from wheel_reading import entries_in
 
-from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before
+from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before, number_of
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
@@ -74,15 +73,14 @@ class Model:
     def compare(self, wheel: Wheel) -> Wrong:
         """Read all of an open wheel. What it reads may raise CorruptionError."""
         wrong = Wrong()
-        self._compare_frames(frames_of(wheel), wrong)
+        count = self._compare_frames(frames_of(wheel), wrong)
+        if wheel.stats().frames != count:
+            wrong.others.append(f"{wheel.stats().frames} frames are counted, of {count}")
         answers = wheel.answers([0] * PARTITIONS)
         held = [(entry.partition, entry.offset) for entry in answers]
         if held != sorted(self._answers):
             wrong.others.append(f"{len(held)} answers wait, not {len(self._answers)}")
         wheel.read(answers)
-        count = sum(len(frames) for frames in self._slots.values())
-        if wheel.stats().frames != count:
-            wrong.others.append(f"{wheel.stats().frames} frames are counted, of {count}")
         # What may be forgotten is so only once it is in LevelDB, which depends on checkpoints.
         for (partition, name), state in self._ids.items():
             found = wheel.ids.state(partition, name)
@@ -101,18 +99,29 @@ class Model:
         self._ids = {key: s for key, s in self._ids.items() if wheel.ids.state(*key) != NOTHING}
         self._kills = {r: k for r, k in self._kills.items() if wheel.ids.kill(r) is not None}
 
-    def _compare_frames(self, held: Iterable[Frame], wrong: Wrong) -> None:
+    def _compare_frames(self, held: Iterable[Frame], wrong: Wrong) -> int:
+        """How many there are."""
         missing = {source: f for frames in self._slots.values() for source, f in frames.items()}
-        seen: Counter[Source] = Counter()
+        seen: set[Source] = set()
+        count = 0
         for frame in held:
+            count += 1
             source = (frame.partition, frame.offset)
-            seen[source] += 1
-            wanted = missing.pop(source, None)
-            if wanted is None:
+            wanted = missing.pop(source, None) or self._not_yet_split(frame)
+            if wanted is None or source in seen:
                 wrong.doubled.append(source)
             elif wanted != frame:
                 wrong.altered.append(source)
+            seen.add(source)
         wrong.lost += missing
+        return count
+
+    def _not_yet_split(self, frame: Frame) -> Frame | None:
+        """What was in the file of its hour when its slot was forgotten is forgotten with the hour,
+        or after the split."""
+        number = number_of(frame.partition, frame.offset)
+        is_forgotten = frame.due_ms < self._floor_ms and number < self.count
+        return self._log.record(number).frame if is_forgotten else None
 
 
 def frames_of(wheel: Wheel) -> Iterable[Frame]:

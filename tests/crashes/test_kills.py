@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from wheel_reading import entries_in
 
-from crashes.fed_log import FedLog, count_before, offsets_after, source_of
+from crashes.fed_log import FedLog, count_before, number_of, offsets_after, source_of
 from crashes.feeding import FedWheel
 from crashes.kills import Killing, told
 from crashes.model import Model
@@ -50,6 +50,7 @@ def test_the_log_is_the_same_for_whoever_asks() -> None:
     ]
     assert one.record(7) != FedLog(SEED + 1).record(7)
     assert len({source_of(n) for n in range(1_000)}) == 1_000
+    assert [number_of(*source_of(n)) for n in range(1_000)] == list(range(1_000))
     assert [count_before(offsets_after(n)) for n in range(1_000)] == list(range(1_000))
 
 

@@ -102,7 +102,8 @@ class _Marking:
 
 
 def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
-    """Until killed."""
+    """Until killed, or alone."""
+    starter = os.getppid()
     make_small()
     marking = _Marking(marker, calls)
     disk = CountingDisk(marking.call)
@@ -125,7 +126,7 @@ def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
     marking.stage("opening")
     fed = FedWheel(directory, FedLog(seed), disk)
     marking.finished = marking.begun = fed.count
-    while True:
+    while os.getppid() == starter:
         marking.stage("ingest")
         for _ in range(random.randint(1, 4)):
             fed.take(random.randint(1, 30))
