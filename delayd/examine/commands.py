@@ -10,11 +10,25 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
 
+from delayd.clock import SystemClock
+from delayd.cluster_key import check_key, proof_key
+from delayd.config import load
 from delayd.errors import ExitCode
 from delayd.examine.inspecting import inspect
-from delayd.examine.showing import findings_json, findings_lines, overview_json, overview_lines
+from delayd.examine.repairing import repair
+from delayd.examine.replaying import Log
+from delayd.examine.showing import (
+    findings_json,
+    findings_lines,
+    overview_json,
+    overview_lines,
+    repair_json,
+    repair_lines,
+)
 from delayd.examine.verifying import verify
+from delayd.node import open_bus
 from delayd.options import AsJson
+from delayd.topics import load_settings
 
 app = typer.Typer(no_args_is_help=True, help="The wheel of a stopped node: look at it, verify it.")
 
@@ -26,6 +40,12 @@ DataDir = Annotated[
         file_okay=False,
         help="A node's data_dir. The node is stopped.",
     ),
+]
+
+
+NodeFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The node's TOML file; every key is also DELAYD_<KEY>."),
 ]
 
 
@@ -61,6 +81,45 @@ def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
         for line in findings_lines(findings, progress):
             typer.echo(line)
     raise typer.Exit(ExitCode.FINE if findings.is_whole else ExitCode.PROBLEM)
+
+
+@app.command("repair")
+def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
+    """Write the damaged files of a stopped node's wheel once more, from the buffer.
+
+    Takes the node's own configuration: its data_dir, its brokers, its cluster key. What `verify`
+    finds in files of slots and hours can be repaired while the buffer still holds the requests;
+    nothing is written unless count and digest are then those of the catalogue. Exit 1 if damage
+    stays.
+
+    Example: delayd wheel repair --config /etc/delayd/node.toml
+    """
+    node = load(config)
+    timeout_ms = int(node.connect_timeout_s * 1000)
+    bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
+    settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
+    key = node.cluster_key.get_secret_value()
+    check_key(key, settings)
+    log = Log(bus, settings, proof_key(key), SystemClock(), timeout_ms)
+    with _stages() as tell:
+        outcome = repair(node.data_dir, log, tell)
+    if as_json:
+        typer.echo(json.dumps(repair_json(outcome)))
+    else:
+        for line in repair_lines(outcome):
+            typer.echo(line)
+    raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows what is done, on a terminal only."""
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=max(1, total)
+        )
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Findings:
     torn_log_bytes: int = 0
     """Bytes of LevelDB's logs that were being written when the node ended."""
     forgotten_files: int = 0
-    """Of slots that a checkpoint has forgotten, still to be removed."""
+    """Of slots that a checkpoint has forgotten, or written once more, still to be removed."""
     forgotten_bytes: int = 0
     foreign: list[str] = field(default_factory=list)
     """Names that no wheel makes; they are left alone."""

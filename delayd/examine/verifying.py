@@ -167,8 +167,9 @@ class _Verification:
         files = self._files_of(hour)
         for line in sorted(lines):
             self._check_segment(line, files.pop(line.name, None))
+        generations = {line.name[:2]: line.name.generation for line in lines}
         for name, size in sorted(files.items()):
-            self._check_left_over(name, size)
+            self._check_left_over(name, size, generations.get(name[:2], -1))
 
     def _files_of(self, hour: int) -> dict[SegmentName, int]:
         folder = self._layout.hour_folder(hour)
@@ -215,11 +216,12 @@ class _Verification:
         file = _within(self._layout, self._layout.segment_file(name))
         self._findings.add(Damage(file, why, slot, first_byte, end_byte, hour))
 
-    def _check_left_over(self, name: SegmentName, size: int) -> None:
+    def _check_left_over(self, name: SegmentName, size: int, newest: int) -> None:
+        """`newest`: the generation in the line of this segment; -1 if it has none."""
         findings = self._findings
         taken_in = self._count_taken_in(name)
         last = (name.number + 1) * HOUR_SLOTS - 1 if name.is_hour else name.number
-        if last < self._forgotten_below:
+        if last < self._forgotten_below or name.generation < newest:
             findings.forgotten_files += 1
             findings.forgotten_bytes += size
         elif taken_in and not self._is_of_a_split(name):

@@ -41,7 +41,7 @@ LINES_RUN = 2_000
 """Lines that a long scan reads at once: below 2 ms."""
 
 REBUILD = (
-    "stop the node and empty its data directory: "
+    "stop the node and try `delayd wheel repair`; or empty its data directory: "
     "at the next start the wheel is rebuilt from the buffer"
 )
 """What to do about a wheel that is damaged as a whole."""
@@ -141,9 +141,9 @@ class Catalogue:
 
     def require_totals(self, found: Totals) -> None:
         """CorruptionError unless the last checkpoint counted the same."""
-        value = self.note(_TOTALS)
+        expected = self.totals()
         # A wheel of format 4 has none before its first checkpoint as one of format 5.
-        if value is not None and (expected := Totals(*_unpack(value))) != found:
+        if expected is not None and expected != found:
             raise CorruptionError(
                 f"LevelDB in {self._named} is lost or damaged: it tells of {_told(found)}, "
                 f"the last checkpoint counted {_told(expected)}",
@@ -164,6 +164,16 @@ class Catalogue:
         """All waiting answers by (partition, offset), likewise."""
         for run in self.lines(_ANSWER, _ANSWER):
             yield from (_answer_line(key, value) for key, value in run)
+
+    def hour_line(self, hour: int) -> HourLine | None:
+        """The line of one hour's file; None if there is none."""
+        value = self.note(_SLOT_KEY.pack(_HOUR, hour))
+        return None if value is None else _hour_line(_SLOT_KEY.pack(_HOUR, hour), value)[1]
+
+    def totals(self) -> Totals | None:
+        """What the last checkpoint counted; None in a wheel of format 4."""
+        value = self.note(_TOTALS)
+        return None if value is None else Totals(*_unpack(value))
 
     def slot_line(self, slot: int) -> SlotLine | None:
         """The line of one slot; None if there is none."""

@@ -10,9 +10,9 @@ begins is found by its form, its slot and its CRC, so each damage has its own by
 Invariant: memory is bounded by SCAN_BYTES or the longest whole frame, whatever a length says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from delayd.errors import DiskError
 from delayd.wheel import FrameKind, SlotInfo
@@ -35,6 +35,20 @@ from replication.rank import slot_of
 
 SPANS_MAX = 100
 """Damaged ranges of one slot that are told apart; the last one takes in all further ones."""
+
+
+class WholeFrame(NamedTuple):
+    """A frame that is whole and of its segment, as bytes."""
+
+    partition: int
+    offset: int
+    due_ms: int
+    kind: int
+    crc: int
+    data: bytes
+
+
+Keep: TypeAlias = Callable[[WholeFrame], object]
 
 
 class Span(NamedTuple):
@@ -65,16 +79,21 @@ class FramesFound:
 
 
 def check_segment(
-    disk: SystemDisk, file: OpenFile, name: SegmentName, info: SlotInfo, start: int = 0
+    disk: SystemDisk,
+    file: OpenFile,
+    name: SegmentName,
+    info: SlotInfo,
+    start: int = 0,
+    keep: Keep | None = None,
 ) -> FramesFound:
     """Read all that its line speaks of, from `start` on, and judge it. Never raises for what it
-    reads."""
+    reads. `keep` is given every whole frame."""
     found = FramesFound(highest_offsets=[-1] * len(info.highest_offsets))
     end = info.bytes
     position = start
     while position < end:
         try:
-            position = _Stretch(disk, file, name, end, found).read(position)
+            position = _Stretch(disk, file, name, end, found, keep).read(position)
         except DiskError as error:
             _add(found, Span(position, end, error.message))
             break
@@ -111,6 +130,7 @@ class _Stretch(NamedTuple):
     name: SegmentName
     end: int
     found: FramesFound
+    keep: Keep | None
 
     def read(self, position: int) -> int:
         """Take in the frames from `position` on, as far as one read goes; where to go on."""
@@ -144,6 +164,9 @@ class _Stretch(NamedTuple):
             found.digest += crc
             highest[partition] = max(highest[partition], offset)
             after = position + end
+            if self.keep is not None:
+                whole = data[start - HEADER_BYTES : end]
+                self.keep(WholeFrame(partition, offset, due_ms, kind, crc, whole))
         return after
 
     def _take_long(self, data: bytes, position: int) -> int:

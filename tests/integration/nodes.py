@@ -68,7 +68,7 @@ class NodeProcess:
         self.data = folder / name / "data"
         self.log_file = folder / name / "log"
         self.data.mkdir(parents=True, exist_ok=True)
-        self._config = folder / name / "node.toml"
+        self.config = folder / name / "node.toml"
         document: dict[str, object] = {
             "cluster": cluster,
             "node": name,
@@ -80,7 +80,7 @@ class NodeProcess:
             "prefix": f"{cluster}-",
             **(settings or {}),
         }
-        self._config.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in document.items()))
+        self.config.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in document.items()))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: Mapping[str, str] | None = None, prelude: str = "") -> "NodeProcess":
@@ -88,7 +88,7 @@ class NodeProcess:
         command = f'{prelude}exec "$0" -m delayd.cli node --config "$1"'
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                ["bash", "-c", command, sys.executable, str(self._config)],
+                ["bash", "-c", command, sys.executable, str(self.config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},

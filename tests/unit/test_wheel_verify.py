@@ -590,7 +590,7 @@ def test_the_command_tells_slot_bytes_and_count_and_exits_1(copy: Path, known: C
     assert f"slot {slot} (" in told.stdout
     assert f"bytes {frame.position} to {end} has a wrong CRC" in told.stdout
     assert "1 frames are lost and 0 suspect, in 1 slots" in told.stdout
-    assert "empty this directory" in told.stdout
+    assert "run `delayd wheel repair`" in told.stdout
 
     as_json = CliRunner().invoke(app, ["verify", str(copy), "--json"])
     found = json.loads(as_json.stdout)

@@ -1,0 +1,68 @@
+"""A real node's wheel is damaged, repaired from a real buffer by the command, and goes on.
+
+Source: docs/operations.md, "A damaged wheel".
+"""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from clusters import make_cluster
+from nodes import HANGS_S, NodeProcess, delayd, master_of, node_group, wait_for
+
+from delayd.dev.cluster import LocalCluster
+from delayd.errors import ExitCode
+
+pytestmark = pytest.mark.real
+
+FAR_MS = (3_600_000, 30 * 3_600_000)
+COUNT = 300
+
+
+def stored(node: NodeProcess) -> int:
+    """Frames in the node's wheel at its last checkpoint."""
+    shown = delayd("wheel", "inspect", str(node.data), "--json")
+    assert shown.returncode == ExitCode.FINE, shown.stderr
+    frames: int = json.loads(shown.stdout)["frames"]
+    return frames
+
+
+def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    at = make_cluster(kafka_and_etcd, tmp_path)
+    target = at.target("later")
+    node = at.node(0)
+    with node_group([node]), at.client() as client:
+        node.start()
+        master_of([node])
+        told = [
+            client.schedule_async(target, b"v%d" % n, id=f"r-{n}", in_=FAR_MS[n % 2])
+            for n in range(COUNT)
+        ]
+        for each in told:
+            each.result(HANGS_S)
+        wait_for(lambda: node.status()["ingested_count"] >= COUNT, HANGS_S, "all are ingested")
+        node.signal(signal.SIGTERM)
+        assert node.wait_exit() == 0
+        held = stored(node)
+        assert held >= COUNT
+        files = [path for path in (node.data / "slots").rglob("*") if path.is_file()]
+        assert any(path.name.startswith("hour.") for path in files) and len(files) > 1
+        for path in files:
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 4
+            path.write_bytes(data)
+        assert delayd("wheel", "verify", str(node.data)).returncode == ExitCode.PROBLEM
+        repaired = delayd("wheel", "repair", "--config", str(node.config), "--json")
+        assert repaired.returncode == ExitCode.FINE, repaired.stdout + repaired.stderr
+        told = json.loads(repaired.stdout)
+        assert told["whole"] and len(told["repaired"]) == len(files)
+        assert told["from_buffer"] >= len(files)
+        assert delayd("wheel", "verify", str(node.data)).returncode == ExitCode.FINE
+        assert stored(node) == held
+        node.start()
+        master_of([node])
+        running = delayd("wheel", "repair", "--config", str(node.config))
+        assert running.returncode != ExitCode.FINE and "runs on" in running.stderr
