@@ -5,8 +5,9 @@ from bisect import bisect_left, insort
 from replication.entry import Entry
 from replication.rank import Rank
 
-COMPACT_AT = 4096
-"""Delivered entries at the front of the list before they are cut off (keeps that amortised)."""
+COMPACT_AT = 256
+"""Delivered entries at the front of the list before they are cut off, if they are half of it (keeps
+that amortised). Every lane may have so many that nobody counts."""
 
 
 class Lane:
