@@ -1,6 +1,7 @@
 """The messages of the benchmark: frames and states of ids, as ingest would hand them to the wheel.
 
-Values of 300 random bytes, two headers, one message of ten with an id. The n-th message has offset
+Values of 300 random bytes, two headers, one message of ten with an id; ids come in no order, as
+random ones do. The n-th message has offset
 `n // PARTITIONS` of partition `n % PARTITIONS`, so whoever opens a wheel knows where to go on.
 """
 
@@ -22,6 +23,9 @@ TOPICS: Final = 16
 HEADERS: Final[Headers] = [("tenant", b"acme-4711"), ("trace", b"0af7651916cd43dd")]
 HEADER_BYTES: Final = sum(len(name) + len(value or b"") for name, value in HEADERS)
 ID_EVERY: Final = 10
+ID_MODULO: Final = 1 << 64
+SCATTER: Final = 0x9E3779B97F4A7C15
+"""Odd, so that no two numbers below ID_MODULO have one id."""
 DIGEST: Final = b"d" * 16
 
 
@@ -73,7 +77,7 @@ class Load:
             offset = number // PARTITIONS
             due_ms = self._first_due_ms + int(draw() * self._span_ms)
             topic, lane = self._topics[number % TOPICS]
-            id = f"order-{number}"
+            id = f"order-{number * SCATTER % ID_MODULO:016x}"
             key = id.encode()
             key_bytes += len(key)
             has_id = number % ID_EVERY == 0
