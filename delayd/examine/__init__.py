@@ -1,4 +1,4 @@
-"""The wheel of a node that is stopped: `delayd wheel inspect`, `verify` and `repair`.
+"""The wheel of a node that is stopped: `delayd wheel inspect`, `verify`, `repair` and `diff`.
 
 | file | what it holds |
 |---|---|
@@ -7,7 +7,11 @@
 | `findings.py` | what a verification found |
 | `repairing.py` | damaged files, written once more from the buffer |
 | `replaying.py` | the buffer's log once more, through the ingest rules |
-| `showing.py` | both as text and JSON. Pure |
+| `diffing.py` | do two wheels hold the same? |
+| `common_cut.py` | what both must hold, whenever they were stopped. Pure |
+| `digest_tree.py` | which slots differ, from the top of a tree of digests downwards. Pure |
+| `held.py` | the digests and frames of one of the two |
+| `showing.py`, `showing_diff.py` | all of these as text and JSON. Pure |
 | `commands.py` | the commands |
 
 Not here: how a wheel is opened without changing it, and how one slot's file is judged

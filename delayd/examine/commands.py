@@ -14,6 +14,7 @@ from delayd.clock import SystemClock
 from delayd.cluster_key import check_key, proof_key
 from delayd.config import load
 from delayd.errors import ExitCode
+from delayd.examine.diffing import diff
 from delayd.examine.inspecting import inspect
 from delayd.examine.repairing import repair
 from delayd.examine.replaying import Log
@@ -25,12 +26,15 @@ from delayd.examine.showing import (
     repair_json,
     repair_lines,
 )
+from delayd.examine.showing_diff import comparison_json, comparison_lines
 from delayd.examine.verifying import verify
 from delayd.node import open_bus
 from delayd.options import AsJson
 from delayd.topics import load_settings
 
-app = typer.Typer(no_args_is_help=True, help="The wheel of a stopped node: look at it, verify it.")
+app = typer.Typer(
+    no_args_is_help=True, help="The wheel of a stopped node: look at it, verify it, compare it."
+)
 
 DataDir = Annotated[
     Path,
@@ -73,7 +77,7 @@ def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
 
     Example: delayd wheel verify /var/lib/delayd
     """
-    with _progress() as tell:
+    with _progress("verifying") as tell:
         findings, progress = verify(data_dir, tell)
     if as_json:
         typer.echo(json.dumps(findings_json(findings, progress)))
@@ -122,10 +126,39 @@ def _stages() -> Iterator[Callable[[str, int, int], None]]:
         )
 
 
+@app.command("diff")
+def diff_wheels(
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", exists=True, file_okay=False, help="A stopped node's data_dir"),
+    ],
+    b: Annotated[
+        Path,
+        typer.Argument(metavar="B", exists=True, file_okay=False, help="That of another node."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the wheels of two stopped nodes of one cluster. Exit 1 if they differ.
+
+    Compares what both must hold, though they were stopped at different moments. Reads the
+    catalogues, and only where they differ the files; changes nothing.
+
+    Example: delayd wheel diff /var/lib/delayd-1 /var/lib/delayd-2
+    """
+    with _progress("comparing") as tell:
+        comparison = diff(a, b, tell)
+    if as_json:
+        typer.echo(json.dumps(comparison_json(comparison)))
+    else:
+        for line in comparison_lines(comparison):
+            typer.echo(line)
+    raise typer.Exit(ExitCode.FINE if comparison.is_alike else ExitCode.PROBLEM)
+
+
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
     """Shows bytes read of bytes in all, on a terminal only."""
     console = Console(stderr=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("verifying", total=None)
+        task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=max(1, total))

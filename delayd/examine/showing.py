@@ -89,7 +89,7 @@ def overview_lines(overview: Overview) -> Iterator[str]:
         yield "largest slots"
         for size in reversed(overview.largest):
             told = f"{size.frames:>12,} frames {size.bytes:>16,} bytes"
-            yield f"  {size.slot:<12} {_time(size.slot * 1000)} {told}"
+            yield f"  {size.slot:<12} {time_text(size.slot * 1000)} {told}"
 
 
 def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[str]:
@@ -244,10 +244,10 @@ def _wheel_lines(
         return
     numbers = ", ".join(map(str, progress.offsets))
     newest_ms = max(progress.log_ms, default=0)
-    yield f"checkpoint  offsets {numbers}; log time {_time(newest_ms)}"
+    yield f"checkpoint  offsets {numbers}; log time {time_text(newest_ms)}"
     frontier = frontier_of(progress)
     if frontier is not None:
-        cursor = _time(frontier.lowest_cursor.due_ms)
+        cursor = time_text(frontier.lowest_cursor.due_ms)
         yield f"frontier    cursor {cursor}, term {frontier.term}, step {frontier.step}"
 
 
@@ -277,9 +277,9 @@ def _lines(lines: Mapping[bytes, int]) -> str:
 def _damage(damage: Damage) -> str:
     slot = ""
     if damage.slot is not None:
-        slot = f"slot {damage.slot} ({_time(damage.slot * 1000)}): "
+        slot = f"slot {damage.slot} ({time_text(damage.slot * 1000)}): "
     elif damage.hour is not None:
-        slot = f"hour {damage.hour} ({_time(_hour_ms(damage.hour))}): "
+        slot = f"hour {damage.hour} ({time_text(_hour_ms(damage.hour))}): "
     if damage.first_byte is None:
         return f"{slot}{damage.file}: {damage.why}"
     return f"{slot}{damage.file}: bytes {damage.first_byte} to {damage.end_byte} {damage.why}"
@@ -289,7 +289,8 @@ def _hour_ms(hour: int) -> int:
     return hour * HOUR_SLOTS * 1000
 
 
-def _time(unix_ms: int) -> str:
+def time_text(unix_ms: int) -> str:
+    """A moment, in UTC; what is no date as a number."""
     try:
         return f"{datetime.fromtimestamp(unix_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

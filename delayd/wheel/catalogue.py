@@ -155,9 +155,9 @@ class Catalogue:
         for run in self.lines(_HOUR, _HOUR):
             yield from (_hour_line(key, value) for key, value in run)
 
-    def slot_lines(self) -> Iterator[tuple[int, SlotLine]]:
-        """All lines by slot, with little memory. Raises CorruptionError."""
-        for run in self.lines(_SLOT, _SLOT):
+    def slot_lines(self, first: int = 0) -> Iterator[tuple[int, SlotLine]]:
+        """The lines of the slots from this one on, with little memory. Raises CorruptionError."""
+        for run in self.lines(_SLOT, _SLOT_KEY.pack(_SLOT, first)):
             yield from (_slot_line(key, value) for key, value in run)
 
     def answer_lines(self) -> Iterator[Entry]:

@@ -1,0 +1,101 @@
+"""What two replicas must both hold, though they were stopped at different checkpoints. Pure.
+
+Each has taken in the buffer up to its own offsets, and may have forgotten, or never stored, what
+the newest frontier by which it forgot covers. So both must hold
+
+    a message     below both offsets and in Done of neither frontier
+    an answer     below both offsets and not below the O of either frontier
+    a kill        whose mark is below both offsets, of a message that may be in Done of neither
+
+A mark keeps what it killed of its id, which nodes remember for different times: only what
+every node must remember of it counts (`mark_crc`).
+Source: docs/design/frontier.md, "Forgetting" and "Verdicts"; docs/design/storage.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from delayd.wheel import FrameKind, Progress, SlotInfo
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+from replication.frontier import Frontier
+from replication.ids import KilledMessage
+from replication.rank import Rank, slot_of
+
+_MESSAGE = int(FrameKind.MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class CommonCut:
+    """Bounds of what is compared."""
+
+    offsets: tuple[int, ...]
+    """The lower ones of the two, by partition: what is below both have taken in."""
+    forgotten: tuple[Frontier, ...]
+    """By which either has forgotten anything; none, one or two."""
+    answers_from: tuple[int, ...]
+    """The highest O of these, by partition."""
+    passed_ms: int
+    """Their highest cursor's due time: later messages are in Done of neither. -1: none is."""
+    newest_ms: int
+    """The newest append time that either has seen: no answer is filed later."""
+    id_memory_ms: int | None
+    """None: nobody has forgotten an id."""
+
+    @classmethod
+    def of(
+        cls,
+        a: Progress,
+        b: Progress,
+        forgotten: tuple[Frontier, ...],
+        id_memory_ms: int | None,
+    ) -> "CommonCut":
+        """The cut of two checkpoints of one cluster."""
+        floors = [frontier.offsets for frontier in forgotten]
+        return cls(
+            offsets=tuple(map(min, a.offsets, b.offsets)),
+            forgotten=forgotten,
+            answers_from=tuple(map(max, *floors, (0,) * len(a.offsets), (0,) * len(a.offsets))),
+            passed_ms=max((f.highest_cursor.due_ms for f in forgotten), default=-1),
+            newest_ms=max(*a.log_ms, *b.log_ms),
+            id_memory_ms=id_memory_ms,
+        )
+
+    def holds(self, kind: int, lane: int, due_ms: int, partition: int, offset: int) -> bool:
+        """Must both hold this frame?"""
+        if offset >= self.offsets[partition]:
+            return False
+        if kind != _MESSAGE:
+            return offset >= self.answers_from[partition]
+        if due_ms > self.passed_ms:
+            return True
+        rank = Rank(due_ms, partition, offset)
+        return not any(frontier.covers(lane, rank) for frontier in self.forgotten)
+
+    def holds_kill(self, rank: Rank, mark_offset: int) -> bool:
+        """Must both know that this message was killed by that mark? Its lane is not known."""
+        partition = rank.partition
+        may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.answers_from[partition]
+        return mark_offset < self.offsets[partition] and not may_be_done
+
+    def holds_all(self, name: SegmentName, info: SlotInfo) -> bool:
+        """Is all that this file holds what both must hold? If so its line tells enough."""
+        first = name.number * HOUR_SLOTS if name.is_hour else name.number
+        return first > slot_of(max(self.passed_ms, self.newest_ms)) and all(
+            highest < offset
+            for highest, offset in zip(info.highest_offsets, self.offsets, strict=True)
+        )
+
+    def mark_crc(self, due_ms: int, body: tuple[Any, ...]) -> int:
+        """Stands for the CRC of a mark's frame: the same on every node."""
+        is_replace, id, log_ms, killed, killed_before, asked_ms = body
+        kept = [self._remembered(each, log_ms) for each in (killed, killed_before)]
+        return crc32(repr((due_ms, is_replace, id, log_ms, kept, asked_ms)).encode())
+
+    def _remembered(self, killed: tuple[tuple[int, ...], ...], log_ms: int) -> list[Any]:
+        memory_ms = self.id_memory_ms
+        return [
+            message
+            for message in killed
+            if memory_ms is None or KilledMessage(*message).due_ms + memory_ms >= log_ms
+        ]
