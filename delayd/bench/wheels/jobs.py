@@ -25,7 +25,7 @@ BATCH_MESSAGES: Final = 2_000
 CHECKPOINT_MS: Final = 1_000
 STAY_BATCHES_MAX: Final = 10_000
 """Should nobody kill what stays."""
-DRAIN_STEP_MS: Final = 300_000
+DRAIN_STEP_MS: Final = 1_800_000
 """How much time passes between two checkpoints while a wheel is drained. A node makes one a second;
 what is written of each slot is the same."""
 DRAIN_ROUNDS_MAX: Final = 10_000
