@@ -170,9 +170,9 @@ class Opening:
             index = self._wheel.index(slot)
             assert index is not None, f"slot {slot} holds nothing"
             self._indexes[slot] = index
-            while len(self._indexes) > 1 and self._indexed_frames > INDEXED_FRAMES_MAX:
-                self._indexes.popitem(last=False)
         self._indexes.move_to_end(slot)
+        while len(self._indexes) > 1 and self._indexed_frames > INDEXED_FRAMES_MAX:
+            self._indexes.popitem(last=False)
         self._work -= SLOT_WORK
         while self._work > 0:
             if index.is_complete:

@@ -105,6 +105,17 @@ def test_a_large_slot_is_indexed_ahead_of_its_time_and_flows_at_once(wheel: Whee
     assert len(step(planning, 9_000)[1]) == SMALL.lane_max
 
 
+def test_a_slot_that_was_forgotten_and_filled_again_is_indexed_anew(wheel: Wheel) -> None:
+    """docs/design/storage.md, Forgetting: its frames are gone, whoever still has their places."""
+    wheel.append([message(n, 9_000) for n in range(200)])
+    planning = Planning(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    while step(planning, 8_000)[1] or planning.next_due_ms(8_000) == 8_000:
+        pass
+    wheel.forget([9])
+    wheel.append([message(200, 9_100)])
+    assert deliver_all(planning, 9_500) == [Rank(9_100, 0, 200)]
+
+
 def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
     """docs/design/frontier.md, Full steps: a lane that lags has its slot looked through again, and
     the others are served before it.
@@ -206,6 +217,10 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         assert not newly_done & delivered
         delivered |= newly_done
         frontier = plan.frontier
+        indexes = planning._opening._indexes
+        assert sum(index.count for index in indexes.values()) <= 250 or len(indexes) == 1
+        held = sum(len(lane) for lane in planning._agenda._lanes)
+        assert held == planning._agenda._held <= 2 * (SMALL.total_max + LANES * SMALL.share)
     delivered |= set(deliver_all(planning, now_ms))
     assert delivered == {rank(frame) for frame in stored}
 
