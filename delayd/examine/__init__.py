@@ -1,4 +1,4 @@
-"""The wheel of a node that is stopped: `delayd wheel inspect`, `verify`, `repair` and `diff`.
+"""The wheel of a stopped node: `delayd wheel inspect`, `verify`, `repair`, `diff`, `export`.
 
 | file | what it holds |
 |---|---|
@@ -11,7 +11,8 @@
 | `common_cut.py` | what both must hold, whenever they were stopped. Pure |
 | `digest_tree.py` | which slots differ, from the top of a tree of digests downwards. Pure |
 | `held.py` | the digests and frames of one of the two |
-| `showing.py`, `showing_diff.py` | all of these as text and JSON. Pure |
+| `exporting.py` | what is pending, as Parquet |
+| `showing.py`, `showing_diff.py`, `showing_export.py` | all of these as text and JSON. Pure |
 | `commands.py` | the commands |
 
 Not here: how a wheel is opened without changing it, and how one slot's file is judged

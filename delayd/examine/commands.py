@@ -126,6 +126,32 @@ def _stages() -> Iterator[Callable[[str, int, int], None]]:
         )
 
 
+@app.command("export")
+def export_wheel(
+    data_dir: DataDir,
+    parquet: Annotated[Path, typer.Option("--parquet", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write what is pending in the wheel of a stopped node as Parquet, for Spark and others.
+
+    As of the newest frontier that its checkpoint knows; the same file as a running node exports.
+
+    Example: delayd wheel export /var/lib/delayd --parquet pending.parquet
+    """
+    # The Parquet library takes its time, and nothing else here needs it.
+    from delayd.examine.exporting import export
+    from delayd.examine.showing_export import exported_json, exported_lines
+
+    with _progress("exporting") as tell:
+        exported = export(data_dir, parquet, tell, overwrite=force)
+    if as_json:
+        typer.echo(json.dumps(exported_json(exported)))
+        return
+    for line in exported_lines(exported):
+        typer.echo(line)
+
+
 @app.command("diff")
 def diff_wheels(
     a: Annotated[

@@ -15,7 +15,7 @@ from delayd.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
 from delayd.wheel import FrameKind, SlotInfo
 from delayd.wheel.catalogue import HourLine, Totals
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
-from delayd.wheel.kills import KILL_KEY, KILLS, kill_of
+from delayd.wheel.kills import KILLS, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName, hour_of
 from delayd.wheel.reader import SCAN_BYTES
 from delayd.wheel.segment import DIGEST_MODULO
@@ -129,8 +129,7 @@ class HeldWheel:
         """By rank, the killed messages that both must know of, and by which mark."""
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
             for key, value in run:
-                _, *parts = KILL_KEY.unpack(key)
-                rank, mark_offset = Rank(*parts), kill_of(value).mark_offset
+                rank, mark_offset = rank_of(key), kill_of(value).mark_offset
                 if self._cut.holds_kill(rank, mark_offset):
                     yield rank, mark_offset
 

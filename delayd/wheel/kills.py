@@ -36,6 +36,12 @@ def kill_key(rank: Rank) -> bytes:
     return KILL_KEY.pack(KILLS, *rank)
 
 
+def rank_of(key: bytes) -> Rank:
+    """The inverse of `kill_key`."""
+    _, due_ms, partition, offset = KILL_KEY.unpack(key)
+    return Rank(due_ms, partition, offset)
+
+
 def kill_value(kill: Kill) -> bytes:
     """The value of a line."""
     return _pack(tuple(kill))

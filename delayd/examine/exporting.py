@@ -1,0 +1,177 @@
+"""The pending set of a stopped wheel as Parquet, at the newest frontier that its checkpoint knows.
+
+The same file as a running node's export at that frontier: rows, columns, metadata and judgement are
+of `delayd.export`. Nothing moves in a stopped wheel, so nothing is pinned or frozen.
+
+    1. the cut: the wheel must have taken in all that this frontier took into account
+    2. slots and hours by time, each verified against its line, to a draft beside the file
+    3. the draft, synced, takes the file's name
+
+Invariant: under the file's name there is a whole export, or what was there before.
+Source: docs/design/storage.md, "Exports".
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import NamedTuple
+
+from delayd.errors import ConfigError, CorruptionError, DiskError
+from delayd.export.rows import PendingFile
+from delayd.export.segments import DamagedSegmentError, Kills, SegmentReader
+from delayd.wheel import FrozenSegment, SlotInfo
+from delayd.wheel.catalogue import Totals
+from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
+from replication.frontier import Frontier
+from replication.rank import Rank, slot_of
+from replication.record import FrontierFormatError, FrontierRecord, decode
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    directory: str
+    file: Path
+    rows: int
+    bytes: int
+    cut: Frontier
+
+
+def export(
+    directory: Path, file: Path, tell: Callable[[int, int], None], *, overwrite: bool = False
+) -> Exported:
+    """Write what is pending in the wheel of this data directory to `file`.
+
+    `tell` is told the bytes read, and of how many. Raises ConfigError: no wheel, no frontier, a
+    file that is there, no folder for it. Raises DiskError: a node runs on it, the wheel has not
+    come to its frontier, the file cannot be written. Raises CorruptionError: the wheel is damaged.
+    """
+    _require_free(file, overwrite)
+    with locked(directory) as layout, open_stopped(layout) as wheel:
+        cut = _cut_of(wheel).frontier
+        draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
+        try:
+            rows = _write(wheel, cut, draft, tell)
+            size = _synced(draft)
+            _require_free(file, overwrite)
+            draft.replace(file)
+            _synced(file.parent)
+        except DamagedSegmentError as error:
+            raise CorruptionError(
+                str(error),
+                remedy=f"a damaged wheel is not exported: run delayd wheel verify {layout.root}",
+            ) from error
+        except OSError as error:
+            raise DiskError(
+                f"cannot write {file}: {error.strerror or error}",
+                remedy="make room there, or name a file elsewhere; nothing was left behind",
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return Exported(layout.root, file, rows, size, cut)
+
+
+def _require_free(file: Path, overwrite: bool) -> None:
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no folder {file.parent}", remedy="make it, or name another")
+    if file.is_dir() or (file.exists() and not overwrite):
+        raise ConfigError(
+            f"{file} is there already", remedy="name another file, or let --force replace it"
+        )
+
+
+def _synced(path: Path) -> int:
+    """Bytes of a file or folder that is durable now."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _cut_of(wheel: StoppedWheel) -> FrontierRecord:
+    root, progress = wheel.layout.root, wheel.progress
+    if progress is None or not progress.frontier:
+        raise ConfigError(
+            f"{root} knows no frontier: what is pending in it cannot be told",
+            remedy="let its node run until it is ready, and stop it again",
+        )
+    try:
+        record = decode(progress.frontier)
+    except FrontierFormatError as error:
+        raise ConfigError(
+            f"the checkpoint in {root} names a frontier that this version does not know: {error}",
+            remedy="run the version of delayd that the node runs",
+        ) from error
+    if not record.frontier.reached_by(progress.offsets):
+        raise DiskError(
+            f"{root} has taken in the buffer up to {list(progress.offsets)}; step "
+            f"{record.frontier.step}, the newest that it knows, went up to "
+            f"{list(record.frontier.offsets)}: what is pending then is not all here",
+            remedy="start the node, let it catch up, and stop it again; or take another node's",
+        )
+    return record
+
+
+def _write(
+    wheel: StoppedWheel, cut: Frontier, draft: Path, tell: Callable[[int, int], None]
+) -> int:
+    total = _count_bytes(wheel)
+    file = PendingFile(draft)
+    # An hour that is being split lies in its file and in its slots: each goes through the kills
+    # by itself.
+    readers = {
+        is_hour: SegmentReader(cut, Kills(_kills(wheel, cut), cut), file.write)
+        for is_hour in (True, False)
+    }
+    done = 0
+    for segment in _segments(wheel, slot_of(cut.lowest_cursor.due_ms)):
+        name = segment.name
+        readers[name.is_hour].read(wheel.layout.segment_file(name), segment)
+        done += segment.bytes - segment.start
+        tell(done, total)
+    for reader in readers.values():
+        reader.finish()
+    file.finish(node=wheel.layout.root, step=cut.step)
+    return file.count
+
+
+def _count_bytes(wheel: StoppedWheel) -> int:
+    """That the lines speak of; and are these all lines?"""
+    hours = slots = frames = size = 0
+    for segment in _segments(wheel, 0):
+        hours += segment.name.is_hour
+        slots += not segment.name.is_hour
+        frames += segment.count
+        size += segment.bytes - segment.start
+    wheel.catalogue.require_totals(Totals(hours, slots, frames))
+    return size
+
+
+def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:
+    """The slots from this one on, and the hours with a file that do not end before it, by time."""
+    hours = (
+        _frozen(SegmentName(True, hour, line.generation), line.start, line.info)
+        for hour, line in wheel.catalogue.hour_lines()
+        if (hour + 1) * HOUR_SLOTS > first
+    )
+    slots = (
+        _frozen(SegmentName(False, slot, line.generation), 0, line.info)
+        for slot, line in wheel.catalogue.slot_lines(first)
+    )
+    return merge(hours, slots, key=lambda segment: segment.name.hour)
+
+
+def _frozen(name: SegmentName, start: int, info: SlotInfo) -> FrozenSegment:
+    return FrozenSegment(name, start, info.bytes, info.count, info.digest)
+
+
+def _kills(wheel: StoppedWheel, cut: Frontier) -> Iterator[tuple[Rank, int]]:
+    first = kill_key(Rank(max(0, cut.lowest_cursor.due_ms), 0, 0))
+    for run in wheel.catalogue.lines(KILLS, first):
+        for key, value in run:
+            yield rank_of(key), kill_of(value).mark_offset
