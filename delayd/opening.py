@@ -104,7 +104,7 @@ class Opening:
                 if index is None:
                     return False
                 run = index.run(search.since, min(self._work, SLICE_FRAMES))
-                self._work -= len(run.entries)
+                self._work -= run.cost
                 for entry in run.entries:
                     if (
                         entry.position < search.stored_bytes
@@ -135,7 +135,7 @@ class Opening:
             wanted = agenda.wanted(_start_of(slot + 1), since)
             assert wanted is not None, "the lane that wanted the slot wants it still"
             run = index.run(wanted.since, min(self._work, SLICE_FRAMES), wanted.lanes)
-            self._work -= len(run.entries)
+            self._work -= run.cost
             agenda.open(wanted, run.entries, run.until)
             if slot_of(run.until.due_ms) > slot and index.count <= SLICE_FRAMES:
                 del self._indexes[slot]

@@ -43,8 +43,9 @@ LEAF_PLACES_MAX = 8_192
 """Places that are sorted at once: about 5 ms, and 1.5 MB while it lasts."""
 SLICE_BYTES_MIN = 64 * 1024
 """Read at least, however short frames are: another call would cost more."""
-WALK_FACTOR = 10
-"""Places that a run may look at for each entry that it may give: those of other lanes cost less."""
+WALK_FACTOR = 4
+"""Places that a run may look at for each entry that it may give: one of another lane costs so much
+less than one that is given."""
 
 
 class Run(NamedTuple):
@@ -53,6 +54,8 @@ class Run(NamedTuple):
     entries: list[Entry]
     until: Rank
     """Everything stored below this rank, from where the run began, is among them."""
+    cost: int
+    """In entries: those that were given, or for many of other lanes a quarter of them."""
 
 
 class SlotIndex:
@@ -153,8 +156,9 @@ class SlotIndex:
                     places = [place for place in places if lane_of_place(place) in lanes]
                 entries += entries_at(due_ms, places)
                 if len(entries) >= entries_max or walked >= WALK_FACTOR * entries_max:
-                    return Run(entries, until)
-        return Run(entries, Rank((self.slot.number + 1) * SLOT_MS, 0, 0))
+                    return Run(entries, until, max(len(entries), walked // WALK_FACTOR))
+        until = Rank((self.slot.number + 1) * SLOT_MS, 0, 0)
+        return Run(entries, until, max(len(entries), walked // WALK_FACTOR))
 
     def _leaves(self, due_ms: int, low: int) -> Iterator[tuple[bytearray, Rank]]:
         """The places of a due time that may be at or above a rank number, ascending leaf by leaf;

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
@@ -114,6 +115,31 @@ def test_a_slot_that_was_forgotten_and_filled_again_is_indexed_anew(wheel: Wheel
     wheel.forget([9])
     wheel.append([message(200, 9_100)])
     assert deliver_all(planning, 9_500) == [Rank(9_100, 0, 200)]
+
+
+def test_a_turn_is_bounded_though_a_slot_holds_nothing_of_the_lanes_that_want_it(
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Full steps: a turn holds the lock for a bounded time."""
+    wheel.append([message(n, 5_000 + n % 1_000) for n in range(2_000)])
+    planning = Planning(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    costs: list[int] = []
+    run = slot_index.SlotIndex.run
+
+    def counted(*arguments: Any) -> slot_index.Run:
+        found = run(*arguments)
+        costs.append(found.cost)
+        return found
+
+    monkeypatch.setattr(slot_index.SlotIndex, "run", counted)
+    while len(costs) < 100:
+        before = len(costs)
+        planning.plan(7_000, EVERYTHING, PLENTY)  # Never begun: the lane with messages stays full.
+        assert sum(costs[before:]) <= opening.TURN_WORK_MAX + 2 * slot_index.LEAF_PLACES_MAX
+        if costs and not planning._opening.is_busy:
+            break
+    assert planning._agenda.opened_to < Rank(6_000, 0, 0), "the full lane has not gone on"
+    assert planning._agenda.wanted(Rank(8_000, 0, 0)) is None, "all others have seen all of it"
 
 
 def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
