@@ -8,7 +8,7 @@ import pytest
 from one_node import START_MS, Maker, nodes_in
 
 from delayd.targets import CHUNKS_MAX
-from delayd.wheel import id_memory
+from delayd.wheel import id_memory, splitting
 
 HOUR_MS = 3_600_000
 
@@ -197,3 +197,35 @@ def test_a_partition_without_records_keeps_no_other_from_forgetting(
         node.clock.now_ms += 1_000
     known = [partition for name, partition in sent if node.replica.know(partition, name)]
     assert known == [partition for _, partition in sent if partition == 0]
+
+
+@pytest.mark.parametrize("is_new_master", [False, True])
+def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
+    make: Maker, monkeypatch: pytest.MonkeyPatch, *, is_new_master: bool
+) -> None:
+    """docs/design/storage.md, Hour files: the node stood still, or was just started.
+
+    Rules: slot-opened-before-its-hour-is-split
+    """
+    monkeypatch.setattr(splitting, "SPLIT_BYTES", 300)
+    node = make("orders")
+    day_ms = START_MS + 24 * HOUR_MS
+    for number in range(60):
+        node.send("orders", day_ms + 37 * number % 1_500, value=b"%d" % number)
+    node.ingest()
+    assert node.replica.stats().hours == 1
+    if not is_new_master:
+        node.lead()
+    node.clock.now_ms = day_ms + 700
+    # Something comes to the slots of that hour before it is split.
+    node.send("orders", day_ms + 650, value=b"direct")
+    for _ in range(60):
+        node.ingest()
+        node.step()
+        node.clock.now_ms += 20
+    rows = [(dict(r.headers)["delayd-due"], r.value) for r in node.read("orders")]
+    assert len(rows) == len({value for _, value in rows}) == 61
+    order = [int(due or b"") for due, value in rows if value != b"direct"]
+    assert order == sorted(order)
+    assert node.replica.stats().hours == 0
+    assert node.failures == {}

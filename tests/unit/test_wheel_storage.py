@@ -216,6 +216,29 @@ def test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget(
     assert remaining_files(tmp_path) == set()
 
 
+def test_while_splits_are_held_no_frame_moves_and_no_file_goes(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    """docs/design/storage.md, Exports. Rules: export-while-frames-move"""
+    wheel.append([message(36_000_000 + n, n) for n in range(4)])
+    wheel.append([message(5_000, 9)])
+    checkpoint(wheel)
+    assert wheel.hold_splits()
+    wheel.advance(36_000_000)
+    wheel.forget([5])
+    checkpoint(wheel)
+    assert not wheel.split_some()
+    assert wheel.hours() == [10] and wheel.slots() == []
+    assert remaining_files(tmp_path) == {"0/5.0", "10/hour.0"}
+    wheel.release_splits()
+    assert not wheel.hold_splits(), "a near hour must be split first"
+    while wheel.split_some():
+        pass
+    checkpoint(wheel)
+    assert remaining_files(tmp_path) == {"10/36000.0"}
+    assert wheel.hold_splits()
+
+
 def test_a_slot_that_is_forgotten_and_filled_again_holds_only_the_new_frames(
     wheel: Wheel, tmp_path: Path
 ) -> None:

@@ -88,6 +88,91 @@ STORAGE = (
         (f"{RECOVERY}::test_a_torn_tail_is_cut_to_the_catalogued_length",),
     ),
     Mutant(
+        "slot-opened-before-its-hour-is-split",
+        "a slot is read only when no frame of it lies in the file of its hour",
+        "storage.md#hour-files",
+        (
+            Edit(
+                "delayd/opening.py",
+                "return last if whole_below is None else min(last, whole_below - 1)",
+                "return last",
+            ),
+        ),
+        (
+            "tests/unit/test_one_node.py::"
+            "test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "split-not-remembered",
+        "how far an hour is split is in the checkpoint that has the frames in their slots",
+        "storage.md#hour-files",
+        (Edit(STORAGE_FILE, "                self._dirty.add(hour)\n", ""),),
+    ),
+    Mutant(
+        "split-file-not-compared",
+        "what an hour's file gave to its slots is what its line tells of",
+        "storage.md#hour-files",
+        (
+            Edit(
+                "delayd/wheel/splitting.py",
+                "    if hour.count != 0 or hour.digest % DIGEST_MODULO != 0:\n",
+                "    if False:\n",
+            ),
+        ),
+        (
+            f"{RECOVERY}::"
+            "test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "export-while-frames-move",
+        "while an export freezes its cut no frame moves from an hour's file to its slot",
+        "storage.md#exports",
+        (
+            Edit(
+                STORAGE_FILE,
+                "        if self._holds_splits or not self._hour_numbers:\n",
+                "        if not self._hour_numbers:\n",
+            ),
+        ),
+        (
+            "tests/unit/test_wheel_storage.py::"
+            "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "lost-lines-not-missed",
+        "the lines of slots and hours are as many as the last checkpoint counted",
+        "storage.md#recovery",
+        (
+            Edit(
+                "delayd/wheel/catalogue.py",
+                "        if expected is not None and expected != found:\n",
+                "        if False:\n",
+            ),
+        ),
+        (f"{RECOVERY}::test_a_line_that_leveldb_has_lost_is_missed",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "wrong-length-taken-for-torn",
+        "a record of LevelDB with a wrong length is damage, not a torn write",
+        "storage.md#recovery",
+        (
+            Edit(
+                "delayd/wheel/recovery.py",
+                "        if end.is_damaged:\n",
+                "        if False:\n",
+            ),
+        ),
+        (f"{RECOVERY}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",),
+        is_simulated=False,
+    ),
+    Mutant(
         "progress-ahead-of-the-frames",
         "what counts as ingested is in the wheel: both change together, or neither",
         "frontier.md#ingest",
