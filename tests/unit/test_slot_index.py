@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -202,6 +203,25 @@ def test_a_slice_is_bounded_and_a_crowded_millisecond_is_given_in_runs(wheel: Wh
         since, runs = run.until, runs + 1
     assert found == entries
     assert 5 <= runs <= 8
+
+
+def test_a_crowded_millisecond_is_given_by_rank_whatever_order_its_file_has(
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/storage.md, Reading a slot: kept cut by rank into leaves."""
+    monkeypatch.setattr(slot_index, "LEAF_PLACES_MAX", 10)
+    monkeypatch.setattr(slot_index, "SLICE_BYTES_MIN", 100)
+    frames = messages(400)
+    Random(1).shuffle(frames)
+    entries = wheel.append(frames)
+    index = index_of(wheel)
+    complete(index, 30)
+    found, since = [], BEGIN
+    while since < END:
+        run = index.run(since, 1)
+        found += run.entries
+        since = run.until
+    assert found == sorted(entries)
 
 
 def test_a_run_is_not_given_by_an_index_that_lacks_something(wheel: Wheel) -> None:
