@@ -205,7 +205,7 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
 ) -> None:
     """docs/design/storage.md, Hour files: the node stood still, or was just started.
 
-    Rules: slot-opened-before-its-hour-is-split
+    Rules: split-first
     """
     monkeypatch.setattr(splitting, "SPLIT_BYTES", 300)
     node = make("orders")

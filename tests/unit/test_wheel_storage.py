@@ -219,7 +219,10 @@ def test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget(
 def test_while_splits_are_held_no_frame_moves_and_no_file_goes(
     wheel: Wheel, tmp_path: Path
 ) -> None:
-    """docs/design/storage.md, Exports. Rules: export-while-frames-move"""
+    """docs/design/storage.md, Exports.
+
+    Rules: splits-held
+    """
     wheel.append([message(36_000_000 + n, n) for n in range(4)])
     wheel.append([message(5_000, 9)])
     checkpoint(wheel)
