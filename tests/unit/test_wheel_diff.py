@@ -5,6 +5,7 @@ Source: docs/design/storage.md, "Comparing two wheels".
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -227,6 +228,24 @@ def test_a_difference_is_found_where_one_has_split_the_hour(tmp_path: Path) -> N
     missing = f"{far[0].partition}/{far[0].offset}"
     assert found(compared(a, b)) == {("message", missing, Where.ONLY_A)}
     assert found(compared(b, a)) == {("message", missing, Where.ONLY_B)}
+
+
+def test_only_what_lies_below_nodes_that_differ_is_looked_at(tmp_path: Path) -> None:
+    records = spread(600)
+    lost = sorted(records, key=due_of)[450]
+    directories = []
+    for name, held in (("a", records), ("b", [r for r in records if r is not lost])):
+        replica = node(tmp_path / name, *held)
+        split(replica, BEGIN_MS + 24 * HOUR_MS)
+        directories.append(stop(replica))
+    comparison = compared(*directories)
+    [missing] = comparison.differences
+    assert missing.due_ms == due_of(lost)
+    slot = due_of(lost) // 1000
+    files = [path for directory in directories for path in directory.glob(f"slots/*/{slot}.*")]
+    assert comparison.read_bytes == sum(path.stat().st_size for path in files)
+    of_the_hour = len(list(directories[0].glob(f"slots/{hour_of(slot)}/*")))
+    assert comparison.nodes == 1 + 24 + 1 + of_the_hour and comparison.frames_exchanges == 1
 
 
 def due_of(record: Record) -> int:
@@ -532,12 +551,14 @@ def test_damage_in_what_must_be_read_is_told_with_what_to_do(
 
 
 def test_a_file_that_is_not_what_its_line_says_is_damage(tmp_path: Path) -> None:
-    records = spread(300)
+    """Whole frames of the right length, and not those that were stored."""
+    records = [record._replace(value=b"something here") for record in spread(300)]
     a = stop(node(tmp_path / "a", *records))
     b = stop(node(tmp_path / "b", *(altered(r) for r in records)))
-    ours, theirs = (sorted(each.glob("slots/*/[0-9]*"))[0] for each in (a, b))
-    theirs.write_bytes(ours.read_bytes().ljust(theirs.stat().st_size, b"\0"))
-    with pytest.raises(CorruptionError, match="delayd wheel verify"):
+    ours, theirs = (hour_files(each)[0] for each in (a, b))
+    assert ours.stat().st_size == theirs.stat().st_size
+    shutil.copy(ours, theirs)
+    with pytest.raises(CorruptionError, match=f"which are not the .*delayd wheel verify {b}"):
         compared(a, b)
 
 
