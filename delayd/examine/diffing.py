@@ -33,7 +33,7 @@ from replication.record import FrontierFormatError, FrontierRecord, decode
 DIFFERENCES_MAX: Final = 1_000
 """That are listed; further ones are counted."""
 FRAMES_AT_ONCE: Final = 200_000
-"""Of one side in memory, some 40 MB; an hour that differs in more is read several times."""
+"""Of one side in memory, some 50 MB; an hour that differs in more is read several times."""
 
 _SPREAD: Final = 0x9E3779B1
 """A prime by which offsets are spread over the turns in which a large hour is compared."""
