@@ -175,6 +175,8 @@ class _Patch:
         self._sums = _Sums()
         self._held: set[int] = set()
         self._salvaged = _Sums()
+        self._highest = [-1] * len(info.highest_offsets)
+        self._salvaged_highest = self._highest
         self._candidates: list[WholeFrame] = []
         """The first frames from the buffer."""
         self.elsewhere: set[int] = set()
@@ -193,7 +195,7 @@ class _Patch:
     def salvage(self, frame: WholeFrame) -> None:
         """A whole frame of the damaged file; before those of the buffer."""
         if self._take(frame):
-            self._salvaged = self._sums
+            self._salvaged, self._salvaged_highest = self._sums, list(self._highest)
 
     @property
     def count(self) -> int:
@@ -218,6 +220,7 @@ class _Patch:
         if frame.kind != FrameKind.MESSAGE:
             self.answers[frame.partition, frame.offset] = (self._sums.bytes, len(frame.data))
         self._tail += frame.data
+        self._highest[frame.partition] = max(self._highest[frame.partition], frame.offset)
         self._sums = self._sums.with_(frame)
         if len(self._tail) >= WRITE_BYTES:
             self._write()
@@ -237,7 +240,7 @@ class _Patch:
         if few is not None:
             self._write()
             self._disk.truncate(self.path, self._salvaged.bytes)
-            self._sums = self._salvaged
+            self._sums, self._highest = self._salvaged, list(self._salvaged_highest)
             for frame in few:
                 self._put(frame)
             return None
@@ -251,8 +254,8 @@ class _Patch:
         self._disk.fdatasync(self.file)
 
     def line_info(self) -> SlotInfo:
-        """Of the new file."""
-        return SlotInfo(*self._sums, self.info.highest_offsets)
+        """Of the new file: what was split of an hour counts no more for its highest offsets."""
+        return SlotInfo(*self._sums, tuple(self._highest))
 
     def close(self) -> None:
         """Idempotent."""

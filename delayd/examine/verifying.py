@@ -238,7 +238,8 @@ class _Verification:
         return (not name.is_hour, name.hour) in self._with_lines
 
     def _count_taken_in(self, name: SegmentName) -> int:
-        """Frames at the beginning of a file that the checkpoint says were taken in."""
+        """Frames at the beginning of a file that the checkpoint says were taken in, and has not
+        forgotten."""
         progress = self._wheel.progress
         if progress is None:
             return 0
@@ -250,8 +251,10 @@ class _Verification:
                 try:
                     for due_ms, partition, offset, _, _, _, _, end, _ in walk(data, position):
                         whole_bytes = end
-                        if name.holds(slot_of(due_ms)) and partition < len(offsets):
-                            count += offset < offsets[partition]
+                        slot = slot_of(due_ms)
+                        if name.holds(slot) and partition < len(offsets):
+                            is_forgotten = slot < self._forgotten_below
+                            count += offset < offsets[partition] and not is_forgotten
                 except BrokenFrameError:
                     break
                 if whole_bytes == 0:

@@ -296,3 +296,34 @@ def test_a_node_goes_on_after_a_repair(stopped: Stopped) -> None:
     answers = wheel.answers((0,) * PARTITIONS)
     assert wheel.read(answers) == stopped.held["answers"]
     wheel.close()
+
+
+def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_path: Path) -> None:
+    """What is left of it has lower highest offsets than its line told."""
+    node = OneNode(tmp_path, "t", partitions=PARTITIONS)
+    for partition in (1, 0):
+        for number in range(20):
+            node.send("t", START_MS + DAY_MS + number, partition=partition, value=b"x" * 100)
+        node.ingest()
+    node.replica.checkpoint()
+    node.close()
+    wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
+    [hour] = wheel.hours()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 5_000)
+        wheel.advance(hour * HOUR_MS)
+        assert wheel.split_some()
+    assert wheel.progress is not None
+    pending = wheel.begin_checkpoint(wheel.progress)
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+    info = wheel.hour_info(hour)
+    assert info is not None and 0 < info.count < 20
+    wheel.close()
+    [path] = (tmp_path / "slots").glob("*/hour.*")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    log = Log(node.bus, node.settings, CLUSTER_KEY.encode(), node.clock, TIMEOUT_MS)
+    assert repair(tmp_path, log, lambda what, done, total: None).is_whole
+    findings, _ = verify(tmp_path, lambda done, total: None)
+    assert findings.is_whole, findings.damage

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 import test_wheel_crashes
+from cluster_settings import LANES, PARTITIONS
 from test_wheel_recovery import ObservedDatabase
 from typer.testing import CliRunner
 from wheels_on_disk import (
@@ -23,6 +25,7 @@ from wheels_on_disk import (
     abandoned_wheel,
     catalogued,
     frames_of,
+    record_of,
     slot_at,
     slot_path,
 )
@@ -38,6 +41,8 @@ from delayd.wheel.disk import SystemDisk
 from delayd.wheel.leveldb_log import torn_end
 from delayd.wheel.reader import SCAN_BYTES
 from delayd.wheel.storage import Wheel
+from replication.frontier import first_frontier
+from replication.rank import Rank
 
 SEED = 20_261_122
 FLIPS = 320
@@ -165,6 +170,35 @@ def test_after_a_kill_in_the_midst_of_ingest_a_wheel_is_whole(
     findings = verified(tmp_path)
     assert findings.is_whole, findings.damage
     assert findings.messages + findings.answers >= 100 * checkpoints
+
+
+def test_the_file_of_an_hour_that_was_split_and_forgotten_at_once_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    """One checkpoint dropped the lines of the hour and of its slots; a kill came before the file
+    went. The frontier stands within that hour."""
+    ingest = Ingest(tmp_path / "data")
+    far = slot_at(0) + 10 * 3600
+    ingest.wheel.append([ingest.frame(far + n)._replace(append_ms=1) for n in range(5)])
+    ingest.checkpoint()
+    [hour] = ingest.wheel.hours()
+    ingest.wheel.advance(hour * 3_600_000)
+    while ingest.wheel.split_some():
+        pass
+    slots = ingest.wheel.slots()
+    assert slots == [far + n for n in range(5)] and not ingest.wheel.hours()
+    frontier = replace(
+        first_frontier(0, PARTITIONS, LANES),
+        cursors=(Rank((far + 5) * 1000, 0, 0),) * LANES,
+        offsets=tuple(ingest.offsets),
+    )
+    ingest.frontier = ingest.forgotten = record_of(frontier)
+    ingest.wheel.forget(slots)
+    ingest.checkpoint(finish=False)
+    ingest.wheel.close()
+    assert [path.name for path in (tmp_path / "data" / "slots").glob("*/*")] == ["hour.0"]
+    findings = verified(tmp_path / "data")
+    assert findings.is_whole, findings.damage
 
 
 def test_a_wheel_that_never_had_a_checkpoint_is_whole(tmp_path: Path) -> None:
