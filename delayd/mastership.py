@@ -187,6 +187,10 @@ class Mastership:
             case facts.BeginTerm(last, first):
                 found = self._commit.last
                 assert found is not None and found.frontier == last, "the log was not read on"
+                while not self._replica.split_before(last):
+                    self.on_progress()
+                    if not self._is_valid():
+                        return facts.GrantEnded(self._clock.monotonic_ms())
                 self._replica.open_agenda(last)
                 self.term = first.term
                 self._write_bare(first, found.now_ms)

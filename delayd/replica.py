@@ -208,14 +208,24 @@ class Replica:
 
     def open_agenda(self, frontier: Frontier) -> None:
         """Become able to plan steps beyond a committed frontier that has been reached."""
-        reached_ms = frontier.highest_cursor.due_ms
-        while not self._is_whole_to(slot_of(reached_ms)):
-            # An export that freezes holds splits, for a moment.
-            if not self.split_some(reached_ms):
-                with self.changed:
-                    self.changed.wait(SPLIT_RETRY_MS / 1000)
+        while not self.split_before(frontier):
+            pass
         with self.changed:
             self._planning = Planning(self._wheel, self.settings, frontier)
+
+    def split_before(self, frontier: Frontier) -> bool:
+        """Split a piece of the hours that a frontier stands in or has passed; True when all are.
+
+        Hours of many messages take minutes: whoever waits for them must show signs of life.
+        """
+        reached_ms = frontier.highest_cursor.due_ms
+        if self._is_whole_to(slot_of(reached_ms)):
+            return True
+        # An export holds splits until it is done.
+        if not self.split_some(reached_ms):
+            with self.changed:
+                self.changed.wait(SPLIT_RETRY_MS / 1000)
+        return False
 
     def close_agenda(self) -> None:
         """Stop planning."""

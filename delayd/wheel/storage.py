@@ -291,6 +291,10 @@ class Wheel:
         hour = self._first_to_split()
         if hour is None:
             return False
+        if self._tail_bytes > TAIL_BYTES_MAX // 2:
+            # Else the tails of an hour's 3,600 slots would be written out at once, in a second.
+            self.write_out()
+            return True
         moved = next_frames(self._reader, hour)
         with self._or_poisoned():
             for number, partition, offset, crc, data in moved:

@@ -5,13 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from one_node import START_MS, TIMEOUT_MS, ManualClock, OneNode
+from one_node import (
+    CLUSTER_KEY,
+    START_MS,
+    TIMEOUT_MS,
+    InstantCondition,
+    ManualClock,
+    OneNode,
+)
 
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.errors import FrontierError
+from delayd.replica import Replica
+from delayd.wheel.storage import Wheel
 from replication.frontier import begin_term
 from replication.now import BOUND_AGE_MAX_MS
 from replication.record import StepCounts, decode, encode, record_key
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -87,3 +99,47 @@ def test_a_clock_that_drifted_ends_the_step_before_its_commit(node: OneNode) -> 
     node.step()
     assert node.failures == {"clock-drift": 1}
     assert (steps(node), node.read("orders")) == (before, [])
+
+
+def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one for ten seconds a master resigns; and it stops when its grant is over."""
+    node = OneNode(tmp_path / "one", "orders")
+    for number in range(50):
+        node.send("orders", START_MS + DAY_MS + number)
+    node.ingest()
+    node.clock.now_ms += DAY_MS + HOUR_MS
+    for _ in range(20):
+        node.step()
+    assert len(node.read("orders")) == 50
+    node.close()
+    # A node that was down meanwhile: all of it is still in the file of its hour.
+    node.replica = Replica(
+        Wheel.open(tmp_path / "other", partitions=1),
+        node.settings,
+        proof_key=CLUSTER_KEY.encode(),
+        export_hold_ms=0,
+        disk_free_min_bytes=0,
+    )
+    node.replica.changed = InstantCondition()
+    node.consumer = node.bus.consumer(node.settings.buffer.name)
+    node.consumer.assign(node.replica.positions)
+    node.ingest()
+    assert node.replica.stats().hours == 1
+    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 500)
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        node.grant.withdrawn = turns == 12
+
+    monkeypatch.setattr(node, "_turn", turn)
+    with pytest.raises(AssertionError):
+        node.lead()
+    assert turns == 12 and node.replica.stats().hours == 1
+    node.grant.withdrawn = False
+    node.lead()
+    assert turns > 15 and node.replica.stats().hours == 0
+    node.close()

@@ -12,6 +12,7 @@ from wheel_reading import entries_in
 
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, decoding, slot_index, storage
 from delayd.wheel.checkpoint import PendingCheckpoint
+from delayd.wheel.segment import Segment
 from delayd.wheel.storage import Wheel
 
 PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
@@ -83,6 +84,35 @@ def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
     assert remaining_files(tmp_path), "nothing was written out"
     assert wheel.read(entries) == frames
     assert sum(len(entries_in(wheel, slot)) for slot in wheel.slots()) == 30
+
+
+def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is held meanwhile: 3,600 new files take a second."""
+    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 20_000)
+    monkeypatch.setattr(storage, "TAILS_PER_CALL", 4)
+    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_000)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    for offset in range(500):
+        wheel.append([message(36_000_000 + offset * 1_000, offset)._replace(append_ms=0)])
+    while wheel.write_out():
+        pass
+    assert (wheel.hours(), wheel.slots()) == ([10], [])
+    wheel.advance(36_000_000)
+    written = [0]
+    write_tail = Wheel._write_tail
+
+    def counted(wheel: Wheel, segment: Segment) -> None:
+        written[-1] += 1
+        write_tail(wheel, segment)
+
+    monkeypatch.setattr(Wheel, "_write_tail", counted)
+    while wheel.split_some():
+        written.append(0)
+    assert max(written) == 4 and sum(written) > 100
+    assert len(wheel.slots()) == 500
+    wheel.close()
 
 
 def test_a_scan_in_small_pieces_finds_the_same_entries(
