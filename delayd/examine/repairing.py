@@ -16,8 +16,8 @@ Source: docs/design/storage.md, "Repair".
 
 import math
 import shutil
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
@@ -169,8 +169,9 @@ class _Patch:
         self.name = old._replace(generation=_next_generation(disk, layout, old))
         self.path = layout.segment_file(self.name)
         disk.make_folder(layout.hour_folder(old.hour))
-        self.file: OpenFile | None = disk.open(self.path, create=True)
         self._disk = disk
+        # Not kept open: there may be more than a process may have open.
+        disk.close(disk.open(self.path, create=True))
         self._tail = bytearray()
         self._sums = _Sums()
         self._held: set[int] = set()
@@ -226,8 +227,8 @@ class _Patch:
             self._write()
 
     def _write(self) -> None:
-        assert self.file is not None, "it is still open"
-        self._disk.append(self.file, self._tail)
+        with self._opened() as file:
+            self._disk.append(file, self._tail)
         self._tail = bytearray()
 
     def problem(self) -> str | None:
@@ -249,19 +250,21 @@ class _Patch:
 
     def sync(self) -> None:
         """All of it is on the disk afterwards."""
-        assert self.file is not None, "it is still open"
         self._write()
-        self._disk.fdatasync(self.file)
+        with self._opened() as file:
+            self._disk.fdatasync(file)
 
     def line_info(self) -> SlotInfo:
         """Of the new file: what was split of an hour counts no more for its highest offsets."""
         return SlotInfo(*self._sums, tuple(self._highest))
 
-    def close(self) -> None:
-        """Idempotent."""
-        if self.file is not None:
-            self._disk.close(self.file)
-            self.file = None
+    @contextmanager
+    def _opened(self) -> Iterator[OpenFile]:
+        file = self._disk.open(self.path, create=False)
+        try:
+            yield file
+        finally:
+            self._disk.close(file)
 
 
 class _Work:
@@ -395,7 +398,6 @@ class _Work:
         )
         for key, patch in good.items():
             del self.patches[key]
-            patch.close()
             old = self._layout.segment_file(patch.old)
             if Path(old).exists():
                 self._disk.unlink(old)
@@ -415,7 +417,6 @@ class _Work:
     def discard(self) -> None:
         """Remove new files that were not put in place."""
         for patch in self.patches.values():
-            patch.close()
             self._disk.unlink(patch.path)
         self.patches = {}
 

@@ -1,5 +1,6 @@
 """`delayd wheel repair`: damaged files of slots and hours, written once more from the buffer."""
 
+import resource
 import shutil
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from delayd.wheel.storage import Wheel
 PARTITIONS = 2
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
+OPEN_FILES = 400
 
 
 class Stopped:
@@ -327,3 +329,23 @@ def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_pa
     assert repair(tmp_path, log, lambda what, done, total: None).is_whole
     findings, _ = verify(tmp_path, lambda done, total: None)
     assert findings.is_whole, findings.damage
+
+
+def test_more_damaged_files_are_repaired_than_may_be_open_at_once(tmp_path: Path) -> None:
+    node = OneNode(tmp_path, "t", partitions=PARTITIONS)
+    for number in range(OPEN_FILES + 50):
+        node.send("t", START_MS + 1_000 * number)
+    node.ingest()
+    node.replica.checkpoint()
+    node.close()
+    for path in (tmp_path / "slots").glob("*/*"):
+        path.unlink()
+    log = Log(node.bus, node.settings, CLUSTER_KEY.encode(), node.clock, TIMEOUT_MS)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, before[1]))
+    try:
+        outcome = repair(tmp_path, log, lambda what, done, total: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert outcome.is_whole and len(outcome.repaired) == OPEN_FILES + 50
+    assert verify(tmp_path, lambda done, total: None)[0].is_whole
