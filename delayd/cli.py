@@ -56,7 +56,7 @@ app.add_typer(dev_app, name="dev")
 app.add_typer(wheel_app, name="wheel")
 app.command("audit")(audit)
 app.command("bench")(bench)
-for command in (messages.send, messages.cancel, messages.replace, messages.show):
+for command in (messages.send, messages.cancel, messages.replace, messages.show, messages.pending):
     app.command()(command)
 
 

@@ -26,7 +26,13 @@ from delayd.request import (
     source_of,
 )
 from delayd.wheel import Frame, FrameKind
-from delayd.wheel.id_memory import IdMemory, continued_name, id_name, redrive_name
+from delayd.wheel.id_memory import (
+    NO_TOPICS,
+    IdMemory,
+    continued_name,
+    id_name,
+    redrive_name,
+)
 from delayd.wheel.kills import Kill
 from replication import ingest as rules
 from replication.frontier import Frontier
@@ -73,6 +79,8 @@ class IngestBatch:
         self.states = list(states)
         self.frames: list[Frame] = []
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
+        self._topics: dict[tuple[int, bytes], dict[int, str]] = {}
+        """Targets of the live messages of what has changed, by offset."""
         self._kills: dict[Rank, Kill] = {}
 
     def add(self, record: Record, request: Request | Reject) -> None:
@@ -116,12 +124,9 @@ class IngestBatch:
         before = NOTHING
         if request.id is not None:
             before = self._state(partition, id_name(request.id))
-        for killed in decision.killed:
-            self._kills[Rank(killed.due_ms, partition, killed.offset)] = Kill(offset)
         if decision.id is not None:
             assert request.id is not None, "only an id has a state"
-            change = (decision.id, self._settings.id_memory_ms)
-            self._changed[partition, id_name(request.id)] = change
+            self._note_id(record, request, id_name(request.id), decision)
         if decision.redriven is not None:
             assert request.redrive is not None, "only a redrive has a source"
             change = (decision.redriven, REDRIVE_MEMORY_MS)
@@ -142,9 +147,25 @@ class IngestBatch:
     def apply(self) -> None:
         """The frames are in the wheel: so is what is remembered of ids now."""
         for (partition, name), (state, keep_ms) in self._changed.items():
-            self._ids.remember(partition, name, state, keep_ms)
+            topics = self._topics.get((partition, name), NO_TOPICS)
+            self._ids.remember(partition, name, state, keep_ms, topics)
         for rank, kill in self._kills.items():
             self._ids.note_kill(rank, kill)
+
+    def _note_id(self, record: Record, request: Request, name: bytes, decision: Decision) -> None:
+        partition, offset = record.partition, record.offset
+        assert decision.id is not None, "called for changes of an id"
+        topics = self._topics.get((partition, name))
+        if topics is None:
+            topics = self._ids.topics(partition, name)
+        for killed in decision.killed:
+            rank = Rank(killed.due_ms, partition, killed.offset)
+            self._kills[rank] = Kill(offset, topic=topics.get(killed.offset, ""))
+        if request.topic is not None:
+            topics = {**topics, offset: request.topic}
+        live = {message.offset for message in decision.id.live}
+        self._topics[partition, name] = {at: topics[at] for at in topics if at in live}
+        self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
 
     def _rule(self, record: Record, asked: Asked, known: Known) -> Decision:
         decision = ingest(

@@ -63,6 +63,30 @@ def admin_ports(coordination: Coordination | None, admin: str | None) -> tuple[s
     return tuple(str(json.loads(value).get("admin", "")) for _, value in members)
 
 
+def pending_of(nodes: tuple[str, ...]) -> dict[str, Any]:
+    """What the first node that answers counts as pending, and its `node`.
+
+    Raises NodeUnreachableError if none answers.
+    """
+    for node in nodes:
+        try:
+            url = f"http://{node}/pending"
+            with urllib.request.urlopen(url, timeout=NODE_TIMEOUT_S) as answer:
+                found = json.load(answer)
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict) and {"total", "hours", "topics"} <= found.keys():
+            return {**found, "node": node}
+    raise _nobody_answers(nodes)
+
+
+def _nobody_answers(nodes: tuple[str, ...]) -> NodeUnreachableError:
+    return NodeUnreachableError(
+        f"no node answers ({', '.join(nodes) or 'etcd knows none of this cluster'})",
+        remedy="start one, check --cluster, or name a living one's admin port with --admin",
+    )
+
+
 def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
     """The first node's answer that knows the id; None if those that answer do not."""
     answered = False
@@ -81,10 +105,7 @@ def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
             return {**found, "node": node}
     if answered:
         return None
-    raise NodeUnreachableError(
-        f"no node answers ({', '.join(nodes) or 'etcd knows none of this cluster'})",
-        remedy="start one, check --cluster, or name a living one's admin port with --admin",
-    )
+    raise _nobody_answers(nodes)
 
 
 def _content(

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +11,7 @@ import typer
 
 from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
 from delayd.errors import ExitCode
-from delayd.node import look_up_id
+from delayd.node import look_up_id, look_up_pending
 from delayd.options import (
     AsJson,
     At,
@@ -37,6 +39,13 @@ IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
 Value = Annotated[str, typer.Argument(help="The message's value.")]
+
+
+class Grouping(Enum):
+    """What pending messages are counted by."""
+
+    HOUR = "hour"
+    TOPIC = "topic"
 
 
 def send(
@@ -160,6 +169,41 @@ def show(
     else:
         _show_known(known)
     raise typer.Exit(ExitCode.PROBLEM if known is None else ExitCode.FINE)
+
+
+def pending(
+    etcd: Etcd = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", help="Admin port of the node to ask, host:port.")
+    ] = None,
+    by: Annotated[
+        Grouping, typer.Option("--by", help="Count by hour of due time, or by topic.")
+    ] = (Grouping.HOUR),
+    cluster: ClusterName = "delayd",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many messages are pending, by hour or by target topic.
+
+    Example: delayd pending --by topic --etcd http://127.0.0.1:2379
+    """
+    found = look_up_pending(
+        load_security(config), etcd=endpoints(etcd), admin=admin, cluster=cluster
+    )
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    if by is Grouping.TOPIC:
+        rows = [(topic or "?", count) for topic, count in found["topics"].items()]
+    else:
+        rows = [(_hour(each["from_ms"]), each["messages"]) for each in found["hours"]]
+    for name, count in rows:
+        typer.echo(f"{count:>14,}  {name}")
+    typer.echo(f"{found['total']:>14,}  pending, as {found['node']} counts")
+
+
+def _hour(from_ms: int) -> str:
+    return f"{datetime.fromtimestamp(from_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _client(bootstrap: str, prefix: str, config: Path | None) -> Client:

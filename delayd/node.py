@@ -34,7 +34,7 @@ from delayd.export.exporter import Exporter
 from delayd.frontier_log import FrontierLog, SeenFrontier
 from delayd.ingestion import Ingestion
 from delayd.kafka_watch import KafkaWatch
-from delayd.lookup import admin_ports, known_of_id
+from delayd.lookup import admin_ports, known_of_id, pending_of
 from delayd.mastership import Grant
 from delayd.pace import Pace
 from delayd.picture import Picture
@@ -144,20 +144,32 @@ def look_up_id(
     timeout_ms: int,
 ) -> dict[str, Any] | None:
     """What `delayd show` shows; nodes are found through etcd unless one is named."""
-    coordination = open_coordination(etcd, cluster, security) if etcd else None
-    try:
-        nodes = admin_ports(coordination, admin)
-    finally:
-        if coordination is not None:
-            coordination.close()
     return known_of_id(
         id,
         open_bus(bootstrap, security.properties()),
-        nodes,
+        _nodes_to_ask(security, etcd, admin, cluster),
         SystemClock(),
         buffer=topic_names(prefix).buffer,
         timeout_ms=timeout_ms,
     )
+
+
+def look_up_pending(
+    security: Security, *, etcd: Sequence[str], admin: str | None, cluster: str
+) -> dict[str, Any]:
+    """What `delayd pending` shows; nodes are found through etcd unless one is named."""
+    return pending_of(_nodes_to_ask(security, etcd, admin, cluster))
+
+
+def _nodes_to_ask(
+    security: Security, etcd: Sequence[str], admin: str | None, cluster: str
+) -> tuple[str, ...]:
+    coordination = open_coordination(etcd, cluster, security) if etcd else None
+    try:
+        return admin_ports(coordination, admin)
+    finally:
+        if coordination is not None:
+            coordination.close()
 
 
 class Admin(Protocol):

@@ -19,8 +19,9 @@ from delayd.kafka_watch import KafkaWatch
 from delayd.measures import Measures
 from delayd.replica import Replica
 from delayd.request import source_of
+from delayd.wheel.layout import HOUR_SLOTS
 from replication.election import State
-from replication.rank import Rank
+from replication.rank import SLOT_MS, Rank
 
 STALL_LIMIT_MS = 30_000
 """A loop without a sign of life for this long makes /livez fail."""
@@ -242,6 +243,19 @@ class Picture:
             ],
             "log_ms": self._replica.log_ms[partition],
             "frontier_step": frontier.step,
+        }
+
+    def pending(self) -> dict[str, Any]:
+        """Counts of what is pending by the newest frontier that this node has read."""
+        found = self._replica.pending()
+        return {
+            "total": found.total,
+            "hours": [
+                {"from_ms": hour * HOUR_SLOTS * SLOT_MS, "messages": count}
+                for hour, count in sorted(found.hours.items())
+            ],
+            "topics": dict(sorted(found.topics.items())),
+            "ingested": self._replica.ingested,
         }
 
     def begin_export(self) -> Export:

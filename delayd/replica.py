@@ -47,6 +47,16 @@ class Rejected(NamedTuple):
     reject: Reject
 
 
+class Pending(NamedTuple):
+    """Messages that are stored, not killed, and not in a slot that the frontier has passed."""
+
+    total: int
+    hours: dict[int, int]
+    """By hour (hours since 1970) of their due time."""
+    topics: dict[str, int]
+    """By target."""
+
+
 class KnownId(NamedTuple):
     """What a node can tell of an id."""
 
@@ -195,6 +205,7 @@ class Replica:
                     remedy="the topic lost records: see docs/operations.md",
                 )
             self._retention.remember(seen)
+            self._wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
             self.changed.notify_all()
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
@@ -397,11 +408,15 @@ class Replica:
         return self._wheel.stats()
 
     def pending_count(self) -> int:
-        """Messages in slots that no frontier has passed, the one it stands in included; those that
-        are killed count until then. Takes no lock: a figure of about now."""
-        newest = self.newest
-        cursor_ms = 0 if newest is None else newest.record.frontier.lowest_cursor.due_ms
-        return self._wheel.frames_from(slot_of(cursor_ms))
+        """How much is pending. Takes no lock: a figure of about now."""
+        return self._wheel.counts.total
+
+    def pending(self) -> Pending:
+        """What is pending by the newest frontier that this node has read; takes the lock."""
+        with self.changed:
+            counts = self._wheel.counts
+            hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
+            return Pending(counts.total, hours, dict(counts.topics))
 
     def _refuse_other_cluster(self) -> None:
         """A data directory belongs to one buffer topic: another one's offsets mean nothing here."""

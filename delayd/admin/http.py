@@ -44,6 +44,9 @@ class NodeView(Protocol):
     def known_id(self, id: str) -> dict[str, Any] | None:
         """What this node knows of an id, or None. May read the disk."""
 
+    def pending(self) -> dict[str, Any]:
+        """How many messages are pending, by hour and by target."""
+
     def begin_export(self) -> Export:
         """The next export of this node; ExportError while another one runs."""
 
@@ -78,6 +81,11 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
     def metrics() -> Response:
         """Figures, in the text format of Prometheus."""
         return Response(exposition.of(node.measures()), media_type=CONTENT_TYPE)
+
+    @app.get("/pending")
+    def pending() -> dict[str, Any]:
+        """How many messages are pending, by the hour in which they are due and by target topic."""
+        return node.pending()
 
     @app.get("/ids/{id:path}")
     def known_id(id: str) -> JSONResponse:

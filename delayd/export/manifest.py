@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import Struct
 
 from delayd.wheel import FrozenSegment
-from delayd.wheel.kills import KILL_KEY, KILL_VALUE_BYTES_MAX, kill_of
+from delayd.wheel.kills import KILL_KEY, KILL_VALUE_BYTES_MAX, exported_value, kill_of
 from delayd.wheel.layout import SegmentName
 from replication.rank import Rank
 from replication.record import FrontierRecord, decode, encode
@@ -86,9 +86,10 @@ def read_segments(folder: Path) -> Iterator[FrozenSegment]:
 
 
 def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The lines of these kills, keys and values as in the catalogue."""
+    """The lines of these kills, given as in the catalogue."""
     pack = _KILL.pack
-    return b"".join([pack(key, len(value), value) for key, value in kills])
+    values = [(key, exported_value(value)) for key, value in kills]
+    return b"".join([pack(key, len(value), value) for key, value in values])
 
 
 def read_kills(folder: Path) -> Iterator[tuple[Rank, int]]:

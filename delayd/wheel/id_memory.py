@@ -1,7 +1,10 @@
 """What the wheel remembers of ids: their states, and who killed what.
 
     key                                        value (msgpack)
-    "i" partition:u16 name                     live killed killed_by        state of an id
+    "i" partition:u16 name                     keep_ms live killed killed_by topics
+                                                                            state of an id, and of
+                                                                            each live message the
+                                                                            target, if known
     "e" partition:u16 forget_ms:u64 name       (empty)                      when to look at it again
     "k" due_ms:u64 partition:u16 offset:u64    see kills.py                 a killed message
 
@@ -13,7 +16,8 @@ Invariant: a state is dropped as a whole, after its partition's log time has pas
 the frontier has covered all that it tells of (docs/design/frontier.md, "Forgetting").
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from struct import Struct
 from typing import Any
 
@@ -21,13 +25,16 @@ import msgpack
 
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_value
-from delayd.wheel.layers import Changes, Layers, Lines
+from delayd.wheel.kills import rank_of as kill_rank
+from delayd.wheel.layers import Changes, Layers, Lines, QueueFront
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
-from replication.rank import Rank
+from replication.rank import SLOT_MS, Rank
 
 FORGET_MAX = 20_000
 """Lines looked at per checkpoint, of each queue: about 0.1 s."""
+
+NO_TOPICS: Mapping[int, str] = {}
 
 _STATE = Struct(">cH")
 _QUEUE = Struct(">cHQ")
@@ -52,8 +59,12 @@ def continued_name(offset: int) -> bytes:
 class IdMemory:
     """Not thread safe; a checkpoint's write may run beside it."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, on_kill: Callable[[Rank, str], None]) -> None:
+        """`on_kill` hears of messages that are killed for the first time, and of their target."""
         self._layers = Layers(catalogue)
+        self._on_kill = on_kill
+        self._queues: dict[bytes, QueueFront] = {}
+        """By what their lines begin with."""
 
     def state(self, partition: int, name: bytes) -> IdState:
         """What is remembered under a name; NOTHING if nothing is."""
@@ -62,11 +73,32 @@ class IdMemory:
             return NOTHING
         return _unpack_state(value)
 
-    def remember(self, partition: int, name: bytes, state: IdState, keep_ms: int) -> None:
-        """Replace a state; it is kept until log time passes its last due time by `keep_ms`."""
-        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *state)))
+    def topics(self, partition: int, name: bytes) -> dict[int, str]:
+        """Targets of the live messages of an id, by offset, as far as they are known."""
+        value = self._layers.get(_STATE.pack(b"i", partition) + name)
+        if value is None:
+            return {}
+        _, live, _, _, *topics = msgpack.unpackb(value, use_list=False)
+        return dict(zip((m[1] for m in live), topics, strict=False))
+
+    def remember(
+        self,
+        partition: int,
+        name: bytes,
+        state: IdState,
+        keep_ms: int,
+        topics: Mapping[int, str] = NO_TOPICS,
+    ) -> None:
+        """Replace a state; it is kept until log time passes its last due time by `keep_ms`.
+
+        `topics`: targets of its live messages, by offset.
+        """
+        told = [topics.get(message.offset, "") for message in state.live] if topics else ()
+        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *state, *told)))
         forget_ms = state.last_due_ms + keep_ms
-        self._layers.put(_QUEUE.pack(b"e", partition, forget_ms) + name, b"")
+        key = _QUEUE.pack(b"e", partition, forget_ms) + name
+        self._front(_STATE.pack(b"e", partition)).put(key)
+        self._layers.put(key, b"")
 
     def kill(self, rank: Rank) -> Kill | None:
         """Who killed the message of this rank; None if nobody did."""
@@ -81,9 +113,25 @@ class IdMemory:
         """
         return self._layers.lines(KILLS, kill_key(Rank(max(0, from_ms), 0, 0)))
 
+    def kills_between(self, first: int, stop: int) -> Iterator[tuple[int, str]]:
+        """Due time and target of what was killed in the slots from `first` up to `stop`."""
+        with closing(self.kill_lines(first * SLOT_MS)) as runs:
+            for run in runs:
+                for key, value in run:
+                    due_ms = kill_rank(key).due_ms
+                    if due_ms >= stop * SLOT_MS:
+                        return
+                    yield due_ms, kill_of(value).topic
+
     def note_kill(self, rank: Rank, kill: Kill) -> None:
         """The message of this rank was killed, or a continuation of it refused."""
+        if kill.topic and self.kill(rank) is None:
+            self._on_kill(rank, kill.topic)
+        self._front(KILLS).put(kill_key(rank))
         self._layers.put(kill_key(rank), kill_value(kill))
+
+    def _front(self, prefix: bytes) -> QueueFront:
+        return self._queues.setdefault(prefix, QueueFront(prefix))
 
     def forget(self, cut: Frontier, log_ms: tuple[int, ...], floor_ms: int) -> None:
         """Drop what nobody can ask for any more; the caller has ingested beyond the cut's O and R.
@@ -92,17 +140,25 @@ class IdMemory:
         """
         self._forget_states(cut, log_ms)
         stop = kill_key(Rank(max(0, floor_ms), 0, 0))
-        for key, value in self._layers.stored(KILLS, stop, FORGET_MAX):
+        front = self._front(KILLS)
+        lines, until = self._layers.stored(front.first, stop, FORGET_MAX)
+        kept = None
+        for key, value in lines:
             _, _, partition, offset = KILL_KEY.unpack(key)
             if max(offset, kill_of(value).mark_offset) < cut.offsets[partition]:
                 self._layers.put(key, None)
+            else:
+                kept = kept or key
+        front.move_to(kept or until)
 
     def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> None:
         # Each partition by its own log time: one that gets no records must not hold up the others.
         for partition, now_ms in enumerate(log_ms):
-            start = _QUEUE.pack(b"e", partition, 0)
+            front = self._front(_STATE.pack(b"e", partition))
             stop = _QUEUE.pack(b"e", partition, now_ms)
-            for key, _ in self._layers.stored(start, stop, FORGET_MAX // len(log_ms) + 1):
+            lines, until = self._layers.stored(front.first, stop, FORGET_MAX // len(log_ms) + 1)
+            kept = None
+            for key, _ in lines:
                 name = key[_QUEUE.size :]
                 value = self._layers.get(_STATE.pack(b"i", partition) + name)
                 if value is not None:
@@ -110,16 +166,22 @@ class IdMemory:
                     state = _unpack_state(value)
                     if state.last_due_ms + keep_ms < now_ms:
                         if not _is_covered(state, partition, cut):
+                            kept = kept or key
                             continue
                         self._layers.put(_STATE.pack(b"i", partition) + name, None)
                 self._layers.put(key, None)
+            front.move_to(kept or until)
 
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""
+        for front in self._queues.values():
+            front.capture()
         return self._layers.capture()
 
     def settle(self) -> None:
         """The captured changes are in the catalogue."""
+        for front in self._queues.values():
+            front.settle()
         self._layers.settle()
 
 
@@ -131,7 +193,7 @@ def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
 
 
 def _unpack_state(value: bytes) -> IdState:
-    _, live, killed, killed_by = msgpack.unpackb(value, use_list=False)
+    _, live, killed, killed_by, *_ = msgpack.unpackb(value, use_list=False)
     return IdState(
         tuple(LiveMessage(*m) for m in live), tuple(KilledMessage(*m) for m in killed), killed_by
     )

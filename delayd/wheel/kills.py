@@ -1,7 +1,7 @@
 """Who killed which message: the lines of it, in the catalogue and in an export.
 
     key     "k" due_ms:u64 partition:u16 offset:u64    big-endian, so they sort by rank
-    value   msgpack: mark_offset is_refused
+    value   msgpack: mark_offset is_refused topic        an export's lines are without the topic
 
 Not here: where the lines are kept (`id_memory.py`).
 """
@@ -29,6 +29,8 @@ class Kill(NamedTuple):
     """Of the mark that killed it."""
     is_refused: bool = False
     """Has a continuation of it been refused because of that mark?"""
+    topic: str = ""
+    """The message's target; empty if that is not known."""
 
 
 def kill_key(rank: Rank) -> bytes:
@@ -45,6 +47,11 @@ def rank_of(key: bytes) -> Rank:
 def kill_value(kill: Kill) -> bytes:
     """The value of a line."""
     return _pack(tuple(kill))
+
+
+def exported_value(value: bytes) -> bytes:
+    """The value of a line in an export: of a bounded length."""
+    return _pack(tuple(kill_of(value)[:2]))
 
 
 def kill_of(value: bytes) -> Kill:

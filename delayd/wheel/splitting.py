@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from delayd.errors import CorruptionError
 from delayd.wheel.catalogue import REBUILD
-from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, walk
+from delayd.wheel.counts import topic_of
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
 from delayd.wheel.layout import hour_of
 from delayd.wheel.reader import Reader, corruption
 from delayd.wheel.segment import DIGEST_MODULO, HourFile
@@ -27,6 +28,7 @@ class MovedFrame(NamedTuple):
     partition: int
     offset: int
     crc: int
+    topic: str
     data: bytes
 
 
@@ -65,5 +67,6 @@ def _frames(hour: HourFile, data: bytes) -> list[MovedFrame]:
         begin = body - HEADER_BYTES
         if hour_of(slot) != hour.number:
             raise BrokenFrameError(hour.start + begin, end - begin, "is of another hour")
-        moved.append(MovedFrame(slot, partition, offset, crc, data[begin:end]))
+        topic = topic_of(read_body(data[body:end]))
+        moved.append(MovedFrame(slot, partition, offset, crc, topic, data[begin:end]))
     return moved

@@ -24,12 +24,14 @@ from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
 from delayd.wheel.answers import WaitingAnswers
 from delayd.wheel.catalogue import CatalogueBatch, Totals
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
+from delayd.wheel.counts import PendingCounts, topic_of
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.frame import PARTITIONS_MAX, encode
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import HOUR_SLOTS, Layout, SegmentName, hour_of
 from delayd.wheel.reader import Reader
+from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, recover
 from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
 from delayd.wheel.slot_index import SlotIndex
@@ -99,7 +101,9 @@ class Wheel:
         """Messages of this slot and beyond go to the file of their hour."""
         self._holds_splits = False
         self._answers = WaitingAnswers(self._catalogue, partitions)
-        self.ids = IdMemory(self._catalogue)
+        self.counts = PendingCounts(self._catalogue)
+        """Of pending messages; changes are durable with the next checkpoint."""
+        self.ids = IdMemory(self._catalogue, self.counts.killed)
         """What is remembered of ids; changes are durable with the next checkpoint."""
         self._tail_bytes = 0
         self._frames = sum(segment.count for segment in self._segments())
@@ -128,6 +132,8 @@ class Wheel:
             self.advance(max(self._progress.log_ms, default=0))
         if self._numbers:
             self._make_near(hour_of(self._numbers[-1]))
+        if not self.counts.is_known:
+            recount(self._reader, self._segments(), self.ids, self.counts)
 
     @classmethod
     def open(
@@ -175,18 +181,21 @@ class Wheel:
             near_slot = self._near_slot
             for frame in frames:
                 data, crc = encode(frame)
-                due_ms, partition, offset, lane, kind, _, _ = frame
+                due_ms, partition, offset, lane, kind, _, body = frame
                 number = due_ms // SLOT_MS
                 segment: Segment
                 if number < near_slot or kind:
                     segment = self._slots.get(number) or self._create_slot(number)
                     tail = segment.tail
                     position = segment.written + len(tail)
+                    if not kind:
+                        self.counts.stored(number, topic_of(body), in_slot=True)
                 else:
                     hour = number // HOUR_SLOTS
                     segment = self._hours.get(hour) or self._create_hour(hour)
                     tail = segment.tail
                     position = NO_PLACE
+                    self.counts.stored(number, topic_of(body), in_slot=False)
                 length = len(data)
                 if not tail:
                     self._with_tail[segment] = None
@@ -297,7 +306,7 @@ class Wheel:
             return True
         moved = next_frames(self._reader, hour)
         with self._or_poisoned():
-            for number, partition, offset, crc, data in moved:
+            for number, partition, offset, crc, topic, data in moved:
                 slot = self._slots.get(number) or self._create_slot(number)
                 if not slot.tail:
                     self._with_tail[slot] = None
@@ -310,6 +319,7 @@ class Wheel:
                 hour.count -= 1
                 hour.digest -= crc
                 self._tail_bytes += len(data)
+                self.counts.moved(number, topic)
             if moved:
                 self._dirty.add(hour)
                 if self._tail_bytes > TAIL_BYTES_MAX:
@@ -504,7 +514,7 @@ class Wheel:
                 dropped=tuple(self._dropped),
                 answers=answers,
                 answers_from=answers_from,
-                notes=self.ids.capture(),
+                notes={**self.ids.capture(), **self.counts.capture()},
             )
             self._pending = PendingCheckpoint(
                 self._disk,
@@ -549,15 +559,13 @@ class Wheel:
             files_to_unlink=len(self._forgotten_files) + len(self._unlinkable),
         )
 
-    def frames_from(self, slot: int) -> int:
-        """How many frames the slots from this one on hold. May be asked without the lock, for a
-        figure of about now; takes time by the slots before it, which are few: they are forgotten.
-        """
-        passed = self._numbers[: bisect_left(self._numbers, slot)]
-        hours = self._hour_numbers[: bisect_left(self._hour_numbers, hour_of(slot))]
-        found: list[Segment | None] = [self._slots.get(number) for number in passed]
-        found += [self._hours.get(number) for number in hours]
-        return self._frames - sum(each.count for each in found if each is not None)
+    def pass_to(self, slot: int) -> None:
+        """The frontier has passed all slots below this one: they are not pending any more."""
+        self._require_usable()
+        whole_below = self.whole_below
+        self.counts.pass_to(
+            slot if whole_below is None else min(slot, whole_below), self.ids.kills_between
+        )
 
     def free_bytes(self) -> int:
         """Bytes free on the volume."""

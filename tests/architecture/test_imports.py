@@ -89,6 +89,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "plyvel": ("delayd.wheel.catalogue",),
     "msgpack": (
         "delayd.wheel.catalogue",
+        "delayd.wheel.counts",
         "delayd.wheel.frame",
         "delayd.wheel.id_memory",
         "delayd.wheel.kills",

@@ -6,6 +6,7 @@ Source: docs/operations.md, "A damaged wheel".
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import make_cluster
@@ -28,6 +29,16 @@ def stored(node: NodeProcess) -> int:
     return frames
 
 
+def counted(node: NodeProcess) -> dict[str, Any]:
+    """What the node counts as pending, by the command."""
+    shown = delayd("pending", "--admin", f"127.0.0.1:{node.port}", "--json")
+    assert shown.returncode == ExitCode.FINE, shown.stderr
+    found = json.loads(shown.stdout)
+    assert sum(each["messages"] for each in found["hours"]) == found["total"]
+    hours = len(found["hours"])
+    return {"total": found["total"], "topics": found["topics"], "hours": hours}
+
+
 def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
@@ -44,6 +55,7 @@ def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
         for each in told:
             each.result(HANGS_S)
         wait_for(lambda: node.status()["ingested_count"] >= COUNT, HANGS_S, "all are ingested")
+        assert counted(node) == {"total": COUNT, "topics": {target: COUNT}, "hours": 2}
         node.signal(signal.SIGTERM)
         assert node.wait_exit() == 0
         held = stored(node)
@@ -64,5 +76,6 @@ def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
         assert stored(node) == held
         node.start()
         master_of([node])
+        assert counted(node) == {"total": COUNT, "topics": {target: COUNT}, "hours": 2}
         running = delayd("wheel", "repair", "--config", str(node.config))
         assert running.returncode != ExitCode.FINE and "runs on" in running.stderr

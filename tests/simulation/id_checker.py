@@ -51,7 +51,9 @@ class IdChecker:
             assert self._is_done(message), f"{name} does not know who killed {message.source}"
             return
         is_refused = message.source in self._rules.refused
-        assert kill == (mark.offset, is_refused), f"{name}: {message.source} was killed by {kill}"
+        assert kill[:2] == (mark.offset, is_refused), (
+            f"{name}: {message.source} was killed by {kill}"
+        )
 
     def _is_done(self, message: Request) -> bool:
         return self._judge.steps[-1].is_done(message)

@@ -229,3 +229,39 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
     assert order == sorted(order)
     assert node.replica.stats().hours == 0
     assert node.failures == {}
+
+
+def test_what_is_pending_is_counted_by_hour_and_topic_whatever_becomes_of_it(make: Maker) -> None:
+    """docs/reference/http.md, Pending.
+
+    Rules: pending-counts
+    """
+    node = make("a", "b")
+    far_ms = START_MS + 48 * HOUR_MS
+    for number in range(6):
+        node.send("a", START_MS + 1_500 * number)
+        node.send("b", far_ms, id=f"far-{number}")
+    node.send("a", START_MS + HOUR_MS, id="moved")
+    node.send("b", far_ms + HOUR_MS, id="moved", op="replace")
+    node.send("b", id="far-0", op="cancel")
+    node.send("b", id="far-0", op="cancel")
+    node.send("b", far_ms, id="far-1")  # the same once more: not stored
+    node.ingest()
+    near, far = START_MS // HOUR_MS, far_ms // HOUR_MS
+    pending = node.replica.pending()
+    assert pending.hours == {near: 6, far: 5, far + 1: 1}
+    assert pending.topics == {"a": 6, "b": 6}
+    assert pending.total == 12
+    for now_ms, left in ((START_MS + 2_000, 4), (START_MS + 12_000, 0)):
+        node.clock.now_ms = now_ms
+        for _ in range(3):
+            node.ingest()
+            node.step()
+        assert node.replica.pending().topics == {"b": 6, **({"a": left} if left else {})}
+    node.clock.now_ms = far_ms + 2 * HOUR_MS
+    for _ in range(80):
+        node.ingest()
+        node.step()
+        node.clock.now_ms += 10
+    assert node.replica.pending() == (0, {}, {})
+    assert len(node.read("a")) == 6 and len(node.read("b")) == 6

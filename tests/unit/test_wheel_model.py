@@ -3,6 +3,7 @@
 import copy
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,7 +20,9 @@ from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, decoding, slot_in
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
+from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
+from replication.rank import Rank
 
 PARTITIONS = 2
 SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200, 36_000, 36_007, 39_600]
@@ -45,6 +48,11 @@ class Model:
 
     progress: Progress | None = None
     slots: dict[int, list[Frame]] = field(default_factory=dict)
+    floor: int = 0
+    """Slots below it are passed."""
+    killed: set[tuple[int, int]] = field(default_factory=set)
+    late: set[tuple[int, int]] = field(default_factory=set)
+    """What came to a slot that was passed."""
     hours: dict[int, list[Frame]] = field(default_factory=dict)
     """Of hours with a file: the frames that are left in it, as they came."""
     answers: set[tuple[int, int]] = field(default_factory=set)
@@ -106,7 +114,10 @@ class WheelMachine(RuleBasedStateMachine):
             offset = self.next_offset
             self.next_offset += 1
             due_ms = 1_000 * slot + ms
-            frames.append(Frame(due_ms, partition, offset, offset % 64, kind, 1, (b"v" * size,)))
+            body = (f"topic-{offset % 3}", b"v" * size)
+            frames.append(Frame(due_ms, partition, offset, offset % 64, kind, 1, body))
+            if slot < self.live.floor:
+                self.live.late.add((partition, offset))
             if kind is FrameKind.ANSWER or slot // 3600 < near_hours:
                 self.live.slots.setdefault(slot, []).append(frames[-1])
                 self.near_hours = max(self.near_hours, slot // 3600 + 1)
@@ -162,11 +173,47 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(hour=st.sampled_from(HOURS))
     def forget_hour(self, hour: int) -> None:
-        self.wheel.forget([], [hour])
-        self.live.hours.pop(hour, None)
+        if hour == min(self.live.hours, default=hour):
+            self.wheel.forget([], [hour])
+            self.live.hours.pop(hour, None)
+            self.pass_to(3600 * (hour + 1))
+
+    @rule(slot=st.sampled_from([slot + 1 for slot in SLOTS]))
+    def pass_to(self, slot: int) -> None:
+        self.wheel.pass_to(slot)
+        whole_below = min((3600 * hour for hour in self.live.hours), default=slot)
+        self.live.floor = max(self.live.floor, min(slot, whole_below))
+
+    @rule(data=st.data())
+    def kill(self, data: st.DataObject) -> None:
+        both = (*self.live.slots.values(), *self.live.hours.values())
+        messages = [f for frames in both for f in frames if f.kind is FrameKind.MESSAGE]
+        if messages:
+            frame = data.draw(st.sampled_from(messages))
+            kill = Kill(10**6, data.draw(st.booleans()), frame.body[0])
+            self.wheel.ids.note_kill(Rank(*frame[:3]), kill)
+            self.live.killed.add((frame.partition, frame.offset))
+
+    @invariant()
+    def counts_what_is_pending(self) -> None:
+        expected: dict[int, Counter[str]] = {}
+        both = (*self.live.slots.values(), *self.live.hours.values())
+        for frame in (frame for frames in both for frame in frames):
+            source = (frame.partition, frame.offset)
+            slot = frame.due_ms // 1000
+            is_left_out = source in self.live.killed or source in self.live.late
+            if frame.kind is FrameKind.MESSAGE and slot >= self.live.floor and not is_left_out:
+                expected.setdefault(slot // 3600, Counter())[frame.body[0]] += 1
+        counts = self.wheel.counts
+        assert counts.hours == expected
+        assert counts.topics == sum(expected.values(), Counter())
+        assert counts.total == sum(counts.topics.values())
 
     @rule(slots=st.lists(st.sampled_from(SLOTS), max_size=4))
     def forget(self, slots: list[int]) -> None:
+        # Only what is passed is ever forgotten.
+        self.pass_to(max(slots, default=-1) + 1)
+        slots = [slot for slot in slots if slot < self.live.floor]
         gone = [f for slot in slots for f in self.live.slots.get(slot, [])]
         # An answer is forgotten before its slot: that is the caller's part of the contract.
         answers = [f for f in gone if f.kind == FrameKind.ANSWER]

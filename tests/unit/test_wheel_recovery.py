@@ -299,9 +299,13 @@ def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "format.json").write_text('{"format": 4, "partitions": 2}')
     catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
-    catalogue._db.delete(b"t")
+    for key in [b"t", *(key for key, _ in catalogue._db if key[:1] in b"cdf")]:
+        catalogue._db.delete(key)
     catalogue.close()
     wheel = Wheel.open(tmp_path, partitions=2)
+    assert wheel.counts.hours == {0: {"": 10}}, "counted anew"
+    wheel.pass_to(6)
+    assert wheel.counts.total == 0
     assert len(entries_in(wheel, 5)) == 10
     checkpoint(wheel)
     wheel.close()

@@ -209,7 +209,13 @@ IDS = (
         "dedupe-dropped-after-a-crash",
         "what is known of ids is in the checkpoint that has ingested it",
         "storage.md#catalogue",
-        (Edit("delayd/wheel/storage.py", "notes=self.ids.capture(),", "notes={},"),),
+        (
+            Edit(
+                "delayd/wheel/storage.py",
+                "notes={**self.ids.capture(), **self.counts.capture()}",
+                "notes={}",
+            ),
+        ),
     ),
     Mutant(
         "id-memory-dropped-by-the-frontier-alone",

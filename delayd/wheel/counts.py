@@ -1,0 +1,148 @@
+"""How many messages are pending, by the hour in which they are due and by target topic.
+
+*Pending* is what is stored, not killed, and in a slot that the frontier has not passed. The counts
+are changed by every change of that, and are durable with the checkpoint that has it: so they are
+exact after any crash, and reading them costs nothing. What arrives for a slot that is passed is not
+counted: the next step delivers it.
+
+    key                 value (msgpack)
+    "c" hour:u64        {topic: messages}       pending in this hour
+    "d" slot:u64        {topic: messages}       stored in this slot; of slots that are not passed
+    "f"                 floor                   the slot below which all are passed
+
+A passed slot takes from its hour what was stored in it, less what was killed of that: the lines of
+kills (`kills.py`) tell. A message without a topic that is known counts under "".
+
+Invariant: hours[h] is the sum of what is stored in h and not passed, less the kills in it.
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any, TypeAlias
+
+import msgpack
+
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.layers import Changes
+from delayd.wheel.layout import HOUR_SLOTS, hour_of
+from replication.rank import Rank, slot_of
+
+Topics: TypeAlias = dict[str, int]
+Killed: TypeAlias = Callable[[int, int], Iterable[tuple[int, str]]]
+"""The kills of messages due from one slot up to another: due time and topic."""
+
+_HOUR, _SLOT, _FLOOR = b"c", b"d", b"f"
+_KEY = Struct(">cQ")
+_pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+
+
+def topic_of(body: tuple[Any, ...]) -> str:
+    """The target of a message: its body begins with it. Empty if it begins with something else."""
+    topic = body[0] if body else ""
+    return topic if type(topic) is str else ""
+
+
+class PendingCounts:
+    """Not thread safe: part of the wheel."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """As the last checkpoint left them. Raises CorruptionError."""
+        value = catalogue.note(_FLOOR)
+        self.is_known = value is not None
+        """A wheel of format 4 has no counts."""
+        self.floor: int = 0 if value is None else msgpack.unpackb(value)
+        """Slots below it are passed."""
+        self.hours = _lines(catalogue, _HOUR)
+        """Pending by hour and topic. To be read only."""
+        self.topics: Topics = {}
+        """Pending by topic. To be read only."""
+        for topics in self.hours.values():
+            for topic, count in topics.items():
+                self.topics[topic] = self.topics.get(topic, 0) + count
+        self.total = sum(self.topics.values())
+        """All that is pending. May be read by any thread."""
+        self._slots = _lines(catalogue, _SLOT)
+        self._dirty: set[tuple[bytes, int]] = set()
+        self._has_new_floor = not self.is_known
+
+    def stored(self, slot: int, topic: str, *, in_slot: bool) -> None:
+        """A message was stored, in its slot or in the file of its hour."""
+        if slot < self.floor:
+            return
+        self._add(hour_of(slot), topic, 1)
+        if in_slot:
+            self.moved(slot, topic)
+
+    def moved(self, slot: int, topic: str) -> None:
+        """A message came to its slot, which is not passed: its hour was split."""
+        topics = self._slots.setdefault(slot, {})
+        topics[topic] = topics.get(topic, 0) + 1
+        self._dirty.add((_SLOT, slot))
+
+    def killed(self, rank: Rank, topic: str) -> None:
+        """A message that is stored was killed, for the first time."""
+        slot = slot_of(rank.due_ms)
+        hour = hour_of(slot)
+        if slot >= self.floor and self.hours.get(hour, {}).get(topic, 0) > 0:
+            self._add(hour, topic, -1)
+
+    def pass_to(self, floor: int, kills: Killed) -> None:
+        """The frontier has passed all slots below `floor`, and no frame of theirs lies in the file
+        of an hour. Nothing happens if they were passed before."""
+        if floor <= self.floor:
+            return
+        first = max(self.floor, hour_of(floor) * HOUR_SLOTS)
+        for hour in [hour for hour in self.hours if hour < hour_of(floor)]:
+            for topic, count in self.hours[hour].copy().items():
+                self._add(hour, topic, -count)
+        passed = sorted(slot for slot in self._slots if slot < floor)
+        for slot in passed:
+            topics = self._slots.pop(slot)
+            self._dirty.add((_SLOT, slot))
+            if slot >= first:
+                for topic, count in topics.items():
+                    self._add(hour_of(slot), topic, -count)
+        if passed and passed[-1] >= first:
+            for due_ms, topic in kills(first, floor):
+                # Whose topic is not known was not taken off.
+                if topic:
+                    self._add(hour_of(slot_of(due_ms)), topic, 1)
+        self.floor = floor
+        self._has_new_floor = True
+
+    def _add(self, hour: int, topic: str, count: int) -> None:
+        self.total += count
+        topics = self.hours.setdefault(hour, {})
+        left = topics.get(topic, 0) + count
+        if left:
+            topics[topic] = left
+        else:
+            topics.pop(topic, None)
+            if not topics:
+                del self.hours[hour]
+        self._dirty.add((_HOUR, hour))
+        in_all = self.topics.get(topic, 0) + count
+        if in_all:
+            self.topics[topic] = in_all
+        else:
+            self.topics.pop(topic, None)
+
+    def capture(self) -> Changes:
+        """Hand the changes to a checkpoint."""
+        changes: Changes = {}
+        for kind, number in sorted(self._dirty):
+            topics = (self.hours if kind == _HOUR else self._slots).get(number)
+            changes[_KEY.pack(kind, number)] = _pack(topics) if topics else None
+        if self._has_new_floor:
+            changes[_FLOOR] = _pack(self.floor)
+        self._dirty.clear()
+        self._has_new_floor = False
+        return changes
+
+
+def _lines(catalogue: Catalogue, kind: bytes) -> dict[int, Topics]:
+    return {
+        _KEY.unpack(key)[1]: msgpack.unpackb(value)
+        for run in catalogue.lines(kind, kind)
+        for key, value in run
+    }
