@@ -46,6 +46,8 @@ TAILS_PER_CALL = 64
 """Tails written out by one call of `write_out`: about 3 ms if their files are new."""
 UNLINKS_MAX = 2000
 """Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
+CUT_BYTES_MAX = 256 * 1024 * 1024
+"""What a checkpoint gives back of one file, about 0.1 s; a longer one is cut, and goes later."""
 NO_PLACE = -1
 """The position of a frame that waits in the file of its hour."""
 
@@ -123,6 +125,8 @@ class Wheel:
         """Their files; unlinked after the checkpoint that forgets them."""
         self._unlinkable: deque[SegmentName] = deque()
         """Files that no durable catalogue names any more."""
+        self._long_files: dict[SegmentName, int] = {}
+        """Bytes of those that are too long to be unlinked at once."""
         self._last_generations: dict[tuple[bool, int], int] = {}
         """Of segments with a file still to be unlinked: the generation of the newest such file."""
         self._pending: PendingCheckpoint | None = None
@@ -477,15 +481,23 @@ class Wheel:
         self._tail_bytes -= len(segment.tail)
         if segment.written > 0:
             self._forgotten_files.append(name)
+            if segment.written > CUT_BYTES_MAX:
+                self._long_files[name] = segment.written
             self._last_generations[name[:2]] = name.generation
 
     def _unlink_some(self) -> None:
         if self._holds_splits:
             return
         for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
-            name = self._unlinkable.popleft()
+            name = self._unlinkable[0]
             path = self._layout.segment_file(name)
             self._descriptors.drop(path)
+            rest = self._long_files.pop(name, 0) - CUT_BYTES_MAX
+            if rest > 0:
+                self._disk.truncate(path, rest)
+                self._long_files[name] = rest
+                return
+            self._unlinkable.popleft()
             self._disk.unlink(path)
             if self._last_generations[name[:2]] == name.generation:
                 del self._last_generations[name[:2]]

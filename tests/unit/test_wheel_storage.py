@@ -302,6 +302,26 @@ def test_only_so_many_files_are_unlinked_per_checkpoint(
         assert wheel.stats().files_to_unlink == left
 
 
+def test_a_long_file_goes_a_piece_per_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is held meanwhile: to unlink gigabytes takes seconds."""
+    monkeypatch.setattr(storage, "CUT_BYTES_MAX", 1_000)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(36_000_000, 0, (b"v" * 3_300,))._replace(append_ms=0)])
+    wheel.append([message(1_000, 1)])
+    checkpoint(wheel)
+    file = tmp_path / "slots" / "10" / "hour.0"
+    sizes = [file.stat().st_size]
+    wheel.forget([], wheel.hours())
+    while wheel.stats().files_to_unlink:
+        checkpoint(wheel)
+        sizes.append(file.stat().st_size if file.exists() else 0)
+    assert sizes == [sizes[0], sizes[0] - 1_000, sizes[0] - 2_000, sizes[0] - 3_000, 0]
+    assert not file.parent.exists()
+    wheel.close()
+
+
 def test_open_files_are_bounded(tmp_path: Path) -> None:
     wheel = Wheel.open(tmp_path, partitions=2, open_files_max=8)
     frames = [message(1_000 * n, n) for n in range(100)]
