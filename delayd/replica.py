@@ -35,6 +35,8 @@ from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
 
+CLOCK_AHEAD_MAX_MS = 2 * 3_600_000
+"""An idle master writes a frontier every hour."""
 SPLIT_RETRY_MS = 20
 """How soon a takeover that needs a split looks again whether it may."""
 
@@ -329,8 +331,15 @@ class Replica:
             more -= TAILS_PER_CALL
 
     def split_some(self, now_ms: int) -> bool:
-        """Tell the wheel the time, and split a piece of a near hour; True if there is more."""
+        """Tell the wheel the time, and split a piece of a near hour; True if there is more.
+
+        A clock that is far ahead of the newest frontier's append time is not believed: it would
+        have all hours split, a file for every second of weeks.
+        """
         with self.changed:
+            newest = self.newest
+            if newest is not None:
+                now_ms = min(now_ms, newest.append_ms + CLOCK_AHEAD_MAX_MS)
             self._wheel.advance(now_ms)
             return self._wheel.split_some()
 

@@ -265,3 +265,19 @@ def test_what_is_pending_is_counted_by_hour_and_topic_whatever_becomes_of_it(mak
         node.clock.now_ms += 10
     assert node.replica.pending() == (0, {}, {})
     assert len(node.read("a")) == 6 and len(node.read("b")) == 6
+
+
+def test_a_clock_that_is_years_ahead_does_not_have_all_hours_split(make: Maker) -> None:
+    """docs/design/storage.md, Hour files."""
+    node = make("a")
+    for day in range(1, 4):
+        node.send("a", START_MS + day * 24 * HOUR_MS)
+    node.ingest()
+    assert not node.replica.split_some(START_MS + 10**12)
+    assert node.replica.stats().hours == 3
+    near_ms = START_MS + 3 * HOUR_MS
+    node.send("a", near_ms)
+    node.ingest()
+    while node.replica.split_some(near_ms):
+        pass
+    assert (node.replica.stats().hours, node.replica.stats().slots) == (3, 1)
