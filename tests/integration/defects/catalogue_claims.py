@@ -163,10 +163,13 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
     def is_before_its_time(told: Told) -> bool:
         if not (_is_first(told) and kills_one_for_a_target(on, told.says["killed"])):
             return False
+        if not on.past.has_free_step(told):
+            return False
         due_ms = on.past.of_source[told.says["killed"][0]].message.due_ms
         return bool(told.says["at_ms"] + 1_000 < due_ms < end_ms)
 
     told = on.past.take_mark("cancelled", is_before_its_time)
+    on.past.keep_step(told)
     victim = on.past.of_source[told.says["killed"][0]]
     topic = victim.message.row.told["topic"]
     partition = partition_for(on, victim, topic)

@@ -155,6 +155,18 @@ class Past:
                 return told
         raise AssertionError(f"the past has no {verdict} receipt left of the kind asked for")
 
+    def has_free_step(self, told: Told) -> bool:
+        """Is nothing planted in the step that gave this receipt, or near it? What a wrong frontier
+        tells of the time that was reached is not believed."""
+        return all(not _around(at) & self._used for at in self._steps_at(told.says["at_ms"]))
+
+    def keep_step(self, told: Told) -> None:
+        """Nothing more is planted near the step that gave this receipt."""
+        self._used |= {f"step {at}" for at in self._steps_at(told.says["at_ms"])}
+
+    def _steps_at(self, now_ms: int) -> list[int]:
+        return [at for at, step in enumerate(self.steps) if step.says["now_ms"] == now_ms]
+
     def take_pair(self) -> tuple[Victim, Victim]:
         """Two neighbours in a target partition that one step delivered in order. Nothing is planted
         in that step or near it: what a wrong frontier tells of lateness is not believed."""
