@@ -159,7 +159,7 @@ def _audit(cluster: LocalCluster) -> Audited:
             stderr=err,
         )
         try:
-            with MemoryPeak(process.pid) as memory:
+            with MemoryPeak.of_tree(process.pid) as memory:
                 code = process.wait()
         finally:
             process.kill()  # its Spark ends with it

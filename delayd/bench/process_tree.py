@@ -5,6 +5,7 @@ forked interpreters do, counts once.
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,13 +16,19 @@ _PROC: Final = Path("/proc")
 
 
 class MemoryPeak:
-    """The peak over its life as a context manager; `peak_bytes` when it is left."""
+    """The peak of some bytes over its life as a context manager; `peak_bytes` when it is left."""
 
-    def __init__(self, root: int) -> None:
-        self._root = root
+    def __init__(self, held_bytes: Callable[[], int], every_s: float = SAMPLE_S) -> None:
+        self._held_bytes = held_bytes
+        self._every_s = every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
         self.peak_bytes = 0
+
+    @classmethod
+    def of_tree(cls, root: int) -> Self:
+        """Of a process and all that it started."""
+        return cls(lambda: sum(map(pss_bytes, descendants(root))))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,9 +44,10 @@ class MemoryPeak:
         self._thread.join()
 
     def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_S):
-            held = sum(map(pss_bytes, descendants(self._root)))
-            self.peak_bytes = max(self.peak_bytes, held)
+        while True:
+            self.peak_bytes = max(self.peak_bytes, self._held_bytes())
+            if self._over.wait(self._every_s):
+                return
 
 
 def descendants(root: int) -> frozenset[int]:

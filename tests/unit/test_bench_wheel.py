@@ -19,7 +19,7 @@ from delayd.bench.wheels.driven import DrivenWheel
 from delayd.bench.wheels.jobs import drain
 from delayd.bench.wheels.load import PARTITIONS, Load
 from delayd.bench.wheels.measuring import WheelBenchError, bench_wheel
-from delayd.bench.wheels.proc import AnonPeak, memory_of, written_bytes
+from delayd.bench.wheels.proc import anon_peak, memory_of, written_bytes
 from delayd.cli import app
 from delayd.clock import SystemClock
 from replication.ids import NOTHING
@@ -177,7 +177,7 @@ def test_written_bytes_are_those_of_a_process() -> None:
 
 def test_memory_is_that_of_a_process() -> None:
     before = memory_of()
-    with AnonPeak(os.getpid()) as peak:
+    with anon_peak(os.getpid()) as peak:
         held = b"x" * 50_000_000
         after = memory_of()
         until_ms = SystemClock().monotonic_ms() + 30_000

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from delayd.bench.figures import Figure
-from delayd.bench.wheels.proc import AnonPeak
+from delayd.bench.wheels.proc import anon_peak
 from delayd.clock import SystemClock
 from delayd.errors import DelaydError
 from replication.rank import SLOT_MS
@@ -130,7 +130,7 @@ class _Run:
                     closing(job.said()) as said,
                 ):
                     _expect(next(said), "begin")
-                    with AnonPeak(job.pid) as anon:
+                    with anon_peak(job.pid) as anon:
                         _expect(next(said), "end")
                     found = next(said)
             if found["frames"] != messages:

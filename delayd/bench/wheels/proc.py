@@ -2,10 +2,10 @@
 
 import os
 import resource
-import threading
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
+
+from delayd.bench.process_tree import MemoryPeak
 
 SAMPLE_S: Final = 0.005
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
@@ -68,30 +68,6 @@ def forget_caches(directory: Path) -> str:
     return "pages dropped, inodes kept: not root"
 
 
-class AnonPeak:
-    """The peak of another process's own memory while this is entered; then `peak_bytes`."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="anon", daemon=True)
-        self.peak_bytes = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while True:
-            self.peak_bytes = max(self.peak_bytes, memory_of(self._pid).anon)
-            if self._over.wait(SAMPLE_S):
-                return
+def anon_peak(pid: int) -> MemoryPeak:
+    """The peak of another process's own memory, to be entered."""
+    return MemoryPeak(lambda: memory_of(pid).anon, SAMPLE_S)
