@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
-from delayd.bus import Bus, Position
+from delayd.bus import Bus
+from delayd.bus.reading import read_between
 from delayd.clock import Clock
 from delayd.dead.wanted import Wanted
-from delayd.errors import BufferPositionError, ConsumerError, KafkaUnreachableError
 from delayd.request.letters import Letter, letter_of
 
 RECORDS_MAX: Final = 500
-POLL_MS: Final = 100
 
 
 def letters(
@@ -31,37 +30,15 @@ def letters(
         if wanted.since_ms is not None:
             since = kafka.offsets_since(topic, wanted.since_ms, timeout_ms)
             starts = {p: max(start, since.get(p, ends[p])) for p, start in starts.items()}
-    left = {partition for partition, end in ends.items() if starts[partition] < end}
     sources = set(wanted.sources)
-    if not left:
-        return
-    with closing(bus.consumer(topic)) as consumer:
-        consumer.assign({partition: Position(starts[partition]) for partition in left})
-        moved_ms = clock.monotonic_ms()
-        while left:
-            try:
-                records = consumer.poll(RECORDS_MAX, POLL_MS)
-            except BufferPositionError as error:
-                raise ConsumerError(
-                    f"{topic} was trimmed by its retention while it was read",
-                    remedy="run the command again",
-                ) from error
-            for record in records:
-                if record.offset >= ends[record.partition]:
-                    continue
-                letter = letter_of(record)
-                if letter is not None and wanted.has(letter):
-                    yield letter
-                    # A source has one letter: when all that were asked for are found, it is over.
-                    sources.discard(letter.source)
-                    if wanted.sources and not sources:
-                        return
-            still = {p for p in left if consumer.position(p) < ends[p]}
-            if records or still != left:
-                moved_ms = clock.monotonic_ms()
-            elif clock.monotonic_ms() - moved_ms > timeout_ms:
-                raise KafkaUnreachableError(
-                    f"{topic} could not be read to its end within {timeout_ms} ms",
-                    remedy="is a broker down?",
-                )
-            left = still
+    for records in read_between(
+        bus, topic, starts, ends, clock, records_max=RECORDS_MAX, timeout_ms=timeout_ms
+    ):
+        for record in records:
+            letter = letter_of(record)
+            if letter is not None and wanted.has(letter):
+                yield letter
+                # A source has one letter: when all that were asked for are found, it is over.
+                sources.discard(letter.source)
+                if wanted.sources and not sources:
+                    return

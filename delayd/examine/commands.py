@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -115,17 +116,6 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
 
 
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows what is done, on a terminal only."""
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=max(1, total)
-        )
-
-
 @app.command("export")
 def export_wheel(
     data_dir: DataDir,
@@ -182,9 +172,18 @@ def diff_wheels(
 
 
 @contextmanager
-def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows bytes read of bytes in all, on a terminal only."""
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows what is done, how much of it, and of how much; on a terminal only."""
     console = Console(stderr=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(doing, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(1, total))
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=max(1, total)
+        )
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Likewise, of one thing."""
+    with _stages() as tell:
+        yield partial(tell, doing)

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delayd.bus import Bus, Consumer, Position, Record
+from delayd.bus import Bus
+from delayd.bus.reading import read_between
 from delayd.clock import Clock
-from delayd.errors import BufferPositionError, ConsumerError, KafkaUnreachableError
 from delayd.ingest_batch import IngestBatch
 from delayd.request import RequestLimits, parse
 from delayd.wheel import Frame, Progress
@@ -20,7 +20,6 @@ from replication.ingest import LogState
 from replication.settings import Settings
 
 RECORDS_MAX: Final = 2_000
-POLL_MS: Final = 100
 CHECKPOINT_RECORDS: Final = 50_000
 """What is remembered of ids waits in memory for so many records."""
 
@@ -48,8 +47,9 @@ def replay(
     settings = log.settings
     with closing(log.bus.cluster()) as kafka:
         starts = kafka.start_offsets(settings.buffer.name, log.timeout_ms)
-    left = {p for p, stop in enumerate(below) if starts.get(p, 0) < stop}
-    total = sum(below[p] - starts.get(p, 0) for p in left)
+    starts = {partition: starts.get(partition, 0) for partition in range(settings.partitions)}
+    ends = dict(enumerate(below))
+    total = sum(max(0, ends[p] - start) for p, start in starts.items())
     limits = RequestLimits(
         max_delay_ms=settings.max_delay_ms,
         record_bytes_max=settings.record_bytes_max,
@@ -58,18 +58,18 @@ def replay(
         proof_key=log.proof_key,
         prefix=settings.prefix,
     )
-    states = [LogState(starts.get(p, 0), 0) for p in range(settings.partitions)]
+    states = [LogState(starts[p], 0) for p in range(settings.partitions)]
     read = 0
-    with (
-        closing(Wheel.open(scratch, partitions=settings.partitions)) as memory,
-        closing(log.bus.consumer(settings.buffer.name)) as consumer,
-    ):
-        consumer.assign({partition: Position(starts.get(partition, 0)) for partition in left})
-        moved_ms = log.clock.monotonic_ms()
-        while left:
-            records = [
-                record for record in _poll(consumer) if record.offset < below[record.partition]
-            ]
+    with closing(Wheel.open(scratch, partitions=settings.partitions)) as memory:
+        for records in read_between(
+            log.bus,
+            settings.buffer.name,
+            starts,
+            ends,
+            log.clock,
+            records_max=RECORDS_MAX,
+            timeout_ms=log.timeout_ms,
+        ):
             batch = IngestBatch(memory.ids, settings, states, covered=None)
             for record in records:
                 batch.add(record, parse(record, limits))
@@ -80,25 +80,6 @@ def replay(
                 _checkpoint(memory, states)
             read += len(records)
             tell(read, total)
-            still = {p for p in left if consumer.position(p) < below[p]}
-            if records or still != left:
-                moved_ms = log.clock.monotonic_ms()
-            elif log.clock.monotonic_ms() - moved_ms > log.timeout_ms:
-                raise KafkaUnreachableError(
-                    f"{settings.buffer.name} could not be read within {log.timeout_ms} ms",
-                    remedy="is a broker down?",
-                )
-            left = still
-
-
-def _poll(consumer: Consumer) -> list[Record]:
-    try:
-        return consumer.poll(RECORDS_MAX, POLL_MS)
-    except BufferPositionError as error:
-        raise ConsumerError(
-            "the buffer was trimmed by its retention while it was read",
-            remedy="run the command again",
-        ) from error
 
 
 def _checkpoint(memory: Wheel, states: list[LogState]) -> None:
