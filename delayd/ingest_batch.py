@@ -29,6 +29,7 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.id_memory import (
     NO_TOPICS,
     IdMemory,
+    Remembered,
     continued_name,
     id_name,
     redrive_name,
@@ -79,6 +80,8 @@ class IngestBatch:
         self.states = list(states)
         self.frames: list[Frame] = []
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
+        self._remembered: dict[tuple[int, bytes], Remembered] = {}
+        """What was known before the batch, as far as it was asked for."""
         self._topics: dict[tuple[int, bytes], dict[int, str]] = {}
         """Targets of the live messages of what has changed, by offset."""
         self._kills: dict[Rank, Kill] = {}
@@ -157,7 +160,7 @@ class IngestBatch:
         assert decision.id is not None, "called for changes of an id"
         topics = self._topics.get((partition, name))
         if topics is None:
-            topics = self._ids.topics(partition, name)
+            topics = self._recall(partition, name).topics
         for killed in decision.killed:
             rank = Rank(killed.due_ms, partition, killed.offset)
             self._kills[rank] = Kill(offset, topic=topics.get(killed.offset, ""))
@@ -201,7 +204,14 @@ class IngestBatch:
 
     def _state(self, partition: int, name: bytes) -> IdState:
         changed = self._changed.get((partition, name))
-        return self._ids.state(partition, name) if changed is None else changed[0]
+        return self._recall(partition, name).state if changed is None else changed[0]
+
+    def _recall(self, partition: int, name: bytes) -> Remembered:
+        """As it was before this batch; a request asks for it several times."""
+        found = self._remembered.get((partition, name))
+        if found is None:
+            found = self._remembered[partition, name] = self._ids.recall(partition, name)
+        return found
 
     def _kill(self, rank: Rank) -> Kill | None:
         return self._kills.get(rank) or self._ids.kill(rank)

@@ -19,7 +19,7 @@ the frontier has covered all that it tells of (docs/design/frontier.md, "Forgett
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -56,6 +56,14 @@ def continued_name(offset: int) -> bytes:
     return b"c%d" % offset
 
 
+class Remembered(NamedTuple):
+    """What is known under a name."""
+
+    state: IdState
+    topics: dict[int, str]
+    """Targets of its live messages, by offset."""
+
+
 class IdMemory:
     """Not thread safe; a checkpoint's write may run beside it."""
 
@@ -68,18 +76,14 @@ class IdMemory:
 
     def state(self, partition: int, name: bytes) -> IdState:
         """What is remembered under a name; NOTHING if nothing is."""
-        value = self._layers.get(_STATE.pack(b"i", partition) + name)
-        if value is None:
-            return NOTHING
-        return _unpack_state(value)
+        return self.recall(partition, name).state
 
-    def topics(self, partition: int, name: bytes) -> dict[int, str]:
-        """Targets of the live messages of an id, by offset, as far as they are known."""
+    def recall(self, partition: int, name: bytes) -> Remembered:
+        """The same, with the targets of its live messages, as far as they are known."""
         value = self._layers.get(_STATE.pack(b"i", partition) + name)
         if value is None:
-            return {}
-        _, live, _, _, *topics = msgpack.unpackb(value, use_list=False)
-        return dict(zip((m[1] for m in live), topics, strict=False))
+            return Remembered(NOTHING, {})
+        return _unpack(value)
 
     def remember(
         self,
@@ -163,7 +167,7 @@ class IdMemory:
                 value = self._layers.get(_STATE.pack(b"i", partition) + name)
                 if value is not None:
                     keep_ms, *_ = msgpack.unpackb(value)
-                    state = _unpack_state(value)
+                    state = _unpack(value).state
                     if state.last_due_ms + keep_ms < now_ms:
                         if not _is_covered(state, partition, cut):
                             kept = kept or key
@@ -192,8 +196,10 @@ def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
     )
 
 
-def _unpack_state(value: bytes) -> IdState:
-    _, live, killed, killed_by, *_ = msgpack.unpackb(value, use_list=False)
-    return IdState(
+def _unpack(value: bytes) -> Remembered:
+    _, live, killed, killed_by, *topics = msgpack.unpackb(value, use_list=False)
+    state = IdState(
         tuple(LiveMessage(*m) for m in live), tuple(KilledMessage(*m) for m in killed), killed_by
     )
+    offsets = (message.offset for message in state.live)
+    return Remembered(state, dict(zip(offsets, topics, strict=False)))
