@@ -170,10 +170,7 @@ def flips(target: Target, seed: int, count: int) -> Report:
     """So many single bits, each in a file by its own chance, small ones as often as large ones."""
     random = Random(seed)
     report = Report(seed)
-    for file in _files(target, random, count):
-        size = (target.whole / file).stat().st_size
-        if size == 0:
-            continue
+    for file, size in _files(target, random, count):
         place, bit = random.randrange(size), random.randrange(8)
         _judge(report, target, file, _flipping(place, bit), f"bit {bit} of byte {place}")
     return report
@@ -183,10 +180,7 @@ def tails(target: Target, seed: int, count: int) -> Report:
     """So many torn ends: cut off, or filled with zeros or with anything from some byte on."""
     random = Random(seed)
     report = Report(seed)
-    for file in _files(target, random, count):
-        size = (target.whole / file).stat().st_size
-        if size == 0:
-            continue
+    for file, size in _files(target, random, count):
         kept = size - random.randint(1, min(size, random.choice((8, 64, 4_096))))
         how = random.choice(("cut", "zeros", "noise"))
         fill = {"cut": b"", "zeros": bytes(size - kept), "noise": random.randbytes(size - kept)}
@@ -194,12 +188,15 @@ def tails(target: Target, seed: int, count: int) -> Report:
     return report
 
 
-def _files(target: Target, random: Random, count: int) -> Iterator[Path]:
+def _files(target: Target, random: Random, count: int) -> Iterator[tuple[Path, int]]:
+    """So many files with their sizes, less those that are empty."""
     # Half of them in slots; the other half in the few files that everything depends on.
     slots = [file for file in target.files if file.parts[0] == "slots"]
     others = [file for file in target.files if file.parts[0] != "slots"]
     for number in range(count):
-        yield random.choice(others if number % 2 else slots)
+        file = random.choice(others if number % 2 else slots)
+        if size := (target.whole / file).stat().st_size:
+            yield file, size
 
 
 def _flipping(place: int, bit: int) -> Callable[[Path], None]:
