@@ -47,6 +47,10 @@ IDLE_STEP_MS = 50
 IDLE_STEPS = 60
 """So many without work at the end, for what is wrong with a frontier and with nothing else."""
 
+STEPS_MIN = 200
+"""About so many steps deliver something, however slow the machine is: defects are planted in some,
+each far from the others."""
+
 TIMEOUT_S = 120
 
 
@@ -75,7 +79,12 @@ def at_rest(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Stage]:
         plain = cluster.target("plain")
         late, never = (f"target.{cluster.name}.{name}" for name in ("late", "never"))
         nodes = [
-            cluster.node(number, idle_step_interval_ms=IDLE_STEP_MS) for number in range(NODES)
+            cluster.node(
+                number,
+                idle_step_interval_ms=IDLE_STEP_MS,
+                step_records_max=requests // STEPS_MIN,
+            )
+            for number in range(NODES)
         ]
         with node_group(nodes):
             for node in nodes:
