@@ -28,7 +28,7 @@ from secrets import randbelow
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
 from crashes.model import Model, Wrong
-from crashes.worker import CHECKPOINT, MARK, STAGES, Marker
+from crashes.worker import CHECKPOINT, Marker
 from delayd.clock import SystemClock
 from delayd.examine.verifying import verify
 
@@ -89,7 +89,7 @@ class Killing:
         return self.report
 
     def _kill(self, *, soon: bool) -> None:
-        self._marker.write_bytes(bytes(MARK.size))
+        Marker.clear(self._marker)
         from_outside = self._random.random() < 0.5
         arguments = [str(self._wheel), str(self._marker), str(self._log.seed)]
         if not from_outside:
@@ -124,7 +124,7 @@ class Killing:
 
     def _await_opening(self, process: "subprocess.Popen[bytes]") -> None:
         until_ms = SystemClock().monotonic_ms() + START_MS_MAX
-        while self._marker.read_bytes()[0] == STAGES.index("starting") and process.poll() is None:
+        while Marker.read(self._marker).stage == "starting" and process.poll() is None:
             assert SystemClock().monotonic_ms() < until_ms, "the process does not begin"
 
     def _look(self) -> None:

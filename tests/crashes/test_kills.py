@@ -13,6 +13,7 @@ from crashes.fed_log import FedLog, count_before, number_of, offsets_after, sour
 from crashes.feeding import FedWheel
 from crashes.kills import Killing, told
 from crashes.model import Model
+from crashes.worker import Marker, Marking
 
 SEED = 20_261_122
 KILLS = 20
@@ -41,6 +42,26 @@ def test_kills_at_random_points_lose_double_and_alter_nothing(tmp_path: Path) ->
     assert (report.lost, report.doubled, report.altered) == (0, 0, 0)
     assert report.kills == KILLS and report.compared > 5 and report.records > 100
     assert report.in_checkpoint > 0
+
+
+def test_a_kill_while_the_marker_is_written_leaves_what_it_said_before(tmp_path: Path) -> None:
+    path = tmp_path / "marker"
+    Marker.clear(path)
+    marking = Marking(path, None)
+    marking.finished, marking.begun = 764, 790
+    for stage in ("ingest", "begin", "finish"):
+        before, said_before = path.read_bytes(), Marker.read(path)
+        marking.stage(stage)
+        after, said_after = path.read_bytes(), Marker.read(path)
+        assert said_after.stage == stage
+        first, *_, last = [n for n in range(len(after)) if before[n] != after[n]]
+        # Bytes are copied in their order, over what was there or over zeros.
+        zeros = bytes(last + 1 - first)
+        for under in (before[first : last + 1], zeros):
+            for cut in range(first, last + 1):
+                path.write_bytes(after[:cut] + under[cut - first :] + after[last + 1 :])
+                assert Marker.read(path) == said_before, cut
+        path.write_bytes(after)
 
 
 def test_the_log_is_the_same_for_whoever_asks() -> None:

@@ -2,7 +2,8 @@
 
     python -m crashes.worker DIR MARKER SEED [CALLS]
 
-MARKER is a file of MARK that it keeps up to date, in memory that outlives it. With CALLS it kills
+MARKER is a file of two MARKs that it keeps up to date in turns, in memory that outlives it: a kill
+from outside may fall into the writing of one, and then the other one holds. With CALLS it kills
 itself before that call of the disk, or between two stages; otherwise whoever started it does.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from random import Random
 from struct import Struct
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from wheel_disks import CountingDisk
 
@@ -22,8 +24,10 @@ from crashes.feeding import FedWheel
 from delayd.wheel import catalogue, checkpoint, slot_index, splitting, storage
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
-MARK: Final = Struct("<BBxxxxxxQQ")
-"""stage, last call, records behind the last finished checkpoint and behind the last begun one"""
+MARK: Final = Struct("<QBBxxxxxxQQ")
+"""number of the mark, stage, last call, records behind the last finished checkpoint and behind the
+last begun one; then its CRC"""
+MARK_BYTES: Final = MARK.size + 8
 STAGES: Final = (
     "starting",
     "opening",
@@ -64,19 +68,36 @@ class Marker(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "Marker":
-        """Of its last life."""
-        stage, call, finished, begun = MARK.unpack(path.read_bytes()[: MARK.size])
+        """Of its last life: the newest mark that is whole."""
+        data = path.read_bytes()
+        marks = [data[:MARK_BYTES], data[MARK_BYTES:]]
+        whole = [mark for mark in marks if crc32(mark[: MARK.size]) == _crc_in(mark)]
+        _, stage, call, finished, begun = max(MARK.unpack_from(mark) for mark in whole)
         return cls(STAGES[stage], CALLS[call], finished, begun)
 
+    @staticmethod
+    def clear(path: Path) -> None:
+        """For a life that is to begin."""
+        path.write_bytes(2 * _mark_bytes(0, 0, 0, 0, 0))
 
-class _Marking:
+
+def _mark_bytes(*fields: int) -> bytes:
+    mark = MARK.pack(*fields)
+    return mark + crc32(mark).to_bytes(8, "little")
+
+
+def _crc_in(mark: bytes) -> int:
+    return int.from_bytes(mark[MARK.size :], "little")
+
+
+class Marking:
     """Keeps the marker, and dies when it is told to."""
 
     def __init__(self, path: Path, calls: int | None) -> None:
         with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), MARK.size)
+            self._memory = mmap.mmap(file.fileno(), 2 * MARK_BYTES)
         self._calls = calls
-        self._stage = self._call = self.finished = self.begun = 0
+        self._number = self._stage = self._call = self.finished = self.begun = 0
 
     def stage(self, name: str) -> None:
         self._stage = STAGES.index(name)
@@ -98,14 +119,18 @@ class _Marking:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _write(self) -> None:
-        MARK.pack_into(self._memory, 0, self._stage, self._call, self.finished, self.begun)
+        self._number += 1
+        first = self._number % 2 * MARK_BYTES
+        self._memory[first : first + MARK_BYTES] = _mark_bytes(
+            self._number, self._stage, self._call, self.finished, self.begun
+        )
 
 
 def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
     """Until killed, or alone."""
     starter = os.getppid()
     make_small()
-    marking = _Marking(marker, calls)
+    marking = Marking(marker, calls)
     disk = CountingDisk(marking.call)
     random = Random()
     write = Catalogue.write
