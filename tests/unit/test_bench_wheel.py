@@ -8,16 +8,17 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from delayd.bench.figures import Figure
 from delayd.bench.process_tree import descendants
-from delayd.bench.wheels import measuring
+from delayd.bench.wheels import jobs, measuring
 from delayd.bench.wheels.driven import DrivenWheel
 from delayd.bench.wheels.jobs import drain
-from delayd.bench.wheels.load import PARTITIONS, Load
+from delayd.bench.wheels.load import PARTITIONS, Batch, Load
 from delayd.bench.wheels.measuring import WheelBenchError, bench_wheel
 from delayd.bench.wheels.proc import anon_peak, memory_of, written_bytes
 from delayd.cli import app
@@ -97,6 +98,29 @@ def test_a_run_tells_each_figure_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert told[0] == "run 1: ingest over 60s"
     assert list((tmp_path / "made").iterdir()) == []
     assert descendants(os.getpid()) == before
+
+
+def test_what_waits_to_be_killed_stores_one_batch_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the kill comes: what is cut off would count as not written."""
+    stored: list[int] = []
+    store = DrivenWheel.store
+
+    def counted(wheel: DrivenWheel, batch: Batch, offsets: tuple[int, ...]) -> None:
+        stored.append(len(batch.frames))
+        store(wheel, batch, offsets)
+
+    told: list[Any] = []
+    monkeypatch.setattr(DrivenWheel, "store", counted)
+    monkeypatch.setattr(jobs, "tell", told.append)
+    monkeypatch.setattr(jobs, "STAY_S_MAX", 0)
+    found = jobs.ingest(str(tmp_path), MESSAGES, 60_000, BASE_MS, stay=True)
+    assert told == [found, {"at": "on"}]
+    assert sum(stored) == MESSAGES + jobs.BATCH_MESSAGES
+    again = DrivenWheel(tmp_path, BASE_MS)
+    assert again.stored == MESSAGES
+    again.close()
 
 
 def test_a_part_that_fails_says_why_and_leaves_nothing_behind(
