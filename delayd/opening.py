@@ -10,6 +10,7 @@ Source: docs/design/frontier.md, "Full steps" and "Takeover".
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from delayd.wheel import SlotInfo
@@ -32,6 +33,8 @@ SLICE_FRAMES = 10_000
 """Frames scanned at once. Slots of no more are neither prefetched nor kept: they cost little."""
 FRONT_SLOTS = 1
 """Lanes that are open to so many slots before now do not lag."""
+ALL_SLOTS = 1 << 63
+"""Beyond any slot."""
 INDEXED_FRAMES_MAX = 1_500_000
 """Frames in all indexes that are kept, of 22 bytes each; one slot may have more for itself."""
 
@@ -80,10 +83,15 @@ class Opening:
             return
         # Lanes that lag come second, with as much again: they may have a large slot to look through
         # once more, and the others must not wait for that.
-        front = _start_of(slot_of(now_ms) - FRONT_SLOTS)
-        is_front_done = self._open_due(now_ms, front) and self._prefetch(now_ms)
+        front = slot_of(now_ms) - FRONT_SLOTS
+        is_front_done = self._open_due(now_ms, _start_of(front)) and self._prefetch(now_ms)
         self._work += TURN_WORK_MAX // 2
-        is_rest_done = self._open_due(now_ms, START)
+        # An index that was begun is finished and used before another one takes its room: else two
+        # of which only one has room would begin anew in turns, for ever.
+        begun = min((n for n in self._indexes if n < front and self._is_begun(n)), default=0)
+        is_rest_done = self._open_due(now_ms, _start_of(begun), front) and (
+            begun == 0 or self._open_due(now_ms, START, front)
+        )
         self.is_busy = not (is_front_done and is_rest_done)
 
     def _split_due(self, now_ms: int) -> None:
@@ -119,8 +127,11 @@ class Opening:
             self._drop_passed()
         return True
 
-    def _open_due(self, now_ms: int, since: Rank) -> bool:
-        """Open what is due soon, of lanes that are open to `since`; True when there is no more."""
+    def _open_due(self, now_ms: int, since: Rank, spared: int = ALL_SLOTS) -> bool:
+        """Open what is due soon, of lanes that are open to `since`; True when there is no more.
+
+        What lanes stand in from the slot `spared` on keeps its index.
+        """
         agenda, wheel = self._agenda, self._wheel
         last = self._last_whole(now_ms + OPEN_AHEAD_MS)
         before = _start_of(last + 1)
@@ -129,7 +140,7 @@ class Opening:
             if slot is None or slot > last:
                 agenda.open(wanted, (), before)
                 continue
-            index = self._ready_index(slot)
+            index = self._ready_index(slot, spared)
             if index is None:
                 return False
             wanted = agenda.wanted(_start_of(slot + 1), since)
@@ -146,13 +157,15 @@ class Opening:
         """Index large slots ahead of their time, as far as there is room; True if there is nothing
         left to do for now."""
         first = slot_of(now_ms + OPEN_AHEAD_MS) + 1
+        needed_frames = self._frames_of(self._needed())
         for slot in self._wheel.slots(first, self._last_whole(now_ms + PREFETCH_AHEAD_MS)):
             info = self._wheel.info(slot)
             assert info is not None, "a slot that is listed has a line in the catalogue"
             if info.count <= SLICE_FRAMES:
                 continue
-            if slot not in self._indexes and self._indexed_frames + info.count > INDEXED_FRAMES_MAX:
+            if slot not in self._indexes and needed_frames + info.count > INDEXED_FRAMES_MAX:
                 break
+            needed_frames += 0 if slot in self._indexes else info.count
             if self._ready_index(slot) is None:
                 return False
         return True
@@ -162,17 +175,20 @@ class Opening:
         last, whole_below = slot_of(due_ms), self._wheel.whole_below
         return last if whole_below is None else min(last, whole_below - 1)
 
-    def _ready_index(self, slot: int) -> SlotIndex | None:
-        """The index of a slot, complete; None if that takes more than is left of the turn."""
+    def _ready_index(self, slot: int, spared: int = ALL_SLOTS) -> SlotIndex | None:
+        """The index of a slot, complete; None if that takes more than is left of the turn, or more
+        room than what is spared leaves."""
         index = self._indexes.get(slot)
-        if index is None or not self._wheel.is_current(index):
-            self._indexes.pop(slot, None)
+        if index is not None and not self._wheel.is_current(index):
+            del self._indexes[slot]
+            index = None
+        if not self._make_room(slot, spared):
+            return None
+        if index is None:
             index = self._wheel.index(slot)
             assert index is not None, f"slot {slot} holds nothing"
             self._indexes[slot] = index
         self._indexes.move_to_end(slot)
-        while len(self._indexes) > 1 and self._indexed_frames > INDEXED_FRAMES_MAX:
-            self._indexes.popitem(last=False)
         self._work -= SLOT_WORK
         while self._work > 0:
             if index.is_complete:
@@ -180,9 +196,37 @@ class Opening:
             self._work -= index.advance(min(self._work, SLICE_FRAMES))
         return None
 
-    @property
-    def _indexed_frames(self) -> int:
-        return sum(index.slot.count for index in self._indexes.values())
+    def _make_room(self, slot: int, spared: int) -> bool:
+        """Drop other indexes until there is room for this slot's, or it is alone: first what no
+        lane needs now, then what none has come to, and of each kind what was used longest ago.
+        False if that does not do, because lanes stand in the others from `spared` on."""
+        info = self._wheel.info(slot)
+        assert info is not None, f"slot {slot} holds nothing"
+        others = [each for each in self._indexes if each != slot]
+        left = self._frames_of(others) + info.count
+        if left <= INDEXED_FRAMES_MAX:
+            return True
+        standing, needed = self._agenda.standing, self._needed()
+        others.sort(key=lambda each: (each in needed, each in standing))
+        for each in others:
+            if each >= spared and each in standing:
+                continue
+            left -= self._indexes.pop(each).slot.count
+            if left <= INDEXED_FRAMES_MAX:
+                return True
+        return not self._indexes.keys() - {slot}
+
+    def _is_begun(self, slot: int) -> bool:
+        return not self._indexes[slot].is_complete
+
+    def _needed(self) -> set[int]:
+        """Slots with an index that a lane stands in, or that none has come to yet. Others will be
+        needed when the lanes that lag come to them: to scan them again then costs no more."""
+        standing = self._agenda.standing
+        return {slot for slot in self._indexes if slot in standing or slot > max(standing)}
+
+    def _frames_of(self, slots: Iterable[int]) -> int:
+        return sum(self._indexes[slot].slot.count for slot in slots)
 
     def _drop_passed(self) -> None:
         """Drop the indexes of slots that no lane needs any more."""

@@ -32,7 +32,7 @@ from replication.budget import share_fairly
 from replication.entry import Entry
 from replication.frontier import Frontier
 from replication.lane import Lane
-from replication.rank import START, Rank, passed_by
+from replication.rank import START, Rank, passed_by, slot_of
 
 LATE_GRACE_MS = 100
 """How long K waits, after its due time, for a message that O cannot pass yet."""
@@ -138,6 +138,11 @@ class Agenda:
     def opened_to(self) -> Rank:
         """All stored messages below this rank are known, done, or were."""
         return min(lane.opened_to for lane in self._lanes)
+
+    @property
+    def standing(self) -> frozenset[int]:
+        """The slots up to which lanes are open, each within one of them or at its beginning."""
+        return frozenset(slot_of(lane.opened_to.due_ms) for lane in self._lanes)
 
     def wanted(self, before: Rank, since: Rank = START) -> Wanted | None:
         """What to open, of lanes that have room and are open to `since` or beyond, but not to

@@ -165,6 +165,76 @@ def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
     assert lagging == [Rank(5_000 + n, 0, n) for n in range(len(lagging))] != []
 
 
+def test_large_slots_that_lanes_lag_in_are_indexed_once_however_much_passes_at_the_front(
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/storage.md, Reading a slot: what a lane stands in is kept rather than what was
+    passed, and that is no hindrance to indexing what comes ahead of its time."""
+    front = range(10, 22)
+    for lane, slot in enumerate((5, 6)):
+        wheel.append([message(100 * lane + n, 1_000 * slot + n, lane=lane) for n in range(50)])
+    quick = [message(100 * slot + n, 1_000 * slot, lane=2) for slot in front for n in range(21)]
+    wheel.append(quick)
+    made: list[int] = []
+    index = wheel.index
+
+    def counted(slot: int) -> slot_index.SlotIndex | None:
+        made.append(slot)
+        return index(slot)
+
+    monkeypatch.setattr(wheel, "index", counted)
+    roomy = OpenLimits(lane_max=20, total_max=200, share=4)
+    planning = Planning(wheel, SETTINGS, NOTHING_DONE, roomy)
+    slowly = StepLimits(lanes_max={0: 1, 1: 1})
+    produced: list[Rank] = []
+    for slot in front:
+        for _ in range(3):
+            produced += step(planning, 1_000 * slot - 500, slowly)[1]
+        assert slot in made, "it is indexed ahead of its time"
+    assert {slot: made.count(slot) for slot in (5, 6)} == {5: 1, 6: 1}
+    for slot in (5, 6):
+        lagging = [r for r in produced if r.due_ms // 1_000 == slot]
+        assert roomy.lane_max < len(lagging) < 50, "it was opened again, and lags"
+    of_front = [r for r in produced if r.due_ms >= 10_000]
+    assert of_front == [rank(frame) for frame in quick][: len(of_front)]
+    assert len(of_front) >= len(quick) - 2 * 21
+
+
+def test_a_slot_at_the_front_does_not_lose_its_index_to_one_that_lags(wheel: Wheel) -> None:
+    """docs/design/storage.md, Reading a slot: only one of them has room."""
+    lagging = [message(n, 5_000, lane=0) for n in range(200)]
+    wheel.append(lagging)
+    front = [message(200 + n, 10_000, lane=1) for n in range(200)]
+    wheel.append(front)
+    planning = Planning(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    delivered: list[Rank] = []
+    while len(delivered) < SMALL.lane_max:
+        delivered += step(planning, 5_500, StepLimits(records_max=1))[1]
+    planning.plan(8_900, EVERYTHING, PLENTY)  # All lanes but that one come to the front.
+    began = len(delivered)
+    delivered += deliver_all(planning, 10_500)
+    assert [r for r in delivered if r.due_ms == 10_000] == [rank(frame) for frame in front]
+    assert [r for r in delivered if r.due_ms == 5_000] == [rank(frame) for frame in lagging]
+    meanwhile = delivered[began : delivered.index(rank(front[-1]))]
+    assert sum(r.due_ms == 5_000 for r in meanwhile) <= SMALL.lane_max, "what it held already"
+
+
+def test_two_slots_that_lag_and_of_which_only_one_has_room_take_turns(wheel: Wheel) -> None:
+    """docs/design/storage.md, Reading a slot: an index that was begun is finished and used."""
+    frames = [
+        message(200 * lane + n, 5_000 + 1_000 * lane, lane=lane)
+        for lane in range(2)
+        for n in range(200)
+    ]
+    wheel.append(frames)
+    delivered = deliver_all(Planning(wheel, SETTINGS, NOTHING_DONE, SMALL), 20_500)
+    first, second = ([rank(f) for f in frames if f.lane == lane] for lane in range(2))
+    assert [r for r in delivered if r in first] == first
+    assert [r for r in delivered if r in second] == second
+    assert delivered.index(second[0]) < delivered.index(first[100])
+    assert delivered.index(first[100]) < delivered.index(second[100])
+
+
 def test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once(wheel: Wheel) -> None:
     """docs/design/frontier.md, Takeover: late arrivals at or beyond O, before the first step.
 
