@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from delayd.wheel import SlotInfo
+from delayd.wheel.place import IN_HOUR
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.storage import Wheel
 from replication.agenda import Agenda
@@ -44,8 +45,8 @@ class _LateSearch:
     """A slot in which there may be late arrivals."""
 
     slot: int
-    stored_bytes: int
-    """What it held when the mastership began: the agenda was told of all that came later."""
+    end: int
+    """Of its file when the mastership began: the agenda was told of all that came later."""
     since: Rank
     """Everything in it below this rank has been looked at."""
 
@@ -66,7 +67,8 @@ class Opening:
             info = wheel.info(slot)
             assert info is not None, "a slot that is listed has a line in the catalogue"
             if not is_passed(info, agenda.frontier):
-                self._late.append(_LateSearch(slot, info.bytes, Rank(slot * SLOT_MS, 0, 0)))
+                end = wheel.end_of(slot)
+                self._late.append(_LateSearch(slot, end, Rank(slot * SLOT_MS, 0, 0)))
         self.is_busy = bool(self._late)
         """Is there more to do at once, by another turn?"""
 
@@ -115,7 +117,7 @@ class Opening:
                 self._work -= run.cost
                 for entry in run.entries:
                     if (
-                        entry.position < search.stored_bytes
+                        (entry.position < search.end or entry.position >= IN_HOUR)
                         and entry.offset >= frontier.offsets[entry.partition]
                         and entry < frontier.cursors[entry.lane]
                     ):
@@ -211,7 +213,7 @@ class Opening:
         for each in others:
             if each >= spared and each in standing:
                 continue
-            left -= self._indexes.pop(each).slot.count
+            left -= self._indexes.pop(each).slot.frames
             if left <= INDEXED_FRAMES_MAX:
                 return True
         return not self._indexes.keys() - {slot}
@@ -226,7 +228,7 @@ class Opening:
         return {slot for slot in self._indexes if slot in standing or slot > max(standing)}
 
     def _frames_of(self, slots: Iterable[int]) -> int:
-        return sum(self._indexes[slot].slot.count for slot in slots)
+        return sum(self._indexes[slot].slot.frames for slot in slots)
 
     def _drop_passed(self) -> None:
         """Drop the indexes of slots that no lane needs any more."""

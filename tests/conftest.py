@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from delayd.audit.reading.session import FOR_FEW, open_session
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
+from delayd.wheel import hours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByKind | Non
 def _runs_spark(path: Path) -> bool:
     folder, real = path.parent.name, path.name.startswith(("test_audit", "test_demo"))
     return folder == "audit" or (folder == "integration" and real)
+
+
+@pytest.fixture
+def dense_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours are split, however little is in them."""
+    monkeypatch.setattr(hours, "SPARSE_BYTES_MAX", 0)
 
 
 @pytest.hookimpl(tryfirst=True)  # before it starts anything

@@ -1,9 +1,13 @@
 """What a slot of a wheel holds, for tests that look into one."""
 
+from collections.abc import Iterator
+
 from delayd.wheel import Entry, FrameKind
 from delayd.wheel.frame import HEADER_BYTES, walk
+from delayd.wheel.place import IN_HOUR
+from delayd.wheel.segment import Segment
 from delayd.wheel.storage import Wheel
-from replication.rank import SLOT_MS, Rank
+from replication.rank import SLOT_MS, Rank, slot_of
 
 
 def entries_in(wheel: Wheel, slot: int) -> list[Entry]:
@@ -20,11 +24,18 @@ def entries_in(wheel: Wheel, slot: int) -> list[Entry]:
         run = index.run(since, 1_000)
         messages += run.entries
         since = run.until
-    data = wheel._reader.bytes_at(index.slot, 0, index.slot.end)
-    entries = []
-    for due_ms, partition, offset, lane, kind, _, body, end, _ in walk(data, 0):
-        position = body - HEADER_BYTES
-        entries.append(Entry(due_ms, partition, offset, lane, kind, position, end - position))
+    entries = list(_entries_of(wheel, index.slot, 0))
+    part = index.slot.part
+    if part is not None:
+        whole_hour = _entries_of(wheel, part.hour, IN_HOUR)
+        entries += [entry for entry in whole_hour if slot_of(entry.due_ms) == slot]
     entries.sort()
     assert messages == [entry for entry in entries if entry.kind == FrameKind.MESSAGE]
     return entries
+
+
+def _entries_of(wheel: Wheel, segment: Segment, first_position: int) -> Iterator[Entry]:
+    data = wheel._reader.bytes_at(segment, 0, segment.end)
+    for due_ms, partition, offset, lane, kind, _, body, end, _ in walk(data, 0):
+        at = body - HEADER_BYTES
+        yield Entry(due_ms, partition, offset, lane, kind, first_position + at, end - at)

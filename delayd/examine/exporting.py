@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.export.rows import PendingFile
-from delayd.export.segments import DamagedSegmentError, Kills, SegmentReader
+from delayd.export.segments import DamagedSegmentError, SegmentsReader
 from delayd.wheel import FrozenSegment, SlotInfo
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
@@ -122,20 +122,14 @@ def _write(
 ) -> int:
     total = _count_bytes(wheel)
     file = PendingFile(draft)
-    # An hour that is being split lies in its file and in its slots: each goes through the kills
-    # by itself.
-    readers = {
-        is_hour: SegmentReader(cut, Kills(_kills(wheel, cut), cut), file.write)
-        for is_hour in (True, False)
-    }
+    reader = SegmentsReader(cut, lambda: _kills(wheel, cut), file.write)
     done = 0
     for segment in _segments(wheel, slot_of(cut.lowest_cursor.due_ms)):
         name = segment.name
-        readers[name.is_hour].read(wheel.layout.segment_file(name), segment)
+        reader.read(wheel.layout.segment_file(name), segment)
         done += segment.bytes - segment.start
         tell(done, total)
-    for reader in readers.values():
-        reader.finish()
+    reader.finish()
     file.finish(node=wheel.layout.root, step=cut.step)
     return file.count
 

@@ -43,7 +43,6 @@ class Kills:
         """Messages of so many slots from the first on (see `_source`), and the first killed one
         that is not among them; None if those are all. Asked for in ascending order.
 
-        An hour with a file is far or new since the cut was frozen: nothing of its slots counts.
         """
         first_ms, stop_ms = first * SLOT_MS, (first + slots) * SLOT_MS
         rank = self._next
@@ -63,8 +62,36 @@ def _source(partition: int, offset: int) -> int:
     return offset << 16 | partition
 
 
-class SegmentReader:
-    """Reads frozen slots and hours by time, against one cut."""
+class SegmentsReader:
+    """Reads frozen slots and hours by time, against one cut.
+
+    A sparse hour, or one that is half split, lies in its file and in its slots: both go through the
+    kills by themselves.
+    """
+
+    def __init__(
+        self,
+        cut: Frontier,
+        kills: Callable[[], Iterable[tuple[Rank, int]]],
+        write: Callable[[Rows], None],
+    ) -> None:
+        """`kills`: by rank, from the beginning each time that it is called."""
+        self._readers = {
+            is_hour: _SegmentReader(cut, Kills(kills(), cut), write) for is_hour in (True, False)
+        }
+
+    def read(self, path: str, segment: FrozenSegment) -> None:
+        """Write the rows of this slot or hour, as soon as they fill a group."""
+        self._readers[segment.name.is_hour].read(path, segment)
+
+    def finish(self) -> None:
+        """Write the last groups."""
+        for reader in self._readers.values():
+            reader.finish()
+
+
+class _SegmentReader:
+    """Reads those of one kind."""
 
     def __init__(self, cut: Frontier, kills: Kills, write: Callable[[Rows], None]) -> None:
         self._cut = cut

@@ -18,7 +18,7 @@ from pathlib import Path
 from delayd.export.child import NO_ROOM, ORPHANED
 from delayd.export.manifest import read_kills, read_manifest, read_segments, result_of
 from delayd.export.rows import PendingFile
-from delayd.export.segments import DamagedSegmentError, Kills, SegmentReader
+from delayd.export.segments import DamagedSegmentError, SegmentsReader
 from delayd.wheel.layout import Layout
 
 
@@ -28,7 +28,7 @@ def write_export(folder: Path) -> int:
     layout = Layout(manifest.data_dir)
     cut = manifest.record.frontier
     file = PendingFile(result_of(folder))
-    reader = SegmentReader(cut, Kills(read_kills(folder), cut), file.write)
+    reader = SegmentsReader(cut, lambda: read_kills(folder), file.write)
     for segment in read_segments(folder):
         reader.read(layout.segment_file(segment.name), segment)
     reader.finish()

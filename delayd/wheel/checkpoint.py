@@ -43,6 +43,8 @@ class PendingCheckpoint:
         self._whole_volume = whole_volume
         self.forgotten_files = forgotten_files
         """Files that may be unlinked once this is durable."""
+        self.split_to = {hour: line.start for hour, line in batch.hours.items()}
+        """Of hours whose line this writes: how far they are split."""
         self._on_failure = on_failure
         self.is_durable = False
 

@@ -7,11 +7,12 @@ counted: the next step delivers it.
 
     key                 value (msgpack)
     "c" hour:u64        {topic: messages}       pending in this hour
-    "d" slot:u64        {topic: messages}       stored in this slot; of slots that are not passed
+    "d" slot:u64        {topic: messages}       in this slot's file; of slots that are not passed
     "f"                 floor                   the slot below which all are passed
 
 A passed slot takes from its hour what was stored in it, less what was killed of that: the lines of
-kills (`kills.py`) tell. A message without a topic that is known counts under "".
+kills (`kills.py`) tell. How much of a sparse hour is of which slot is counted when it is indexed.
+A message without a topic that is known counts under "".
 
 Invariant: hours[h] is the sum of what is stored in h and not passed, less the kills in it.
 """
@@ -62,6 +63,8 @@ class PendingCounts:
         self.total = sum(self.topics.values())
         """All that is pending. May be read by any thread."""
         self._slots = _lines(catalogue, _SLOT)
+        self._in_hours: dict[int, Topics] = {}
+        """By slot: what lies in the files of sparse hours. In memory only: see `indexed`."""
         self._dirty: set[tuple[bytes, int]] = set()
         self._has_new_floor = not self.is_known
 
@@ -79,6 +82,12 @@ class PendingCounts:
         topics[topic] = topics.get(topic, 0) + 1
         self._dirty.add((_SLOT, slot))
 
+    def indexed(self, slot: int, topic: str) -> None:
+        """A message of a sparse hour was found to be of this slot: again after every start."""
+        if slot >= self.floor:
+            topics = self._in_hours.setdefault(slot, {})
+            topics[topic] = topics.get(topic, 0) + 1
+
     def killed(self, rank: Rank, topic: str) -> None:
         """A message that is stored was killed, for the first time."""
         slot = slot_of(rank.due_ms)
@@ -87,22 +96,25 @@ class PendingCounts:
             self._add(hour, topic, -1)
 
     def pass_to(self, floor: int, kills: Killed) -> None:
-        """The frontier has passed all slots below `floor`, and no frame of theirs lies in the file
-        of an hour. Nothing happens if they were passed before."""
+        """The frontier has passed all slots below `floor`, and they are whole. Nothing happens if
+        they were passed before."""
         if floor <= self.floor:
             return
         first = max(self.floor, hour_of(floor) * HOUR_SLOTS)
         for hour in [hour for hour in self.hours if hour < hour_of(floor)]:
             for topic, count in self.hours[hour].copy().items():
                 self._add(hour, topic, -count)
-        passed = sorted(slot for slot in self._slots if slot < floor)
-        for slot in passed:
-            topics = self._slots.pop(slot)
-            self._dirty.add((_SLOT, slot))
-            if slot >= first:
-                for topic, count in topics.items():
-                    self._add(hour_of(slot), topic, -count)
-        if passed and passed[-1] >= first:
+        last = -1
+        for slots in (self._slots, self._in_hours):
+            for slot in [slot for slot in slots if slot < floor]:
+                topics = slots.pop(slot)
+                if slots is self._slots:
+                    self._dirty.add((_SLOT, slot))
+                if slot >= first:
+                    for topic, count in topics.items():
+                        self._add(hour_of(slot), topic, -count)
+                last = max(last, slot)
+        if last >= first:
             for due_ms, topic in kills(first, floor):
                 # Whose topic is not known was not taken off.
                 if topic:

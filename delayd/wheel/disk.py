@@ -73,6 +73,10 @@ class Disk(Protocol):
     def truncate(self, path: str, length_bytes: int) -> None:
         """Cut a file to a length."""
 
+    def punch(self, file: OpenFile, below: int) -> None:
+        """Give back the bytes before this position, which then read as zeros; the length stays. A
+        file system that cannot do that keeps them."""
+
     def rename(self, old: str, new: str) -> None:
         """Replace `new` by `old`, atomically."""
 
@@ -112,12 +116,18 @@ def _failed(what: str, path: str, error: OSError) -> DiskError:
     return DiskError(f"cannot {what} {path}: {reason}", remedy=remedy)
 
 
+_PUNCH_AND_KEEP_SIZE = 0x02 | 0x01
+"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE of linux/falloc.h."""
+
+
 class SystemDisk:
     """The real file system."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._syncfs: Callable[[int], int] = libc.syncfs
+        self._fallocate: Callable[[int, int, int, int], int] = libc.fallocate
+        libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
     def make_folder(self, path: str) -> bool:
         try:
@@ -218,6 +228,13 @@ class SystemDisk:
             os.truncate(path, length_bytes)
         except OSError as error:
             raise _failed(f"cut to {length_bytes} bytes", path, error) from error
+
+    def punch(self, file: OpenFile, below: int) -> None:
+        if self._fallocate(file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below) != 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                error = OSError(number, os.strerror(number))
+                raise _failed(f"give back {below} bytes of", file.path, error) from error
 
     def rename(self, old: str, new: str) -> None:
         try:

@@ -2,7 +2,8 @@
 
     place   := rank where length
     rank       u64   partition << 48 | offset
-    where      u64   lane << 40 | position of the frame in its slot's file
+    where      u64   lane << 40 | position of the frame in its slot's file; or, of a frame in the
+                     file of its sparse hour, IN_HOUR + its position there
     length     u32   bytes of the whole frame
 
 Sorted as tuples of numbers, places of one due time are in rank order. An `Entry` says the same in
@@ -22,7 +23,8 @@ POSITION_BITS = 40
 OFFSETS_MAX = 1 << OFFSET_BITS
 """No partition of Kafka comes that far: it is a million records a second for nine years."""
 POSITIONS_MAX = 1 << POSITION_BITS
-"""Bytes of a slot's file: a second of a terabyte cannot be written in one."""
+IN_HOUR = POSITIONS_MAX // 2
+"""Bytes of a slot's file: a second of half a terabyte cannot be written in one."""
 
 _OFFSET_MASK = OFFSETS_MAX - 1
 _POSITION_MASK = POSITIONS_MAX - 1

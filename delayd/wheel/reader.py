@@ -14,6 +14,7 @@ from delayd.wheel.descriptors import Descriptors
 from delayd.wheel.disk import Disk
 from delayd.wheel.frame import BrokenFrameError
 from delayd.wheel.layout import Layout
+from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment, Slot
 
 SCAN_BYTES = 4 * 1024 * 1024
@@ -30,7 +31,7 @@ class Reader:
 
     def frames(self, slot: Slot, entries: Sequence[Entry]) -> list[Frame]:
         """The frames of these entries of the slot, in the order given; see `Wheel.read`."""
-        if slot.tail:
+        if slot.tail or slot.part is not None:
             return self._decoded(slot, entries, lambda size, start: self._stored(slot, size, start))
         file = self._descriptors.get(self._layout.segment_file(slot.name))
         return self._decoded(slot, entries, partial(self._disk.pread, file))
@@ -41,9 +42,13 @@ class Reader:
         try:
             return decode_all(entries, fetch)
         except BrokenFrameError as error:
-            raise corruption(slot, error, 1) from error
+            raise corruption(*_where(slot, error), 1) from error
 
     def _stored(self, slot: Slot, size_bytes: int, start: int) -> bytes:
+        if start >= IN_HOUR:
+            assert slot.part is not None, f"slot {slot.number} has no part in an hour's file"
+            start -= IN_HOUR
+            return self.bytes_at(slot.part.hour, start, start + size_bytes)
         assert 0 <= start < start + size_bytes <= slot.end, (
             f"bytes {start} to {start + size_bytes} are in an hour's file, or of a forgotten slot"
         )
@@ -61,6 +66,15 @@ class Reader:
             missing = BrokenFrameError(start + len(data), in_file - len(data), "is cut off")
             raise corruption(segment, missing, segment.count)
         return data if end <= written else data + segment.tail[: end - written]
+
+
+def _where(slot: Slot, error: BrokenFrameError) -> tuple[Segment, BrokenFrameError]:
+    """In which file, and where there."""
+    if error.position < IN_HOUR:
+        return slot, error
+    assert slot.part is not None, f"slot {slot.number} has no part in an hour's file"
+    there = BrokenFrameError(error.position - IN_HOUR, error.length, error.why, error.passed)
+    return slot.part.hour, there
 
 
 def corruption(segment: Segment, error: BrokenFrameError, count: int) -> CorruptionError:

@@ -4,15 +4,23 @@ A segment is one append-only file of frames, and the tail that is not in the fil
 
     frames of the segment:   [0 ...... written) in the file   [written ... written + len(tail)) here
 
-A slot's segment holds one second, an hour's one that is far. About half a kilobyte each: 3,600 per
-hour for the two hours that are near, one per hour beyond.
+A slot's segment holds one second, an hour's one that is far, or sparse. About half a kilobyte each:
+3,600 per hour for the two hours that are near, one per hour beyond.
+
+A slot of a sparse hour has a *part* in the file of its hour, too. It may have nothing else: then it
+has no file and no line in the catalogue.
 """
+
+from struct import Struct
+from typing import NamedTuple
 
 from delayd.wheel import SlotInfo
 from delayd.wheel.catalogue import HourLine, SlotLine
 from delayd.wheel.layout import SegmentName
 
 DIGEST_MODULO = 1 << 64
+HOUR_PLACE = Struct("<III")
+"""A frame in the file of a sparse hour: position, length, CRC."""
 
 
 class Segment:
@@ -54,9 +62,32 @@ class Segment:
 
 
 class Slot(Segment):
-    """One second."""
+    """One second. Count, digest and highest offsets are of its own frames, without its part."""
 
-    __slots__ = ()
+    __slots__ = ("part",)
+
+    def __init__(self, number: int, generation: int, partitions: int) -> None:
+        super().__init__(number, generation, partitions)
+        self.part: HourPart | None = None
+        """Its frames in the file of its hour."""
+
+    @property
+    def frames(self) -> int:
+        """How many there are in all."""
+        return self.count + (0 if self.part is None else self.part.count)
+
+    def info_of_all(self) -> SlotInfo:
+        """Its part included: of that, the highest offsets are those of the whole hour."""
+        own, part = self.info(), self.part
+        if part is None:
+            return own
+        highest = zip(own.highest_offsets, part.hour.highest_offsets, strict=True)
+        return SlotInfo(
+            own.count + part.count,
+            own.bytes + part.bytes,
+            (own.digest + part.digest) % DIGEST_MODULO,
+            tuple(max(pair) for pair in highest),
+        )
 
     @classmethod
     def from_line(cls, number: int, line: SlotLine) -> "Slot":
@@ -71,9 +102,10 @@ class Slot(Segment):
 
 
 class HourFile(Segment):
-    """One hour that is far, or is being split. Count and digest are of what is not split yet."""
+    """One hour that is far or sparse, or is being split. Count and digest are of what is not split
+    yet."""
 
-    __slots__ = ("start",)
+    __slots__ = ("punched", "start")
 
     is_hour = True
 
@@ -81,6 +113,8 @@ class HourFile(Segment):
         super().__init__(number, generation, partitions)
         self.start = 0
         """Frames before it have been moved to their slots."""
+        self.punched = 0
+        """Bytes before it have been given back to the disk."""
 
     @classmethod
     def from_line(cls, number: int, line: HourLine) -> "HourFile":
@@ -93,3 +127,15 @@ class HourFile(Segment):
     def line(self) -> HourLine:
         """The hour's line for the catalogue."""
         return HourLine(self.generation, self.start, self.info())
+
+
+class HourPart(NamedTuple):
+    """The frames of one slot that lie in the file of its hour."""
+
+    hour: HourFile
+    places: bytes
+    """Of each frame a HOUR_PLACE, in the order of the file."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
+    bytes: int
+    digest: int
+    """Sum of the CRCs."""

@@ -4,6 +4,8 @@ Made by scanning the slot a slice at a time, so that who holds the wheel's lock 
 between. It then gives runs of entries from any rank on, as often as they are asked for. What is
 appended to the slot meanwhile is scanned by the next slice, and stands where its rank belongs.
 
+What lies in the file of the slot's sparse hour is found by the slot's part, and comes first.
+
     due time  ->  places, in any order                      of most
               ->  a shelf of leaves, each a range of ranks  of a crowded millisecond
 
@@ -17,7 +19,7 @@ all that the slot holds against its line.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from delayd.errors import CorruptionError
@@ -26,6 +28,7 @@ from delayd.wheel.catalogue import REBUILD
 from delayd.wheel.decoding import Scanned, scan
 from delayd.wheel.frame import BrokenFrameError
 from delayd.wheel.place import (
+    IN_HOUR,
     PLACE_BYTES,
     Place,
     entries_at,
@@ -36,7 +39,7 @@ from delayd.wheel.place import (
     unpack,
 )
 from delayd.wheel.reader import SCAN_BYTES, Reader, corruption
-from delayd.wheel.segment import DIGEST_MODULO, Slot
+from delayd.wheel.segment import DIGEST_MODULO, HOUR_PLACE, Slot
 from replication.rank import SLOT_MS, Rank
 
 LEAF_PLACES_MAX = 8_192
@@ -66,6 +69,8 @@ class SlotIndex:
         self._reader = reader
         self.slot = slot
         self._scanned = Scanned(0, 0, 0)
+        self._scanned_part = 0
+        """Frames of its part that were scanned."""
         self._places: defaultdict[int, bytearray] = defaultdict(bytearray)
         """By due time: places in any order."""
         self._shelves: dict[int, _Shelf] = {}
@@ -76,12 +81,17 @@ class SlotIndex:
     @property
     def is_complete(self) -> bool:
         """Is all in it that the slot holds now?"""
-        return self._scanned.bytes == self.slot.end
+        return self._scanned.bytes == self.slot.end and not self._has_more_of_part
+
+    @property
+    def _has_more_of_part(self) -> bool:
+        part = self.slot.part
+        return part is not None and self._scanned_part < part.count
 
     @property
     def count(self) -> int:
         """Frames scanned so far."""
-        return self._scanned.count
+        return self._scanned.count + self._scanned_part
 
     def advance(self, frames_max: int) -> int:
         """Scan on, over about so many frames of the slot's average length, at least one; returns
@@ -91,6 +101,8 @@ class SlotIndex:
         """
         slot, before = self.slot, self._scanned
         end = slot.end
+        if self._has_more_of_part:
+            return self._scan_part(frames_max)
         if before.bytes == end:
             return 0
         wanted_bytes = min(SCAN_BYTES, max(SLICE_BYTES_MIN, frames_max * end // slot.count))
@@ -100,6 +112,27 @@ class SlotIndex:
             self._compare_with_line()
         self._file()
         return found.count
+
+    def _scan_part(self, frames_max: int) -> int:
+        """So many of the frames that lie in the file of the hour, of which the CRCs are known."""
+        part = self.slot.part
+        assert part is not None, "a slot with a part keeps it"
+        first = self._scanned_part * HOUR_PLACE.size
+        places = part.places[first : first + frames_max * HOUR_PLACE.size]
+        stretches = list(_stretches(HOUR_PLACE.iter_unpack(places)))
+        for position, size, count, crcs in stretches:
+            data = self._reader.bytes_at(part.hour, position, position + size)
+            try:
+                found = scan(data, IN_HOUR + position, self._places)
+            except BrokenFrameError as error:
+                error.position -= IN_HOUR
+                raise corruption(part.hour, error, part.count - self._scanned_part) from error
+            if found != Scanned(size, count, crcs):
+                other = BrokenFrameError(position, size, "is not what it was before")
+                raise corruption(part.hour, other, count)
+            self._scanned_part += count
+        self._file()
+        return sum(stretch.count for stretch in stretches)
 
     def _scan(self, position: int, wanted_bytes: int, end: int) -> Scanned:
         """One slice, of at least one whole frame."""
@@ -173,6 +206,29 @@ class SlotIndex:
             is_last = index + 1 == len(shelf.leaves)
             until = end if is_last else rank_of(due_ms, shelf.firsts[index + 1])
             yield shelf.leaves[index], until
+
+
+class _Stretch(NamedTuple):
+    """Frames of an hour's file that lie one behind the other."""
+
+    position: int
+    size: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
+    crcs: int
+
+
+def _stretches(places: Iterable[tuple[int, int, int]]) -> Iterator[_Stretch]:
+    """These frames, put together where one follows the other, up to SCAN_BYTES."""
+    one: _Stretch | None = None
+    for position, length, crc in places:
+        if one is not None and position == one.position + one.size and one.size < SCAN_BYTES:
+            one = _Stretch(one.position, one.size + length, one.count + 1, one.crcs + crc)
+            continue
+        if one is not None:
+            yield one
+        one = _Stretch(position, length, 1, crc)
+    if one is not None:
+        yield one
 
 
 class _Shelf:

@@ -4,16 +4,15 @@ Between checkpoints frames wait in memory and in files beyond their catalogued l
 survives a crash, and neither needs to: the buffer holds them, and ingest resumes where the last
 checkpoint says.
 
-A message whose hour is *far* (it begins more than the horizon after the time that the wheel was
-told last) goes to the file of its hour; when the hour is near its file is split, piece by piece
-(`splitting.py`). Answers always go to their slot: they are at hand at once.
+A message whose hour is *far* goes to the file of its hour (`hours.py`). When the hour is due its
+file is split into slots, piece by piece (`splitting.py`), or, if it is sparse, indexed
+(`hour_index.py`). Answers always go to their slot: they are at hand at once.
 Source: docs/design/storage.md.
 
 Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
 """
 
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,15 +26,18 @@ from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoi
 from delayd.wheel.counts import PendingCounts, topic_of
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
+from delayd.wheel.files import Files
 from delayd.wheel.frame import PARTITIONS_MAX, encode
+from delayd.wheel.hour_index import HourIndex
+from delayd.wheel.hours import Hours
 from delayd.wheel.id_memory import IdMemory
-from delayd.wheel.layout import HOUR_SLOTS, Layout, SegmentName, hour_of
+from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
 from delayd.wheel.reader import Reader
 from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, recover
 from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
 from delayd.wheel.slot_index import SlotIndex
-from delayd.wheel.splitting import next_frames
+from delayd.wheel.splitting import frames_at, require_all
 from replication.rank import SLOT_MS
 
 TAIL_BYTES_MAX = 32 * 1024 * 1024
@@ -44,10 +46,6 @@ HORIZON_S = 2 * 3600
 """An hour that begins later than this is far."""
 TAILS_PER_CALL = 64
 """Tails written out by one call of `write_out`: about 3 ms if their files are new."""
-UNLINKS_MAX = 2000
-"""Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
-CUT_BYTES_MAX = 256 * 1024 * 1024
-"""What a checkpoint gives back of one file, about 0.1 s; a longer one is cut, and goes later."""
 NO_PLACE = -1
 """The position of a frame that waits in the file of its hour."""
 
@@ -58,7 +56,7 @@ class WheelStats:
 
     slots: int
     hours: int
-    """Hour files: of hours that are far, or not split yet."""
+    """Hour files: of hours that are far or sparse, or not split yet."""
     frames: int
     bytes: int
     tail_bytes: int
@@ -84,24 +82,29 @@ class Wheel:
         recovered: Recovered,
         open_files_max: int,
         horizon_s: int,
+        sparse_bytes_max: int | None,
     ) -> None:
         """Private: see `open`."""
         self._layout = layout
         self._disk = disk
         self._partitions = partitions
-        self._horizon_s = horizon_s
         self._catalogue = recovered.catalogue
         self._progress = recovered.progress
         self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
+        self._files = Files(layout, disk, self._descriptors, recovered.files)
         self._slots = {n: Slot.from_line(n, line) for n, line in recovered.slots.items()}
         self._numbers = sorted(self._slots)
-        self._hours = {n: HourFile.from_line(n, line) for n, line in recovered.hours.items()}
-        self._hour_numbers = sorted(self._hours)
-        self._near_slot = 0
-        """Messages of this slot and beyond go to the file of their hour."""
-        self._holds_splits = False
+        self._slot_lines = len(self._slots)
+        """Slots with frames of their own."""
+        self._hours = Hours(
+            (HourFile.from_line(n, line) for n, line in recovered.hours.items()),
+            horizon_s,
+            sparse_bytes_max,
+        )
+        self._indexing: HourIndex | None = None
+        """Of the first hour that is due, if that has begun."""
         self._answers = WaitingAnswers(self._catalogue, partitions)
         self.counts = PendingCounts(self._catalogue)
         """Of pending messages; changes are durable with the next checkpoint."""
@@ -110,32 +113,20 @@ class Wheel:
         self._tail_bytes = 0
         self._frames = sum(segment.count for segment in self._segments())
         self._bytes = sum(segment.written for segment in self._segments())
-        self._bytes -= sum(hour.start for hour in self._hours.values())
-        self._folder_files = recovered.files
-        """Files per hour folder, those to be unlinked included. No entry: no folder."""
+        self._bytes -= sum(hour.start for hour in self._hours.files.values())
         self._with_tail: dict[Segment, None] = {}
         """Segments with frames that are in memory only, in the order in which they got them."""
         self._dirty: set[Segment] = set()
         """Segments whose file or line has changed since the last begin."""
-        self._new_names: set[str] = set()
-        """Folders with new names since the last begin."""
         self._dropped: set[tuple[bool, int]] = set()
         """Segments forgotten since the last begin: their catalogue lines go."""
-        self._forgotten_files: list[SegmentName] = []
-        """Their files; unlinked after the checkpoint that forgets them."""
-        self._unlinkable: deque[SegmentName] = deque()
-        """Files that no durable catalogue names any more."""
-        self._long_files: dict[SegmentName, int] = {}
-        """Bytes of those that are too long to be unlinked at once."""
-        self._last_generations: dict[tuple[bool, int], int] = {}
-        """Of segments with a file still to be unlinked: the generation of the newest such file."""
         self._pending: PendingCheckpoint | None = None
         self._failure: BaseException | None = None
         self._is_closed = False
         if self._progress is not None:
-            self.advance(max(self._progress.log_ms, default=0))
+            self._hours.believe(max(self._progress.log_ms, default=0))
         if self._numbers:
-            self._make_near(hour_of(self._numbers[-1]))
+            self._hours.make_near(hour_of(self._numbers[-1]))
         if not self.counts.is_known:
             recount(self._reader, self._segments(), self.ids, self.counts)
 
@@ -148,8 +139,11 @@ class Wheel:
         disk: Disk | None = None,
         open_files_max: int = OPEN_FILES_MAX,
         horizon_s: int = HORIZON_S,
+        sparse_bytes_max: int | None = None,
     ) -> "Wheel":
         """Open, after recovery to exactly the last checkpoint (see `recover` for its steps).
+
+        An hour whose file has up to `sparse_bytes_max` bytes is indexed instead of split.
 
         Raises DiskError: in use by another process, another format or partition count, I/O.
         Raises CorruptionError: a catalogued file or LevelDB itself is lost or damaged.
@@ -159,7 +153,7 @@ class Wheel:
         disk = SystemDisk() if disk is None else disk
         layout = Layout(str(directory.absolute()))
         recovered = recover(layout, disk, partitions)
-        return cls(layout, disk, partitions, recovered, open_files_max, horizon_s)
+        return cls(layout, disk, partitions, recovered, open_files_max, horizon_s, sparse_bytes_max)
 
     @property
     def progress(self) -> Progress | None:
@@ -167,7 +161,7 @@ class Wheel:
         return self._progress
 
     def _segments(self) -> Iterable[Segment]:
-        return (*self._slots.values(), *self._hours.values())
+        return (*self._slots.values(), *self._hours.files.values())
 
     # Frames in.
 
@@ -179,10 +173,11 @@ class Wheel:
         wheel then holds half a batch and refuses everything, like after a failed write.
         """
         entries: list[Entry] = []
+        bytes_before = self._bytes
         with self._or_poisoned():
             if frames:
-                self.advance(frames[-1].append_ms)
-            near_slot = self._near_slot
+                self._hours.believe(frames[-1].append_ms)
+            near_slot = self._hours.near_slot
             for frame in frames:
                 data, crc = encode(frame)
                 due_ms, partition, offset, lane, kind, _, body = frame
@@ -190,13 +185,15 @@ class Wheel:
                 segment: Segment
                 if number < near_slot or kind:
                     segment = self._slots.get(number) or self._create_slot(number)
+                    if not segment.count:
+                        self._slot_lines += 1
                     tail = segment.tail
                     position = segment.written + len(tail)
                     if not kind:
                         self.counts.stored(number, topic_of(body), in_slot=True)
                 else:
                     hour = number // HOUR_SLOTS
-                    segment = self._hours.get(hour) or self._create_hour(hour)
+                    segment = self._hours.files.get(hour) or self._create_hour(hour)
                     tail = segment.tail
                     position = NO_PLACE
                     self.counts.stored(number, topic_of(body), in_slot=False)
@@ -217,23 +214,36 @@ class Wheel:
                 self._tail_bytes += length
                 if self._tail_bytes > TAIL_BYTES_MAX:
                     self._write_tails()
+            if self._tail_bytes > TAIL_BYTES_MAX // 2:
+                # A share of them now, so that no later batch has to write all of them.
+                enough = self._tail_bytes - 2 * (self._bytes - bytes_before)
+                while self._with_tail and self._tail_bytes > enough:
+                    self._write_tail(next(iter(self._with_tail)))
         return entries
 
+    def _add(self, slot: Slot, partition: int, offset: int, crc: int, data: bytes) -> None:
+        if not slot.tail:
+            self._with_tail[slot] = None
+        slot.tail += data
+        slot.count += 1
+        slot.digest += crc
+        if offset > slot.highest_offsets[partition]:
+            slot.highest_offsets[partition] = offset
+        self._tail_bytes += len(data)
+
     def _create_slot(self, number: int) -> Slot:
-        self._make_near(hour_of(number))
-        slot = Slot(number, self._next_generation(False, number), self._partitions)
+        self._hours.make_near(hour_of(number))
+        generation = self._files.next_generation(False, number)
+        slot = Slot(number, generation, self._partitions)
         self._slots[number] = slot
         insort(self._numbers, number)
         return slot
 
     def _create_hour(self, number: int) -> HourFile:
-        hour = HourFile(number, self._next_generation(True, number), self._partitions)
-        self._hours[number] = hour
-        insort(self._hour_numbers, number)
+        generation = self._files.next_generation(True, number)
+        hour = HourFile(number, generation, self._partitions)
+        self._hours.add(hour)
         return hour
-
-    def _next_generation(self, is_hour: bool, number: int) -> int:
-        return self._last_generations.get((is_hour, number), -1) + 1
 
     def write_out(self) -> bool:
         """Write some tails to their files, unsynced: work that a checkpoint need not do at once.
@@ -254,7 +264,7 @@ class Wheel:
         name = segment.name
         is_new = segment.written == 0
         if is_new:
-            self._name_file(name.hour)
+            self._files.name(name)
         file = self._descriptors.get(self._layout.segment_file(name), create=is_new)
         self._disk.append(file, segment.tail)
         length = len(segment.tail)
@@ -264,65 +274,55 @@ class Wheel:
         self._with_tail.pop(segment, None)
         self._dirty.add(segment)
 
-    def _name_file(self, hour: int) -> None:
-        folder = self._layout.hour_folder(hour)
-        if hour not in self._folder_files:
-            self._disk.make_folder(folder)
-            self._new_names.add(self._layout.slots)
-            self._folder_files[hour] = 0
-        self._folder_files[hour] += 1
-        self._new_names.add(folder)
-
-    # Hours: far, near, split.
+    # Hours: far, near, split or indexed.
 
     def advance(self, now_ms: int) -> None:
-        """Tell the time: hours that begin within the horizon after it are near from now on.
+        """Tell the time: hours that begin within the horizon after it are due from now on.
 
-        A wrong time costs work and nothing else. Append times and the checkpoint's log time are
-        taken for it too.
+        A wrong time costs work and nothing else.
         """
-        self._make_near(hour_of(now_ms // SLOT_MS + self._horizon_s))
-
-    def _make_near(self, hour: int) -> None:
-        # An hour that has slots is near: nobody looks for its frames in two places but a split.
-        self._near_slot = max(self._near_slot, (hour + 1) * HOUR_SLOTS)
+        self._hours.tell(now_ms)
 
     @property
     def whole_below(self) -> int | None:
-        """All frames of the slots below this one are in their slots; None: of all slots.
+        """All frames of the slots below this one can be read; None: of all slots.
 
         Frames of slots from it on may still be in the file of their hour, out of reach.
         """
-        return self._hour_numbers[0] * HOUR_SLOTS if self._hour_numbers else None
+        return self._hours.whole_below
 
     def split_some(self) -> bool:
-        """A piece of the split of the first near hour, a few milliseconds; True if there is more.
+        """A piece of the split, or of the index, of the first hour that is due, a few milliseconds;
+        True if there is more.
 
         Raises CorruptionError; nothing has been moved by this piece then.
         """
         self._require_usable()
-        hour = self._first_to_split()
+        hour = self._hours.first_due
         if hour is None:
             return False
-        if self._tail_bytes > TAIL_BYTES_MAX // 2:
+        if self._hours.is_sparse(hour):
+            self._index_piece(hour)
+        elif self._tail_bytes > TAIL_BYTES_MAX // 2:
             # Else the tails of an hour's 3,600 slots would be written out at once, in a second.
             self.write_out()
-            return True
-        moved = next_frames(self._reader, hour)
+        else:
+            self._split_piece(hour)
+        return self._hours.first_due is not None
+
+    def _split_piece(self, hour: HourFile) -> None:
+        moved = frames_at(self._reader, hour, hour.start)
+        if not moved:
+            require_all(hour, hour.count, hour.digest)
         with self._or_poisoned():
             for number, partition, offset, crc, topic, data in moved:
                 slot = self._slots.get(number) or self._create_slot(number)
-                if not slot.tail:
-                    self._with_tail[slot] = None
-                slot.tail += data
-                slot.count += 1
-                slot.digest += crc
-                if offset > slot.highest_offsets[partition]:
-                    slot.highest_offsets[partition] = offset
+                if not slot.count:
+                    self._slot_lines += 1
+                self._add(slot, partition, offset, crc, data)
                 hour.start += len(data)
                 hour.count -= 1
                 hour.digest -= crc
-                self._tail_bytes += len(data)
                 self.counts.moved(number, topic)
             if moved:
                 self._dirty.add(hour)
@@ -330,35 +330,39 @@ class Wheel:
                     self._write_tails()
             else:
                 self._forget(hour)
-        return self._first_to_split() is not None
 
-    def _first_to_split(self) -> HourFile | None:
-        if self._holds_splits or not self._hour_numbers:
-            return None
-        first = self._hour_numbers[0]
-        return self._hours[first] if first * HOUR_SLOTS < self._near_slot else None
+    def _index_piece(self, hour: HourFile) -> None:
+        if self._indexing is None or self._indexing.hour is not hour:
+            self._indexing = HourIndex(hour)
+        found = self._indexing.advance(self._reader)
+        for slot, topic in found:
+            self.counts.indexed(slot, topic)
+        if not found:
+            for number, part in self._indexing.parts():
+                whose = self._slots.get(number) or self._create_slot(number)
+                whose.part = part
+            self._hours.make_whole(hour)
+            self._indexing = None
 
     def hold_splits(self) -> bool:
         """Let no frame move from an hour to its slots until `release_splits`, and unlink no file;
         False, and nothing is held, while there are near hours to be split."""
-        if self._first_to_split() is not None:
-            return False
-        self._holds_splits = True
-        return True
+        return self._hours.hold_splits()
 
     def release_splits(self) -> None:
         """Split on; idempotent."""
-        self._holds_splits = False
+        self._hours.holds_splits = False
 
     def hours(self) -> list[int]:
-        """Hours of which a file is there, ascending: far, or not split yet."""
+        """Hours of which a file is there, ascending: far, sparse, or not split yet."""
         self._require_usable()
-        return list(self._hour_numbers)
+        return self._hours.numbers.copy()
 
     def hour_info(self, hour: int) -> SlotInfo | None:
-        """Of what of an hour is in its file and not in its slots; None if there is none."""
+        """Of what of an hour is in its file, and was not moved to its slots; None if there is
+        none."""
         self._require_usable()
-        found = self._hours.get(hour)
+        found = self._hours.files.get(hour)
         return None if found is None else found.info()
 
     # What is there.
@@ -377,10 +381,17 @@ class Wheel:
         return self._numbers[index] if index < len(self._numbers) else None
 
     def info(self, slot: int) -> SlotInfo | None:
-        """The slot's line as of now; None when it holds nothing."""
+        """What it holds as of now; None when that is nothing. Of what is in the file of its hour
+        the highest offsets are those of the whole hour."""
         self._require_usable()
         found = self._slots.get(slot)
-        return None if found is None else found.info()
+        return None if found is None else found.info_of_all()
+
+    def end_of(self, slot: int) -> int:
+        """The position that the next frame of the slot will get in its own file."""
+        self._require_usable()
+        found = self._slots.get(slot)
+        return 0 if found is None else found.end
 
     def index(self, slot: int) -> SlotIndex | None:
         """A new index of the slot's messages, empty as yet; None when the slot holds nothing."""
@@ -424,8 +435,9 @@ class Wheel:
         frozen = []
         with self._or_poisoned():
             for is_hour, number in names:
-                segment: Segment | None = (self._hours if is_hour else self._slots).get(number)
-                if segment is None:
+                held = self._hours.files if is_hour else self._slots
+                segment: Segment | None = held.get(number)
+                if segment is None or not segment.end:
                     continue
                 if segment.tail:
                     self._write_tail(segment)
@@ -460,52 +472,38 @@ class Wheel:
             if number in self._slots:
                 self._forget(self._slots[number])
         for number in hours:
-            if number in self._hours:
-                self._forget(self._hours[number])
+            if number in self._hours.files:
+                self._forget(self._hours.files[number])
 
     def _forget(self, segment: Segment) -> None:
-        name = segment.name
         if isinstance(segment, HourFile):
-            del self._hours[name.number]
-            numbers = self._hour_numbers
+            self._hours.remove(segment)
+            self._forget_parts(segment)
             self._bytes += segment.start
         else:
-            del self._slots[name.number]
-            numbers = self._numbers
-        del numbers[bisect_left(numbers, name.number)]
+            self._remove_slot(segment.number)
+            if not segment.end:
+                return
+            self._slot_lines -= 1
         self._with_tail.pop(segment, None)
         self._dirty.discard(segment)
-        self._dropped.add(name[:2])
+        self._dropped.add(segment.name[:2])
         self._frames -= segment.count
         self._bytes -= segment.end
         self._tail_bytes -= len(segment.tail)
-        if segment.written > 0:
-            self._forgotten_files.append(name)
-            if segment.written > CUT_BYTES_MAX:
-                self._long_files[name] = segment.written
-            self._last_generations[name[:2]] = name.generation
+        self._files.forget(segment)
 
-    def _unlink_some(self) -> None:
-        if self._holds_splits:
-            return
-        for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
-            name = self._unlinkable[0]
-            path = self._layout.segment_file(name)
-            self._descriptors.drop(path)
-            rest = self._long_files.pop(name, 0) - CUT_BYTES_MAX
-            if rest > 0:
-                self._disk.truncate(path, rest)
-                self._long_files[name] = rest
-                return
-            self._unlinkable.popleft()
-            self._disk.unlink(path)
-            if self._last_generations[name[:2]] == name.generation:
-                del self._last_generations[name[:2]]
-            hour = name.hour
-            self._folder_files[hour] -= 1
-            if self._folder_files[hour] == 0:
-                del self._folder_files[hour]
-                self._disk.remove_folder(self._layout.hour_folder(hour))
+    def _remove_slot(self, number: int) -> None:
+        del self._slots[number]
+        del self._numbers[bisect_left(self._numbers, number)]
+
+    def _forget_parts(self, hour: HourFile) -> None:
+        first = hour.number * HOUR_SLOTS
+        for number in self.slots(first, first + HOUR_SLOTS - 1):
+            slot = self._slots[number]
+            slot.part = None
+            if not slot.end:
+                self._remove_slot(number)
 
     # Checkpoints.
 
@@ -520,7 +518,7 @@ class Wheel:
             answers, answers_from = self._answers.capture()
             batch = CatalogueBatch(
                 progress=progress,
-                totals=Totals(len(self._hours), len(self._slots), self._frames),
+                totals=Totals(len(self._hours.files), self._slot_lines, self._frames),
                 slots={s.number: s.line() for s in dirty if isinstance(s, Slot)},
                 hours={h.number: h.line() for h in dirty if isinstance(h, HourFile)},
                 dropped=tuple(self._dropped),
@@ -533,15 +531,13 @@ class Wheel:
                 self._catalogue,
                 batch,
                 files=[] if many else [self._descriptors.take(path) for path in paths],
-                folders=sorted(self._new_names),
+                folders=self._files.take_new_names(),
                 whole_volume=self._root if many else None,
-                forgotten_files=self._forgotten_files,
+                forgotten_files=self._files.take_forgotten(),
                 on_failure=self._poison,
             )
             self._dirty = set()
-            self._new_names = set()
             self._dropped = set()
-            self._forgotten_files = []
         return self._pending
 
     def finish_checkpoint(self, pending: PendingCheckpoint) -> None:
@@ -555,20 +551,25 @@ class Wheel:
             self.ids.settle()
             for file in pending.files:
                 self._descriptors.give(file)
-            self._unlinkable.extend(pending.forgotten_files)
-            self._unlink_some()
+            self._files.release(pending.forgotten_files)
+            for number, start in pending.split_to.items():
+                hour = self._hours.files.get(number)
+                if hour is not None:
+                    self._files.punch(hour, start)
+            if not self._hours.holds_splits:
+                self._files.unlink_some()
 
     def stats(self) -> WheelStats:
         """Figures of now."""
         return WheelStats(
             slots=len(self._numbers),
-            hours=len(self._hour_numbers),
+            hours=len(self._hours.numbers),
             frames=self._frames,
             bytes=self._bytes,
             tail_bytes=self._tail_bytes,
             tail_segments=len(self._with_tail),
             open_files=len(self._descriptors),
-            files_to_unlink=len(self._forgotten_files) + len(self._unlinkable),
+            files_to_unlink=self._files.left_count,
         )
 
     def pass_to(self, slot: int) -> None:

@@ -21,12 +21,15 @@ from secrets import randbelow
 from typing import Any, Final, NamedTuple
 
 from crashes.fed_log import PARTITIONS, FedLog
-from crashes.feeding import FedWheel
+from crashes.feeding import FedWheel, split_all
 from crashes.model import frames_of
 from crashes.worker import make_small
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.examine.verifying import verify
+from delayd.wheel.hours import SPARSE_BYTES_MAX
 from delayd.wheel.storage import Wheel
+from replication.rank import SLOT_MS, slot_of
+from replication.record import decode
 
 OUTCOMES: Final = {
     "refused": "it is not opened, and says why",
@@ -36,8 +39,6 @@ OUTCOMES: Final = {
     "silent": "it holds something else, and nobody says so",
 }
 CHECKPOINTS: Final = 8
-FAR_FUTURE_MS: Final = 10**13
-"""All hours are near then."""
 RECORDS: Final = 90
 """Between two checkpoints."""
 NOT_READ: Final = frozenset({"LOCK", "LOG", "LOG.old"})
@@ -79,6 +80,7 @@ class Target:
         self.whole = directory / "whole"
         self._copy = directory / "copy"
         self._history: list[Held] = []
+        self._sparse_bytes_max = 0
         log = FedLog(seed)
         fed = FedWheel(self.whole, log)
         self._history.append(held_by(fed.wheel))
@@ -120,8 +122,12 @@ class Target:
         return outcome, is_reported, told
 
     def _open(self) -> tuple[str, str]:
+        # Every other time hours are split, however little is in them.
+        self._sparse_bytes_max ^= SPARSE_BYTES_MAX
         try:
-            wheel = Wheel.open(self._copy, partitions=PARTITIONS)
+            wheel = Wheel.open(
+                self._copy, partitions=PARTITIONS, sparse_bytes_max=self._sparse_bytes_max
+            )
         except (CorruptionError, DiskError) as error:
             return "refused", error.message
         try:
@@ -138,15 +144,13 @@ class Target:
         return "silent", _difference(held, self._history[-1])
 
 
-def split_all(wheel: Wheel) -> None:
-    """Read what waits in the files of hours as a node reads it. Raises CorruptionError."""
-    wheel.advance(FAR_FUTURE_MS)
-    while wheel.split_some():
-        pass
-
-
 def held_by(wheel: Wheel) -> Held:
-    """All that a wheel holds, in a form that can be compared. Raises CorruptionError."""
+    """All that a wheel holds and has not forgotten, in a form that can be compared. Raises
+    CorruptionError. What is forgotten of a sparse hour lies in its file, until the hour goes."""
+    forgotten = wheel.progress.forgotten if wheel.progress else b""
+    cursor_ms = decode(forgotten).frontier.lowest_cursor.due_ms if forgotten else 0
+    floor_ms = slot_of(cursor_ms) * SLOT_MS
+    frames = [frame for frame in frames_of(wheel) if frame.due_ms >= floor_ms]
     answers = wheel.answers([0] * PARTITIONS)
     lines = {
         kind: [line for run in wheel._catalogue.lines(kind, kind) for line in run]
@@ -154,7 +158,7 @@ def held_by(wheel: Wheel) -> Held:
     }
     return {
         "progress": wheel.progress,
-        "frames": sorted(frames_of(wheel), key=lambda frame: frame[:3]),
+        "frames": sorted(frames, key=lambda frame: frame[:3]),
         "answers": wheel.read(answers),
         "lines": lines,
     }

@@ -28,6 +28,9 @@ OPEN_FILES_MAX = 6
 HORIZON_S = 600
 """So that hours are split all the time."""
 
+FAR_FUTURE_MS = 10**13
+"""All hours are due then."""
+
 Reach = Callable[[str], None]
 
 
@@ -107,6 +110,13 @@ class FedWheel:
         reach("finish")
         self.wheel.finish_checkpoint(pending)
         reach("done")
+
+
+def split_all(wheel: Wheel) -> None:
+    """Split or index what waits in the files of hours, as a node does. Raises CorruptionError."""
+    wheel.advance(FAR_FUTURE_MS)
+    while wheel.split_some():
+        pass
 
 
 def cut_at(time_ms: int, count: int) -> Frontier:

@@ -26,7 +26,7 @@ from random import Random
 from secrets import randbelow
 
 from crashes.fed_log import FedLog
-from crashes.feeding import FedWheel
+from crashes.feeding import FedWheel, split_all
 from crashes.model import Model, Wrong
 from crashes.worker import CHECKPOINT, Marker
 from delayd.clock import SystemClock
@@ -36,6 +36,8 @@ OUTSIDE_MS_MAX = 120
 """How long after the opening began a kill from outside comes."""
 SOON_MS_MAX = 12
 """The same for a kill that is to fall into recovery."""
+INDEXED_SHARE = 0.5
+"""Of the comparisons: what lies in the files of hours is read slot by slot."""
 CALLS_MAX = 800
 SOON_CALLS_MAX = 60
 START_MS_MAX = 60_000
@@ -156,6 +158,8 @@ class Killing:
             self.report.resumed["newer" if fed.count == self._at_most else "older"] += 1
         self._at_least = self._at_most = fed.count
         self._model.go_to(fed.count)
+        if self._random.random() < INDEXED_SHARE:
+            split_all(fed.wheel)
         return self._model.compare(fed.wheel)
 
 

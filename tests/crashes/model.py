@@ -9,6 +9,7 @@ from wheel_reading import entries_in
 from crashes.fed_log import KEEP_MS, PARTITIONS, Fed, FedLog, answers_before, number_of
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import Kill
+from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.storage import Wheel
 from replication.ids import NOTHING, IdState
 from replication.rank import SLOT_MS, Rank
@@ -125,9 +126,11 @@ class Model:
 
 
 def frames_of(wheel: Wheel) -> Iterable[Frame]:
-    """All frames that a wheel holds: second by second, in rank order, then those of hours with a
-    file, as they lie there."""
+    """All frames that a wheel holds: second by second, in rank order, then those of hours that
+    cannot be read so, as they lie in their files."""
     for slot in wheel.slots():
         yield from wheel.read(entries_in(wheel, slot))
+    whole_below = wheel.whole_below
     for hour in wheel.hours():
-        yield from hour_frames(wheel, hour)
+        if whole_below is not None and hour * HOUR_SLOTS >= whole_below:
+            yield from hour_frames(wheel, hour)

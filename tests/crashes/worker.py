@@ -21,7 +21,7 @@ from wheel_disks import CountingDisk
 
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
-from delayd.wheel import catalogue, checkpoint, slot_index, splitting, storage
+from delayd.wheel import catalogue, checkpoint, files, hours, slot_index, splitting, storage
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
 MARK: Final = Struct("<QBBxxxxxxQQ")
@@ -42,13 +42,15 @@ STAGES: Final = (
 CHECKPOINT: Final = frozenset({"begin", "sync", "batch", "finish"})
 CALLS: Final = (
     *("none", "make_folder", "list_folder", "remove_folder", "open", "create", "close", "append"),
-    *("pread", "fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink"),
+    *("pread", "fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink", "punch"),
 )
 SMALL: Final[list[tuple[Any, str, int]]] = [
     (storage, "TAIL_BYTES_MAX", 20_000),
-    (storage, "UNLINKS_MAX", 12),
+    (files, "UNLINKS_MAX", 12),
     (storage, "TAILS_PER_CALL", 2),
     (splitting, "SPLIT_BYTES", 3_000),
+    (hours, "SPARSE_BYTES_MAX", 40_000),
+    (files, "PUNCH_BYTES_MIN", 8_192),
     (storage, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (checkpoint, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),
     (catalogue, "WRITE_BUFFER_BYTES", 64 * 1024),

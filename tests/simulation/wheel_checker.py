@@ -15,6 +15,7 @@ from simulation_checker import Checker, Step
 from wheel_reading import entries_in
 
 from delayd.wheel import Frame, FrameKind
+from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.storage import Wheel
 
 SLOT_MS = 1_000
@@ -48,24 +49,30 @@ class WheelChecker:
             assert pending == first, f"{directory.name} holds something else"
         cut = self._cut(export_hold_ms + grace_ms)
         for directory, (_, _, wheel) in zip(self._directories, found, strict=True):
-            kept = [slot for slot, highest in wheel.items() if self._is_covered(slot, highest, cut)]
+            kept = [slot for slot, highest in wheel if self._is_covered(slot, highest, cut)]
             assert not kept, f"{directory.name} keeps slots that are covered: {kept}"
 
     def _read(
         self, directory: Path
-    ) -> tuple[dict[str, Frame], tuple[Any, ...], dict[int, tuple[int, ...]]]:
-        """Pending messages by source, how far it has come, and the highest offsets by slot."""
+    ) -> tuple[dict[str, Frame], tuple[Any, ...], list[tuple[int, tuple[int, ...]]]]:
+        """Pending messages by source, how far it has come, and the highest offsets of each file,
+        with the last slot that it is of."""
         wheel = Wheel.open(directory, partitions=self._partitions)
         try:
             # Whatever is far is brought to its slot; in memory, nothing of it is written down.
             wheel.advance(max((hour + 1) * HOUR_MS for hour in (0, *wheel.hours())))
             while wheel.split_some():
                 pass
-            pending, slots = {}, {}
+            pending, files = {}, []
+            for hour in wheel.hours():
+                info = wheel.hour_info(hour)
+                assert info is not None, "a listed hour has a line"
+                files.append(((hour + 1) * HOUR_SLOTS - 1, info.highest_offsets))
             for slot in wheel.slots():
                 info = wheel.info(slot)
-                assert info is not None, "a listed slot has a line"
-                slots[slot] = tuple(info.highest_offsets)
+                assert info is not None, "a listed slot holds something"
+                if wheel.end_of(slot):
+                    files.append((slot, info.highest_offsets))
                 for frame in wheel.read(entries_in(wheel, slot)):
                     source = f"{frame.partition}/{frame.offset}"
                     if frame.kind == FrameKind.MESSAGE and not self._is_done(frame):
@@ -73,7 +80,7 @@ class WheelChecker:
             if isinstance(self._judge, Checker):
                 IdChecker(self._judge).check(directory.name, wheel)
             assert wheel.progress is not None, "a node that ended has made a checkpoint"
-            return pending, (wheel.progress.offsets, wheel.progress.log_ms), slots
+            return pending, (wheel.progress.offsets, wheel.progress.log_ms), files
         finally:
             wheel.close()
 

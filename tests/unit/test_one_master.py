@@ -101,6 +101,7 @@ def test_a_clock_that_drifted_ends_the_step_before_its_commit(node: OneNode) -> 
     assert (steps(node), node.read("orders")) == (before, [])
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from one_node import START_MS, Maker, nodes_in
 
 from delayd.targets import CHUNKS_MAX
-from delayd.wheel import id_memory, splitting
+from delayd.wheel import hours, id_memory, splitting
 
 HOUR_MS = 3_600_000
 
@@ -199,15 +199,18 @@ def test_a_partition_without_records_keeps_no_other_from_forgetting(
     assert known == [partition for _, partition in sent if partition == 0]
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("is_new_master", [False, True])
 def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
-    make: Maker, monkeypatch: pytest.MonkeyPatch, *, is_new_master: bool
+    make: Maker, monkeypatch: pytest.MonkeyPatch, *, is_new_master: bool, is_sparse: bool
 ) -> None:
     """docs/design/storage.md, Hour files: the node stood still, or was just started.
 
     Rules: split-first
     """
     monkeypatch.setattr(splitting, "SPLIT_BYTES", 300)
+    if not is_sparse:
+        monkeypatch.setattr(hours, "SPARSE_BYTES_MAX", 0)
     node = make("orders")
     day_ms = START_MS + 24 * HOUR_MS
     for number in range(60):
@@ -227,7 +230,7 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
     assert len(rows) == len({value for _, value in rows}) == 61
     order = [int(due or b"") for due, value in rows if value != b"direct"]
     assert order == sorted(order)
-    assert node.replica.stats().hours == 0
+    assert node.replica.stats().hours == is_sparse, "a sparse hour is indexed"
     assert node.failures == {}
 
 

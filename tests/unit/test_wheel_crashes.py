@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from wheel_disks import CountingDisk, contents, remaining_files
 
-from delayd.wheel import Frame, FrameKind, Progress, splitting
+from delayd.wheel import Frame, FrameKind, Progress, hours, splitting
 from delayd.wheel.catalogue import CatalogueBatch
+from delayd.wheel.hours import SPARSE_BYTES_MAX
 from delayd.wheel.layout import Layout
 from delayd.wheel.splitting import SPLIT_BYTES
 from delayd.wheel.storage import Wheel
@@ -90,6 +91,7 @@ def workload(directory: Path, tell: Tell, tell_call: Tell) -> None:
     """Four checkpoints; `tell` hears of named points, `tell_call` of calls that change the disk."""
     harmless = {"open", "close", "pread", "list_folder"}
     splitting.SPLIT_BYTES = 1_000
+    hours.SPARSE_BYTES_MAX = 500
     disk = CountingDisk(lambda call, path: None if call in harmless else tell_call(call))
     wheel = Wheel.open(directory, partitions=2, disk=disk)
     write = wheel._catalogue.write
@@ -170,6 +172,7 @@ def crashes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
     """What the wheel holds at each checkpoint, from a life without a crash."""
     splitting.SPLIT_BYTES = 1_000
+    hours.SPARSE_BYTES_MAX = 500
     wheel = Wheel.open(tmp_path_factory.mktemp("alive"), partitions=2)
     held = [contents(wheel)]
     for number in (1, 2, 3, 4):
@@ -181,6 +184,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[
     yield held
     wheel.close()
     splitting.SPLIT_BYTES = SPLIT_BYTES
+    hours.SPARSE_BYTES_MAX = SPARSE_BYTES_MAX
 
 
 def test_the_crashes_are_at_every_named_point_and_every_kind_of_change(

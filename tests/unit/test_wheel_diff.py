@@ -201,6 +201,7 @@ def split(replica: Replica, to_ms: int, pieces: int | None = None) -> None:
         pieces = None if pieces is None else pieces - 1
 
 
+@pytest.mark.usefixtures("dense_hours")
 @pytest.mark.parametrize("pieces", [None, 2, 5])
 def test_an_hour_that_one_has_split_is_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int | None
@@ -217,6 +218,7 @@ def test_an_hour_that_one_has_split_is_alike(
     assert comparison.is_alike and comparison.exchanges == 1, "moved frames are the same frames"
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_a_difference_is_found_where_one_has_split_the_hour(tmp_path: Path) -> None:
     records = spread(600)
     far = [r for r in records if due_of(r) > BEGIN_MS + 4 * HOUR_MS]
@@ -230,6 +232,7 @@ def test_a_difference_is_found_where_one_has_split_the_hour(tmp_path: Path) -> N
     assert found(compared(b, a)) == {("message", missing, Where.ONLY_B)}
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_only_what_lies_below_nodes_that_differ_is_looked_at(tmp_path: Path) -> None:
     records = spread(600)
     lost = sorted(records, key=due_of)[450]

@@ -85,6 +85,7 @@ def content(file: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
+@pytest.mark.usefixtures("dense_hours")
 @pytest.mark.parametrize("pieces", [0, 1, 3, 8])
 def test_the_file_is_the_one_that_the_node_itself_would_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
@@ -267,3 +268,32 @@ def test_the_command_tells_rows_bytes_and_the_cut(tmp_path: Path) -> None:
     assert ran.exit_code == ExitCode.FINE
     assert f"pending     {told['rows']} messages" in ran.stdout
     assert "cut         step 7 of term 1" in ran.stdout
+
+
+def test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out(tmp_path: Path) -> None:
+    """docs/design/storage.md, Hour files: such an hour lies in its file, and what came later in its
+    slots."""
+    node = ExportingNode(tmp_path / "data")
+    asked, cancels = requests()
+    take(node, asked[: MESSAGES // 2])
+    while node.replica.split_some(BEGIN_MS + 8 * HOUR_MS):
+        pass
+    take(node, asked[MESSAGES // 2 :])
+    take(node, cancels)
+    last = MESSAGES + CANCELS
+    node.take(*(schedule(last, BEGIN_MS + HOUR_MS, partition=partition) for partition in (0, 1)))
+    node.see(CUT)
+    names = node.replica.segments_from(0)
+    with_both = {hour for is_hour, hour in names if is_hour} & {
+        slot // 3_600 for is_hour, slot in names if not is_hour
+    }
+    assert len(with_both) >= 5
+    killed = {c.key for c in cancels if c.offset < CUT.record.frontier.offsets[c.partition]}
+    cursor_ms = CUT.record.frontier.lowest_cursor.due_ms
+    expected = sorted(
+        (record.partition, record.offset)
+        for record in asked
+        if record.key not in killed and int(dict(record.headers)["delayd-due"] or b"") >= cursor_ms
+    )
+    assert sources(node.written_here(CUT)) == expected
+    node.close()

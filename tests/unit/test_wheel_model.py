@@ -16,7 +16,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from wheel_disks import PowerlessDisk, remaining_files
 from wheel_reading import entries_in
 
-from delayd.wheel import Frame, FrameKind, Progress, SlotInfo, decoding, slot_index, splitting
+from delayd.wheel import (
+    Frame,
+    FrameKind,
+    Progress,
+    SlotInfo,
+    decoding,
+    files,
+    hours,
+    slot_index,
+    splitting,
+)
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.frame import encode
@@ -30,7 +40,10 @@ SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200, 36_000, 36_007, 39_600]
 HOURS = [10, 11]
 LIMITS: list[tuple[Any, str, int]] = [
     (storage_module, "TAIL_BYTES_MAX", 2_000),
-    (storage_module, "UNLINKS_MAX", 2),
+    (files, "UNLINKS_MAX", 2),
+    (files, "PUNCH_BYTES_MIN", 200),
+    (files, "_PAGE_BYTES", 16),
+    (hours, "SPARSE_BYTES_MAX", 900),
     (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
     (storage_module, "TAILS_PER_CALL", 2),
     (splitting, "SPLIT_BYTES", 300),
@@ -55,6 +68,8 @@ class Model:
     """What came to a slot that was passed."""
     hours: dict[int, list[Frame]] = field(default_factory=dict)
     """Of hours with a file: the frames that are left in it, as they came."""
+    split_bytes: dict[int, int] = field(default_factory=dict)
+    """Of hours whose split has begun: how far it is."""
     answers: set[tuple[int, int]] = field(default_factory=set)
 
 
@@ -89,11 +104,19 @@ class WheelMachine(RuleBasedStateMachine):
         self.checkpoints = 0
         self.next_offset = 0
         self.near_hours = 0
+        self.due_hours = 0
+        self.indexed: set[int] = set()
+        """Sparse hours that can be read slot by slot."""
+        self.forgotten: set[int] = set()
+        """Slots of these that were forgotten: what is in the hour's file does not count."""
         self.holds = False
         self.open()
 
     def open(self) -> None:
         self.holds = False
+        self.due_hours = 0
+        self.indexed = set()
+        self.forgotten = set()
         self.near_hours = max((slot // 3600 + 1 for slot in self.live.slots), default=0)
         if self.live.progress is not None:
             self.near_hours = max(self.near_hours, 3)
@@ -134,33 +157,68 @@ class WheelMachine(RuleBasedStateMachine):
     def advance(self, hour: int) -> None:
         self.wheel.advance(3_600_000 * (hour - 2))
         self.near_hours = max(self.near_hours, hour + 1)
+        self.due_hours = max(self.due_hours, hour + 1)
+
+    def is_sparse(self, hour: int) -> bool:
+        size = sum(len(encode(frame)[0]) for frame in self.live.hours[hour])
+        return size <= 900 and hour not in self.live.split_bytes
+
+    @property
+    def partial(self) -> list[int]:
+        return sorted(hour for hour in self.live.hours if hour not in self.indexed)
+
+    @property
+    def first_due(self) -> int | None:
+        first = min(self.partial, default=self.due_hours)
+        if first >= self.due_hours or (self.holds and not self.is_sparse(first)):
+            return None
+        return first
+
+    @property
+    def readable(self) -> list[int]:
+        """Slots that hold anything."""
+        of_parts = {f.due_ms // 1000 for hour in self.indexed for f in self.live.hours[hour]}
+        return sorted(self.live.slots.keys() | (of_parts - self.forgotten))
+
+    def all_of(self, slot: int) -> list[Frame]:
+        """What can be read of a slot."""
+        hour = slot // 3600
+        part = self.live.hours[hour] if hour in self.indexed else []
+        return [
+            *self.live.slots.get(slot, []),
+            *(f for f in part if f.due_ms // 1000 == slot and slot not in self.forgotten),
+        ]
 
     @rule()
     def split(self) -> None:
-        hour = min(self.live.hours, default=self.near_hours)
-        is_possible = hour < self.near_hours and not self.holds
+        hour = self.first_due
         before = self.wheel.stats()
         more = self.wheel.split_some()
-        if is_possible:
+        if hour is not None and self.is_sparse(hour):
+            if self.wheel.whole_below != 3600 * hour:
+                self.indexed.add(hour)
+        elif hour is not None:
             info = self.wheel.hour_info(hour)
             frames = self.live.hours[hour]
             moved = len(frames) - (0 if info is None else info.count)
             assert moved > 0 or info is None or before.tail_bytes > 1_000, "tails go first"
             for frame in frames[:moved]:
                 self.live.slots.setdefault(frame.due_ms // 1000, []).append(frame)
+                self.live.split_bytes[hour] = 1
             del frames[:moved]
             if info is None:
                 del self.live.hours[hour]
-        next_hour = min(self.live.hours, default=self.near_hours)
-        assert more == (next_hour < self.near_hours and not self.holds)
+                del self.live.split_bytes[hour]
+        assert more == (self.first_due is not None)
         after = self.wheel.stats()
         assert (after.frames, after.bytes) == (before.frames, before.bytes)
 
     @rule()
     def hold(self) -> None:
-        is_possible = self.holds or min(self.live.hours, default=99) >= self.near_hours
+        first = self.first_due
+        is_possible = first is None or self.is_sparse(first)
         assert self.wheel.hold_splits() == is_possible
-        self.holds = is_possible
+        self.holds = self.holds or is_possible
 
     @rule()
     def release(self) -> None:
@@ -176,12 +234,14 @@ class WheelMachine(RuleBasedStateMachine):
         if hour == min(self.live.hours, default=hour):
             self.wheel.forget([], [hour])
             self.live.hours.pop(hour, None)
+            self.live.split_bytes.pop(hour, None)
+            self.indexed.discard(hour)
             self.pass_to(3600 * (hour + 1))
 
     @rule(slot=st.sampled_from([slot + 1 for slot in SLOTS]))
     def pass_to(self, slot: int) -> None:
         self.wheel.pass_to(slot)
-        whole_below = min((3600 * hour for hour in self.live.hours), default=slot)
+        whole_below = min((3600 * hour for hour in self.partial), default=slot)
         self.live.floor = max(self.live.floor, min(slot, whole_below))
 
     @rule(data=st.data())
@@ -224,6 +284,8 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel.forget(slots)
         for slot in slots:
             self.live.slots.pop(slot, None)
+            if slot // 3600 in self.indexed:
+                self.forgotten.add(slot)
 
     @rule(back=st.tuples(st.integers(0, 20), st.integers(0, 20)))
     def forget_answers(self, back: tuple[int, int]) -> None:
@@ -292,22 +354,30 @@ class WheelMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_the_same_frames_in_rank_order(self) -> None:
-        assert self.wheel.slots() == sorted(self.live.slots)
-        for slot, frames in self.live.slots.items():
+        slots = self.readable
+        assert self.wheel.slots() == slots
+        for slot in slots:
+            frames = self.all_of(slot)
             by_rank = sorted(frames, key=lambda frame: frame[:3])
             assert self.wheel.read(entries_in(self.wheel, slot)) == by_rank
-            assert self.wheel.info(slot) == info_of(frames)
+            info = self.wheel.info(slot)
+            assert info is not None
+            expected = info_of(frames)
+            assert info[:3] == expected[:3]
+            pairs = zip(info.highest_offsets, expected.highest_offsets, strict=True)
+            is_exact = slot // 3600 not in self.indexed
+            assert all(a == b if is_exact else a >= b for a, b in pairs)
         assert self.wheel.hours() == sorted(self.live.hours)
         for hour, frames in self.live.hours.items():
             info = self.wheel.hour_info(hour)
             assert info is not None
             assert (info.count, info.digest) == (len(frames), info_of(frames).digest)
-            stored = self.wheel._hours[hour]
+            stored = self.wheel._hours.files[hour]
             data = self.wheel._reader.bytes_at(stored, stored.start, stored.end)
             assert data == b"".join(encode(frame)[0] for frame in frames)
-        first = min(self.live.hours, default=None)
+        first = min(self.partial, default=None)
         assert self.wheel.whole_below == (None if first is None else 3600 * first)
-        assert self.wheel.next_slot(3) == min((s for s in self.live.slots if s >= 3), default=None)
+        assert self.wheel.next_slot(3) == min((s for s in slots if s >= 3), default=None)
 
     @invariant()
     def holds_the_same_answers(self) -> None:
@@ -322,7 +392,7 @@ class WheelMachine(RuleBasedStateMachine):
         stats = self.wheel.stats()
         both = (*self.live.slots.values(), *self.live.hours.values())
         frames = [frame for frames in both for frame in frames]
-        assert (stats.slots, stats.hours) == (len(self.live.slots), len(self.live.hours))
+        assert (stats.slots, stats.hours) == (len(self.readable), len(self.live.hours))
         assert stats.frames == len(frames)
         assert stats.bytes == sum(len(encode(frame)[0]) for frame in frames)
         assert 0 <= stats.tail_bytes <= 2_000

@@ -147,6 +147,7 @@ def test_a_frame_that_is_there_twice_in_place_of_another_is_put_right(stopped: S
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> None:
     stopped = Stopped(tmp_path / "data")
     wheel = Wheel.open(stopped.folder, partitions=PARTITIONS)
@@ -300,6 +301,7 @@ def test_a_node_goes_on_after_a_repair(stopped: Stopped) -> None:
     wheel.close()
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_path: Path) -> None:
     """What is left of it has lower highest offsets than its line told."""
     node = OneNode(tmp_path, "t", partitions=PARTITIONS)

@@ -10,7 +10,17 @@ import pytest
 from wheel_disks import CountingDisk, FailingDisk, remaining_files
 from wheel_reading import entries_in
 
-from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo, decoding, slot_index, storage
+from delayd.wheel import (
+    Entry,
+    Frame,
+    FrameKind,
+    Progress,
+    SlotInfo,
+    decoding,
+    files,
+    slot_index,
+    storage,
+)
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.segment import Segment
 from delayd.wheel.storage import Wheel
@@ -86,6 +96,7 @@ def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
     assert sum(len(entries_in(wheel, slot)) for slot in wheel.slots()) == 30
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +257,7 @@ def test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget(
     assert remaining_files(tmp_path) == set()
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_while_splits_are_held_no_frame_moves_and_no_file_goes(
     wheel: Wheel, tmp_path: Path
 ) -> None:
@@ -292,7 +304,7 @@ def test_a_slot_that_is_forgotten_and_filled_again_holds_only_the_new_frames(
 def test_only_so_many_files_are_unlinked_per_checkpoint(
     wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "UNLINKS_MAX", 4)
+    monkeypatch.setattr(files, "UNLINKS_MAX", 4)
     wheel.append([message(1_000 * n, n) for n in range(10)])
     checkpoint(wheel)
     wheel.forget(range(10))
@@ -306,7 +318,7 @@ def test_a_long_file_goes_a_piece_per_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is held meanwhile: to unlink gigabytes takes seconds."""
-    monkeypatch.setattr(storage, "CUT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(files, "CUT_BYTES_MAX", 1_000)
     wheel = Wheel.open(tmp_path, partitions=2)
     wheel.append([message(36_000_000, 0, (b"v" * 3_300,))._replace(append_ms=0)])
     wheel.append([message(1_000, 1)])

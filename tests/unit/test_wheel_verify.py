@@ -172,6 +172,7 @@ def test_after_a_kill_in_the_midst_of_ingest_a_wheel_is_whole(
     assert findings.messages + findings.answers >= 100 * checkpoints
 
 
+@pytest.mark.usefixtures("dense_hours")
 def test_the_file_of_an_hour_that_was_split_and_forgotten_at_once_is_no_damage(
     tmp_path: Path,
 ) -> None:

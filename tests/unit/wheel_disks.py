@@ -69,6 +69,10 @@ class CountingDisk(SystemDisk):
         self._before("truncate", path)
         super().truncate(path, length_bytes)
 
+    def punch(self, file: OpenFile, below: int) -> None:
+        self._before("punch", file.path)
+        super().punch(file, below)
+
     def rename(self, old: str, new: str) -> None:
         self._before("rename", old)
         super().rename(old, new)
@@ -215,7 +219,7 @@ def remaining_files(directory: Path) -> set[str]:
 
 def hour_frames(wheel: Wheel, number: int) -> list[Frame]:
     """What is in the file of an hour and not in slots. Raises CorruptionError."""
-    hour = wheel._hours[number]
+    hour = wheel._hours.files[number]
     data = wheel._reader.bytes_at(hour, hour.start, hour.end)
     try:
         return [
@@ -234,7 +238,7 @@ def contents(wheel: Any) -> dict[str, Any]:
         slots[slot] = (wheel.info(slot), wheel.read(entries))
     hours = {}
     for number in wheel.hours():
-        hour = wheel._hours[number]
+        hour = wheel._hours.files[number]
         hours[number] = (hour.line(), wheel._reader.bytes_at(hour, hour.start, hour.end))
     answers = wheel.answers([0] * 2)
     return {

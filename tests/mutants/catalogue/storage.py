@@ -4,6 +4,9 @@ from mutants.mutant import Edit, Mutant
 
 CHECKPOINT = "delayd/wheel/checkpoint.py"
 STORAGE_FILE = "delayd/wheel/storage.py"
+FILES = "delayd/wheel/files.py"
+HOURS = "delayd/wheel/hours.py"
+SPARSE_TESTS = "tests/unit/test_sparse_hours.py"
 REPLICA = "delayd/replica.py"
 FAILURES = "tests/unit/test_wheel_failures.py"
 RECOVERY = "tests/unit/test_wheel_recovery.py"
@@ -63,8 +66,8 @@ STORAGE = (
         "storage.md#checkpoint",
         (
             Edit(
-                STORAGE_FILE,
-                "self._forgotten_files.append(name)",
+                FILES,
+                "self._forgotten.append(name)",
                 "self._unlinkable.append(name)",
             ),
         ),
@@ -109,6 +112,11 @@ STORAGE = (
         "how far an hour is split is in the checkpoint that has the frames in their slots",
         "storage.md#hour-files",
         (Edit(STORAGE_FILE, "                self._dirty.add(hour)\n", ""),),
+        (
+            "tests/unit/test_wheel_crashes.py::"
+            "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
+        ),
+        is_simulated=False,
     ),
     Mutant(
         "split-file-not-compared",
@@ -117,7 +125,7 @@ STORAGE = (
         (
             Edit(
                 "delayd/wheel/splitting.py",
-                "    if hour.count != 0 or hour.digest % DIGEST_MODULO != 0:\n",
+                "    if count_left != 0 or digest_left % DIGEST_MODULO != 0:\n",
                 "    if False:\n",
             ),
         ),
@@ -133,14 +141,74 @@ STORAGE = (
         "storage.md#exports",
         (
             Edit(
-                STORAGE_FILE,
-                "        if self._holds_splits or not self._hour_numbers:\n",
-                "        if not self._hour_numbers:\n",
+                HOURS,
+                "return None if self.holds_splits and not self.is_sparse(first) else first",
+                "return first",
             ),
         ),
         (
             "tests/unit/test_wheel_storage.py::"
             "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
+        ),
+        is_simulated=False,
+    ),
+    Mutant(
+        "room-given-back-too-soon",
+        "what was split of an hour is punched out when a durable checkpoint says so",
+        "storage.md#hour-files",
+        (
+            Edit(
+                STORAGE_FILE,
+                "                self._dirty.add(hour)\n",
+                "                self._dirty.add(hour)\n"
+                "                self._files.punch(hour, hour.start)\n",
+            ),
+        ),
+        (f"{SPARSE_TESTS}::test_room_that_was_split_is_given_back_when_that_is_durable",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "append-time-splits",
+        "hours are split by a time that the wheel is told, not by append times",
+        "storage.md#hour-files",
+        (
+            Edit(
+                STORAGE_FILE,
+                "self._hours.believe(frames[-1].append_ms)",
+                "self._hours.tell(frames[-1].append_ms)",
+            ),
+        ),
+        (f"{SPARSE_TESTS}::test_an_append_time_that_is_far_ahead_has_nothing_split",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "late-in-a-sparse-hour-missed",
+        "a takeover looks for late arrivals in the files of sparse hours, too",
+        "storage.md#hour-files",
+        (
+            Edit(
+                "delayd/opening.py",
+                "(entry.position < search.end or entry.position >= IN_HOUR)",
+                "entry.position < search.end",
+            ),
+        ),
+        (f"{SPARSE_TESTS}::test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "kills-of-an-hour-taken-once",
+        "killed messages are left out of an hour's file and of its slots",
+        "storage.md#exports",
+        (
+            Edit(
+                "delayd/export/segments.py",
+                "        self._readers[segment.name.is_hour].read(path, segment)\n",
+                "        self._readers[True].read(path, segment)\n",
+            ),
+        ),
+        (
+            "tests/unit/test_wheel_export.py::"
+            "test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out",
         ),
         is_simulated=False,
     ),

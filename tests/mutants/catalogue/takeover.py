@@ -129,7 +129,7 @@ TAKEOVER = (
         "late-arrivals-found-twice",
         "what arrives while late arrivals are looked for is late once, not found again",
         "frontier.md#takeover",
-        (Edit(OPENING, "entry.position < search.stored_bytes\n", "entry.position >= 0\n"),),
+        (Edit(OPENING, "(entry.position < search.end or", "(entry.position >= 0 or"),),
         (
             "tests/unit/test_opening.py::"
             "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",

@@ -183,8 +183,14 @@ class Machine:
         threads = SimulatedThreads(process, wire.stumble)
 
         def open_wheel(folder: Path, partitions: int) -> Wheel:
-            horizon_s = self._weather.habits.horizon_s
-            wheel = Wheel.open(folder, partitions=partitions, disk=disk, horizon_s=horizon_s)
+            habits = self._weather.habits
+            wheel = Wheel.open(
+                folder,
+                partitions=partitions,
+                disk=disk,
+                horizon_s=habits.horizon_s,
+                sparse_bytes_max=habits.sparse_bytes_max,
+            )
             # An operating system closes what a dead process had open, LevelDB's lock too.
             process.at_death.insert(0, wheel.close)
             return wheel

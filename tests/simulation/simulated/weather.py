@@ -30,6 +30,8 @@ class Habits:
     idle_step_ms: int
     horizon_s: int
     """Of the wheels: what is due in an hour that begins later waits in the file of that hour."""
+    sparse_bytes_max: int
+    """Of the wheels: the file of an hour that is no longer is indexed, and not split."""
     kinds: tuple[str, ...]
     """The faults of this run: not all of them, so that some combinations last."""
     fault_every_ms: int
@@ -68,6 +70,7 @@ class Habits:
             stuck=0.02 if "stuck call" in chosen else 0,
             lost_answer=chance.choice([0.02, 0.1]) if "lost answer" in chosen else 0,
             lost_marker=0.03 if "lost frontier marker" in chosen else 0,
+            sparse_bytes_max=chance.choice([0, 0, 1_000, 1 << 20]),
         )
 
 

@@ -1,0 +1,121 @@
+"""The files of slots and hours: their folders and generations, and those that are to be unlinked.
+
+A forgotten file goes after the checkpoint that forgot it, a bounded number of them with each; a
+long one is cut piece by piece, and a folder goes with its last file.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from delayd.wheel.descriptors import Descriptors
+from delayd.wheel.disk import Disk
+from delayd.wheel.layout import Layout, SegmentName
+from delayd.wheel.segment import HourFile, Segment
+
+UNLINKS_MAX = 2000
+"""Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
+CUT_BYTES_MAX = 256 * 1024 * 1024
+"""What a checkpoint gives back of one file, about 0.1 s; a longer one is cut, and goes later."""
+PUNCH_BYTES_MIN = 8 * 1024 * 1024
+"""So much of an hour's file is given back at once when it has been split."""
+_PAGE_BYTES = 4096
+
+
+class Files:
+    """Not thread safe: part of the wheel."""
+
+    def __init__(
+        self, layout: Layout, disk: Disk, descriptors: Descriptors, per_folder: dict[int, int]
+    ) -> None:
+        """`per_folder`: files in the folder of each hour."""
+        self._layout = layout
+        self._disk = disk
+        self._descriptors = descriptors
+        self._per_folder = per_folder
+        """Those to be unlinked included. No entry: no folder."""
+        self._new_names: set[str] = set()
+        """Folders with new names since the last `take_new_names`."""
+        self._forgotten: list[SegmentName] = []
+        """Forgotten since the last `take_forgotten`."""
+        self._unlinkable: deque[SegmentName] = deque()
+        """No durable catalogue names them any more."""
+        self._long: dict[SegmentName, int] = {}
+        """Bytes of those that are too long to be unlinked at once."""
+        self._last_generations: dict[tuple[bool, int], int] = {}
+        """Of segments with a file still to be unlinked: the generation of the newest such file."""
+
+    def next_generation(self, is_hour: bool, number: int) -> int:
+        """Of a slot or an hour without a file that counts."""
+        return self._last_generations.get((is_hour, number), -1) + 1
+
+    def name(self, name: SegmentName) -> None:
+        """A file of this name is about to be created."""
+        hour = name.hour
+        folder = self._layout.hour_folder(hour)
+        if hour not in self._per_folder:
+            self._disk.make_folder(folder)
+            self._new_names.add(self._layout.slots)
+            self._per_folder[hour] = 0
+        self._per_folder[hour] += 1
+        self._new_names.add(folder)
+
+    def take_new_names(self) -> list[str]:
+        """Folders with names that are not durable; the caller makes them so."""
+        names = sorted(self._new_names)
+        self._new_names = set()
+        return names
+
+    def forget(self, segment: Segment) -> None:
+        """The segment's file, if there is one, is not needed after the next checkpoint."""
+        if segment.written == 0:
+            return
+        name = segment.name
+        self._forgotten.append(name)
+        if segment.written > CUT_BYTES_MAX:
+            self._long[name] = segment.written
+        self._last_generations[name[:2]] = name.generation
+
+    def take_forgotten(self) -> list[SegmentName]:
+        """Hand those to a checkpoint; when it is durable they come to `release`."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+    @property
+    def left_count(self) -> int:
+        """Files that are still to be unlinked."""
+        return len(self._forgotten) + len(self._unlinkable)
+
+    def release(self, names: Iterable[SegmentName]) -> None:
+        """No durable catalogue names these any more."""
+        self._unlinkable.extend(names)
+
+    def unlink_some(self) -> None:
+        """A bounded number of those that were released."""
+        for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
+            name = self._unlinkable[0]
+            path = self._layout.segment_file(name)
+            self._descriptors.drop(path)
+            rest = self._long.pop(name, 0) - CUT_BYTES_MAX
+            if rest > 0:
+                self._disk.truncate(path, rest)
+                self._long[name] = rest
+                return
+            self._unlinkable.popleft()
+            self._disk.unlink(path)
+            if self._last_generations[name[:2]] == name.generation:
+                del self._last_generations[name[:2]]
+            self._count_out(name.hour)
+
+    def _count_out(self, hour: int) -> None:
+        self._per_folder[hour] -= 1
+        if self._per_folder[hour] == 0:
+            del self._per_folder[hour]
+            self._disk.remove_folder(self._layout.hour_folder(hour))
+
+    def punch(self, hour: HourFile, start: int) -> None:
+        """Give back what a durable catalogue says was split of an hour's file: before `start`."""
+        if start - hour.punched < PUNCH_BYTES_MIN:
+            return
+        hour.punched = start // _PAGE_BYTES * _PAGE_BYTES
+        file = self._descriptors.get(self._layout.segment_file(hour.name))
+        self._disk.punch(file, hour.punched)

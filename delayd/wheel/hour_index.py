@@ -1,0 +1,69 @@
+"""An index of a sparse hour: which frames of its file belong to which slot.
+
+A file for each of its seconds would cost more than what it holds: a page, an inode, a creation and
+a removal for a handful of frames. So they stay where they are until the hour has passed, and each
+slot knows its own: a *part*, 12 bytes a frame.
+
+    hour's file --scan, a piece at a time, once--> slot -> (position, length, CRC)*
+
+Nothing of it is on the disk: it is made anew after a start. Each piece verifies every CRC and hour,
+the last one count and digest of the catalogue's line; readers verify the CRC of a frame once more.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from delayd.wheel.reader import Reader
+from delayd.wheel.segment import HOUR_PLACE, HourFile, HourPart
+from delayd.wheel.splitting import frames_at, require_all
+
+
+class Found(NamedTuple):
+    """A message, for the counts."""
+
+    slot: int
+    topic: str
+
+
+class HourIndex:
+    """One hour's, under way. Of no use any more after an error."""
+
+    def __init__(self, hour: HourFile) -> None:
+        """Empty: `advance` fills it. Nothing may be appended to the hour's file any more."""
+        self.hour = hour
+        self._position = hour.start
+        self._count = 0
+        self._digest = 0
+        self._places: defaultdict[int, bytearray] = defaultdict(bytearray)
+
+    def advance(self, reader: Reader) -> list[Found]:
+        """Take in the next piece, a few milliseconds; returns what was in it, nothing when it is
+        complete. Raises CorruptionError."""
+        hour = self.hour
+        found = []
+        for slot, _, _, crc, topic, data in frames_at(reader, hour, self._position):
+            length = len(data)
+            self._places[slot] += HOUR_PLACE.pack(self._position, length, crc)
+            self._position += length
+            self._count += 1
+            self._digest += crc
+            found.append(Found(slot, topic))
+        if not found:
+            require_all(hour, hour.count - self._count, hour.digest - self._digest)
+        return found
+
+    def parts(self) -> Iterator[tuple[int, HourPart]]:
+        """By slot, of a complete one."""
+        for slot, places in self._places.items():
+            told = list(HOUR_PLACE.iter_unpack(places))
+            yield (
+                slot,
+                HourPart(
+                    hour=self.hour,
+                    places=bytes(places),
+                    count=len(told),
+                    bytes=sum(length for _, length, _ in told),
+                    digest=sum(crc for _, _, crc in told),
+                ),
+            )
