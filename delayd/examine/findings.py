@@ -30,6 +30,8 @@ class Findings:
     """Grows while a wheel is verified."""
 
     directory: str
+    format: int | None = None
+    """Of the directory."""
     partitions: int | None = None
     damage: list[Damage] = field(default_factory=list)
     damage_count: int = 0

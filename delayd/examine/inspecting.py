@@ -57,6 +57,8 @@ class Overview:
     """A wheel in figures."""
 
     directory: str
+    format: int | None
+    """Of the directory, as it is: a node that starts takes over the one before its own."""
     partitions: int | None
     progress: Progress | None
     frontier: Frontier | None
@@ -109,7 +111,7 @@ def inspect(directory: Path) -> Overview:
     """
     with locked(directory) as layout, open_stopped(layout) as wheel:
         frontier = frontier_of(wheel.progress)
-        overview = Overview(layout.root, wheel.partitions, wheel.progress, frontier)
+        overview = Overview(layout.root, wheel.format, wheel.partitions, wheel.progress, frontier)
         overview.lines = wheel.catalogue.lines_by_kind()
         for slot, line in wheel.catalogue.slot_lines():
             overview.take(slot, line.info)

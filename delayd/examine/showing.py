@@ -8,7 +8,7 @@ from delayd.examine.findings import Damage, Findings
 from delayd.examine.inspecting import Overview, Share, frontier_of
 from delayd.examine.repairing import Repair
 from delayd.wheel import Progress
-from delayd.wheel.layout import FORMAT_VERSION, HOUR_SLOTS, SegmentName
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 
 HOURS_SHOWN_MAX: Final = 48
 """A histogram is by hour up to so many hours from its first to its last, then by day."""
@@ -28,7 +28,7 @@ _KINDS: Final = {b"w": "waiting_answers", b"i": "ids", b"k": "killed"}
 def overview_json(overview: Overview) -> Json:
     """An overview; times are Unix ms."""
     return {
-        **_wheel_json(overview.directory, overview.partitions, overview.progress),
+        **_wheel_json(overview, overview.progress),
         **_share_json(overview.total),
         "pending": _share_json(overview.pending),
         "mixed": _share_json(overview.mixed),
@@ -48,7 +48,7 @@ def overview_json(overview: Overview) -> Json:
 def findings_json(findings: Findings, progress: Progress | None) -> Json:
     """What a verification found."""
     return {
-        **_wheel_json(findings.directory, findings.partitions, progress),
+        **_wheel_json(findings, progress),
         "ok": findings.is_whole,
         "complete": findings.is_complete,
         "slots": findings.slots,
@@ -76,7 +76,7 @@ def findings_json(findings: Findings, progress: Progress | None) -> Json:
 
 def overview_lines(overview: Overview) -> Iterator[str]:
     """An overview for people."""
-    yield from _wheel_lines(overview.directory, overview.partitions, overview.progress)
+    yield from _wheel_lines(overview, overview.progress)
     yield f"holds       {_share(overview.total)}"
     yield f"  pending   {_share(overview.pending)}"
     yield f"  mixed     {_share(overview.mixed)}: the frontier stands within these"
@@ -94,7 +94,7 @@ def overview_lines(overview: Overview) -> Iterator[str]:
 
 def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[str]:
     """What a verification found, for people."""
-    yield from _wheel_lines(findings.directory, findings.partitions, progress)
+    yield from _wheel_lines(findings, progress)
     if findings.is_complete:
         told = f"{findings.messages:,} messages and {findings.answers:,} answers"
         places = f"{findings.slots:,} slots and {findings.hours:,} hour files"
@@ -204,11 +204,11 @@ def histogram(hours: Mapping[int, Share]) -> Iterator[str]:
         yield f"  {shown} {frames:>14,} {bar}".rstrip()
 
 
-def _wheel_json(directory: str, partitions: int | None, progress: Progress | None) -> Json:
+def _wheel_json(of: Overview | Findings, progress: Progress | None) -> Json:
     return {
-        "directory": directory,
-        "format": None if partitions is None else FORMAT_VERSION,
-        "partitions": partitions,
+        "directory": of.directory,
+        "format": of.format,
+        "partitions": of.partitions,
         "checkpoint": None if progress is None else _progress_json(progress),
     }
 
@@ -233,12 +233,10 @@ def _progress_json(progress: Progress) -> Json:
     }
 
 
-def _wheel_lines(
-    directory: str, partitions: int | None, progress: Progress | None
-) -> Iterator[str]:
-    yield f"wheel       {directory}"
-    if partitions is not None:
-        yield f"format      {FORMAT_VERSION}, for a buffer of {partitions} partitions"
+def _wheel_lines(of: Overview | Findings, progress: Progress | None) -> Iterator[str]:
+    yield f"wheel       {of.directory}"
+    if of.format is not None:
+        yield f"format      {of.format}, for a buffer of {of.partitions} partitions"
     if progress is None:
         yield "checkpoint  none that can be read"
         return

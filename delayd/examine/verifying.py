@@ -57,7 +57,7 @@ def verify(directory: Path, tell: Tell) -> tuple[Findings, Progress | None]:
             _check_logs(layout, findings)
             with open_stopped(layout) as wheel:
                 progress = wheel.progress
-                findings.partitions = wheel.partitions
+                findings.format, findings.partitions = wheel.format, wheel.partitions
                 _Verification(wheel, findings, tell).run()
                 findings.is_complete = True
         except CorruptionError as error:

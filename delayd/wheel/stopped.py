@@ -29,6 +29,8 @@ class StoppedWheel(NamedTuple):
 
     layout: Layout
     disk: SystemDisk
+    format: int | None
+    """Of the directory: the version that wrote it. None like the partitions."""
     partitions: int | None
     """None: the wheel was being made when its node ended, and nothing is in it."""
     catalogue: Catalogue
@@ -87,18 +89,23 @@ def open_stopped(layout: Layout) -> Iterator[StoppedWheel]:
     damaged.
     """
     disk = SystemDisk()
-    partitions = _partitions(layout, disk)
+    version, partitions = format_in(layout)
     with _view(layout, disk) as view, closing(_catalogue(layout, view, partitions)) as catalogue:
         progress = catalogue.progress()
         _require_sense(layout, disk, partitions, progress)
-        yield StoppedWheel(layout, disk, partitions, catalogue, progress)
+        yield StoppedWheel(layout, disk, version, partitions, catalogue, progress)
 
 
-def _partitions(layout: Layout, disk: SystemDisk) -> int | None:
+def format_in(layout: Layout) -> tuple[int, int] | tuple[None, None]:
+    """The format version and the partition count of a directory; None while it is being made.
+
+    Raises DiskError if it is of a format that is not known, CorruptionError if that is damaged.
+    """
     if not Path(layout.format).exists():
-        return None
+        return None, None
+    disk = SystemDisk()
     with reading(disk, layout.format) as file:
-        return format_of(layout, disk.pread(file, FORMAT_BYTES_MAX, 0))[1]
+        return format_of(layout, disk.pread(file, FORMAT_BYTES_MAX, 0))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from wheel_disks import make_older
 from wheels_on_disk import Ingest, abandoned_wheel, catalogued, slot_at
 
 from delayd.errors import CorruptionError, ExitCode
@@ -96,6 +97,20 @@ def test_the_command_shows_it_and_json_is_one_object(directory: Path) -> None:
     assert found["checkpoint"]["frontier"]["step"] == 7
     shares = [found[name]["frames"] for name in ("pending", "mixed", "kept")]
     assert sum(shares) == found["frames"] == sum(hour["frames"] for hour in found["hours"])
+
+
+def test_a_directory_of_the_format_before_is_shown_as_what_it_is(tmp_path: Path) -> None:
+    ingest = Ingest(tmp_path)
+    ingest.append(20)
+    ingest.checkpoint()
+    ingest.wheel.close()
+    make_older(tmp_path)
+    for command in ("inspect", "verify"):
+        shown = CliRunner().invoke(app, [command, str(tmp_path)])
+        assert shown.exit_code == ExitCode.FINE
+        assert "format      4, for a buffer of 2 partitions" in shown.stdout
+        as_json = CliRunner().invoke(app, [command, str(tmp_path), "--json"])
+        assert json.loads(as_json.stdout)["format"] == 4
 
 
 def test_a_damaged_catalogue_is_said(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from wheel_disks import PowerlessDisk, contents, remaining_files
+from wheel_disks import PowerlessDisk, contents, make_older, remaining_files
 from wheel_reading import entries_in
 
 from delayd.errors import CorruptionError, DiskError
@@ -297,11 +297,7 @@ def test_a_line_that_leveldb_has_lost_is_missed(tmp_path: Path, lost: bytes) -> 
 def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
     """Format 4 knew no totals and no hours."""
     filled(tmp_path)
-    (tmp_path / "format.json").write_text('{"format": 4, "partitions": 2}')
-    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
-    for key in [b"t", *(key for key, _ in catalogue._db if key[:1] in b"cdf")]:
-        catalogue._db.delete(key)
-    catalogue.close()
+    make_older(tmp_path)
     wheel = Wheel.open(tmp_path, partitions=2)
     assert wheel.counts.hours == {0: {"": 10}}, "counted anew"
     wheel.pass_to(6)

@@ -1,6 +1,7 @@
 """Disks that fail, for the tests of the wheel: each wraps the real one."""
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,10 +13,22 @@ from wheel_reading import entries_in
 
 from delayd.errors import DiskError
 from delayd.wheel import Frame
+from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.disk import FolderItem, OpenFile, SystemDisk
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, walk
 from delayd.wheel.reader import corruption
 from delayd.wheel.storage import Wheel
+
+
+def make_older(directory: Path) -> None:
+    """Of format 4, which knew neither totals nor counts; no hours may be in it."""
+    path = directory / "format.json"
+    partitions = json.loads(path.read_text())["partitions"]
+    path.write_text(json.dumps({"format": 4, "partitions": partitions}))
+    catalogue = Catalogue(str(directory / "catalogue"), create=False)
+    for key in [b"t", *(key for key, _ in catalogue._db if key[:1] in b"cdf")]:
+        catalogue._db.delete(key)
+    catalogue.close()
 
 
 class CountingDisk(SystemDisk):
