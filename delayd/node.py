@@ -48,6 +48,8 @@ from delayd.topics import (
     load_settings,
     topic_names,
 )
+from delayd.wheel.layout import Layout
+from delayd.wheel.scratch import remove_scratch
 from delayd.wheel.storage import Wheel
 from replication.election import Election
 from replication.election_facts import ResignReason
@@ -265,6 +267,7 @@ class Node:
             check_positions(bus, self._replica, timeout_ms)
             seen = newest_of(bus, self._replica, seen, timeout_ms, clock, threads)
             self._replica.observe(seen)
+            remove_scratch(Layout(str(config.data_dir)))
             self._exporter = Exporter(
                 self._replica, clock, folder=config.data_dir / "exports", node=config.node
             )

@@ -15,9 +15,8 @@ Source: docs/design/storage.md, "Repair".
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
@@ -27,15 +26,17 @@ from typing import NamedTuple
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.examine.findings import Damage, Findings
 from delayd.examine.replaying import Log, replay
+from delayd.examine.sources import Sources
 from delayd.examine.verifying import verify
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo
-from delayd.wheel.catalogue import REBUILD, Catalogue, CatalogueBatch, HourLine, SlotLine
+from delayd.wheel.catalogue import Catalogue, CatalogueBatch, HourLine, SlotLine, Totals
 from delayd.wheel.checking import WholeFrame, check_segment
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import encode
-from delayd.wheel.layout import Layout, SegmentName, hour_of, parse_segment_file
+from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of, parse_segment_file
+from delayd.wheel.scratch import remove_scratch
 from delayd.wheel.segment import DIGEST_MODULO
-from delayd.wheel.stopped import reading
+from delayd.wheel.stopped import format_in, locked, reading
 from replication.rank import slot_of
 from replication.record import decode as decode_frontier
 
@@ -76,9 +77,11 @@ class Repair:
 def repair(directory: Path, log: Log, tell: Tell) -> Repair:
     """Repair what can be repaired in this data directory. Nothing is written if all is whole.
 
-    Raises ConfigError if it is of another cluster, DiskError if a node runs on it or a file cannot
-    be written, and what `replay` raises. Damage that stays is not raised.
+    Raises ConfigError if it is of another cluster, DiskError if a node runs on it, if it is of an
+    older format or if a file cannot be written, and what `replay` raises. Damage that stays is not
+    raised.
     """
+    _prepare(directory)
     findings, progress = verify(directory, lambda done, total: tell("verifying", done, total))
     outcome = Repair(findings)
     if findings.is_whole:
@@ -89,24 +92,46 @@ def repair(directory: Path, log: Log, tell: Tell) -> Repair:
     _refuse_other_cluster(findings.directory, progress, log)
     layout = Layout(findings.directory)
     with closing(Catalogue(layout.catalogue, create=False)) as catalogue:
+        totals = catalogue.totals()
+        if totals is None:
+            raise _too_old(layout)  # A node took it over, and ended before its first checkpoint.
         work = _Work(layout, catalogue, outcome)
         work.plan(findings.damage)
         work.salvage()
-        scratch = Path(layout.root, "repair")
         try:
             if work.patches:
-                shutil.rmtree(scratch, ignore_errors=True)
                 frames = replay(
-                    log, progress.offsets, scratch, lambda done, total: tell("reading", done, total)
+                    log,
+                    progress.offsets,
+                    Path(layout.scratch),
+                    lambda done, total: tell("reading", done, total),
                 )
                 work.fill(frames)
-                work.finish(progress)
+                work.finish(progress, totals)
         finally:
             work.discard()
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(layout)
     if findings.damage_count > len(findings.damage):
         outcome.failed.append("there was more damage than is listed at once: run it again")
     return outcome
+
+
+def _prepare(directory: Path) -> None:
+    """Remove what a killed repair has left, and see that there is something to repair."""
+    with locked(directory) as layout:
+        remove_scratch(layout)
+        with suppress(CorruptionError):  # It will be found, and told with all other damage.
+            version, _ = format_in(layout)
+            if version not in (None, FORMAT_VERSION):
+                raise _too_old(layout)
+
+
+def _too_old(layout: Layout) -> DiskError:
+    return DiskError(
+        f"{layout.root} is of an older wheel format, which cannot be repaired",
+        remedy="if `delayd wheel verify` finds it whole, start the node, which takes it over; "
+        "otherwise empty the directory, and the wheel is rebuilt from the buffer",
+    )
 
 
 def _refuse_other_cluster(directory: str, progress: Progress, log: Log) -> None:
@@ -174,14 +199,14 @@ class _Patch:
         disk.close(disk.open(self.path, create=True))
         self._tail = bytearray()
         self._sums = _Sums()
-        self._held: set[int] = set()
+        self._salvaged_sources = Sources()
         self._salvaged = _Sums()
         self._highest = [-1] * len(info.highest_offsets)
         self._salvaged_highest = self._highest
         self._candidates: list[WholeFrame] = []
         """The first frames from the buffer."""
-        self.elsewhere: set[int] = set()
-        """Sources that lie in other files of the same hour, whole."""
+        self.elsewhere = Sources()
+        """Frames that lie in other files of the same hour, whole."""
         self.answers: dict[tuple[int, int], tuple[int, int]] = {}
         """Place and length of answers, by partition and offset."""
 
@@ -190,12 +215,17 @@ class _Patch:
         data, crc = encode(frame)
         due_ms, partition, offset, _, kind, _, _ = frame
         made = WholeFrame(partition, offset, due_ms, kind, crc, data)
-        if self._take(made) and len(self._candidates) <= CANDIDATES_MAX:
+        # The log has each source once.
+        if made in self._salvaged_sources or made in self.elsewhere:
+            return
+        self._put(made)
+        if len(self._candidates) <= CANDIDATES_MAX:
             self._candidates.append(made)
 
     def salvage(self, frame: WholeFrame) -> None:
         """A whole frame of the damaged file; before those of the buffer."""
-        if self._take(frame):
+        if frame not in self.elsewhere and self._salvaged_sources.add(frame):
+            self._put(frame)
             self._salvaged, self._salvaged_highest = self._sums, list(self._highest)
 
     @property
@@ -207,15 +237,6 @@ class _Patch:
     def from_buffer(self) -> int:
         """Of those, the ones that were not whole in the damaged file."""
         return self._sums.count - self._salvaged.count
-
-    def _take(self, frame: WholeFrame) -> bool:
-        """Write a frame, unless it is there already, or elsewhere."""
-        source = _source(frame)
-        if source in self._held or source in self.elsewhere:
-            return False
-        self._held.add(source)
-        self._put(frame)
-        return True
 
     def _put(self, frame: WholeFrame) -> None:
         if frame.kind != FrameKind.MESSAGE:
@@ -317,7 +338,7 @@ class _Work:
     def _note_sources(self, patch: _Patch, name: SegmentName, info: SlotInfo, start: int) -> None:
         def note(frame: WholeFrame) -> None:
             if patch.old.holds(slot_of(frame.due_ms)):
-                patch.elsewhere.add(_source(frame))
+                patch.elsewhere.add(frame)
 
         try:
             with reading(self._disk, self._layout.segment_file(name)) as file:
@@ -354,7 +375,7 @@ class _Work:
         except DiskError:
             return  # There is no such file: nothing can be whole of it.
 
-    def finish(self, progress: Progress) -> None:
+    def finish(self, progress: Progress, totals: Totals) -> None:
         """Put the new files in place of the old ones, where they are what they should be."""
         good: dict[_Key, _Patch] = {}
         for key, patch in self.patches.items():
@@ -369,12 +390,6 @@ class _Work:
         for hour in {patch.name.hour for patch in good.values()}:
             self._disk.sync_folder(self._layout.hour_folder(hour))
         self._disk.sync_folder(self._layout.slots)
-        totals = self._catalogue.totals()
-        if totals is None:
-            raise CorruptionError(
-                f"{self._layout.root} is of an older format, which cannot be repaired",
-                remedy=REBUILD,
-            )
         nothing = (0,) * len(progress.offsets)
         self._catalogue.write(
             CatalogueBatch(
@@ -419,11 +434,6 @@ class _Work:
         for patch in self.patches.values():
             self._disk.unlink(patch.path)
         self.patches = {}
-
-
-def _source(frame: WholeFrame) -> int:
-    """Tells frames apart: a replace is two of one record, a message and a mark."""
-    return frame.offset << 24 | frame.partition << 8 | frame.kind
 
 
 def _next_generation(disk: SystemDisk, layout: Layout, name: SegmentName) -> int:

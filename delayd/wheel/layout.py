@@ -55,6 +55,11 @@ class Layout:
         """LevelDB's own name for what it locks."""
         return f"{self.root}/catalogue/LOCK"
 
+    @property
+    def scratch(self) -> str:
+        """A repair's own, see scratch.py."""
+        return f"{self.root}/repair"
+
     def hour_folder(self, hour: int) -> str:
         return f"{self.root}/slots/{hour}"
 

@@ -2,21 +2,27 @@
 
 import resource
 import shutil
+import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 from random import Random
 
 import pytest
 from one_node import CLUSTER_KEY, START_MS, TIMEOUT_MS, OneNode
-from wheel_disks import contents, remaining_files
+from wheel_disks import contents, make_older, remaining_files
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.errors import ConfigError, DiskError
+from delayd.examine import repairing
 from delayd.examine.repairing import Repair, repair
 from delayd.examine.replaying import Log
 from delayd.examine.showing import repair_json, repair_lines
+from delayd.examine.sources import Sources
 from delayd.examine.verifying import verify
 from delayd.topics import create_topics
 from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.checking import WholeFrame
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.storage import Wheel
 
@@ -250,6 +256,86 @@ def test_a_running_node_is_left_alone(stopped: Stopped) -> None:
             stopped.repair()
     finally:
         catalogue.close()
+
+
+def test_an_older_format_is_refused_before_anything_is_read(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped.files()[0].unlink()
+    make_older(stopped.folder)
+    monkeypatch.setattr(repairing, "verify", None)
+    with pytest.raises(DiskError, match="is of an older wheel format, which cannot be repaired"):
+        stopped.repair()
+
+
+def test_a_wheel_taken_over_but_never_saved_is_refused_before_the_buffer_is_read(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped.files()[0].unlink()
+    format_json = (stopped.folder / "format.json").read_text()
+    make_older(stopped.folder)
+    (stopped.folder / "format.json").write_text(format_json)
+    monkeypatch.setattr(repairing, "replay", None)
+    with pytest.raises(DiskError, match="is of an older wheel format, which cannot be repaired"):
+        stopped.repair()
+
+
+def test_what_a_killed_repair_left_goes_at_the_next_one(stopped: Stopped) -> None:
+    left = stopped.folder / "repair"
+    (left / "catalogue").mkdir(parents=True)
+    (left / "catalogue" / "CURRENT").write_text("x")
+    assert stopped.repair().is_whole, "there was nothing else to do"
+    assert not left.exists()
+
+
+def test_what_a_repair_uses_is_left_to_it_while_it_runs(stopped: Stopped) -> None:
+    (stopped.folder / "repair").mkdir()
+    # As a repair that runs holds it; in another process, because the lock is of a process.
+    code = "import sys, plyvel; db = plyvel.DB(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(stopped.folder / "catalogue")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(DiskError):
+            stopped.repair()
+        assert (stopped.folder / "repair").exists()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sources_are_a_set_whatever_their_order(seed: int) -> None:
+    random = Random(seed)
+    sources, known = Sources(), set()
+    frames = [frame_of(n % 2, n, n % 3) for n in range(500)]
+    shuffled = [*frames, *random.sample(frames, 200)]
+    if seed:
+        random.shuffle(shuffled)
+    if seed == 2:
+        shuffled.reverse()
+    for frame in shuffled:
+        assert (frame in sources) == (frame in known)
+        assert sources.add(frame) == (frame not in known)
+        known.add(frame)
+    assert frame_of(0, 1, 0) not in sources
+
+
+def test_a_source_takes_no_more_memory_than_its_number() -> None:
+    """A damaged hour may hold tens of millions."""
+    count = 100_000
+    for offsets in (range(count), reversed(range(count))):
+        sources = Sources()
+        tracemalloc.start()
+        for offset in offsets:
+            sources.add(frame_of(0, offset, 0))
+        held, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < 12 * count and peak < 24 * count
+
+
+def frame_of(partition: int, offset: int, kind: int) -> WholeFrame:
+    return WholeFrame(partition, offset, 0, kind, 0, b"")
 
 
 @pytest.mark.parametrize("point", ["before the batch", "after the batch"])

@@ -1,0 +1,23 @@
+"""The folder in which a repair remembers ids while it reads the buffer; no part of the wheel.
+
+A repair that is killed leaves it. Whoever holds the lock of the wheel's directory knows that no
+repair is at work, and may remove it.
+"""
+
+import shutil
+
+from delayd.errors import DiskError
+from delayd.wheel.layout import Layout
+
+
+def remove_scratch(layout: Layout) -> None:
+    """Remove what a killed repair has left; DiskError if that cannot be done."""
+    try:
+        shutil.rmtree(layout.scratch)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DiskError(
+            f"cannot remove {layout.scratch}, which a repair has left: {error.strerror}",
+            remedy="let the user that runs delayd write there, then start it again",
+        ) from error
