@@ -1,9 +1,12 @@
-"""The pending set of a stopped wheel as Parquet, at the newest frontier that its checkpoint knows.
+"""The pending set of a stopped wheel as Parquet, at the newest possible frontier that its
+checkpoint knows.
 
 The same file as a running node's export at that frontier: rows, columns, metadata and judgement are
 of `delayd.export`. Nothing moves in a stopped wheel, so nothing is pinned or frozen.
 
-    1. the cut: the wheel must have taken in all that this frontier took into account
+    1. the cut: the wheel must have taken in all that the frontier took into account. That is the
+       newest one that was seen, or else that by which it has forgotten: all that is pending at
+       that one is still there, as for a node that pins it
     2. slots and hours by time, each verified against its line, to a draft beside the file
     3. the draft, synced, takes the file's name
 
@@ -27,7 +30,7 @@ from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.frontier import Frontier
 from replication.rank import Rank, slot_of
-from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.record import FrontierFormatError, decode
 
 
 class Exported(NamedTuple):
@@ -38,6 +41,8 @@ class Exported(NamedTuple):
     rows: int
     bytes: int
     cut: Frontier
+    newest_step: int
+    """Of the newest frontier that the checkpoint knows: it may be beyond the cut."""
 
 
 def export(
@@ -47,11 +52,12 @@ def export(
 
     `tell` is told the bytes read, and of how many. Raises ConfigError: no wheel, no frontier, a
     file that is there, no folder for it. Raises DiskError: a node runs on it, the wheel has not
-    come to its frontier, the file cannot be written. Raises CorruptionError: the wheel is damaged.
+    come to any, the file cannot be written. Raises CorruptionError: the wheel is damaged.
     """
     _require_free(file, overwrite)
     with locked(directory) as layout, open_stopped(layout) as wheel:
-        cut = _cut_of(wheel).frontier
+        newest = _known(wheel)
+        cut = _cut_of(wheel, newest)
         draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
         try:
             rows = _write(wheel, cut, draft, tell)
@@ -71,7 +77,7 @@ def export(
             ) from error
         finally:
             draft.unlink(missing_ok=True)
-        return Exported(layout.root, file, rows, size, cut)
+        return Exported(layout.root, file, rows, size, cut, newest.step)
 
 
 def _require_free(file: Path, overwrite: bool) -> None:
@@ -93,28 +99,43 @@ def _synced(path: Path) -> int:
         os.close(descriptor)
 
 
-def _cut_of(wheel: StoppedWheel) -> FrontierRecord:
-    root, progress = wheel.layout.root, wheel.progress
+def _known(wheel: StoppedWheel) -> Frontier:
+    """The newest frontier that the checkpoint knows."""
+    progress = wheel.progress
     if progress is None or not progress.frontier:
         raise ConfigError(
-            f"{root} knows no frontier: what is pending in it cannot be told",
+            f"{wheel.layout.root} knows no frontier: what is pending in it cannot be told",
             remedy="let its node run until it is ready, and stop it again",
         )
+    return _decoded(wheel, progress.frontier)
+
+
+def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
+    assert wheel.progress is not None, "it knows a frontier"
+    offsets, forgotten = wheel.progress.offsets, wheel.progress.forgotten
+    if newest.reached_by(offsets):
+        return newest
+    if forgotten:
+        cut = _decoded(wheel, forgotten)
+        if cut.reached_by(offsets):
+            return cut
+    raise DiskError(
+        f"{wheel.layout.root} has taken in the buffer up to {list(offsets)}; step {newest.step}, "
+        f"the newest that it knows, went up to {list(newest.offsets)}: what is pending then is "
+        "not all here",
+        remedy="start the node, let it catch up, and stop it again; or take another node's",
+    )
+
+
+def _decoded(wheel: StoppedWheel, value: bytes) -> Frontier:
     try:
-        record = decode(progress.frontier)
+        return decode(value).frontier
     except FrontierFormatError as error:
         raise ConfigError(
-            f"the checkpoint in {root} names a frontier that this version does not know: {error}",
+            f"the checkpoint in {wheel.layout.root} names a frontier that this version does not "
+            f"know: {error}",
             remedy="run the version of delayd that the node runs",
         ) from error
-    if not record.frontier.reached_by(progress.offsets):
-        raise DiskError(
-            f"{root} has taken in the buffer up to {list(progress.offsets)}; step "
-            f"{record.frontier.step}, the newest that it knows, went up to "
-            f"{list(record.frontier.offsets)}: what is pending then is not all here",
-            remedy="start the node, let it catch up, and stop it again; or take another node's",
-        )
-    return record
 
 
 def _write(

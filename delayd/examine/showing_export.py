@@ -21,6 +21,7 @@ def exported_json(exported: Exported) -> dict[str, Any]:
             "cursor_ms": cut.lowest_cursor.due_ms,
             "offsets": cut.offsets,
         },
+        "newest_step": exported.newest_step,
     }
 
 
@@ -31,5 +32,8 @@ def exported_lines(exported: Exported) -> Iterator[str]:
     cursor = time_text(cut.lowest_cursor.due_ms)
     yield f"wheel       {exported.directory}"
     yield f"cut         step {cut.step} of term {cut.term}: cursor {cursor}, offsets {offsets}"
+    if cut.step != exported.newest_step:
+        newest = f"step {exported.newest_step}, the newest that it knows"
+        yield f"            older than {newest}: the node had not taken in all that it covers"
     yield f"pending     {exported.rows:,} messages"
     yield f"written     {exported.file}, {exported.bytes:,} bytes"

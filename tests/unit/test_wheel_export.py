@@ -20,6 +20,7 @@ from delayd.bus import Record
 from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
 from delayd.examine.commands import app
 from delayd.examine.exporting import Exported, export
+from delayd.examine.showing_export import exported_lines
 from delayd.export.rows import PendingFile
 from delayd.frontier_log import SeenFrontier
 
@@ -218,6 +219,46 @@ def test_a_wheel_that_has_not_come_to_its_frontier_is_refused(tmp_path: Path) ->
     assert not (tmp_path / "file").exists()
 
 
+def test_a_wheel_that_has_not_come_to_its_frontier_is_exported_as_of_what_it_forgot_by(
+    tmp_path: Path,
+) -> None:
+    """docs/design/storage.md, Exports: that is the oldest cut that a node could pin, and the only
+    other one that is known."""
+    node = ExportingNode(tmp_path / "data")
+    asked, cancels = requests()
+    take(node, asked + cancels)
+    node.see(CUT)
+    node.replica.checkpoint()
+    beyond = (MESSAGES + CANCELS + 1,) * 2
+    append_ms = CUT.append_ms + 60_000
+    node.see(cut(9, beyond, cursor_ms=BEGIN_MS + HOUR_MS, append_ms=append_ms))
+    node.replica.checkpoint()
+    assert node.replica.pin(CUT.record.frontier), "a node would export at it"
+    expected = content(node.written_here(CUT))
+    node.close()
+    file = tmp_path / "file"
+    told = exported(tmp_path / "data", file)
+    assert (told.cut, told.newest_step) == (CUT.record.frontier, 9)
+    assert content(pq.ParquetFile(file)) == expected and len(expected) > 200
+    assert any("older than step 9" in line for line in exported_lines(told))
+
+
+def test_a_wheel_that_has_come_to_no_frontier_is_refused(tmp_path: Path) -> None:
+    """It does not store what is covered, and has not taken in all that is not."""
+    node = ExportingNode(tmp_path / "data")
+    asked, _ = requests()
+    far = (MESSAGES + 1, MESSAGES + 1)
+    node.see(cut(8, far, append_ms=BEGIN_MS), cut(9, far, append_ms=BEGIN_MS + 60_000))
+    node.replica.checkpoint()
+    assert node.replica.oldest_cut is not None, "it is forgotten by"
+    take(node, asked[:100])
+    node.replica.checkpoint()
+    node.close()
+    with pytest.raises(DiskError, match="step 9, the newest that it knows") as refused:
+        exported(tmp_path / "data", tmp_path / "file")
+    assert "let it catch up" in refused.value.remedy
+
+
 def test_a_wheel_that_knows_no_frontier_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="knows no frontier"):
         exported(stopped(tmp_path / "data", at=None), tmp_path / "file")
@@ -260,6 +301,7 @@ def test_the_command_tells_rows_bytes_and_the_cut(tmp_path: Path) -> None:
             "cursor_ms": BEGIN_MS + 20_000,
             "offsets": list(CUT.record.frontier.offsets),
         },
+        "newest_step": 7,
     }
     with pytest.raises(ConfigError) as refused:
         CliRunner().invoke(app, given, catch_exceptions=False)
