@@ -1,63 +1,60 @@
 """`delayd bench`: the benchmarks on the command line."""
 
-import contextlib
 import json
-import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from delayd.bench.audits import bench_audit
-from delayd.bench.figures import Figure, machine, rounded
-from delayd.bench.neighbours import bench_neighbours, is_wrong
-from delayd.bench.rates import Bench, bench_deliver, bench_ingest
+from delayd.bench.brokers import brokers_at
+from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster, sizes_of
+from delayd.bench.figures import Figure, is_wrong
+from delayd.bench.machine import machine
+from delayd.bench.order import Order
+from delayd.bench.plot import plot
+from delayd.bench.report import report
+from delayd.bench.result import Result, result_from_json, sizes_said, table_of
 from delayd.bench.wheels.measuring import bench_wheel
 from delayd.collector import tune_collector
-from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
-from delayd.dev.startup import ClusterOptions
 from delayd.options import Config
-from delayd.security import load_security
+from delayd.security import Security, load_security
 
-RATES: dict[str, Callable[[Bench], list[Figure]]] = {
-    "ingest": bench_ingest,
-    "deliver": bench_deliver,
-}
-RATES_MESSAGES = 300_000
-
-NEIGHBOURS = "neighbours"
-NEIGHBOURS_MESSAGES = 60_000
-"""Half a minute."""
-
-AUDIT = "audit"
-AUDIT_MESSAGES = 200_000
-
-ON_CLUSTERS: dict[str, tuple[Callable[[LocalCluster, int, int], list[Figure]], int]] = {
-    NEIGHBOURS: (bench_neighbours, NEIGHBOURS_MESSAGES),
-    AUDIT: (bench_audit, AUDIT_MESSAGES),
-}
-"""Those that need nodes, each with its messages per run."""
-
-
-WHEEL = "wheel"
-WHEEL_MESSAGES = 10_000_000
+EVERYTHING: Final = "all"
+REPORT: Final = "report"
+WHEEL: Final = "wheel"
+WHEEL_MESSAGES: Final = 10_000_000
 """An hour and 20 GB of disk; a million tells about the same in a tenth of it."""
+
+WHEEL_MESSAGES_QUICK: Final = 100_000
+WHEEL_RUNS: Final = 3
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="ingest, deliver, neighbours, audit, all; or wheel.")],
-    messages: Annotated[
-        int | None,
-        typer.Option(
-            min=1000,
-            help="Messages per run (300000; neighbours 60000; audit 200000; wheel 10000000).",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(ALL)}; all of these; neighbours, audit or wheel; or report."
         ),
+    ],
+    file: Annotated[
+        Path | None, typer.Argument(help="For report: what --json printed of an earlier run.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, max=20, help="Runs; medians are shown.")] = 3,
+    messages: Annotated[
+        int | None, typer.Option(min=1000, help="Messages per run, of those that count them.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option(min=100, help="Messages per second, of those with a rate.")
+    ] = None,
+    seconds: Annotated[int | None, typer.Option(min=1, help="How long a rate is held.")] = None,
+    pending: Annotated[
+        int | None, typer.Option(min=100, help="Messages that are due much later, meanwhile.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Runs; of failover and handover, kills.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for all.")] = False,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of own ones.")
     ] = None,
@@ -65,94 +62,91 @@ def bench(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where wheel writes: the disk to be measured.")
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the figures into this file, as SVG.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Measure delayd against the bare driver, on the same brokers in the same minutes.
+    """Measure delayd on this machine, beside the bare driver on the same brokers.
 
-    neighbours: how late the others are while a tenth of the messages goes to a topic that does not
-    exist, against the same with none missing. audit: time and memory of an audit, against a bare
-    read of the same topics. Exit code 1 if any message was lost or doubled, or the audit found
-    anything.
+    Shown are the median of the runs, their range and, because machines differ, the ratio against
+    something that was measured in the same minutes: read that first. Every benchmark checks its
+    own messages: exit code 1 if any was lost, doubled, early or altered.
 
-    wheel: a node's storage by itself, in one thread, without Kafka. It takes an hour, so it is not
-    in all.
-
-    Example: delayd bench all --json
+    Example: delayd bench all --quick
     """
-    if name not in (*RATES, *ON_CLUSTERS, WHEEL, "all"):
-        known = ", ".join((*RATES, *ON_CLUSTERS, WHEEL))
-        raise typer.BadParameter(f"{name} is none of: all, {known}")
-    if name == WHEEL:
-        if bootstrap is not None:
-            raise typer.BadParameter("wheel measures the disk, and needs no brokers")
-        with interrupts_raised():
-            _show(name, bench_wheel(messages or WHEEL_MESSAGES, runs, directory, _tell), as_json)
-        return
-    if directory is not None:
+    if name not in (*ALL, *ON_CLUSTER, WHEEL, EVERYTHING, REPORT):
+        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, WHEEL, REPORT))
+        raise typer.BadParameter(f"{name} is none of: {known}")
+    if (name == REPORT) != (file is not None):
+        raise typer.BadParameter("report needs a file, and nothing else takes one")
+    if directory is not None and name != WHEEL:
         raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
-    if name in ON_CLUSTERS and bootstrap is not None:
-        raise typer.BadParameter(f"{name} needs nodes, and starts a cluster of its own")
-    kafka = {} if bootstrap is None else load_security(config).properties()
+    if bootstrap is not None and name == WHEEL:
+        raise typer.BadParameter("wheel measures the disk, and needs no brokers")
+    if bootstrap is not None and name in ON_CLUSTER:
+        raise typer.BadParameter(f"{name} starts a cluster of its own", param_hint="--bootstrap")
+    if file is not None:
+        result = result_from_json(file.read_text())
+        typer.echo(report(result), nl=False)
+        _draw(result, picture)
+        return
+    given = {"messages": messages, "rate": rate, "seconds": seconds, "pending": pending}
+    chosen = {key: value for key, value in {**given, "runs": runs}.items() if value is not None}
     tune_collector()
-    figures: list[Figure] = []
-    if chosen := [measure for rate, measure in RATES.items() if name in (rate, "all")]:
-        with _brokers(bootstrap) as brokers:
-            for measure in chosen:
-                figures += measure(Bench(brokers, messages or RATES_MESSAGES, runs, kafka))
-    for on_cluster, (measure_on, count) in ON_CLUSTERS.items():
-        if name in (on_cluster, "all") and bootstrap is None:
-            with _cluster(nodes=3) as cluster:
-                figures += measure_on(cluster, messages or count, runs)
-    _show(name, figures, as_json)
-    if is_wrong(figures):
+    if name == WHEEL:
+        result = _measure_wheel(directory, chosen, quick=quick)
+    elif name in ON_CLUSTER:
+        sizes = sizes_of(name, quick=quick, chosen=chosen)
+        figures = measure_on_cluster(name, sizes)
+        result = Result(name, machine(), {name: sizes_said(sizes)}, tuple(figures))
+    else:
+        security = Security.none() if bootstrap is None else load_security(config)
+        result = _measure(name, bootstrap, security, chosen, quick=quick)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        Console().print(table_of(result))
+    _draw(result, picture)
+    if is_wrong(result.figures):
         raise typer.Exit(1)
+
+
+def _measure(
+    name: str,
+    bootstrap: str | None,
+    security: Security,
+    chosen: dict[str, int],
+    *,
+    quick: bool,
+) -> Result:
+    names = ALL if name == EVERYTHING else (name,)
+    sizes = {each: sizes_of(each, quick=quick, chosen=chosen) for each in names}
+    found: dict[str, list[Figure]] = {}
+    with brokers_at(bootstrap, security) as brokers:
+        measure(names, lambda each: Order(brokers, sizes[each], _tell), found)
+    return Result(
+        name,
+        machine(has_own_brokers=bootstrap is None),
+        {each: sizes_said(of) for each, of in sizes.items()},
+        tuple(figure for figures in found.values() for figure in figures),
+    )
+
+
+def _measure_wheel(directory: Path | None, chosen: dict[str, int], *, quick: bool) -> Result:
+    count = chosen.get("messages", WHEEL_MESSAGES_QUICK if quick else WHEEL_MESSAGES)
+    runs = chosen.get("runs", 1 if quick else WHEEL_RUNS)
+    with interrupts_raised():
+        figures = bench_wheel(count, runs, directory, _tell)
+    sizes = {WHEEL: {"runs": runs, "messages": count}}
+    return Result(WHEEL, machine(has_own_brokers=False), sizes, tuple(figures))
+
+
+def _draw(result: Result, picture: Path | None) -> None:
+    if picture is not None:
+        picture.write_text(plot(result))
 
 
 def _tell(what: str) -> None:
     """What a long benchmark is at; standard output is for its figures."""
     typer.echo(what, err=True)
-
-
-def _show(name: str, figures: list[Figure], as_json: bool) -> None:
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "bench": name,
-                    "machine": machine(),
-                    "figures": {figure.name: figure.to_json() for figure in figures},
-                }
-            )
-        )
-        return
-    table = Table("figure", "median", "unit", "ratio", "against", "runs")
-    for figure in figures:
-        table.add_row(
-            figure.name,
-            f"{rounded(figure.value):,}",
-            figure.unit,
-            "" if figure.ratio is None else f"{figure.ratio:.2f}",
-            figure.against,
-            ", ".join(f"{rounded(run):,}" for run in figure.runs),
-        )
-    Console().print(table)
-
-
-@contextlib.contextmanager
-def _brokers(bootstrap: str | None) -> Iterator[str]:
-    """The brokers that were named, or a local cluster for the time of the benchmark."""
-    if bootstrap is not None:
-        yield bootstrap
-        return
-    with _cluster(nodes=0) as cluster:
-        yield cluster.bootstrap
-
-
-@contextlib.contextmanager
-def _cluster(nodes: int) -> Iterator[LocalCluster]:
-    with (
-        interrupts_raised(),
-        tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,
-        LocalCluster(Path(folder), ClusterOptions(nodes=nodes)) as cluster,
-    ):
-        yield cluster

@@ -1,10 +1,13 @@
 """What a benchmark reports."""
 
-import os
-import platform
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+FAULTS: Final = ("-lost", "-doubled", "-early", "-altered", "-wrong")
+"""How the names of figures end that must be nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,68 @@ class Figure:
         fields: dict[str, Any] = {
             "value": rounded(self.value),
             "unit": self.unit,
+            "range": [rounded(min(self.runs)), rounded(max(self.runs))],
             "runs": [rounded(run) for run in self.runs],
         }
         if self.ratio is not None:
             fields["ratio"] = round(self.ratio, 3)
             fields["against"] = self.against
+            fields["against_runs"] = [rounded(run) for run in self.against_runs]
         return fields
+
+    @property
+    def is_fault(self) -> bool:
+        """Must it be nothing?"""
+        return self.name.endswith(FAULTS)
+
+
+def figure_from_json(name: str, said: dict[str, Any]) -> Figure:
+    """The inverse of `Figure.to_json`, as far as rounding allows."""
+    return Figure(
+        name,
+        str(said["unit"]),
+        tuple(map(float, said["runs"])),
+        str(said.get("against", "")),
+        tuple(map(float, said.get("against_runs", ()))),
+    )
+
+
+def is_wrong(figures: Iterable[Figure]) -> bool:
+    """Was anything lost, doubled, early, altered or otherwise wrong, in any run?"""
+    return any(any(figure.runs) for figure in figures if figure.is_fault)
+
+
+class _Point(NamedTuple):
+    """What one run says of one figure."""
+
+    value: float
+    other: float | None = None
+
+
+class Measured:
+    """What the runs said, figure by figure."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, list[_Point]] = defaultdict(list)
+        self._said: dict[str, tuple[str, str]] = {}
+
+    def add(
+        self, name: str, unit: str, value: float, against: str = "", other: float | None = None
+    ) -> None:
+        """A run's value, and what it is compared with."""
+        self._points[name].append(_Point(value, other))
+        self._said[name] = (unit, against)
+
+    def figures(self) -> list[Figure]:
+        """In the order in which they were first measured."""
+        found = []
+        for name, points in self._points.items():
+            unit, against = self._said[name]
+            others = tuple(point.other for point in points if point.other is not None)
+            found.append(Figure(name, unit, tuple(p.value for p in points), against, others))
+        return found
 
 
 def rounded(value: float) -> float:
     """To what a measurement can bear."""
     return round(value) if value >= 1000 else round(value, 1 if value >= 100 else 2)
-
-
-def machine() -> dict[str, Any]:
-    """The machine, as far as it matters for reading the figures."""
-    return {
-        "cpus": os.cpu_count(),
-        "arch": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }

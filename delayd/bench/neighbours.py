@@ -18,13 +18,13 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
 from delayd.clock import SystemClock
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.verdict import Lateness, Verdict
 from delayd.dev.witness import Witness
-from delayd.errors import DelaydError
 from delayd.node import open_bus
 
 RATE: Final = 2_000
@@ -54,12 +54,6 @@ RETRIES_MS: Final = 180_000
 
 SETTLE_MS: Final = 2_000
 """How long a witness waits for doubles after the last message."""
-
-
-class NeighboursError(DelaydError):
-    """A window was not what it should be: nothing is measured by it."""
-
-    code = "bench"
 
 
 @dataclass(slots=True)
@@ -164,7 +158,7 @@ class _Window:
         def note(error: KafkaError | None, message: Message) -> None:
             nonlocal last_ms
             if error is not None:
-                raise NeighboursError(f"a request was refused: {error}")
+                raise BenchError(f"a request was refused: {error}")
             last_ms = max(last_ms, message.timestamp()[1])
 
         producer = Producer({"bootstrap.servers": self._cluster.bootstrap, **PRODUCER})
@@ -181,15 +175,10 @@ class _Window:
                 )
         left = producer.flush(LEAD_MS / 1000)
         if left or last_ms >= batches[0].first_due_ms:
-            raise NeighboursError(
+            raise BenchError(
                 "this machine was too slow to schedule everything before it was due",
                 remedy="measure when it does nothing else, or fewer --messages",
             )
-
-
-def is_wrong(figures: Iterable[Figure]) -> bool:
-    """Was any message lost, doubled, early or altered, in any run?"""
-    return any(any(figure.runs) for figure in figures if figure.name.endswith("-wrong"))
 
 
 def _wrong(verdict: Verdict) -> int:

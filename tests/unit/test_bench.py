@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from delayd.bench.audits import stage_seconds
-from delayd.bench.figures import Figure
-from delayd.bench.neighbours import is_wrong
+from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.process_tree import descendants, pss_bytes
 
 

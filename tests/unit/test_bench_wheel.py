@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
+from delayd.bench.process_costs import anon_peak, memory_of, written_bytes
 from delayd.bench.process_tree import descendants
 from delayd.bench.wheels import jobs, measuring
 from delayd.bench.wheels.driven import DrivenWheel
 from delayd.bench.wheels.jobs import drain
 from delayd.bench.wheels.load import PARTITIONS, Batch, Load
-from delayd.bench.wheels.measuring import WheelBenchError, bench_wheel
-from delayd.bench.wheels.proc import anon_peak, memory_of, written_bytes
+from delayd.bench.wheels.measuring import bench_wheel
 from delayd.cli import app
 from delayd.clock import SystemClock
 from replication.ids import NOTHING
@@ -113,7 +114,7 @@ def test_what_waits_to_be_killed_stores_one_batch_and_no_more(
 
     told: list[Any] = []
     monkeypatch.setattr(DrivenWheel, "store", counted)
-    monkeypatch.setattr(jobs, "tell", told.append)
+    monkeypatch.setattr(jobs, "say", told.append)
     monkeypatch.setattr(jobs, "STAY_S_MAX", 0)
     found = jobs.ingest(str(tmp_path), MESSAGES, 60_000, BASE_MS, stay=True)
     assert told == [found, {"at": "on"}]
@@ -128,7 +129,7 @@ def test_a_part_that_fails_says_why_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(measuring, "SPREADS_MS", {"60s": "a minute"})
     before = descendants(os.getpid())
-    with pytest.raises(WheelBenchError, match=r"ended with 1: .*TypeError"):
+    with pytest.raises(BenchError, match=r"ended with 1: .*TypeError"):
         bench_wheel(MESSAGES, RUNS, tmp_path, lambda what: None)
     assert list(tmp_path.iterdir()) == []
     assert descendants(os.getpid()) == before
@@ -146,12 +147,14 @@ def test_the_command_prints_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert told.exit_code == 0
     found = json.loads(told.stdout)
     assert asked == [(10_000_000, 3, tmp_path)]
-    assert (found["bench"], set(found)) == ("wheel", {"bench", "machine", "figures"})
+    assert (found["bench"], set(found)) == ("wheel", {"bench", "machine", "sizes", "figures"})
     assert found["figures"]["cost"] == {
         "value": 8.13,
         "unit": "us/message",
         "ratio": 2.0,
         "against": "100 pending",
+        "against_runs": [4.0, 4.5, 7.0],
+        "range": [7.0, 9.0],
         "runs": [8.13, 9.0, 7.0],
     }
 

@@ -1,22 +1,22 @@
 """What is measured, each in a process of its own, so that its memory and its bytes are its own.
 
-    python -m delayd.bench.wheels.jobs NAME '{"argument": value}'
+    python -m delayd.bench.wheels.jobs NAME     (its arguments: see bench/job.py)
 
 Prints lines of JSON: `{"at": name}` where whoever started it may want to look, then its result.
 Times that a result gives are of the wheel's calls and of making the messages, not of starting.
 """
 
 import contextlib
-import json
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from delayd.bench.job import arguments_given, say
+from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
 from delayd.bench.wheels.driven import ID_MEMORY_MS, DrivenWheel
 from delayd.bench.wheels.load import Batch, Load
-from delayd.bench.wheels.proc import cpu_s, forget_caches, memory_of, written_bytes
 from delayd.clock import SystemClock
 from delayd.collector import tune_collector
 from delayd.wheel.disk import SystemDisk
@@ -34,11 +34,6 @@ DRAIN_ROUNDS_MAX: Final = 10_000
 READ_BYTES: Final = 1024 * 1024
 
 Result = dict[str, Any]
-
-
-def tell(what: Result) -> None:
-    """One line for whoever started this."""
-    print(json.dumps(what), flush=True)
 
 
 class _Ingest:
@@ -80,7 +75,7 @@ class _Ingest:
 
 def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: bool) -> Result:
     """Rate, memory and written bytes of ingest. `stay`: then store a batch more than the last
-    checkpoint has, tell "on", and wait to be killed. Nothing else happens until then: on a busy
+    checkpoint has, say "on", and wait to be killed. Nothing else happens until then: on a busy
     machine that may take a second, and whatever went to files meanwhile would be cut off, and count
     as that much less written, by who opens the wheel."""
     wheel = DrivenWheel(Path(directory), base_ms)
@@ -102,9 +97,9 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
         "file_bytes": memory.file,
     }
     if stay:
-        tell(result)
+        say(result)
         work.store(BATCH_MESSAGES)
-        tell({"at": "on"})
+        say({"at": "on"})
         threading.Event().wait(STAY_S_MAX)
     wheel.close()
     return result
@@ -204,7 +199,7 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
     wheel = DrivenWheel(Path(directory), base_ms)
     clock = SystemClock()
     baseline = memory_of().anon
-    tell({"at": "begin"})
+    say({"at": "begin"})
     started_ns = clock.monotonic_ns()
     spent_ns = 0
     frames = 0
@@ -218,7 +213,7 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
         del run  # whoever delivers it would not keep it
         started_ns = clock.monotonic_ns()
     spent_ns += clock.monotonic_ns() - started_ns
-    tell({"at": "end"})
+    say({"at": "end"})
     wheel.close()
     return {"seconds": spent_ns / 10**9, "frames": frames, "baseline_bytes": baseline}
 
@@ -242,10 +237,10 @@ JOBS: Final[dict[str, Callable[..., Result]]] = {
 
 def main() -> None:
     """Run one job."""
-    name, arguments = sys.argv[1:]
+    name = sys.argv[1]
     tune_collector()
     with contextlib.suppress(BrokenPipeError):
-        tell(JOBS[name](**json.loads(arguments)))
+        say(JOBS[name](**arguments_given()))
 
 
 if __name__ == "__main__":

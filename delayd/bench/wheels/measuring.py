@@ -4,20 +4,17 @@ Each run makes its wheels anew in a folder of its own, and leaves nothing behind
 a run holds all messages over 30 days; it is killed, opened, added to and drained in turn.
 """
 
-import json
-import subprocess
-import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from delayd.bench.figures import Figure
-from delayd.bench.wheels.proc import anon_peak
+from delayd.bench.errors import BenchError
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.job import run, started
+from delayd.bench.process_costs import anon_peak
 from delayd.clock import SystemClock
-from delayd.errors import DelaydError
 from replication.rank import SLOT_MS
 
 SPREADS_MS: Final = {"60s": 60_000, "2h": 7_200_000, "30d": 30 * 24 * 3_600_000}
@@ -30,56 +27,19 @@ FEW_SHARE: Final = 100
 """The wheel that the large one's cost is compared with holds one of so many messages: 100,000."""
 TENTH: Final = 10
 MIB: Final = 2**20
-LOG_TAIL_CHARS: Final = 600
+JOBS: Final = "delayd.bench.wheels.jobs"
 
 Tell = Callable[[str], None]
-
-
-class WheelBenchError(DelaydError):
-    """A part of the benchmark ended with an error of its own."""
-
-    code = "wheel-bench"
-
-
-class _Point(NamedTuple):
-    """What one run says of one figure."""
-
-    value: float
-    other: float | None = None
-
-
-class _Measured:
-    """What the runs said, figure by figure."""
-
-    def __init__(self) -> None:
-        self._points: dict[str, list[_Point]] = defaultdict(list)
-        self._said: dict[str, tuple[str, str]] = {}
-
-    def add(
-        self, name: str, unit: str, value: float, against: str = "", other: float | None = None
-    ) -> None:
-        """A run's value, and what it is compared with."""
-        self._points[name].append(_Point(value, other))
-        self._said[name] = (unit, against)
-
-    def figures(self) -> list[Figure]:
-        """In the order in which they were first measured."""
-        found = []
-        for name, points in self._points.items():
-            unit, against = self._said[name]
-            others = tuple(point.other for point in points if point.other is not None)
-            found.append(Figure(name, unit, tuple(p.value for p in points), against, others))
-        return found
 
 
 def bench_wheel(messages: int, runs: int, directory: Path | None, tell: Tell) -> list[Figure]:
     """All figures; `directory` is on the disk that is to be measured, and made if there is none.
 
-    `tell` hears what is being done. Raises WheelBenchError.
+    `tell` hears what is being done. Raises BenchError.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-    measured = _Measured()
+    measured = Measured()
     for number in range(1, runs + 1):
         one = _Run(number, messages, directory, measured, tell)
         one.ingest_near()
@@ -96,7 +56,7 @@ class _Run:
         number: int,
         messages: int,
         directory: Path | None,
-        measured: _Measured,
+        measured: Measured,
         tell: Tell,
     ) -> None:
         self._number = number
@@ -124,9 +84,11 @@ class _Run:
             with self._folder() as folder:
                 self._tell(f"reading a second, {name}")
                 self._ingest(folder, messages, span_ms)
-                plain = _run("read_plainly", directory=folder)
+                plain = run(JOBS, "read_plainly", directory=folder)
                 with (
-                    _started("read", directory=folder, slot=slot, base_ms=self._base_ms) as job,
+                    started(
+                        JOBS, "read", directory=folder, slot=slot, base_ms=self._base_ms
+                    ) as job,
                     closing(job.said()) as said,
                 ):
                     _expect(next(said), "begin")
@@ -134,7 +96,7 @@ class _Run:
                         _expect(next(said), "end")
                     found = next(said)
             if found["frames"] != messages:
-                raise WheelBenchError(f"of {messages} messages {found['frames']} were read")
+                raise BenchError(f"of {messages} messages {found['frames']} were read")
             against = "bare read of the same file"
             rate, bare = messages / found["seconds"], messages / plain["seconds"]
             self._measured.add(f"read-{name}", "messages/s", rate, against, bare)
@@ -151,9 +113,9 @@ class _Run:
             self._tell("ingest over 30d")
             large, opened = self._kill(folder)
             self._tell("ingest into what is pending")
-            more = _run("cost", messages=self._few, **self._far(folder))
+            more = run(JOBS, "cost", messages=self._few, **self._far(folder))
             self._tell("draining")
-            drained = _run("drain", **self._far(folder))
+            drained = run(JOBS, "drain", **self._far(folder))
         self._ingested("30d", large)
         add = self._measured.add
         held = ("anon_bytes", "anon_peak_bytes", "file_bytes")
@@ -173,29 +135,30 @@ class _Run:
         with self._folder() as folder:
             self._tell("ingest into little that is pending")
             self._ingest(folder, self._few, FAR_MS)
-            found = _run("cost", messages=self._few, **self._far(folder))
+            found = run(JOBS, "cost", messages=self._few, **self._far(folder))
         us: float = found["us"]
         return us
 
     def _kill(self, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ingest over 30 days, killed behind a checkpoint, and the wheel opened again."""
         with (
-            _started("ingest", messages=self._messages, stay=True, **self._far(folder)) as job,
+            started(JOBS, "ingest", messages=self._messages, stay=True, **self._far(folder)) as job,
             closing(job.said()) as said,
         ):
             large = next(said)
             _expect(next(said), "on")
             job.kill()
         self._tell("opening what was killed")
-        opened = _run("open_again", directory=folder, base_ms=self._base_ms)
+        opened = run(JOBS, "open_again", directory=folder, base_ms=self._base_ms)
         if opened["frames"] < self._messages:
-            raise WheelBenchError(
+            raise BenchError(
                 f"of {self._messages} messages {opened['frames']} are there after a kill"
             )
         return large, opened
 
     def _ingest(self, folder: str, messages: int, span_ms: int) -> dict[str, Any]:
-        return _run(
+        return run(
+            JOBS,
             "ingest",
             directory=folder,
             messages=messages,
@@ -210,7 +173,8 @@ class _Run:
     def _ingested(self, name: str, found: dict[str, Any]) -> None:
         with self._folder() as folder:
             self._tell(f"plain append, beside {name}")
-            bare = _run(
+            bare = run(
+                JOBS,
                 "append",
                 directory=folder,
                 messages=self._messages,
@@ -233,60 +197,6 @@ class _Run:
     def _folder(self) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="delayd-bench-", dir=self._directory) as folder:
             yield folder
-
-
-class _Job:
-    """A process of jobs.py."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self._process = process
-        self._log = log
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def said(self) -> Generator[dict[str, Any], None, None]:
-        """Its lines, as they come. Raises WheelBenchError when it ends before it should."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            yield json.loads(line)
-        self._process.wait()
-        told = " ".join(self._log.read_text(errors="replace").split())
-        raise WheelBenchError(
-            f"a part of it ended with {self._process.returncode}: {told[-LOG_TAIL_CHARS:]}",
-            remedy="is there room on the disk, and memory?",
-        )
-
-    def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
-        self._process.kill()
-        self._process.wait()
-
-
-@contextmanager
-def _started(name: str, **arguments: Any) -> Iterator[_Job]:
-    with tempfile.TemporaryDirectory(prefix="delayd-bench-log-") as folder:
-        log = Path(folder, "log")
-        with log.open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "delayd.bench.wheels.jobs", name, json.dumps(arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        with process:
-            try:
-                yield _Job(process, log)
-            finally:
-                process.kill()
-
-
-def _run(name: str, **arguments: Any) -> dict[str, Any]:
-    with _started(name, **arguments) as job, closing(job.said()) as said:
-        return next(said)
 
 
 def _expect(said: dict[str, Any], name: str) -> None:

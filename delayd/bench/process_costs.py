@@ -1,13 +1,14 @@
-"""What the kernel says of a process (Linux): its memory, and the bytes that it had written."""
+"""What the kernel says of processes (Linux): memory, processor time, bytes written."""
 
 import os
 import resource
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delayd.bench.process_tree import MemoryPeak
+from delayd.bench.process_tree import MemoryPeak, descendants
 
 SAMPLE_S: Final = 0.005
+TREE_SAMPLE_S: Final = 0.1
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 
 
@@ -71,3 +72,28 @@ def forget_caches(directory: Path) -> str:
 def anon_peak(pid: int) -> MemoryPeak:
     """The peak of another process's own memory, to be entered."""
     return MemoryPeak(lambda: memory_of(pid).anon, SAMPLE_S)
+
+
+def tree_memory(root: int) -> Memory:
+    """Of a process and all that it started: their sums, in bytes."""
+    held = [memory_of(pid) for pid in descendants(root)]
+    return Memory(sum(each.anon for each in held), sum(each.file for each in held))
+
+
+def tree_cpu_s(root: int) -> float:
+    """What a process and all that it started have used of processors; those that have ended count
+    if they were waited for."""
+    ticks = 0
+    for pid in descendants(root):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:
+            continue
+        # proc(5): the command may hold spaces; utime, stime, cutime and cstime are fields 14 to 17.
+        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tree_anon_peak(root: int) -> MemoryPeak:
+    """The peak of what a process and all that it started hold of their own, to be entered."""
+    return MemoryPeak(lambda: tree_memory(root).anon, TREE_SAMPLE_S)

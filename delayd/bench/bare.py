@@ -1,0 +1,172 @@
+"""What the bare driver does of delayd's work: each of these is the limit of a figure.
+
+confluent-kafka alone, with the same values, headers and sizes of transactions: read a buffer,
+write a target in transactions, write it at the due times, take a transactional id over.
+"""
+
+import dataclasses
+import threading
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from delayd.bench.errors import BenchError
+from delayd.bench.job import Job, arguments_given, say, started
+from delayd.bench.load import DELIVERED_HEADERS, Load
+from delayd.bench.process_costs import cpu_s
+from delayd.bench.reading import READER
+from delayd.bench.watching import Progress
+from delayd.clock import SystemClock
+from delayd.collector import tune_collector
+
+TRANSACTION_RECORDS: Final = 10_000
+"""As many as a step of a node takes by default."""
+
+BATCH_RECORDS: Final = 2_000
+IDLE_ROUNDS_MAX: Final = 600
+PAUSE_S: Final = 0.001
+INIT_S: Final = 30
+
+_HEADERS: Final[Any] = list(DELIVERED_HEADERS)
+
+
+class Bare:
+    """The bare driver on some brokers."""
+
+    def __init__(self, kafka: dict[str, str]) -> None:
+        self._kafka = kafka
+        self._clock = SystemClock(offset_ms=0)
+
+    def consume(self, topic: str, partitions: int, count: int) -> Progress:
+        """Reading so many, read_committed. Raises BenchError if they do not come."""
+        consumer = Consumer({**self._kafka, **READER, "fetch.wait.max.ms": 50})
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        stretch = _Stretch()
+        read, idle = 0, 0
+        while read < count and idle < IDLE_ROUNDS_MAX:
+            batch = consumer.consume(BATCH_RECORDS, 0.05)
+            idle = 0 if batch else idle + 1
+            read += len(batch)
+        progress = stretch.progress(count)
+        consumer.close()
+        if read < count:
+            raise BenchError(f"of {count} records in {topic} {read} were read")
+        return progress
+
+    def produce(self, load: Load) -> Progress:
+        """Writing a load to its target, without transactions."""
+        producer = Producer({**self._kafka, "acks": "all", "enable.idempotence": True})
+        stretch = _Stretch()
+        for number in range(load.count):
+            _produce(producer, load, number)
+        if producer.flush(INIT_S):
+            raise BenchError(f"{load.target} did not take all records")
+        return stretch.progress(load.count)
+
+    def transactions(self, load: Load) -> Progress:
+        """Writing a load to its target in transactions."""
+        producer = _transactional(self._kafka, f"{load.target}-bare")
+        stretch = _Stretch()
+        for first in range(0, load.count, TRANSACTION_RECORDS):
+            producer.begin_transaction()
+            for number in range(first, min(load.count, first + TRANSACTION_RECORDS)):
+                _produce(producer, load, number)
+            producer.commit_transaction()
+        return stretch.progress(load.count)
+
+    def at_due_times(self, load: Load) -> AbstractContextManager[Job]:
+        """A process that writes a load to its target, each message as soon as it is due, in
+        transactions; at the end it says {"cpu_s"}. It must begin before the first is due."""
+        return started(__name__, kafka=self._kafka, load=dataclasses.asdict(load))
+
+    def takeover(self, target: str, partitions: int) -> int:
+        """ms from the end of a producer in mid-transaction to its successor's first record at a
+        reader: what a failover costs on these brokers when somebody is told of it at once."""
+        name = f"{target}-takeover"
+        load = Load(target, 2, self._clock.wall_ms(), 1, block=1)
+        consumer = Consumer({**self._kafka, **READER})
+        consumer.assign([TopicPartition(target, number, 0) for number in range(partitions)])
+        consumer.poll(0.1)
+        before = _transactional(self._kafka, name)
+        before.begin_transaction()
+        _produce(before, load, 0)
+        before.flush(INIT_S)
+        started_ms = self._clock.monotonic_ms()
+        # That the transaction of the one before is in the way is expected: nothing to warn of.
+        after = _transactional({**self._kafka, "log_level": "3"}, name)
+        after.begin_transaction()
+        _produce(after, load, 1)
+        after.commit_transaction()
+        for _ in range(IDLE_ROUNDS_MAX):
+            message = consumer.poll(0.05)
+            if message is not None and load.number_of(message.value()) == 1:
+                took_ms = self._clock.monotonic_ms() - started_ms
+                consumer.close()
+                return took_ms
+        raise BenchError("a bare successor's record was not seen")
+
+
+class _Stretch:
+    """From now on: time, and what this process uses of processors."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._begun_ms, self._begun_s = self._clock.monotonic_ms(), cpu_s()
+
+    def progress(self, count: int) -> Progress:
+        """So many messages were done since then."""
+        elapsed_ms = self._clock.monotonic_ms() - self._begun_ms
+        used_s = cpu_s() - self._begun_s
+        return Progress(count * 1000 / max(1, elapsed_ms), used_s * 10**6 / count)
+
+
+def _transactional(kafka: dict[str, str], name: str) -> Producer:
+    producer = Producer({**kafka, "transactional.id": name, "retry.backoff.ms": 5, "linger.ms": 0})
+    producer.init_transactions(INIT_S)
+    return producer
+
+
+def _produce(producer: Producer, load: Load, number: int) -> None:
+    while True:
+        try:
+            producer.produce(load.target, load.value(number), load.key(number), headers=_HEADERS)
+            break
+        except BufferError:
+            producer.poll(0.1)
+    if number % 500 == 0:
+        producer.poll(0)
+
+
+def write_at_due_times(kafka: dict[str, str], load: Load) -> dict[str, Any]:
+    """What the process does."""
+    clock = SystemClock(offset_ms=0)
+    producer = _transactional(kafka, f"{load.target}-paced")
+    waiting = list(load.by_due())
+    written, begun_cpu_s = 0, cpu_s()
+    while written < len(waiting):
+        now_ms = clock.wall_ms()
+        if waiting[written][0] > now_ms:
+            threading.Event().wait(PAUSE_S)
+            continue
+        producer.begin_transaction()
+        first = written
+        while written < min(len(waiting), first + TRANSACTION_RECORDS):
+            due_ms, number = waiting[written]
+            if due_ms > now_ms:
+                break
+            _produce(producer, load, number)
+            written += 1
+        producer.commit_transaction()
+    return {"cpu_s": cpu_s() - begun_cpu_s}
+
+
+def main() -> None:
+    """The process."""
+    tune_collector()
+    given = arguments_given()
+    say(write_at_due_times(given["kafka"], Load(**given["load"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""All benchmarks: their names, and how much each measures, at full size and quickly."""
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from delayd.bench.audits import bench_audit
+from delayd.bench.deliver import bench_deliver
+from delayd.bench.failovers import bench_failover, bench_handover
+from delayd.bench.figures import Figure
+from delayd.bench.hot_second import bench_hot_second
+from delayd.bench.ingest import bench_ingest
+from delayd.bench.lateness import bench_lateness
+from delayd.bench.memory import bench_memory
+from delayd.bench.neighbours import bench_neighbours
+from delayd.bench.order import Order, Sizes
+from delayd.bench.pending import Pair, standing
+from delayd.bench.raw import bench_raw
+from delayd.bench.scale import bench_scale
+from delayd.bench.startup import bench_startup
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.interrupts import interrupts_raised
+from delayd.dev.startup import ClusterOptions
+
+MILLION: Final = 1_000_000
+
+
+class Wanted(NamedTuple):
+    """How much a benchmark measures."""
+
+    full: Sizes
+    quick: Sizes
+
+
+ON_BROKERS: Final[dict[str, Callable[[Order], list[Figure]]]] = {
+    "raw": bench_raw,
+    "ingest": bench_ingest,
+    "deliver": bench_deliver,
+    "hot-second": bench_hot_second,
+    "lateness": bench_lateness,
+    "failover": bench_failover,
+    "handover": bench_handover,
+}
+"""Each makes of nodes what it needs."""
+
+ON_PAIR: Final[dict[str, Callable[[Order, Pair], list[Figure]]]] = {
+    "scale": bench_scale,
+    "memory": bench_memory,
+    "startup": bench_startup,
+}
+"""These share two clusters, one with much that is pending."""
+
+ON_CLUSTER: Final[dict[str, Callable[[LocalCluster, int, int], list[Figure]]]] = {
+    "neighbours": bench_neighbours,
+    "audit": bench_audit,
+}
+"""These need a whole local cluster, on brokers of its own, and are not in `all`."""
+
+_RATES: Final = Wanted(Sizes(runs=5, messages=MILLION), Sizes(runs=2, messages=MILLION // 10))
+
+WANTED: Final[dict[str, Wanted]] = {
+    "raw": _RATES,
+    "ingest": _RATES,
+    "deliver": _RATES._replace(quick=Sizes(runs=1, messages=MILLION // 10)),
+    "hot-second": Wanted(Sizes(runs=5, messages=500_000), Sizes(runs=1, messages=50_000)),
+    "lateness": Wanted(
+        Sizes(runs=5, rate=5_000, seconds=60, pending=MILLION),
+        Sizes(runs=1, rate=5_000, seconds=5, pending=50_000),
+    ),
+    "failover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
+    "handover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
+    "scale": Wanted(
+        Sizes(runs=5, messages=100_000, rate=5_000, seconds=5, pending=10 * MILLION),
+        Sizes(runs=1, messages=20_000, rate=5_000, seconds=2, pending=200_000),
+    ),
+    "memory": Wanted(
+        Sizes(runs=5, pending=10 * MILLION),
+        Sizes(runs=2, pending=200_000),
+    ),
+    "startup": Wanted(
+        Sizes(runs=5, rate=5_000, seconds=2, pending=10 * MILLION),
+        Sizes(runs=1, rate=5_000, seconds=2, pending=200_000),
+    ),
+    "neighbours": Wanted(Sizes(runs=3, messages=60_000), Sizes(runs=1, messages=10_000)),
+    "audit": Wanted(Sizes(runs=3, messages=200_000), Sizes(runs=1, messages=20_000)),
+}
+
+ALL: Final = (*ON_BROKERS, *ON_PAIR)
+
+
+def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:
+    """A benchmark's sizes; `chosen` replaces those that it has."""
+    wanted = WANTED[name]
+    sizes = wanted.quick if quick else wanted.full
+    return replace(
+        sizes, **{key: value for key, value in chosen.items() if getattr(wanted.full, key)}
+    )
+
+
+def measure(
+    names: Iterable[str], order_of: Callable[[str], Order], found: dict[str, list[Figure]]
+) -> None:
+    """These benchmarks' figures, by name, in the order of ALL; what is found is there as soon as
+    it is found."""
+    wanted = set(names)
+    for name, bench in ON_BROKERS.items():
+        if name in wanted:
+            found[name] = bench(order_of(name))
+    if on_pair := [name for name in ON_PAIR if name in wanted]:
+        with standing(order_of(on_pair[0])) as pair:
+            for name in on_pair:
+                found[name] = ON_PAIR[name](order_of(name), pair)
+
+
+def measure_on_cluster(name: str, sizes: Sizes) -> list[Figure]:
+    """The figures of one that needs a whole local cluster."""
+    with (
+        interrupts_raised(),
+        tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,
+        LocalCluster(Path(folder), ClusterOptions(nodes=3)) as cluster,
+    ):
+        return ON_CLUSTER[name](cluster, sizes.messages, sizes.runs)

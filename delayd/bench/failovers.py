@@ -1,0 +1,113 @@
+"""`delayd bench failover` and `handover`: the master ends, again and again, under an even load.
+
+Failover: SIGKILL; from the signal to the first record of the successor that a read_committed reader
+receives. Handover: SIGTERM; the longest time without any record around it. Each ended node is
+started again before the next one ends. Beside it, what the bare driver needs to take a
+transactional id over and be read, when nobody has to notice a death first.
+"""
+
+from threading import Event
+from typing import Final, NamedTuple
+
+from delayd.bench.bare import Bare
+from delayd.bench.checking import add_faults
+from delayd.bench.errors import BenchError
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.hot_second import LATE_MS_MAX
+from delayd.bench.job import started
+from delayd.bench.lateness import LEAD_MS, SENDING, START_MS, paced
+from delayd.bench.nodes import PARTITIONS, QUICK_LOOK_S, BenchNodes, running
+from delayd.bench.order import Order
+from delayd.bench.reading import reading
+from delayd.bench.receipts import Receipts
+from delayd.bench.sending import check, order_of
+
+NODES: Final = 3
+KILL_PERIOD_S: Final = 9
+"""Between two ends: three times the lease, so that each begins from a calm cluster."""
+
+STOP_PERIOD_S: Final = 5
+
+FIRST_S: Final = 2
+TAIL_S: Final = 4
+MASTER_S_MAX: Final = 30
+AGAINST: Final = "bare takeover"
+
+
+class _End(NamedTuple):
+    """A master's: just before the signal, and when it was surely gone. Unix ms."""
+
+    at_ms: int
+    gone_ms: int
+
+
+def bench_failover(order: Order) -> list[Figure]:
+    """`runs` times kill -9 of the master."""
+    return _bench(order, "failover", gently=False)
+
+
+def bench_handover(order: Order) -> list[Figure]:
+    """`runs` times SIGTERM of the master."""
+    return _bench(order, "handover", gently=True)
+
+
+def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
+    sizes = order.sizes
+    period_s = STOP_PERIOD_S if gently else KILL_PERIOD_S
+    kafka = order.brokers.client
+    measured = Measured()
+    with running(order.brokers, NODES) as nodes:
+        bare = [Bare(kafka).takeover(nodes.create_target(), PARTITIONS) for _ in range(sizes.runs)]
+        first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
+        seconds = FIRST_S + sizes.runs * period_s + TAIL_S
+        load = paced(nodes.create_target(), sizes.rate, seconds, first_due_ms)
+        arguments = order_of(kafka, nodes.buffer, load, LEAD_MS)
+        with reading(kafka, load, with_fired=True) as reader, started(SENDING, **arguments) as job:
+            ends = []
+            for run in range(sizes.runs):
+                at_ms = first_due_ms + (FIRST_S + run * period_s) * 1000
+                Event().wait(max(0, at_ms - nodes.clock.wall_ms()) / 1000)
+                order.tell(f"{name}, run {run + 1}")
+                ends.append(_end_master(nodes, gently=gently))
+            check(job.next())
+            found = reader.finish(load.end_ms + LATE_MS_MAX)
+    for end, other in zip(ends, bare, strict=True):
+        _add(measured, name, found, end, other, gently=gently)
+    add_faults(measured, name, found.faults())
+    return measured.figures()
+
+
+def _end_master(nodes: BenchNodes, *, gently: bool) -> _End:
+    """End it, and start it again when another one delivers."""
+    found: list[str | None] = [None]
+
+    def has_master() -> bool:
+        found[0] = nodes.master()
+        return found[0] is not None
+
+    nodes.wait(has_master, MASTER_S_MAX, "a node delivers")
+    name = found[0]
+    assert name is not None
+    at_ms = nodes.clock.wall_ms()
+    gone_ms = nodes.stop(name) if gently else nodes.kill(name)
+    nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_S)
+    nodes.start(name)
+    return _End(at_ms, gone_ms)
+
+
+def _add(
+    measured: Measured, name: str, found: Receipts, end: _End, bare_ms: int, *, gently: bool
+) -> None:
+    """One end's figures."""
+    if gently:
+        until_ms = end.at_ms + STOP_PERIOD_S * 1000 // 2
+        silence_ms = found.silence_ms(end.at_ms, until_ms)
+        measured.add(f"{name}-gap", "ms without a record", silence_ms, AGAINST, bare_ms)
+        return
+    first_ms = found.first_after(end.gone_ms)
+    caught_up_ms = found.caught_up_after(end.gone_ms)
+    if first_ms is None or caught_up_ms is None:
+        raise BenchError("no successor delivered", remedy="see the nodes' logs")
+    measured.add(f"{name}-gap", "ms to the next record", first_ms - end.at_ms, AGAINST, bare_ms)
+    late_ms = caught_up_ms - end.at_ms
+    measured.add(f"{name}-caught-up", "ms until on time", late_ms, AGAINST, bare_ms)

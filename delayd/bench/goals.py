@@ -1,0 +1,82 @@
+"""What the figures are meant to be, at full size, on two cores that brokers and nodes share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from delayd.bench.figures import Figure
+from delayd.bench.result import number_text
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Limits of one figure; None is none. All of them are to be kept."""
+
+    median_min: float | None = None
+    median_max: float | None = None
+    worst_max: float | None = None
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+
+    def text(self) -> str:
+        """For people."""
+        limits = (
+            ("at least", self.median_min),
+            ("at most", self.median_max),
+            ("each at most", self.worst_max),
+            ("ratio at least", self.ratio_min),
+            ("ratio at most", self.ratio_max),
+        )
+        return ", ".join(
+            f"{words} {number_text(limit)}" for words, limit in limits if limit is not None
+        )
+
+    def is_met(self, figure: Figure) -> bool:
+        """By this figure."""
+        return (
+            _keeps(figure.value, self.median_min, _is_at_least)
+            and _keeps(figure.value, self.median_max, _is_at_most)
+            and _keeps(max(figure.runs), self.worst_max, _is_at_most)
+            and _keeps(figure.ratio, self.ratio_min, _is_at_least)
+            and _keeps(figure.ratio, self.ratio_max, _is_at_most)
+        )
+
+
+GOALS: Final[dict[str, Goal]] = {
+    "ingest": Goal(median_min=100_000, ratio_min=0.35),
+    "deliver": Goal(ratio_min=0.8),
+    "hot-second-p50": Goal(median_max=2_000),
+    "hot-second-last": Goal(median_max=4_000),
+    "hot-second-other-lane-last": Goal(median_max=250),
+    "hot-second-memory": Goal(median_max=500),
+    "hot-second-follower-cpu": Goal(ratio_max=0.4),
+    "lateness-p50": Goal(median_max=5),
+    "lateness-p99": Goal(median_max=25),
+    "lateness-p999": Goal(median_max=100),
+    "lateness-follower-cpu": Goal(ratio_max=0.4),
+    "failover-gap": Goal(median_max=3_500, worst_max=4_500),
+    "handover-gap": Goal(median_max=400, worst_max=1_000),
+    "scale-ingest-cpu": Goal(ratio_max=1.3),
+    "scale-deliver-cpu": Goal(ratio_max=1.3),
+    "scale-lateness-p99": Goal(ratio_max=2),
+    "memory-anon": Goal(median_max=250),
+    "startup-ready": Goal(median_max=5_000),
+}
+"""By figure."""
+
+
+def goal_of(figure: Figure) -> Goal | None:
+    """Its goal; what must be nothing has that one."""
+    return Goal(worst_max=0) if figure.is_fault else GOALS.get(figure.name)
+
+
+def _is_at_least(value: float, limit: float) -> bool:
+    return value >= limit
+
+
+def _is_at_most(value: float, limit: float) -> bool:
+    return value <= limit
+
+
+def _keeps(value: float | None, limit: float | None, holds: Callable[[float, float], bool]) -> bool:
+    return limit is None or (value is not None and holds(value, limit))

@@ -1,0 +1,137 @@
+"""`delayd bench hot-second`: very many messages due within one second, on three nodes.
+
+Meanwhile a few messages a second go to a target of another lane: they should not notice. The bare
+driver then writes the same messages at their due times, as fast as it can, to the same reader.
+"""
+
+from typing import Final, NamedTuple
+
+from delayd.bench.bare import Bare
+from delayd.bench.checking import add_faults
+from delayd.bench.deliver import lead_ms
+from delayd.bench.errors import patiently, too_slow
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.load import Load, in_order, shuffled
+from delayd.bench.nodes import BenchNodes, running
+from delayd.bench.order import Order
+from delayd.bench.process_costs import tree_anon_peak, tree_cpu_s, tree_memory
+from delayd.bench.reading import reading
+from delayd.bench.receipts import Receipts
+from delayd.bench.sending import fill
+from replication.rank import lane_of
+from replication.settings import LANES
+
+NODES: Final = 3
+SECOND_MS: Final = 1000
+BESIDE_RATE: Final = 100
+BESIDE_MS: Final = 10_000
+"""How long there are messages beside it, from two seconds before it on."""
+
+BESIDE_LEAD_MS: Final = 2_000
+BARE_LEAD_MS: Final = 6_000
+LATE_MS_MAX: Final = 120_000
+"""What is later than that is lost."""
+
+AGAINST: Final = "bare transactions at due times"
+AGAINST_CPU: Final = "bare transactions, without a read"
+
+
+class BarePlayed(NamedTuple):
+    """What the bare driver did."""
+
+    found: Receipts
+    cpu_ms: float
+    """Of processors, for 1,000 messages, writing only."""
+
+
+def bench_hot_second(order: Order) -> list[Figure]:
+    """Lateness of such a second and of what is beside it, memory and processor meanwhile."""
+    measured = Measured()
+    for run in range(1, order.sizes.runs + 1):
+        order.tell(f"hot-second, run {run}")
+        patiently(order.tell, lambda patience: _play(order, measured, patience))
+    return measured.figures()
+
+
+def _play(order: Order, measured: Measured, patience: int) -> None:
+    with running(order.brokers, NODES) as nodes:
+        kafka, count = order.brokers.client, order.sizes.messages
+        at_ms = _second_after(nodes.clock.wall_ms() + patience * lead_ms(NODES * count))
+        hot = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
+        beside = in_order(
+            _other_lane(nodes, hot.target),
+            BESIDE_RATE * BESIDE_MS // 1000,
+            at_ms - BESIDE_LEAD_MS,
+            BESIDE_MS,
+        )
+        master = nodes.master() or nodes.names[0]
+        rest_bytes = tree_memory(nodes.pid(master)).anon
+        before_s = {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
+        with reading(kafka, hot) as of_hot, reading(kafka, beside) as of_beside:
+            fill(kafka, nodes.buffer, hot, beside)
+            nodes.wait_until_ingested(hot.count + beside.count)
+            if nodes.clock.wall_ms() >= beside.first_due_ms:
+                raise too_slow()
+            with tree_anon_peak(nodes.pid(master)) as memory:
+                found = of_hot.finish(at_ms + LATE_MS_MAX)
+                of_others = of_beside.finish(beside.end_ms + LATE_MS_MAX)
+        used_s = {name: tree_cpu_s(nodes.pid(name)) - before_s[name] for name in nodes.names}
+        bare = _bare(order, nodes, count)
+        p50, p99, last = found.quantiles_ms(500, 990, 1000)
+        bare_p50, bare_p99, bare_last = bare.found.quantiles_ms(500, 990, 1000)
+        measured.add("hot-second-p50", "ms late", p50, AGAINST, bare_p50)
+        measured.add("hot-second-p99", "ms late", p99, AGAINST, bare_p99)
+        measured.add("hot-second-last", "ms late", last, AGAINST, bare_last)
+        [other_last] = of_others.quantiles_ms(1000)
+        measured.add("hot-second-other-lane-last", "ms late", other_last, "hot-second-last", last)
+        held_mib = memory.peak_bytes / 2**20
+        measured.add("hot-second-memory", "MiB", held_mib, "at rest", rest_bytes / 2**20)
+        add_cpu(measured, "hot-second", used_s, master, hot.count + beside.count, bare.cpu_ms)
+        faults, others = found.faults(), of_others.faults()
+        add_faults(measured, "hot-second", faults)
+        add_faults(measured, "hot-second-other-lane", others)
+
+
+def add_cpu(
+    measured: Measured,
+    name: str,
+    used_s: dict[str, float],
+    master: str,
+    count: int,
+    bare_ms: float,
+) -> None:
+    """Processor time per 1,000 messages: of the master, which took them in and delivered them, and
+    of a follower, which took them in and dropped them (the mean, if there are several)."""
+    per_thousand = {each: seconds * 10**6 / count for each, seconds in used_s.items()}
+    followers = [used for each, used in per_thousand.items() if each != master]
+    of_master = per_thousand[master]
+    measured.add(f"{name}-master-cpu", "ms/1000 messages", of_master, AGAINST_CPU, bare_ms)
+    mean = sum(followers) / len(followers)
+    measured.add(f"{name}-follower-cpu", "ms/1000 messages", mean, "the master's", of_master)
+
+
+def _bare(order: Order, nodes: BenchNodes, count: int) -> BarePlayed:
+    at_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
+    load = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
+    return play_bare(order, load)
+
+
+def play_bare(order: Order, load: Load) -> BarePlayed:
+    """What the same reader receives of a load that the bare driver writes at its due times."""
+    kafka = order.brokers.client
+    with Bare(kafka).at_due_times(load) as writer, reading(kafka, load) as reader:
+        used_s = float(writer.next()["cpu_s"])
+        found = reader.finish(load.end_ms + LATE_MS_MAX)
+    return BarePlayed(found, used_s * 10**6 / load.count)
+
+
+def _second_after(at_ms: int) -> int:
+    return at_ms - at_ms % SECOND_MS + SECOND_MS
+
+
+def _other_lane(nodes: BenchNodes, target: str) -> str:
+    for number in range(LANES):
+        name = nodes.target_named(f"beside-{number}")
+        if lane_of(name, LANES) != lane_of(target, LANES):
+            return nodes.create_target(name=f"beside-{number}")
+    raise AssertionError("so many names are not all in one lane")

@@ -1,0 +1,52 @@
+"""`delayd bench ingest`: how fast a node takes in a buffer that is full when it starts."""
+
+import contextlib
+from typing import Final
+
+from delayd.bench.bare import Bare
+from delayd.bench.checking import add_faults
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.load import shuffled
+from delayd.bench.nodes import PARTITIONS, TOPIC_TIMEOUT_MS, BenchNodes
+from delayd.bench.order import Order
+from delayd.bench.receipts import Faults
+from delayd.bench.sending import fill
+from delayd.bench.watching import watch
+from delayd.node import open_bus
+
+LEAD_MS: Final = 3_600_000
+"""Nothing becomes due meanwhile."""
+
+SPREAD_MS: Final = 60_000
+AGAINST: Final = "bare read_committed consume"
+
+
+def bench_ingest(order: Order) -> list[Figure]:
+    """A node's ingest of a full buffer, due times over 60 s, against a bare read of it."""
+    measured = Measured()
+    bare = Bare(order.brokers.client)
+    for run in range(1, order.sizes.runs + 1):
+        order.tell(f"ingest, run {run}")
+        with BenchNodes(order.brokers, 1) as nodes:
+            target, count = nodes.create_target(), order.sizes.messages
+            load = shuffled(target, count, nodes.clock.wall_ms() + LEAD_MS, SPREAD_MS)
+            fill(order.brokers.client, nodes.buffer, load)
+            consumed = bare.consume(nodes.buffer, PARTITIONS, count)
+            [name] = nodes.names
+            nodes.start()
+            progress = watch(nodes, name, "ingested_count", count)
+            ingested = nodes.count(name, "ingested_count")
+            delivered = _records_in(nodes, target)
+        measured.add("ingest", "messages/s", progress.rate, AGAINST, consumed.rate)
+        measured.add("ingest-cpu", "us/message", progress.cpu_us, AGAINST, consumed.cpu_us)
+        # `watch` ends when all are ingested: fewer is an error, and not a figure.
+        add_faults(measured, "ingest", Faults(0, ingested - count, delivered, 0))
+    return measured.figures()
+
+
+def _records_in(nodes: BenchNodes, topic: str) -> int:
+    """As the offsets tell: nothing was written to it but what came too early."""
+    security = nodes.brokers.security
+    bus = open_bus(nodes.brokers.bootstrap, security.properties())
+    with contextlib.closing(bus.cluster()) as kafka:
+        return sum(kafka.end_offsets(topic, TOPIC_TIMEOUT_MS, committed=False).values())

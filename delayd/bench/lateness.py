@@ -1,0 +1,103 @@
+"""`delayd bench lateness`: messages scheduled some seconds ahead at an even rate, on three nodes,
+while very many others are pending; received by an independent reader on the same host.
+
+The bare driver then writes messages at the same rate, each as soon as it is due, to the same
+reader: nothing can be earlier than that without being early.
+"""
+
+from typing import Final
+
+from delayd.bench.checking import add_faults
+from delayd.bench.errors import BenchError
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, play_bare
+from delayd.bench.job import started
+from delayd.bench.load import Load, in_order, shuffled
+from delayd.bench.nodes import BenchNodes, running
+from delayd.bench.order import Order
+from delayd.bench.process_costs import tree_cpu_s
+from delayd.bench.reading import reading
+from delayd.bench.receipts import Receipts
+from delayd.bench.sending import check, fill, order_of
+
+SENDING: Final = "delayd.bench.sending"
+NODES: Final = 3
+LEAD_MS: Final = 5_000
+"""From sending to due, on average."""
+
+START_MS: Final = 3_000
+"""Until the processes run that send and read."""
+
+FAR_FROM_MS: Final = 2 * 3_600_000
+FAR_SPREAD_MS: Final = 30 * 24 * 3_600_000
+QUANTILES: Final = {"p50": 500, "p99": 990, "p999": 999, "max": 1000}
+BARE_SHARE: Final = 2
+"""The bare driver is measured for so small a part of the time."""
+
+AGAINST: Final = "bare transactions at due times"
+
+
+def bench_lateness(order: Order) -> list[Figure]:
+    """Lateness, faults, and processor time of master and followers."""
+    measured = Measured()
+    sizes = order.sizes
+    with running(order.brokers, NODES) as nodes:
+        order.tell(f"lateness: {sizes.pending} messages for later")
+        ingested = schedule_far(order, nodes, sizes.pending)
+        for run in range(1, sizes.runs + 1):
+            order.tell(f"lateness, run {run}")
+            ingested += _play(order, nodes, measured, ingested)
+    return measured.figures()
+
+
+def schedule_far(order: Order, nodes: BenchNodes, count: int) -> int:
+    """Have so many messages pending, uniform over 30 days; returns how many."""
+    if count:
+        first_ms = nodes.clock.wall_ms() + FAR_FROM_MS
+        far = shuffled(nodes.create_target(), count, first_ms, FAR_SPREAD_MS)
+        fill(order.brokers.client, nodes.buffer, far)
+        nodes.wait_until_ingested(count)
+    return count
+
+
+def paced(target: str, rate: int, seconds: int, first_due_ms: int) -> Load:
+    """A load at an even rate, in another order than that of sending within each second."""
+    return Load(target, rate * seconds, first_due_ms, seconds * 1000, block=rate)
+
+
+def play(order: Order, nodes: BenchNodes, load: Load) -> Receipts:
+    """Send a load at its rate, and receive it."""
+    kafka = order.brokers.client
+    arguments = order_of(kafka, nodes.buffer, load, LEAD_MS)
+    with reading(kafka, load) as reader, started(SENDING, **arguments) as sender:
+        check(sender.next())
+        return reader.finish(load.end_ms + LATE_MS_MAX)
+
+
+def _play(order: Order, nodes: BenchNodes, measured: Measured, before: int) -> int:
+    sizes = order.sizes
+    first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
+    load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
+    master = nodes.master()
+    before_s = {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
+    found = play(order, nodes, load)
+    used_s = {name: tree_cpu_s(nodes.pid(name)) - before_s[name] for name in nodes.names}
+    if master is None or nodes.master() != master:
+        raise BenchError("another node became master meanwhile", remedy="see the nodes' logs")
+    nodes.wait_until_ingested(before + load.count)
+    seconds = max(1, sizes.seconds // BARE_SHARE)
+    bare = play_bare(
+        order,
+        in_order(
+            nodes.create_target(),
+            sizes.rate * seconds,
+            nodes.clock.wall_ms() + START_MS,
+            seconds * 1000,
+        ),
+    )
+    late, bare_late = (each.quantiles_ms(*QUANTILES.values()) for each in (found, bare.found))
+    for name, own, other in zip(QUANTILES, late, bare_late, strict=True):
+        measured.add(f"lateness-{name}", "ms late", own, AGAINST, other)
+    add_cpu(measured, "lateness", used_s, master, load.count, bare.cpu_ms)
+    add_faults(measured, "lateness", found.faults())
+    return load.count

@@ -1,0 +1,99 @@
+"""A load: messages whose every byte follows from their number. Pure.
+
+Who sends a load, who reads what comes of it and the bare driver that is compared with share this
+and nothing else. Values have 300 bytes, and each message two headers of its user.
+
+    value    <due, 13 digits> <number, 9 digits> vvvv...
+
+Each load has a target of its own, so nothing tells one load's messages from another's.
+
+Invariant: within a block, due times do not follow the numbers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+VALUE_BYTES: Final = 300
+USER_HEADERS: Final[tuple[tuple[str, bytes], ...]] = (
+    ("tenant", b"acme-4711"),
+    ("trace", b"0af7651916cd43dd"),
+)
+DELIVERED_HEADERS: Final[tuple[tuple[str, bytes], ...]] = (
+    *USER_HEADERS,
+    ("delayd-due", b"1795257447533"),
+    ("delayd-fired", b"1795257447534"),
+    ("delayd-source", b"1/123456"),
+)
+"""As many and as long as those of a message that delayd delivers: for the bare driver."""
+
+COUNT_MAX: Final = 100_000_000
+
+_STRIDE: Final = 618_970_019  # a prime above all counts, so that stepping by it visits each place
+_KEYS: Final = 10_000
+_HEAD_BYTES: Final = 24
+_DUE_BYTES: Final = 13
+_PADDING: Final = b"v" * (VALUE_BYTES - _HEAD_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`count` messages to `target`, due at an even rate from `first_due_ms` on, for `spread_ms`.
+
+    In blocks of `block` messages they are due in another order than that of their numbers.
+    """
+
+    target: str
+    count: int
+    first_due_ms: int
+    spread_ms: int
+    block: int
+
+    def __post_init__(self) -> None:
+        assert 0 < self.count <= COUNT_MAX, f"a load of {self.count} messages"
+        assert 0 < self.block <= COUNT_MAX, f"a block of {self.block} messages"
+
+    def due_ms(self, number: int) -> int:
+        """When it is due, Unix ms."""
+        first = number - number % self.block
+        place = first + (number - first) * _STRIDE % self.block
+        return self.first_due_ms + place * self.spread_ms // self.count
+
+    def value(self, number: int) -> bytes:
+        """What it carries."""
+        return b"%013d %09d " % (self.due_ms(number), number) + _PADDING
+
+    def key(self, number: int) -> bytes:
+        """Its record key."""
+        return b"key-%d" % (number % _KEYS)
+
+    def number_of(self, value: bytes | None) -> int | None:
+        """Which message this is; None if it is none of them, or was altered."""
+        if value is None or len(value) != VALUE_BYTES or value[_HEAD_BYTES:] != _PADDING:
+            return None
+        due, number = value[:_DUE_BYTES], value[_DUE_BYTES + 1 : _HEAD_BYTES - 1]
+        if not due.isdigit() or not number.isdigit():
+            return None
+        found = int(number)
+        is_ours = found < self.count and int(due) == self.due_ms(found)
+        return found if is_ours else None
+
+    def by_due(self) -> Iterator[tuple[int, int]]:
+        """(due, number) of all, the earliest first."""
+        return iter(sorted((self.due_ms(number), number) for number in range(self.count)))
+
+    @property
+    def end_ms(self) -> int:
+        """Nothing is due later."""
+        blocks = -(-self.count // self.block)
+        return self.first_due_ms + blocks * self.block * self.spread_ms // self.count
+
+
+def in_order(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:
+    """A load whose due times follow the numbers."""
+    return Load(target, count, first_due_ms, spread_ms, block=1)
+
+
+def shuffled(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:
+    """A load in one block."""
+    return Load(target, count, first_due_ms, spread_ms, block=count)

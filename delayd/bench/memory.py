@@ -1,0 +1,35 @@
+"""`delayd bench memory`: what a node holds in memory with very many messages pending, and with few.
+
+RssAnon is its own; RssFile are pages of files that are mapped, which the kernel takes back when it
+wants. Both are summed over the node's processes.
+"""
+
+from threading import Event
+from typing import Final
+
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.order import Order
+from delayd.bench.pending import Pair, add_pair
+from delayd.bench.process_costs import tree_memory
+
+MIB: Final = 2**20
+BETWEEN_S: Final = 2
+"""Two checkpoints."""
+
+
+def bench_memory(order: Order, pair: Pair) -> list[Figure]:
+    """Memory of a node with many pending against one with few, looked at some seconds apart."""
+    measured = Measured()
+    for run in range(1, order.sizes.runs + 1):
+        order.tell(f"memory, run {run}")
+        Event().wait(BETWEEN_S)
+        many, few = tree_memory(pair.many.pid), tree_memory(pair.few.pid)
+        add_pair(measured, pair, "memory-anon", "MiB", (many.anon / MIB, few.anon / MIB))
+        add_pair(measured, pair, "memory-file", "MiB", (many.file / MIB, few.file / MIB))
+        lost = max(0, pair.many.pending - _pending(pair))
+        measured.add("memory-pending-lost", "messages", lost)
+    return measured.figures()
+
+
+def _pending(pair: Pair) -> int:
+    return int(pair.many.nodes.status(pair.many.name)["wheel"]["frames"])

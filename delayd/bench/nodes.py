@@ -1,0 +1,251 @@
+"""A delayd cluster of a benchmark's own: topics on its brokers, and nodes as processes.
+
+Several may stand beside each other on the same brokers, each with its own topics and its own name.
+
+Invariants: its processes are ended, and its topics and folders gone, when its context is left.
+"""
+
+import contextlib
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from delayd.bench.brokers import Brokers
+from delayd.bench.errors import BenchError
+from delayd.bus.overrides import of_role
+from delayd.clock import SystemClock
+from delayd.cluster_key import new_cluster_key
+from delayd.dev.interrupts import interrupts_ignored
+from delayd.dev.nodes import ask_node, plan_node, read_status
+from delayd.dev.parts import Part, State, last_words
+from delayd.dev.ports import pick_ports
+from delayd.dev.processes import processes_of, send, wait_until_gone
+from delayd.dev.report import master_of
+from delayd.dev.startup import wait_until_delivering
+from delayd.dev.supervision import end_processes, start_part
+from delayd.node import open_bus
+from delayd.topics import create_topics, topic_names
+
+PARTITIONS: Final = 4
+"""Of the buffer and of each target."""
+
+TOPIC_TIMEOUT_MS: Final = 30_000
+DELETE_S: Final = 30
+STOP_TIMEOUT_MS: Final = 40_000
+LOOK_S: Final = 0.2
+"""Between two looks at a node's status, which costs it some ms."""
+
+INGEST_S_MAX: Final = 900
+
+QUICK_LOOK_S: Final = 0.01
+
+
+class BenchNodes:
+    """The cluster, as a context manager: its topics are there inside; nodes are started by name."""
+
+    def __init__(self, brokers: Brokers, nodes: int) -> None:
+        self.brokers = brokers
+        self.clock = SystemClock(offset_ms=0)
+        self._name = f"bench-{uuid4().hex[:8]}"
+        self._node_count = nodes
+        self._opened = contextlib.ExitStack()
+        self._state = State(())
+        self._topics: list[str] = []
+
+    @property
+    def buffer(self) -> str:
+        """Where requests are written."""
+        return f"{self._name}-buffer"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the nodes."""
+        return tuple(part.name for part in self._state.parts)
+
+    def __enter__(self) -> Self:
+        with self._opened:
+            folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="delayd-bench-"))
+            self._directory = Path(folder)
+            for name in ("config", "data", "logs"):
+                (self._directory / name).mkdir()
+            bus = open_bus(self.brokers.bootstrap, dict(self.brokers.security.properties()))
+            key = new_cluster_key()
+            self._opened.callback(self._delete_topics)
+            self._topics += topic_names(f"{self._name}-").all()
+            create_topics(
+                bus,
+                cluster=self._name,
+                prefix=f"{self._name}-",
+                partitions=PARTITIONS,
+                cluster_key=key,
+            )
+            self._opened.callback(self._end_processes)
+            ports = pick_ports(self._node_count)
+            self._state = State(
+                tuple(
+                    plan_node(
+                        self._directory,
+                        number,
+                        port=port,
+                        bootstrap=self.brokers.bootstrap,
+                        etcd_url=self.brokers.etcd_url,
+                        cluster_key=key,
+                        settings={
+                            "cluster": self._name,
+                            "prefix": f"{self._name}-",
+                            **self.brokers.node_settings,
+                        },
+                        env={},
+                    )
+                    for number, port in enumerate(ports, 1)
+                )
+            )
+            self._opened = self._opened.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        with interrupts_ignored():
+            self._opened.close()
+
+    def target_named(self, name: str) -> str:
+        """The topic that `create_target` makes of a name."""
+        return f"{self._name}.{name}"
+
+    def create_target(self, partitions: int = PARTITIONS, name: str | None = None) -> str:
+        """A new topic to deliver to, with Kafka's time of append."""
+        topic = self.target_named(name or uuid4().hex[:8])
+        bus = open_bus(self.brokers.bootstrap, dict(self.brokers.security.properties()))
+        with contextlib.closing(bus.cluster()) as kafka:
+            kafka.create_topic(
+                topic,
+                partitions=partitions,
+                replication_factor=min(3, kafka.broker_count(TOPIC_TIMEOUT_MS)),
+                config={"message.timestamp.type": "LogAppendTime"},
+                timeout_ms=TOPIC_TIMEOUT_MS,
+            )
+        self._topics.append(topic)
+        return topic
+
+    def start(self, *names: str) -> None:
+        """Start these nodes, or all; returns at once."""
+        for name in names or self.names:
+            part = start_part(self._state.part(name), directory=self._directory)
+            self._state = self._state.with_part(part)
+
+    def start_and_wait(self) -> None:
+        """Start all nodes; returns when one delivers and all are ready."""
+        self.start()
+        wait_until_delivering(self._state)
+
+    def kill(self, name: str) -> int:
+        """SIGKILL; returns the wall time at which the node was surely gone."""
+        part = self._part(name)
+        assert part.process is not None
+        send(part.process, signal.SIGKILL)
+        wait_until_gone([part.process], STOP_TIMEOUT_MS)
+        return self._gone(part)
+
+    def stop(self, name: str) -> int:
+        """SIGTERM, and wait until it has ended; returns the wall time of that."""
+        part = self._part(name)
+        assert part.process is not None
+        send(part.process, signal.SIGTERM)
+        if wait_until_gone([part.process], STOP_TIMEOUT_MS):
+            raise BenchError(f"{name} did not end: {last_words(part.log)}")
+        return self._gone(part)
+
+    def pid(self, name: str) -> int:
+        """Of a running node."""
+        part = self._part(name)
+        assert part.process is not None
+        return part.process.pid
+
+    def master(self) -> str | None:
+        """The node that says it delivers."""
+        return master_of(self._state)
+
+    def is_ready(self, name: str) -> bool:
+        """Does it say that it could take over?"""
+        answer = ask_node(self._state.part(name).address)
+        return answer is not None and answer.ready
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`GET /status`; empty while it does not answer."""
+        return read_status(self._state.part(name).address) or {}
+
+    def count(self, name: str, what: str) -> int:
+        """`ingested_count` or `delivered_count` of a node since its start."""
+        return int(self.status(name).get(what) or 0)
+
+    def wait_until_ingested(self, count: int) -> None:
+        """Until each running node has taken in so many since its start. Raises as `wait`."""
+        running = [part.name for part in self._state.parts if part.process is not None]
+        self.wait(
+            lambda: all(self.count(name, "ingested_count") >= count for name in running),
+            INGEST_S_MAX,
+            f"{count} messages are taken in",
+        )
+
+    def wait(
+        self, condition: Callable[[], bool], timeout_s: float, what: str, look_s: float = LOOK_S
+    ) -> None:
+        """Raises BenchError if a node that was started ends, or time is up."""
+        deadline_ms = self.clock.monotonic_ms() + int(timeout_s * 1000)
+        while not condition():
+            for part in self._state.parts:
+                if part.process is not None and not part.alive():
+                    raise BenchError(f"{part.name} ended: {last_words(part.log)}")
+            if self.clock.monotonic_ms() > deadline_ms:
+                raise BenchError(
+                    f"not within {timeout_s:.0f} s: {what}",
+                    remedy="measure when this machine does nothing else, or smaller sizes",
+                )
+            Event().wait(look_s)
+
+    def _part(self, name: str) -> Part:
+        part = self._state.part(name)
+        if not part.alive():
+            raise BenchError(f"{name} ended: {last_words(part.log)}")
+        return part
+
+    def _gone(self, part: Part) -> int:
+        self._state = self._state.with_part(replace(part, process=None))
+        return self.clock.wall_ms()
+
+    def _end_processes(self) -> None:
+        end_processes(lambda: processes_of(self._directory))
+
+    def _delete_topics(self) -> None:
+        if not self._topics:
+            return
+        kafka = AdminClient(
+            {
+                "bootstrap.servers": self.brokers.bootstrap,
+                **of_role(self.brokers.security.properties(), "admin"),
+            }
+        )
+        for deleted in kafka.delete_topics(self._topics, operation_timeout=DELETE_S).values():
+            with contextlib.suppress(KafkaException):  # the brokers are gone: so are the topics
+                deleted.result()
+
+
+@contextlib.contextmanager
+def running(brokers: Brokers, nodes: int) -> Iterator[BenchNodes]:
+    """A cluster whose nodes all run, one of them delivering."""
+    with BenchNodes(brokers, nodes) as cluster:
+        cluster.start_and_wait()
+        yield cluster

@@ -1,0 +1,30 @@
+"""What a benchmark is asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from delayd.bench.brokers import Brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much. Each benchmark takes of it what concerns it (catalogue.py)."""
+
+    runs: int
+    messages: int = 0
+    """Per run."""
+    rate: int = 0
+    """Messages per second."""
+    seconds: int = 0
+    """How long that rate is held."""
+    pending: int = 0
+    """Messages that are due much later, meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where and how much; `tell` hears what is being done."""
+
+    brokers: Brokers
+    sizes: Sizes
+    tell: Callable[[str], None]

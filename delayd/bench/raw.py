@@ -1,0 +1,31 @@
+"""`delayd bench raw`: the limit on these brokers, confluent-kafka alone."""
+
+from delayd.bench.bare import Bare
+from delayd.bench.checking import add_faults, read_back
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.load import in_order
+from delayd.bench.nodes import PARTITIONS, BenchNodes
+from delayd.bench.order import Order
+
+
+def bench_raw(order: Order) -> list[Figure]:
+    """Transactional produce and read_committed consume, against produce without transactions."""
+    measured = Measured()
+    bare = Bare(order.brokers.client)
+    against = "bare produce without transactions"
+    for run in range(1, order.sizes.runs + 1):
+        order.tell(f"raw, run {run}")
+        with BenchNodes(order.brokers, 0) as topics:
+            now_ms = topics.clock.wall_ms()
+            count = order.sizes.messages
+            plain = bare.produce(in_order(topics.create_target(), count, now_ms, 1000))
+            load = in_order(topics.create_target(), count, now_ms, 1000)
+            transactions = bare.transactions(load)
+            consumed = bare.consume(load.target, PARTITIONS, count)
+            found = read_back(order.brokers.client, load, topics.clock.wall_ms())
+        measured.add("raw-produce", "messages/s", plain.rate)
+        measured.add("raw-transactions", "messages/s", transactions.rate, against, plain.rate)
+        measured.add("raw-consume", "messages/s", consumed.rate, against, plain.rate)
+        # What is due counts for nothing here: bare records have no due time.
+        add_faults(measured, "raw", found.faults()._replace(early=0))
+    return measured.figures()

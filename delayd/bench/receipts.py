@@ -1,0 +1,96 @@
+"""What a reader received of a load, and what that proves. Pure.
+
+Lateness is the time of receipt minus the due time, of first copies, in ms. A record belongs to a
+successor if it was received, and by its `delayd-fired` sent, after the killed master's process was
+gone: on one host with one clock the dead send nothing.
+"""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from delayd.bench.load import Load
+from delayd.dev.ledger import nearest_rank
+
+CAUGHT_UP_MS: Final = 100
+"""A successor that delivers this soon after the due time has caught up."""
+
+
+class Faults(NamedTuple):
+    """Messages by what is wrong with them."""
+
+    lost: int
+    doubled: int
+    early: int
+    altered: int
+    """Records that are none of the load as it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """By number: when the first copy was received and fired (0: never, unknown), and how often."""
+
+    load: Load
+    received_ms: "array[int]"
+    fired_ms: "array[int]"
+    copies: bytearray
+    altered: int
+
+    def faults(self) -> Faults:
+        """What is wrong, given that nothing more is to come."""
+        return Faults(
+            lost=self.copies.count(0),
+            doubled=sum(copies > 1 for copies in self.copies),
+            early=sum(late_ms < 0 for late_ms in self.latenesses_ms()),
+            altered=self.altered,
+        )
+
+    def latenesses_ms(self) -> Iterator[int]:
+        """Of all that arrived."""
+        due_ms = self.load.due_ms
+        for number, received_ms in enumerate(self.received_ms):
+            if received_ms:
+                yield received_ms - due_ms(number)
+
+    def quantiles_ms(self, *per_mille: int) -> list[int]:
+        """Lateness at these, nearest rank; 1000 is the largest. All 0 if nothing arrived."""
+        found = sorted(self.latenesses_ms()) or [0]
+        return [nearest_rank(found, each) for each in per_mille]
+
+    def first_after(self, gone_ms: int) -> int | None:
+        """When the first record was received that was also fired after this time."""
+        return min(
+            (
+                received_ms
+                for received_ms, fired_ms in zip(self.received_ms, self.fired_ms, strict=True)
+                if min(received_ms, fired_ms) > gone_ms
+            ),
+            default=None,
+        )
+
+    def caught_up_after(self, gone_ms: int) -> int | None:
+        """When the first of these was received that came at most CAUGHT_UP_MS after its due."""
+        due_ms = self.load.due_ms
+        return min(
+            (
+                received_ms
+                for number, received_ms in enumerate(self.received_ms)
+                if min(received_ms, self.fired_ms[number]) > gone_ms
+                and received_ms - due_ms(number) <= CAUGHT_UP_MS
+            ),
+            default=None,
+        )
+
+    def silence_ms(self, since_ms: int, until_ms: int) -> int:
+        """The longest time without a receipt that began or ended between these."""
+        times = sorted({at for at in self.received_ms if at})
+        return max(
+            (
+                later - earlier
+                for earlier, later in pairwise(times)
+                if later > since_ms and earlier < until_ms
+            ),
+            default=0,
+        )

@@ -1,0 +1,137 @@
+"""The page that is made of a run: Markdown, a pure function of its result.
+
+docs/performance.md is what this makes of the run that is kept beside it (performance/all.json), and
+a test holds them together.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from delayd.bench.catalogue import WANTED
+from delayd.bench.explaining import EXPLAINED
+from delayd.bench.figures import Figure
+from delayd.bench.goals import goal_of
+from delayd.bench.result import Result, number_text, range_text, ratio_text, sizes_said
+
+PICTURE: Final = "performance/all.svg"
+
+HEAD: Final = """\
+# Performance
+
+How fast delayd is on one machine, measured by `delayd bench {bench}`, which
+[you can run on yours](reference/cli.md#delayd-bench).
+"""
+
+READING: Final = """\
+## How to read it
+
+- **Ratios first.** Machines differ, so most figures stand beside something else that was measured
+  in the same minutes on the same brokers: mostly the bare driver (confluent-kafka) doing the part
+  of the work that cannot be left out. A ratio of 0.4 in a rate is four tenths of what the bare
+  driver does; a ratio of 2 in a lateness is twice as late.
+- **Median and range** are over the runs, the ratio is the median of the runs' own ratios. A wide
+  range tells of a machine that was busy with something else.
+- **Lateness** is the time of receipt minus the due time, in whole ms, at a `read_committed`
+  consumer in a process of its own on the same host. It shares no interpreter with delayd, and
+  includes what Kafka needs to commit and to hand over.
+- **us/message** and **ms/1000 messages** are processor time by the kernel's account of a node, all
+  its threads, children and system calls included. The master has taken the messages in and
+  delivered them, a follower has taken them in and dropped what was delivered.
+- **-lost, -doubled, -early, -altered** count messages: each benchmark checks its own, and they must
+  be 0.
+- **Goals** are for full sizes on two processors that brokers, nodes and readers share. Goals that
+  small sizes meet or miss tell little.
+- Brokers, nodes, senders and readers run on this one machine: with machines of their own, each has
+  more room than here. Values have 300 bytes, and each message two headers of its user.
+"""
+
+
+def report(result: Result) -> str:
+    """The page, without anything that is not in the result."""
+    parts = [
+        HEAD.format(bench=result.bench),
+        _smallness(result),
+        READING,
+        _table("## The machine", ("what", "is"), _machine(result)),
+        _table("## Sizes", ("benchmark", "sizes"), _sizes(result)),
+        f"## In one picture\n\n![The figures as bars]({PICTURE})\n",
+    ]
+    for name in result.sizes:
+        figures = [figure for figure in result.figures if _is_of(figure, name, result)]
+        rows = (_row(figure) for figure in figures if not figure.is_fault or any(figure.runs))
+        head = f"## {name}\n\n{EXPLAINED.get(name, '')}".rstrip()
+        columns = ("figure", "median", "range", "unit", "ratio", "against", "goal", "met")
+        parts.append(_table(head, columns, rows) + "\n" + _faults(figures))
+    return "\n".join(part for part in parts if part)
+
+
+def _is_of(figure: Figure, name: str, result: Result) -> bool:
+    """Is it the benchmark's? Figures are called after it; the longest name counts."""
+    names = [each for each in result.sizes if (figure.name + "-").startswith(each + "-")]
+    return max(names, key=len, default=None) == name
+
+
+def _smallness(result: Result) -> str:
+    """Says it where less was measured than what goals are for."""
+    small = [
+        name
+        for name, sizes in result.sizes.items()
+        if name in WANTED
+        and any(sizes.get(key, 0) < value for key, value in sizes_said(WANTED[name].full).items())
+    ]
+    if not small:
+        return ""
+    return (
+        "**These are not full sizes.** Smaller than by default were: "
+        f"{', '.join(small)}. [The sizes](#sizes) say by how much; such figures show that the "
+        "measurement works, and little more.\n"
+    )
+
+
+def _machine(result: Result) -> Iterator[tuple[str, ...]]:
+    words = {
+        "delayd": "delayd",
+        "cpu": "processor",
+        "cpus": "processors",
+        "memory_mib": "memory, MiB",
+        "arch": "architecture",
+        "system": "kernel",
+        "python": "Python",
+        "kafka": "Kafka",
+        "java": "Java",
+    }
+    for key, value in result.machine.items():
+        yield words.get(key, key), str(value)
+
+
+def _sizes(result: Result) -> Iterator[tuple[str, ...]]:
+    for name, sizes in result.sizes.items():
+        yield name, ", ".join(f"{key} {number_text(value)}" for key, value in sizes.items())
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    goal = goal_of(figure)
+    return (
+        f"`{figure.name}`",
+        number_text(figure.value),
+        range_text(figure),
+        figure.unit,
+        ratio_text(figure),
+        figure.against,
+        "" if goal is None else goal.text(),
+        "" if goal is None else "yes" if goal.is_met(figure) else "no",
+    )
+
+
+def _faults(figures: Iterable[Figure]) -> str:
+    faults = [figure for figure in figures if figure.is_fault]
+    if not faults or any(any(figure.runs) for figure in faults):
+        return ""
+    kinds = sorted({figure.name.rpartition("-")[2] for figure in faults})
+    return f"{' , '.join(kinds).replace(' ,', ',').capitalize()}: none, in all runs.\n"
+
+
+def _table(head: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    said = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *lines]
+    return f"{head}\n\n" + "\n".join(said) + "\n"

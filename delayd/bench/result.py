@@ -1,0 +1,95 @@
+"""What a run of benchmarks has found, as JSON, as text for a terminal, and back.
+
+{"bench", "machine", "sizes": {benchmark: {size: number}}, "figures": {slug: {...}}}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from delayd.bench.figures import Figure, figure_from_json, rounded
+from delayd.bench.order import Sizes
+from delayd.errors import DelaydError
+
+
+class ResultError(DelaydError):
+    """A file does not hold what `delayd bench --json` prints."""
+
+    code = "bench-result"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of one benchmark, or of all."""
+
+    bench: str
+    machine: Mapping[str, Any]
+    sizes: Mapping[str, Mapping[str, int]]
+    """By benchmark; those that are nothing are left out."""
+    figures: tuple[Figure, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` has it."""
+        return {
+            "bench": self.bench,
+            "machine": dict(self.machine),
+            "sizes": {name: dict(sizes) for name, sizes in self.sizes.items()},
+            "figures": {figure.name: figure.to_json() for figure in self.figures},
+        }
+
+
+def sizes_said(sizes: Sizes) -> dict[str, int]:
+    """Those that the benchmark has."""
+    return {key: value for key, value in asdict(sizes).items() if value}
+
+
+def result_from_json(text: str) -> Result:
+    """The inverse of `Result.to_json`. Raises ResultError."""
+    try:
+        said = json.loads(text)
+        return Result(
+            str(said["bench"]),
+            dict(said["machine"]),
+            {str(name): dict(sizes) for name, sizes in said["sizes"].items()},
+            tuple(figure_from_json(name, each) for name, each in said["figures"].items()),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(
+            f"this is not what a benchmark printed: {error!r}",
+            remedy="give the file that `delayd bench all --json` was written to",
+        ) from error
+
+
+def table_of(result: Result) -> Table:
+    """For a terminal."""
+    table = Table("figure", "median", "range", "unit", "ratio", "against")
+    table.columns[0].no_wrap = True
+    for figure in result.figures:
+        table.add_row(
+            figure.name,
+            number_text(figure.value),
+            range_text(figure),
+            figure.unit,
+            ratio_text(figure),
+            figure.against,
+        )
+    return table
+
+
+def number_text(value: float) -> str:
+    """A number as people read it."""
+    return f"{rounded(value):,}".removesuffix(".0")
+
+
+def range_text(figure: Figure) -> str:
+    """From the smallest run to the largest."""
+    low, high = min(figure.runs), max(figure.runs)
+    return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
+
+
+def ratio_text(figure: Figure) -> str:
+    """Empty where there is nothing to compare."""
+    return "" if figure.ratio is None else f"{figure.ratio:.2f}"

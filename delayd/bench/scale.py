@@ -1,0 +1,82 @@
+"""`delayd bench scale`: what a message costs a node with very many pending, and with few.
+
+The cost is that of processors, by the kernel's account of the node: rates would tell of the other
+processes too. Ingest: messages due over the same 30 days as what is pending. Delivery: messages due
+within seconds, at an even rate, from when all are taken in until all are received.
+"""
+
+from typing import NamedTuple
+
+from delayd.bench.checking import add_faults
+from delayd.bench.deliver import lead_ms
+from delayd.bench.errors import patiently, too_slow
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.hot_second import LATE_MS_MAX
+from delayd.bench.lateness import FAR_FROM_MS, FAR_SPREAD_MS, paced
+from delayd.bench.load import shuffled
+from delayd.bench.order import Order
+from delayd.bench.pending import Pair, Standing, add_pair
+from delayd.bench.process_costs import tree_cpu_s
+from delayd.bench.reading import reading
+from delayd.bench.receipts import Faults
+from delayd.bench.sending import fill
+
+
+class _Cost(NamedTuple):
+    """Of one run on one cluster."""
+
+    ingest_us: float
+    deliver_us: float
+    p50_ms: int
+    p99_ms: int
+    faults: Faults
+
+
+def bench_scale(order: Order, pair: Pair) -> list[Figure]:
+    """Cost and lateness with many pending against few."""
+    measured = Measured()
+    for run in range(1, order.sizes.runs + 1):
+        order.tell(f"scale, run {run}")
+        many, few = (_patiently(order, each) for each in (pair.many, pair.few))
+        costs = ("us/message", (many.ingest_us, few.ingest_us))
+        add_pair(measured, pair, "scale-ingest-cpu", *costs)
+        costs = ("us/message", (many.deliver_us, few.deliver_us))
+        add_pair(measured, pair, "scale-deliver-cpu", *costs)
+        add_pair(measured, pair, "scale-lateness-p50", "ms late", (many.p50_ms, few.p50_ms))
+        add_pair(measured, pair, "scale-lateness-p99", "ms late", (many.p99_ms, few.p99_ms))
+        add_faults(measured, "scale", _sum(many.faults, few.faults))
+    return measured.figures()
+
+
+def _patiently(order: Order, standing: Standing) -> _Cost:
+    return patiently(order.tell, lambda patience: _play(order, standing, patience))
+
+
+def _play(order: Order, standing: Standing, patience: int) -> _Cost:
+    nodes, sizes, kafka = standing.nodes, order.sizes, order.brokers.client
+    begun_s = tree_cpu_s(standing.pid)
+    first_ms = nodes.clock.wall_ms() + FAR_FROM_MS
+    far = shuffled(nodes.create_target(), sizes.messages, first_ms, FAR_SPREAD_MS)
+    fill(kafka, nodes.buffer, far)
+    standing.ingested += far.count
+    nodes.wait_until_ingested(standing.ingested)
+    ingest_s = tree_cpu_s(standing.pid) - begun_s
+    first_ms = nodes.clock.wall_ms() + patience * lead_ms(sizes.rate * sizes.seconds)
+    near = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_ms)
+    with reading(kafka, near) as reader:
+        fill(kafka, nodes.buffer, near)
+        standing.ingested += near.count
+        nodes.wait_until_ingested(standing.ingested)
+        begun_s = tree_cpu_s(standing.pid)
+        if nodes.clock.wall_ms() >= near.first_due_ms:
+            raise too_slow()
+        found = reader.finish(near.end_ms + LATE_MS_MAX)
+    deliver_s = tree_cpu_s(standing.pid) - begun_s
+    p50, p99 = found.quantiles_ms(500, 990)
+    return _Cost(
+        ingest_s * 10**6 / far.count, deliver_s * 10**6 / near.count, p50, p99, found.faults()
+    )
+
+
+def _sum(one: Faults, other: Faults) -> Faults:
+    return Faults(*(a + b for a, b in zip(one, other, strict=True)))

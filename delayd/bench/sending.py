@@ -1,0 +1,109 @@
+"""Sends a load to a buffer, as any Kafka client would, in a process of its own.
+
+All at once, or each message `lead_ms` before its place in an even rate. It says {"sent", "failed"}
+when Kafka has acknowledged all of it.
+
+Invariant: what is paced is sent in the order of the numbers, each at its time or as soon after it
+as Kafka takes it.
+"""
+
+import dataclasses
+import threading
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+from delayd.bench.errors import BenchError
+from delayd.bench.job import Job, arguments_given, run, say
+from delayd.bench.load import USER_HEADERS, Load
+from delayd.clock import SystemClock
+from delayd.collector import tune_collector
+
+PRODUCER: Final[dict[str, str | int | bool]] = {
+    "acks": "all",
+    "delivery.report.only.error": True,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 128 * 1024,
+}
+FILLING_LINGER_MS: Final = 20
+PACED_LINGER_MS: Final = 2
+PAUSE_S: Final = 0.002
+FLUSH_S: Final = 60
+
+
+def fill(kafka: dict[str, str], buffer: str, *loads: Load) -> None:
+    """Send these loads as fast as they go. Raises BenchError if any message was refused."""
+    for load in loads:
+        check(run(__name__, **order_of(kafka, buffer, load, None)))
+
+
+def order_of(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
+    """The arguments of this job."""
+    return {
+        "kafka": kafka,
+        "buffer": buffer,
+        "load": dataclasses.asdict(load),
+        "lead_ms": lead_ms,
+    }
+
+
+def finish(job: Job) -> None:
+    """Wait until a paced load is sent. Raises BenchError if any message was refused."""
+    check(job.next())
+
+
+def check(said: dict[str, Any]) -> None:
+    """Raises BenchError if any message was refused."""
+    if said["failed"]:
+        raise BenchError(f"{said['failed']} requests were refused by Kafka")
+
+
+def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
+    """What the process does."""
+    clock = SystemClock(offset_ms=0)
+    failed = [0]
+
+    def note(_error: Any, _message: Any) -> None:
+        failed[0] += 1
+
+    linger_ms = FILLING_LINGER_MS if lead_ms is None else PACED_LINGER_MS
+    producer = Producer({**kafka, **PRODUCER, "linger.ms": linger_ms, "on_delivery": note})
+    target = ("delayd-topic", load.target.encode())
+    begin_ms = load.first_due_ms - (lead_ms or 0)
+    sent = 0
+    while sent < load.count:
+        may_go = load.count
+        if lead_ms is not None:
+            passed_ms = clock.wall_ms() - begin_ms
+            may_go = min(load.count, passed_ms * load.count // max(1, load.spread_ms))
+            if may_go <= sent:
+                producer.poll(0)
+                threading.Event().wait(PAUSE_S)
+                continue
+        for number in range(sent, may_go):
+            headers: Any = [
+                *USER_HEADERS,
+                target,
+                ("delayd-due", b"%d" % load.due_ms(number)),
+            ]
+            while True:
+                try:
+                    producer.produce(buffer, load.value(number), load.key(number), headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        sent = may_go
+        producer.poll(0)
+    left = producer.flush(FLUSH_S)
+    return {"sent": load.count, "failed": failed[0] + left}
+
+
+def main() -> None:
+    """The process."""
+    tune_collector()
+    given = arguments_given()
+    say(send(given["kafka"], given["buffer"], Load(**given["load"]), given["lead_ms"]))
+
+
+if __name__ == "__main__":
+    main()
