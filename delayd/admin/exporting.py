@@ -37,6 +37,7 @@ STATUS_CODES = {
     Refusal.NOT_REACHED: 503,
     Refusal.BUSY: 503,
     Refusal.NO_ROOM: 507,
+    Refusal.TOO_LONG: 503,
     Refusal.FAILED: 500,
 }
 

@@ -6,6 +6,8 @@
     4. the writer's process makes the file                      a damaged slot: failed
     5. unpin; the folder is removed, the file stays open until it is streamed
 
+What is not unpinned after EXPORT_S_MAX is aborted.
+
 `abort` may come at any time and from any thread: the client has gone, the node ends, or its disk
 is short. Whatever the end, the pin is gone, the process buried and the folder removed.
 """
@@ -41,6 +43,9 @@ ROW_BYTES_MAX = 100
 ABORT_GRACE_MS = 5_000
 """How long an aborted export may take to give its room back before the node's disk counts as
 short."""
+EXPORT_S_MAX = 3_600
+"""From the pin to its end. Meanwhile hours are not split and files are not unlinked; a hundred
+million messages take some ten minutes."""
 NODE_ENDS = "the node is being stopped"
 
 
@@ -51,6 +56,7 @@ class Refusal(Enum):
     NOT_REACHED = "not-reached"
     BUSY = "busy"
     NO_ROOM = "no-room"
+    TOO_LONG = "too-long"
     FAILED = "failed"
 
 
@@ -213,6 +219,9 @@ class Export:
                 oldest_step=self._oldest_step(),
             )
         folder = self._exporter.folder / str(record.frontier.step)
+        limit = threading.Timer(EXPORT_S_MAX, self.abort, [_too_long()])
+        limit.daemon = True
+        limit.start()
         try:
             self._wait(record, wait_ms)
             try:
@@ -224,6 +233,7 @@ class Export:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
+            limit.cancel()
             self._replica.unpin()
 
     def _oldest_step(self) -> int:
@@ -277,3 +287,11 @@ class Export:
     def _pause(self) -> None:
         self._interrupt.wait(PAUSE_S)
         self._check()
+
+
+def _too_long() -> ExportError:
+    return ExportError(
+        Refusal.TOO_LONG,
+        f"the export was ended after {EXPORT_S_MAX} s, because the node splits no hours and "
+        "removes no files meanwhile: ask another node, or again when this one has less to do",
+    )

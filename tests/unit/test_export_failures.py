@@ -24,6 +24,7 @@ from exporting_node import (
 )
 
 from delayd.errors import DiskError
+from delayd.export import exporter
 from delayd.export.child import ORPHANED, Child
 from delayd.export.exporter import Export, ExportError, Refusal
 from delayd.export.manifest import Manifest, kills_file, segments_file, write_manifest
@@ -260,6 +261,42 @@ def test_an_export_that_is_aborted_ends_its_writer(node: ExportingNode) -> None:
     running.export.abort(gone)
     assert running.join() is gone
     is_clean(node)
+
+
+def test_an_export_that_takes_too_long_is_ended_and_not_the_node(
+    node: ExportingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/storage.md, Hour files: splits and unlinks are held meanwhile."""
+    monkeypatch.setattr(exporter, "EXPORT_S_MAX", 0.1)
+    error = failure(node, cut(1, (41, 0)), wait_ms=60_000)
+    assert error.refusal is Refusal.TOO_LONG and "ask another node" in error.problem
+    monkeypatch.undo()
+    node.replica.checkpoint()
+    assert len(sources(node.export(AT))) == 36
+
+
+def test_the_limit_of_an_export_holds_while_it_is_written_and_no_longer(
+    node: ExportingNode,
+) -> None:
+    running = Running(node)
+    [limit] = limits_under_way()
+    assert limit.interval == exporter.EXPORT_S_MAX
+    limit.function(*limit.args)
+    assert running.join().refusal is Refusal.TOO_LONG
+    is_clean(node)
+    export = node.exporter.begin()
+    export.run(AT.record, 0)
+    limit.join(30)
+    assert limits_under_way() == [], "what is streamed is not ended"
+    export.close()
+
+
+def limits_under_way() -> list[threading.Timer]:
+    return [
+        thread
+        for thread in threading.enumerate()
+        if isinstance(thread, threading.Timer) and not thread.finished.is_set()
+    ]
 
 
 def test_a_node_that_stops_ends_its_export_and_begins_no_other(node: ExportingNode) -> None:

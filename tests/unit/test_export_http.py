@@ -168,6 +168,15 @@ def test_a_second_export_is_503(client: httpx.Client, node: ExportingNode) -> No
     running.close()
 
 
+def test_an_export_that_takes_too_long_is_503_and_says_why(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayd.export.exporter.EXPORT_S_MAX", 0.1)
+    answer = client.post("/export", json=asked(cut(1, (41, 0)), wait_ms=60_000))
+    assert problem(answer, 503).startswith("the export was ended after 0.1 s")
+    assert answer.json()["reason"] == "too-long"
+
+
 def test_too_little_room_is_507(client: httpx.Client, node: ExportingNode) -> None:
     node.disk.free = 1_001
     assert "bytes are free" in problem(client.post("/export", json=asked()), 507)
