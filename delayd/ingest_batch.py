@@ -54,6 +54,10 @@ from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
 from replication.verdict import Mark
 
 _REJECT = Asked(rules.Op.REJECT, 0)
+# See `delayd.request.parser`: members of enums and named tuples, without what they cost.
+_SCHEDULE = Op.SCHEDULE
+_MESSAGE = FrameKind.MESSAGE
+_made = tuple.__new__
 _OPS = {
     Op.SCHEDULE: rules.Op.SCHEDULE,
     Op.CANCEL: rules.Op.CANCEL,
@@ -96,7 +100,7 @@ class IngestBatch:
             self._answer(record, body)
             return
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
-        if request.op is Op.SCHEDULE and request.id is None:
+        if request.op is _SCHEDULE and request.id is None:
             rank, self.states[partition] = ingest_plain(
                 self.states[partition], partition, offset, record.append_ms, request.due_ms
             )
@@ -218,17 +222,10 @@ class IngestBatch:
 
     def _message(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
         if self._covered is None or not self._covered.covers(lane, rank):
-            self.frames.append(
-                Frame(
-                    rank.due_ms,
-                    record.partition,
-                    record.offset,
-                    lane,
-                    FrameKind.MESSAGE,
-                    record.append_ms,
-                    message_body(request),
-                )
-            )
+            due_ms, partition, offset = rank
+            body = message_body(request)
+            frame = (due_ms, partition, offset, lane, _MESSAGE, record.append_ms, body)
+            self.frames.append(_made(Frame, frame))
         if self._settings.receipts_written != RECEIPTS_ALL or request.id is None:
             return
         if request.op is Op.SCHEDULE:

@@ -3,9 +3,12 @@
 Source: docs/design/frontier.md, "Rank, slot, lane".
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
+LANES_REMEMBERED = 4_096
+"""Topics whose lane is not computed again."""
 SLOT_MS = 1000
 """A slot is one second of due time."""
 
@@ -40,6 +43,7 @@ def passed_by(now_ms: int) -> Rank:
     return Rank(now_ms + 1, 0, 0)
 
 
+@lru_cache(LANES_REMEMBERED)
 def lane_of(target_topic: str, lanes: int) -> int:
     """The lane of a target topic: CRC-32 (zlib) of its UTF-8 name modulo the cluster's lanes."""
     return crc32(target_topic.encode()) % lanes

@@ -68,9 +68,15 @@ redrive may have to fit when it is retried."""
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes that count against `record_bytes_max`: the decompressed record and an allowance."""
-    size = RECORD_ALLOWANCE_BYTES + len(key or b"") + len(value or b"")
+    size = RECORD_ALLOWANCE_BYTES + HEADER_ALLOWANCE_BYTES * len(headers)
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
     for name, content in headers:
-        size += HEADER_ALLOWANCE_BYTES + len(name_bytes(name)) + len(content or b"")
+        size += len(name) if name.isascii() else len(name_bytes(name))
+        if content is not None:
+            size += len(content)
     return size
 
 

@@ -65,22 +65,32 @@ class PendingCounts:
         self._slots = _lines(catalogue, _SLOT)
         self._in_hours: dict[int, Topics] = {}
         """By slot: what lies in the files of sparse hours. In memory only: see `indexed`."""
-        self._dirty: set[tuple[bytes, int]] = set()
+        self._dirty_hours: set[int] = set()
+        self._dirty_slots: set[int] = set()
         self._has_new_floor = not self.is_known
 
     def stored(self, slot: int, topic: str, *, in_slot: bool) -> None:
         """A message was stored, in its slot or in the file of its hour."""
         if slot < self.floor:
             return
-        self._add(hour_of(slot), topic, 1)
+        hour = slot // HOUR_SLOTS
+        pending = self.hours.get(hour)
+        if pending is None:
+            pending = self.hours[hour] = {}
+        pending[topic] = pending.get(topic, 0) + 1
+        self._dirty_hours.add(hour)
+        self.topics[topic] = self.topics.get(topic, 0) + 1
+        self.total += 1
         if in_slot:
             self.moved(slot, topic)
 
     def moved(self, slot: int, topic: str) -> None:
         """A message came to its slot, which is not passed: its hour was split."""
-        topics = self._slots.setdefault(slot, {})
+        topics = self._slots.get(slot)
+        if topics is None:
+            topics = self._slots[slot] = {}
         topics[topic] = topics.get(topic, 0) + 1
-        self._dirty.add((_SLOT, slot))
+        self._dirty_slots.add(slot)
 
     def indexed(self, slot: int, topic: str) -> None:
         """A message of a sparse hour was found to be of this slot: again after every start."""
@@ -109,7 +119,7 @@ class PendingCounts:
             for slot in [slot for slot in slots if slot < floor]:
                 topics = slots.pop(slot)
                 if slots is self._slots:
-                    self._dirty.add((_SLOT, slot))
+                    self._dirty_slots.add(slot)
                 if slot >= first:
                     for topic, count in topics.items():
                         self._add(hour_of(slot), topic, -count)
@@ -132,7 +142,7 @@ class PendingCounts:
             topics.pop(topic, None)
             if not topics:
                 del self.hours[hour]
-        self._dirty.add((_HOUR, hour))
+        self._dirty_hours.add(hour)
         in_all = self.topics.get(topic, 0) + count
         if in_all:
             self.topics[topic] = in_all
@@ -142,12 +152,16 @@ class PendingCounts:
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""
         changes: Changes = {}
-        for kind, number in sorted(self._dirty):
-            topics = (self.hours if kind == _HOUR else self._slots).get(number)
-            changes[_KEY.pack(kind, number)] = _pack(topics) if topics else None
+        for kind, dirty, held in (
+            (_HOUR, self._dirty_hours, self.hours),
+            (_SLOT, self._dirty_slots, self._slots),
+        ):
+            for number in sorted(dirty):
+                topics = held.get(number)
+                changes[_KEY.pack(kind, number)] = _pack(topics) if topics else None
+            dirty.clear()
         if self._has_new_floor:
             changes[_FLOOR] = _pack(self.floor)
-        self._dirty.clear()
         self._has_new_floor = False
         return changes
 

@@ -162,8 +162,8 @@ IDS = (
         (
             Edit(
                 INGEST,
-                "LogState(offset + 1, max(state.log_ms, append_ms))",
-                "LogState(offset + 1, append_ms)",
+                "    log_ms = state.log_ms if state.log_ms > append_ms else append_ms\n",
+                "    log_ms = append_ms\n",
             ),
         ),
         (f"{RULES}::test_log_time_is_the_largest_append_time_and_never_steps_back",),
