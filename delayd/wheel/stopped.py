@@ -2,6 +2,7 @@
 
 LevelDB cannot open a database without writing to it: it turns its log into a table. So it is given
 a *view*: a temporary folder of links to its files, in which it makes and removes what it likes.
+That of a process that was killed is removed by the next one.
 
 Meanwhile LevelDB's own lock is held, shared: a running node is not looked into, and a node that
 starts meanwhile is told that its directory is in use. The lock is of the whole process (POSIX):
@@ -10,18 +11,20 @@ never open a wheel in one that has the same wheel open to write.
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from delayd.errors import ConfigError, CorruptionError, DiskError
+from delayd.temporary import temporary_folder
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import REBUILD, Catalogue
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.layout import Layout, is_leveldb_data
 from delayd.wheel.recovery import FORMAT_BYTES_MAX, format_of
+
+VIEW_PREFIX = "delayd-view-"
 
 
 class StoppedWheel(NamedTuple):
@@ -110,7 +113,7 @@ def format_in(layout: Layout) -> tuple[int, int] | tuple[None, None]:
 
 @contextmanager
 def _view(layout: Layout, disk: SystemDisk) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="delayd-wheel-") as view:
+    with temporary_folder(VIEW_PREFIX) as view:
         if Path(layout.catalogue).is_dir():
             for item in disk.list_folder(layout.catalogue):
                 if is_leveldb_data(item.name):

@@ -26,7 +26,14 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # What everyone may know: the protocol, pure; and the version.
     ("replication", "delayd"),
     # Errors, time, log lines, threads.
-    ("delayd.errors", "delayd.clock", "delayd.collector", "delayd.logs", "delayd.threads"),
+    (
+        "delayd.errors",
+        "delayd.clock",
+        "delayd.collector",
+        "delayd.logs",
+        "delayd.temporary",
+        "delayd.threads",
+    ),
     ("delayd.java",),
     # Ports.
     ("delayd.bus", "delayd.coordination"),

@@ -86,6 +86,23 @@ def test_without_faults_there_is_one_master_and_no_failover() -> None:
     assert (run.failovers, run.faults.total()) == (1, 0) and run.delivered > 50
 
 
+def test_what_a_killed_simulation_left_in_memory_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulated.run.MEMORY_DISK", tmp_path)
+    code = (
+        "import os; from pathlib import Path; from simulated import run\n"
+        f"run.MEMORY_DISK = Path({str(tmp_path)!r})\n"
+        "run.World = lambda *_: os.kill(os.getpid(), 9)\n"
+        "run.simulate(1)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    well(simulate(1, kinds=()))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_seeds_do_what_they_are_for() -> None:
     """A simulation in which nothing fails proves nothing."""
     runs = [well(simulate(seed)) for seed in range(SEEDS_WITH_ALL)]

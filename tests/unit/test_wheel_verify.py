@@ -40,6 +40,7 @@ from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.leveldb_log import torn_end
 from delayd.wheel.reader import SCAN_BYTES
+from delayd.wheel.stopped import VIEW_PREFIX
 from delayd.wheel.storage import Wheel
 from replication.frontier import first_frontier
 from replication.rank import Rank
@@ -586,6 +587,26 @@ def test_a_folder_that_holds_no_wheel_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no wheel"):
         verified(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_the_view_of_a_killed_process_is_removed_by_the_next(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = tmp_path / "views"
+    views.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(views))
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from delayd.wheel.stopped import locked, open_stopped\n"
+        "with locked(Path(sys.argv[1])) as layout, open_stopped(layout): os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "TMPDIR": str(views)}
+    killed = subprocess.run([sys.executable, "-c", code, str(copy)], env=environment, check=False)
+    assert killed.returncode == -9
+    [left] = views.iterdir()
+    assert left.name.startswith(VIEW_PREFIX)
+    assert verify(copy, lambda done, total: None)[0].is_whole
+    assert list(views.iterdir()) == []
 
 
 def test_another_format_is_refused(copy: Path) -> None:

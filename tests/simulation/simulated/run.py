@@ -3,7 +3,6 @@
 import hashlib
 import json
 import subprocess
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -18,6 +17,7 @@ from at_least_once_checker import AtLeastOnceChecker
 from simulation_checker import Checker
 from wheel_checker import WheelChecker
 
+from delayd.temporary import temporary_folder
 from replication.settings import EXACTLY_ONCE
 from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
 from simulated.world import NODES, World
@@ -57,7 +57,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = E
         kinds = KINDS if guarantee == EXACTLY_ONCE else KINDS_WITHOUT_FENCE
     started = time.perf_counter()
     where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="delayd-simulation-", dir=where) as folder:
+    with temporary_folder("delayd-simulated-", where) as folder:
         world = World(seed, Path(folder), kinds, guarantee)
         problem, judge = None, None
         with _logs_in_trace(world):
