@@ -100,6 +100,8 @@ class _Judge:
         self.letters: dict[str, list[Logged]] = defaultdict(list)
         self.receipts: dict[str, list[Receipt]] = defaultdict(list)
         self.family_of: dict[str, _Message] = {}
+        self.attempt_of: dict[str, str | None] = {}
+        """By source of a record that continues a message: which try it is, if it is one."""
 
     def judge(
         self,
@@ -172,6 +174,8 @@ class _Judge:
             self._fault(record.place, f"continues {continued}, of which nothing is known")
             return
         message.family.add(record.place)
+        attempt = record.header("delayd-attempt")
+        self.attempt_of[record.place] = None if attempt == "0" else attempt
         self.family_of[record.place] = message
         # A mark came between if it is no longer live: then it is refused.
         if id is not None and under_id.pop(continued, None) is not None:
@@ -187,7 +191,7 @@ class _Judge:
             return
         message.deliveries.append(record)
         request, origin = message.request, message.request.place
-        retried = source != origin
+        is_put_back = source != origin
         key = request.header("delayd-key")
         checks = {
             "topic": record.topic == request.header("delayd-topic"),
@@ -196,8 +200,8 @@ class _Judge:
             "headers": _own(record) == _own(request),
             "id": record.header("delayd-id") == request.header("delayd-id"),
             "due": record.header("delayd-due") == str(message.due_ms),
-            "origin": record.header("delayd-origin") == (origin if retried else None),
-            "attempt": (record.header("delayd-attempt") is not None) == retried,
+            "origin": record.header("delayd-origin") == (origin if is_put_back else None),
+            "attempt": record.header("delayd-attempt") == self.attempt_of.get(source),
         }
         for what in [what for what, is_right in checks.items() if not is_right]:
             self._fault(origin, f"delivered with another {what}: {record}")

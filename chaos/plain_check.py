@@ -67,6 +67,8 @@ class Message:
     """If the log alone decides it."""
     killed: str | None = None
     """By a mark: `cancelled` or `replaced`."""
+    attempt: str = "0"
+    """How often it was tried in vain, as the last record that continues it says."""
     deliveries: list[Row] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Of its dead letters."""
@@ -152,6 +154,7 @@ def replay(
         if continued is not None and {"origin", "proof"} <= told.keys():
             family[place] = continued
             if continued.killed is None:
+                continued.attempt = told.get("attempt", "0")
                 continued.rank = (max(int(told["next-due"]), row.at_ms), row.partition, row.offset)
                 under_id.pop(int(told["continues"]), None)
                 under_id[row.offset] = continued
@@ -229,7 +232,7 @@ def key_of(row: Row) -> bytes | None:
 def is_altered(message: Message, row: Row, partitions: int) -> bool:
     """Does a delivery hold anything else than was asked for, or lie in another partition?"""
     asked, told = message.row, row.told
-    retried = told.get("source") != f"{asked.partition}/{asked.offset}"
+    put_back = told.get("source") != f"{asked.partition}/{asked.offset}"
     key = key_of(asked)
     partition = asked.told.get("partition", row.partition if key is None else None)
     if partition is None:
@@ -240,8 +243,8 @@ def is_altered(message: Message, row: Row, partitions: int) -> bool:
         or row.own != asked.own
         or told.get("due") != str(message.due_ms)
         or told.get("id") != asked.told.get("id")
-        or told.get("origin") != (f"{asked.partition}/{asked.offset}" if retried else None)
-        or ("attempt" in told) != retried
+        or told.get("origin") != (f"{asked.partition}/{asked.offset}" if put_back else None)
+        or told.get("attempt", "0") != message.attempt
         or not told.get("fired", "").isdigit()
         or bool(told.keys() - {"id", "due", "fired", "source", "origin", "attempt"})
     )

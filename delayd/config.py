@@ -11,7 +11,14 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from delayd.cluster_key import refuse_weak_key
@@ -25,11 +32,15 @@ from delayd.security import (
     with_secrets,
 )
 from replication.election_times import ElectionTimes
+from replication.smoothing import RATE_MAX, TOPICS_MAX
 
 YIELD_POLLS_MAX = 2
 """What the node that is restarted last yields, in poll intervals: one more than the node before."""
 
 TOKEN = re.compile(r"[!-~]{16,}")
+
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+"""What Kafka allows."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -83,6 +94,11 @@ class NodeConfig(FileSettings):
     step_bytes_max: int = Field(default=16 * 1024 * 1024, ge=1024)
     unreplicated_targets: bool = False
     """Deliver to partitions with one replica in sync although there are more brokers."""
+    rate_max: dict[TopicName, Annotated[int, Field(ge=1, le=RATE_MAX)]] = Field(
+        default_factory=dict, max_length=TOPICS_MAX
+    )
+    """Records a second at most, by target: smoothing. Only the master's counts, so give all nodes
+    the same."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     """Less free space than this and the node stops before the disk is full."""
     guarantee: Literal["exactly-once", "at-least-once", "either"] = "either"

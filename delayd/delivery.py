@@ -4,7 +4,7 @@ It reports to the control loop in past-tense facts and never decides who is mast
 with a grant is decided by `replication.tenure`; here it is carried out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -86,10 +86,12 @@ class Delivery:
         idle_interval_ms: int,
         clock_drift_max_ms: int,
         unreplicated_targets: bool = False,
+        rates: Mapping[str, int] | None = None,
         commit_for: Callable[[Grant], StepCommit] | None = None,
         threads: Threads | None = None,
     ) -> None:
-        """`commit_for`: how steps become true under a grant, as transactions unless it is said."""
+        """`rates`: records a second at most, by target. `commit_for`: how steps become true under
+        a grant, as transactions unless it is said."""
         threads = threads or SystemThreads()
         self._bus = bus
         self._replica = replica
@@ -110,6 +112,7 @@ class Delivery:
         self._suspects = Suspects()
         self.tally = StepTally()
         """Of all steps of this process."""
+        self._rates = rates or {}
         self._commit_for = commit_for
         self._grant: Grant | None = None
         self._stopping = threads.event()
@@ -135,6 +138,14 @@ class Delivery:
     def failing_targets(self) -> list[FailingTarget]:
         """Targets that turned messages away and are not known to be well again."""
         return self._targets.failing()
+
+    @property
+    def smoothing_ms(self) -> Mapping[str, int]:
+        """By target with a rate, how far its last deferral is ahead; nothing on a follower."""
+        mastership = self._mastership
+        if mastership is None or not mastership.is_delivering:
+            return {}
+        return mastership.smoothing.delays_ms(self._clock.wall_ms())
 
     def start(self) -> None:
         """Begin to follow."""
@@ -239,6 +250,7 @@ class Delivery:
             clock_drift_max_ms=self._clock_drift_max_ms,
             commit=None if self._commit_for is None else self._commit_for(grant),
             tally=self.tally,
+            rates=self._rates,
         )
 
     def _end_mastership(self) -> None:

@@ -7,7 +7,7 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -34,6 +34,7 @@ from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
 from replication.pause import WAIT_MAX_MS, pause_ms
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
+from replication.smoothing import Smoothing
 
 log = structlog.get_logger()
 
@@ -99,9 +100,10 @@ class Mastership:
         clock_drift_max_ms: int,
         commit: StepCommit | None = None,
         tally: StepTally | None = None,
+        rates: Mapping[str, int] | None = None,
     ) -> None:
         """`commit`: how steps become true, as transactions unless it is said. `tally`: where they
-        are counted, if anybody wants to know."""
+        are counted, if anybody wants to know. `rates`: records a second at most, by target."""
         self._replica = replica
         self._settings = replica.settings
         self._log = frontier_log
@@ -118,6 +120,9 @@ class Mastership:
             bus, transactional_id(replica.settings.cluster, 0), frontier_log, clock
         )
         self._tally = tally or StepTally()
+        self._rates = rates or {}
+        self.smoothing = self._smoothing_after(None)
+        """What it has given of the targets' turns."""
         self._bound = BrokerBound(0, 0)
         self._last_step_ms = 0
         self.has_stepped = False
@@ -192,6 +197,7 @@ class Mastership:
                     if not self._is_valid():
                         return facts.GrantEnded(self._clock.monotonic_ms())
                 self._replica.open_agenda(last)
+                self.smoothing = self._smoothing_after(found)
                 self.term = first.term
                 self._write_bare(first, found.now_ms)
                 return facts.TermBegun(self._clock.monotonic_ms())
@@ -202,6 +208,10 @@ class Mastership:
                 if self._log.newest is not None:
                     self._replica.observe(self._log.newest)
                 return fact
+
+    def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
+        queues = {} if found is None else found.smoothing
+        return Smoothing(self._rates, queues, self._settings.max_delay_ms)
 
     def _refusal(self, reason: facts.Refusal, detail: str) -> DelaydError:
         """What a takeover that must not go on ends with."""
@@ -299,10 +309,10 @@ class Mastership:
             self._replica.limits,
             self._targets,
             self._suspects,
+            self.smoothing,
             self._clock,
             self.on_progress,
-            now_ms=plan.now_ms,
-            own_writes=plan.frontier.own_writes,
+            plan,
         )
 
     def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
@@ -351,12 +361,13 @@ class Mastership:
                 delivered=fates[Fate.DELIVERED],
                 late=plan.late,
                 killed=content.killed_count,
-                retried=fates[Fate.RETRIED] + fates[Fate.DEFERRED],
+                retried=writer.put_back_count,
                 dead=fates[Fate.DEAD],
                 answers=len(content.answers) + len(content.judged),
             ),
             digest=writer.digest,
             settings=self._settings,
+            smoothing=self.smoothing.queues(frontier, plan.now_ms),
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack
@@ -376,6 +387,7 @@ class Mastership:
         # By the broker's clock: when the frontier was there, and the commit that followed.
         commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
         self._tally.delivered(writer.dues_ms, ack.append_ms + commit_ms)
+        self._tally.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
 
     def _check(self, written: Written) -> None:
         """May the step be committed? Raises what ends the mastership."""

@@ -36,6 +36,8 @@ class Measures:
     steps: StepFigures
     delivery_lag_ms: int
     failing_targets: int
+    smoothing_ms: Mapping[str, int]
+    """By target with a rate, how far its last deferral is ahead of this node's clock."""
     ingested: int
     rejects: Mapping[str, int]
     """By reason."""

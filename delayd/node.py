@@ -40,7 +40,7 @@ from delayd.pace import Pace
 from delayd.picture import Picture
 from delayd.replica import Replica
 from delayd.security import Security
-from delayd.starting import check_guarantee, check_positions, newest_of
+from delayd.starting import check_guarantee, check_positions, check_rates, newest_of
 from delayd.status import status_report
 from delayd.threads import SystemThreads, Threads
 from delayd.topics import (
@@ -233,6 +233,7 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
     seen = await asyncio.to_thread(load_settings, bus, config.cluster, config.prefix, timeout_ms)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
+    check_rates(config, seen.record.settings)
     # What the cluster accepts decides what its producers must be able to write.
     largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
     return await Node(config, surroundings, surroundings.open_bus(largest), seen).run()
@@ -289,6 +290,7 @@ class Node:
             idle_interval_ms=config.idle_step_interval_ms,
             clock_drift_max_ms=config.clock_drift_max_ms,
             unreplicated_targets=config.unreplicated_targets,
+            rates=config.rate_max,
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=threads,
         )

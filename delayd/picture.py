@@ -197,6 +197,7 @@ class Picture:
             steps=self._delivery.tally.read(),
             delivery_lag_ms=max(0, now_ms - reached_ms),
             failing_targets=len(self._delivery.failing_targets),
+            smoothing_ms=self._delivery.smoothing_ms,
             ingested=self._replica.ingested_count,
             rejects=dict(self._ingestion.rejects),
             unread=self._ingestion.unread,

@@ -13,7 +13,7 @@ from delayd.frontier_log import SeenFrontier
 from delayd.replica import Replica
 from delayd.threads import Threads
 from delayd.topics import last_frontier
-from replication.settings import Settings
+from replication.settings import SMOOTHING_RULES, Settings
 
 MARKER_POLL_S = 0.1
 
@@ -49,6 +49,23 @@ def check_guarantee(config: NodeConfig, settings: Settings) -> None:
         "is fixed when its topics are made, so another guarantee needs another cluster: "
         f"`delayd topics create --guarantee {config.guarantee} --cluster NAME --prefix NAME-`",
     )
+
+
+def check_rates(config: NodeConfig, settings: Settings) -> None:
+    """May this node smooth what it is told to, in this cluster? ConfigError if not."""
+    own = sorted(name for name in config.rate_max if name.startswith((settings.prefix, "__")))
+    if own:
+        raise ConfigError(
+            f"rate_max names {', '.join(own)}, to which nothing is ever delivered",
+            remedy=f"leave it out: names that begin with {settings.prefix} or __ are no targets",
+        )
+    if config.rate_max and settings.rules_version < SMOOTHING_RULES:
+        raise ConfigError(
+            f"rate_max is set, but the cluster {settings.cluster!r} was made with rules version "
+            f"{settings.rules_version}, and smoothing needs {SMOOTHING_RULES}",
+            remedy="leave rate_max out; the rules of a cluster are fixed when its topics are made, "
+            "so smoothing needs a new one: `delayd topics create --cluster NAME --prefix NAME-`",
+        )
 
 
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:

@@ -1,7 +1,8 @@
 """One step's records, written into the transaction that makes them true.
 
 A message whose target is known to refuse it is not sent there: it is re-buffered for a later retry,
-or after the last one dead-lettered. All that a step says (deliveries, retries, dead letters,
+or after the last one dead-lettered. One whose target has a rate that is used up is re-buffered to
+its turn (`replication.smoothing`). All that a step says (deliveries, retries, dead letters,
 receipts) is written here, except the frontier record, which comes last (`delayd.mastership`).
 
 Not here: what a step holds (`replication.agenda`), commit and abort, what a failure teaches.
@@ -23,6 +24,7 @@ from delayd.request import (
     Op,
     Reason,
     RequestLimits,
+    Turn,
     Verdict,
     asked_due_of,
     attempt_of,
@@ -38,12 +40,15 @@ from delayd.request import (
     receipt_record,
     size_of,
     source_of,
+    turn_of,
     verdict_of,
 )
 from delayd.suspects import PUT_OFF_MS, Suspects
 from delayd.targets import CHUNKS_MAX, Targets
 from delayd.wheel import Frame
+from replication.agenda import Plan
 from replication.settings import RECEIPTS_ALL, Settings
+from replication.smoothing import Deferral, Smoothing
 
 
 class Fate(Enum):
@@ -54,6 +59,8 @@ class Fate(Enum):
     """Re-buffered: an internal record continues it."""
     DEFERRED = "deferred"
     """Re-buffered for a moment, and not counted as tried."""
+    SMOOTHED = "smoothed"
+    """Re-buffered to its turn, because of its target's rate."""
     DEAD = "dead"
 
 
@@ -74,22 +81,22 @@ class StepWriter:
         limits: RequestLimits,
         targets: Targets,
         suspects: Suspects,
+        smoothing: Smoothing,
         clock: Clock,
         on_progress: Callable[[], None],
-        *,
-        now_ms: int,
-        own_writes: tuple[int, ...],
+        plan: Plan,
     ) -> None:
-        """`now_ms` is the step's, `own_writes` R as it was before."""
         self._producer = producer
         self._settings = settings
         self._limits = limits
         self._targets = targets
         self._suspects = suspects
+        self._smoothing = smoothing
         self._clock = clock
         self._on_progress = on_progress
-        self._now_ms = now_ms
-        self._own_writes = list(own_writes)
+        self._now_ms = plan.now_ms
+        self._cursors = plan.before.cursors
+        self._own_writes = list(plan.frontier.own_writes)
         self._unflushed_bytes: dict[str, int] = {}
         self._chunks: Counter[str] = Counter()
         self.tried: set[str] = set()
@@ -104,6 +111,9 @@ class StepWriter:
         self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
         """By target: when the messages that were sent there were due. Without those that had been
         put back: their delay is the target's, and would hide delayd's own."""
+        self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """Of those that were sent after smoothing had deferred them: when they were due at first,
+        by target."""
         self.verdicts: Counter[str] = Counter()
         """Receipts."""
         self.letters: Counter[str] = Counter()
@@ -113,6 +123,11 @@ class StepWriter:
     def own_writes(self) -> tuple[int, ...]:
         """R: the last record in each partition of the buffer that was acknowledged to the shard."""
         return tuple(self._own_writes)
+
+    @property
+    def put_back_count(self) -> int:
+        """Messages that were written back into the buffer."""
+        return sum(self.fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))
 
     def write(self, content: StepContent) -> None:
         """Produce all of it; what was re-buffered is acknowledged when this returns."""
@@ -129,7 +144,7 @@ class StepWriter:
             self._answer(dead, told, source_of(frame.partition, frame.offset))
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self.fates[Fate.RETRIED] or self.fates[Fate.DEFERRED]:
+        if self.put_back_count:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
@@ -149,11 +164,18 @@ class StepWriter:
         put_off_ms = self._suspects.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
         if put_off_ms:
             return self._defer(frame, put_off_ms)
+        turn = None
+        if self._smoothing.limits(topic):
+            turn = turn_of(frame.body)
+            if (deferral := self._turn(frame, topic, turn)) is not None:
+                return self._smooth(frame, deferral, turn)
         if not self._make_room(topic, size_bytes):
             return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
-        if not is_put_back(frame.body):
+        if turn is not None:
+            self.smoothed_ms[topic].append(turn.since_ms)
+        elif not is_put_back(frame.body):
             self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:
@@ -180,7 +202,26 @@ class StepWriter:
         self._put_back(frame, self._now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
-    def _put_back(self, frame: Frame, next_due_ms: int, *, is_retry: bool) -> None:
+    def _turn(self, frame: Frame, topic: str, turn: Turn | None) -> Deferral | None:
+        return self._smoothing.decide(
+            topic,
+            frame.due_ms,
+            frame.partition,
+            None if turn is None else turn.turn_ms,
+            cursor_ms=self._cursors[frame.lane].due_ms,
+            now_ms=self._now_ms,
+        )
+
+    def _smooth(self, frame: Frame, deferral: Deferral, turn: Turn | None) -> Fate:
+        """Put off a message to its turn, whose time smoothing is to blame for from now on."""
+        since_ms = frame.due_ms if turn is None else turn.since_ms
+        given = None if deferral.turn_ms is None else Turn(deferral.turn_ms, since_ms)
+        self._put_back(frame, deferral.due_ms, is_retry=False, turn=given)
+        return Fate.SMOOTHED
+
+    def _put_back(
+        self, frame: Frame, next_due_ms: int, *, is_retry: bool, turn: Turn | None = None
+    ) -> None:
         again = continuation(
             frame.body,
             partition=frame.partition,
@@ -189,6 +230,7 @@ class StepWriter:
             next_due_ms=next_due_ms,
             limits=self._limits,
             is_retry=is_retry,
+            turn=turn,
         )
         self._producer.send(
             self._settings.buffer.name,

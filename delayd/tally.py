@@ -82,6 +82,7 @@ class StepFigures(NamedTuple):
     verdicts: Mapping[str, int]
     letters: Mapping[str, int]
     lateness: Mapping[str, Distribution]
+    smoothed: Mapping[str, Distribution]
     drift_ms: int | None
 
 
@@ -100,6 +101,7 @@ class StepTally:
         self._verdicts: Counter[str] = Counter()
         self._letters: Counter[str] = Counter()
         self._lateness: dict[str, Histogram] = {}
+        self._smoothed: dict[str, Histogram] = {}
 
     def committed(
         self,
@@ -119,7 +121,12 @@ class StepTally:
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """By target when its messages were due, and when they were there; sorts the lists."""
         for topic, times_ms in dues_ms.items():
-            self._lateness_of(topic).add_since(times_ms, at_ms)
+            _of_topic(self._lateness, topic).add_since(times_ms, at_ms)
+
+    def smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
+        """The same of messages that smoothing had deferred."""
+        for topic, times_ms in sinces_ms.items():
+            _of_topic(self._smoothed, topic).add_since(times_ms, at_ms)
 
     def read(self) -> StepFigures:
         """As it is now."""
@@ -131,15 +138,17 @@ class StepTally:
             dict(self._verdicts),
             dict(self._letters),
             {topic: histogram.read() for topic, histogram in _items(self._lateness)},
+            {topic: histogram.read() for topic, histogram in _items(self._smoothed)},
             self.drift_ms,
         )
 
-    def _lateness_of(self, topic: str) -> Histogram:
-        found = self._lateness.get(topic)
-        if found is None:
-            name = topic if len(self._lateness) < TOPICS_MAX else OTHER
-            found = self._lateness.setdefault(name, Histogram(LATENESS_BOUNDS_MS))
-        return found
+
+def _of_topic(histograms: dict[str, Histogram], topic: str) -> Histogram:
+    found = histograms.get(topic)
+    if found is None:
+        name = topic if len(histograms) < TOPICS_MAX else OTHER
+        found = histograms.setdefault(name, Histogram(LATENESS_BOUNDS_MS))
+    return found
 
 
 def _items(growing: Mapping[str, Histogram]) -> Iterable[tuple[str, Histogram]]:

@@ -28,6 +28,7 @@ from replication.settings import (
     LANES,
     RECEIPTS_VERDICTS,
     RETRY_DELAYS_MS,
+    RULES_KNOWN,
     RULES_VERSION,
     Settings,
     Topic,
@@ -187,10 +188,10 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
         )
     settings = seen.record.settings
     _refuse_other_cluster(settings, cluster)
-    if settings.rules_version != RULES_VERSION:
+    if settings.rules_version not in RULES_KNOWN:
         raise TopicMismatchError(
             f"the cluster uses ingest rules version {settings.rules_version}, this program knows "
-            f"{RULES_VERSION}",
+            f"{' and '.join(map(str, RULES_KNOWN))}",
             remedy="run the version of delayd that the other nodes run",
         )
     kafka = bus.cluster()

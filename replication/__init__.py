@@ -20,6 +20,7 @@ is exactly what has been dealt with. A step moves (K, O) forward and delivers th
                   (lane.py: one queue of it; budget.py: how a full step is shared; entry.py: where
                   a stored frame is)
     verdict.py    what a cancel or a replace came to
+    smoothing.py  when a message may go out whose target takes so many a second
     now.py        the time by which a step may deliver
     pause.py      how long a master waits that has nothing to deliver
     election.py   who tries to be master (election_facts.py: the facts it is told and the orders
@@ -137,6 +138,7 @@ delayd/mastership.py) adds nothing to their order.
                                                go on from what is remembered doubles some
     the own wheel is far behind                the node lets others campaign, and fences nobody
     a target refuses                           the message goes back into the buffer for a retry
+    a target takes so many a second            what there is no room for goes back, for its turn
 
 7. Where brokers have no transactions (the guarantee is at-least-once)
 

@@ -15,18 +15,22 @@ One JSON object in UTF-8, key `shard-<n>`:
     digest      sum over the delivered messages of crc32("<partition>/<offset>"): order-free, so
                 that an audit can add it up from the target topics without knowing the order
     settings    the cluster's fixed settings
+    smoothing   {"<topic>": [served_ns, next_ns, tail_ms, tail_partition, [[from_ms, by_ms]...]]}
+                of topics with a rate (`replication.smoothing`); absent where there is none
 
 A reader refuses a format that it does not know: guessing at a frontier means loss or doubles.
 """
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.settings import Settings
+from replication.smoothing import Queue
 
 FORMAT = 2
 
@@ -59,6 +63,8 @@ class FrontierRecord:
     counts: StepCounts
     digest: int
     settings: Settings
+    smoothing: Mapping[str, Queue] = field(default_factory=dict)
+    """By topic with a rate: what it has given of its turns."""
 
 
 def record_key(shard: int) -> bytes:
@@ -95,6 +101,8 @@ def encode(record: FrontierRecord) -> bytes:
         "digest": record.digest,
         "settings": record.settings.to_json(),
     }
+    if record.smoothing:
+        fields["smoothing"] = record.smoothing
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -125,6 +133,9 @@ def decode(value: bytes) -> FrontierRecord:
             counts=StepCounts(**{name: _whole(n) for name, n in fields["counts"].items()}),
             digest=_whole(fields["digest"]),
             settings=settings,
+            smoothing={
+                topic: _queue(*queue) for topic, queue in fields.get("smoothing", {}).items()
+            },
         )
         # Whatever else was let through above (a lane "-1", a field too many) shows here.
         if json.loads(encode(record)) != fields:
@@ -149,6 +160,22 @@ def _whole(value: object) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r} is not a whole number")
     return value
+
+
+def _queue(
+    served_ns: object,
+    next_ns: object,
+    tail_ms: object,
+    partition: object,
+    shifts: list[list[object]],
+) -> Queue:
+    return Queue(
+        _whole(served_ns),
+        _whole(next_ns),
+        _whole(tail_ms),
+        _whole(partition),
+        tuple((_whole(from_ms), _whole(by_ms)) for from_ms, by_ms in shifts),
+    )
 
 
 def _rank(parts: list[object]) -> Rank:

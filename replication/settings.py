@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-RULES_VERSION = 2
-"""Version of the ingest rules in this package; a node that reads another one must stop."""
+RULES_VERSION = 3
+"""Version of the ingest rules that a new cluster is made with."""
+
+SMOOTHING_RULES = 3
+"""From this one on internal records may carry a turn (`replication.smoothing`); nothing else is
+new in it."""
+
+RULES_KNOWN: Final = (2, RULES_VERSION)
+"""Versions that this package follows; a node that reads another one must stop."""
 
 TOPIC_ROLES: Final = ("buffer", "frontier", "receipts", "dead")
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from replication.settings import DAY_MS, Settings, Topic
+from replication.settings import DAY_MS, RULES_VERSION, Settings, Topic
 
 PARTITIONS: Final = 2
 LANES: Final = 4
@@ -14,7 +14,7 @@ SETTINGS: Final = Settings(
     max_delay_ms=40 * DAY_MS,
     record_bytes_max=983_052,
     id_memory_ms=3_600_000,
-    rules_version=2,
+    rules_version=RULES_VERSION,
     prefix="delayd-",
     retry_delays_ms=(10_000, 30_000),
     receipts_written="verdicts",

@@ -157,8 +157,24 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("topic",),
         "From when a message was due (or accepted, if that was later) until its step was committed,"
         f" by the broker's clock, by target; above {TOPICS_MAX} targets the others are {OTHER}."
-        " Retries are left out. Master only.",
+        " What was put back is left out. Master only.",
         distributions=lambda of: [((topic,), d) for topic, d in of.steps.lateness.items()],
+    ),
+    Family(
+        "delayd_smoothing_lateness_seconds",
+        Kind.HISTOGRAM,
+        ("topic",),
+        "The same of messages that rate_max had deferred, from when they were due at first: how"
+        " late smoothing made them. Master only.",
+        distributions=lambda of: [((topic,), d) for topic, d in of.steps.smoothed.items()],
+    ),
+    Family(
+        "delayd_smoothing_delay_seconds",
+        Kind.GAUGE,
+        ("topic",),
+        "By target with a rate_max, how late the message will be that was deferred last; 0 if"
+        " nothing waits for its turn. Master only.",
+        lambda of: [((topic,), ms / 1000) for topic, ms in of.smoothing_ms.items()],
     ),
     Family(
         "delayd_delivery_lag_seconds",
@@ -214,7 +230,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_step_messages_total",
         "fate",
         "Messages in committed steps: delivered, retried (put back, tried), deferred (put back,"
-        " not tried), dead, or killed (by a cancel or a replace).",
+        " not tried), smoothed (put back to its turn, because of rate_max), dead, or killed (by a"
+        " cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
         lambda of: of.steps.messages,
     ),

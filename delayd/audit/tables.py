@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
     *("cron", "zone", "until", "late"),
-    *("continues", "continues-due", "next-due", "digest", "proof"),
+    *("continues", "continues-due", "next-due", "digest", "turn", "proof"),
     *("fired", "source", "origin", "attempt", "occurrence"),
     *("reason", "detail", "truncated"),
 )

@@ -44,6 +44,7 @@ from delayd.request.bodies import (
     reason_of,
     reject_body,
     source_of,
+    turn_of,
 )
 from delayd.request.headers import size_of
 from delayd.request.internal import BufferRecord, continuation
@@ -57,7 +58,7 @@ from delayd.request.receipts import (
     reject_receipt,
     verdict_of,
 )
-from delayd.request.request import Op, Request, RequestLimits
+from delayd.request.request import Op, Request, RequestLimits, Turn
 
 __all__ = [
     "Body",
@@ -70,6 +71,7 @@ __all__ = [
     "Reject",
     "Request",
     "RequestLimits",
+    "Turn",
     "Verdict",
     "answer_body",
     "asked_due_of",
@@ -92,5 +94,6 @@ __all__ = [
     "reject_receipt",
     "size_of",
     "source_of",
+    "turn_of",
     "verdict_of",
 ]

@@ -1,7 +1,7 @@
 """What the wheel stores of a request, and what is produced from it.
 
     message body = (topic, asked due ms, key, value, [[name, value]...], partition, id,
-                    digest, origin, attempt)
+                    digest, origin, attempt[, [turn ms, since ms]])
     dead body    = (key, value, [[name, value]...], reason slug, detail, truncated size or nil,
                     origin, attempts)
     answer body  = (dead body or nil, receipt or nil)
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from delayd.bus import Headers, Record
 from delayd.request.headers import size_of
 from delayd.request.reasons import Reason, Reject, bounded
-from delayd.request.request import Request
+from delayd.request.request import Request, Turn
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was made here, or what msgpack gave back for it."""
@@ -69,7 +69,8 @@ def message_body(request: Request) -> tuple[Any, ...]:
         request
     )
     assert topic is not None, "a message without a target cannot be stored"
-    return (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    return body if request.turn is None else (*body, request.turn)
 
 
 def asked_due_of(body: Body) -> int:
@@ -90,6 +91,11 @@ def attempt_of(body: Body) -> int:
     return attempt
 
 
+def turn_of(body: Body) -> Turn | None:
+    """The turn of a message body that smoothing deferred."""
+    return Turn(*body[10]) if len(body) > 10 else None
+
+
 def is_put_back(body: Body) -> bool:
     """Does it go on with a message that was put back into the buffer?"""
     return bool(body[8])
@@ -104,7 +110,7 @@ def origin_of(body: Body, partition: int, offset: int) -> str:
 
 def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     """What a message body is delivered as, at `fired_ms`; `source` is of its buffer record."""
-    topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt = body
+    topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt, *_ = body
     headers: Headers = [(name, content) for name, content in pairs]
     if id is not None:
         headers.append(("delayd-id", id.encode()))

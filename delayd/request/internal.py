@@ -9,6 +9,8 @@
              delayd-next-due       when it is due next, ms
              delayd-origin         source of the user's own request
              delayd-attempt        how often it was tried in vain; 0 if it was only deferred
+             delayd-turn           only of what is smoothed: its turn (replication/smoothing.py)
+                                   and its ranking due when it was deferred first, `ms/ms`
              delayd-proof          last: says that the master wrote all this, for this partition
 
 Invariants: a record is internal if it has a header that only such records have, and then nothing
@@ -33,7 +35,7 @@ from delayd.request.grammar import (
 from delayd.request.headers import HEADER_PREFIX, INTERNAL_HEADERS, check_names, fields_of
 from delayd.request.proof import DIGEST_BYTES, proof_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op, Request, RequestLimits
+from delayd.request.request import Op, Request, RequestLimits, Turn
 
 INTERNAL_MARGIN_BYTES: Final = 8 * 1024
 """By which an internal record may be larger than a user's: its own headers need below 1 KiB."""
@@ -49,6 +51,8 @@ _FIELDS = frozenset(
         "delayd-partition",
         "delayd-origin",
         "delayd-attempt",
+        # On its own it is unknown, as it was before rules version 3: so no outcome has changed.
+        "delayd-turn",
     }
 )
 
@@ -71,13 +75,14 @@ def continuation(
     next_due_ms: int,
     limits: RequestLimits,
     is_retry: bool = True,
+    turn: Turn | None = None,
 ) -> BufferRecord:
     """The record by which the message `body` goes on at `next_due_ms`: as its next retry, or only
-    deferred.
+    deferred, perhaps to its turn.
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
-    topic, asked_due_ms, key, value, pairs, target_partition, id, digest, _, attempt = body
+    topic, asked_due_ms, key, value, pairs, target_partition, id, digest, _, attempt, *_ = body
     key, asked = request_headers(topic, asked_due_ms, key, target_partition, id)
     headers: Headers = [(name, content) for name, content in pairs]
     headers += asked
@@ -88,6 +93,8 @@ def continuation(
     headers.append(("delayd-next-due", b"%d" % next_due_ms))
     headers.append(("delayd-origin", origin_of(body, partition, offset).encode()))
     headers.append(("delayd-attempt", b"%d" % (attempt + is_retry)))
+    if turn is not None:
+        headers.append(("delayd-turn", b"%d/%d" % turn))
     headers.append(("delayd-proof", proof_of(limits, partition, key, value, headers)))
     return BufferRecord(partition, key, value, headers)
 
@@ -124,6 +131,7 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         _origin(fields),
         _number(fields, "delayd-attempt"),
         (_number(fields, "delayd-continues-due"), _number(fields, "delayd-continues")),
+        turn=_turn(fields),
     )
 
 
@@ -154,6 +162,17 @@ def _origin(fields: dict[str, str]) -> str:
     if source_partition_of(origin) is None:
         raise _not_as_written("delayd-origin")
     return origin
+
+
+def _turn(fields: dict[str, str]) -> Turn | None:
+    text = fields.get("delayd-turn")
+    if text is None:
+        return None
+    turn_ms, _, since_ms = text.partition("/")
+    numbers = number_of(turn_ms), number_of(since_ms)
+    if numbers[0] is None or numbers[1] is None:
+        raise _not_as_written("delayd-turn")
+    return Turn(numbers[0], numbers[1])
 
 
 def _digest(fields: dict[str, str]) -> bytes:

@@ -43,7 +43,7 @@ _CANCEL = Op.CANCEL
 _REDRIVE = Op.REDRIVE
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None)
+_NO_ID = (None, b"", "", 0, None, None, None)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:

@@ -49,6 +49,15 @@ class RequestLimits:
         assert self.partitions > 0, "the buffer has at least one partition"
 
 
+class Turn(NamedTuple):
+    """When a smoothed message may go out (`replication.smoothing`). Times are Unix ms."""
+
+    turn_ms: int
+    """As it was given, without any shift."""
+    since_ms: int
+    """Its ranking due when it was deferred first: from then on smoothing makes it late."""
+
+
 class Request(NamedTuple):
     """What one record of the buffer asks for. Later fields are added at the end."""
 
@@ -79,3 +88,5 @@ class Request(NamedTuple):
     same partition."""
     redrive: str | None = None
     """The source of the dead letter that is sent again."""
+    turn: Turn | None = None
+    """Of a continuation that smoothing deferred."""

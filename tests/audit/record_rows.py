@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 _INTERNAL: Final = frozenset(INTERNAL_HEADERS)
 _OF_CONTINUATIONS: Final = _INTERNAL | {
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
-    *("delayd-origin", "delayd-attempt"),
+    *("delayd-origin", "delayd-attempt", "delayd-turn"),
 }
 _OF_DELIVERIES: Final = frozenset(
     f"delayd-{name}" for name in ("id", "due", "fired", "source", "origin", "attempt")

@@ -169,11 +169,15 @@ def test_a_record_says_that_it_is_the_masters_own_by_any_of_its_headers() -> Non
         [("delayd-proof", None)],
         [("delayd-origin", b"0/1")],
         [],
+        [("delayd-turn", b"1/2")],
+        [("delayd-continues", b"5"), ("delayd-turn", b"1/2"), *proof],
     ]
 
     read, _ = judged(records, "buffer")
 
-    assert read.is_internal.tolist() == [True, True, True, True, False, False]
-    assert read.ends_with_proof.tolist() == [True, False, False, False, False, False]
+    assert read.is_internal.tolist() == [True, True, True, True, False, False, False, True]
+    ends = read.ends_with_proof.tolist()
+    assert ends == [True, False, False, False, False, False, False, True]
     assert read.flaw.to_pylist()[0] is None  # what only the master's own may have
-    assert read.flaw.to_pylist()[4] == "unknown-header"
+    assert read.flaw.to_pylist()[4] == read.flaw.to_pylist()[6] == "unknown-header"
+    assert read.flaw.to_pylist()[7] is None

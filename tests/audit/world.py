@@ -33,6 +33,7 @@ from delayd.request import (
     Reject,
     Request,
     RequestLimits,
+    Turn,
     Verdict,
     asked_due_of,
     attempt_of,
@@ -60,6 +61,7 @@ from replication.ingest import Answer, Asked, Known, LogState, ingest
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings
+from replication.smoothing import Smoothing
 from replication.verdict import Mark, judge
 
 START_MS: Final = 1_700_000_000_000
@@ -190,6 +192,8 @@ class World:
     cut_ms: int = START_MS + 14_000
     late_exists_ms: int = START_MS + 3_000
     """From when the target `late` is there."""
+    rates: Mapping[str, int] = field(default_factory=dict)
+    """Of targets: `rate_max`."""
     _sent: list[tuple[int, int, Written]] = field(default_factory=list)
     _logs: dict[str, dict[int, list[Written]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -201,6 +205,10 @@ class World:
     _answers: list[tuple[int, int, Any]] = field(default_factory=list)
     """partition, offset, and what is to be answered"""
     _turns: int = 0
+    _smoothing: Smoothing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._smoothing = Smoothing(self.rates, {}, LIMITS.max_delay_ms)
 
     @property
     def start_ms(self) -> int:
@@ -398,7 +406,8 @@ class World:
             is_killed = stored.killed_by is not None and (
                 stored.killed_by < offsets[stored.rank.partition]
             )
-            fate = "killed" if is_killed else self._deliver(stored, now_ms, own_writes)
+            cursor_ms = before.cursors[stored.lane].due_ms
+            fate = "killed" if is_killed else self._deliver(stored, now_ms, cursor_ms, own_writes)
             counts[fate] += 1
             if fate == "delivered":
                 sources.append(source_of(stored.rank.partition, stored.rank.offset))
@@ -424,12 +433,25 @@ class World:
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
 
-    def _deliver(self, stored: _Stored, now_ms: int, own_writes: list[int]) -> str:
+    def _deliver(self, stored: _Stored, now_ms: int, cursor_ms: int, own_writes: list[int]) -> str:
         partition, offset = stored.rank.partition, stored.rank.offset
         source, body = source_of(partition, offset), message_body(stored.request)
         topic, target_partition, key, value, headers = delivered(
             body, fired_ms=now_ms, source=source
         )
+        if self._smoothing.limits(topic):
+            turn = stored.request.turn
+            deferral = self._smoothing.decide(
+                *(topic, stored.rank.due_ms, partition, turn and turn.turn_ms),
+                cursor_ms=cursor_ms,
+                now_ms=now_ms,
+            )
+            if deferral is not None:
+                assert deferral.turn_ms is not None, "no queue is so long"
+                since_ms = turn.since_ms if turn else stored.rank.due_ms
+                given = Turn(deferral.turn_ms, since_ms)
+                self._put_back(stored, deferral.due_ms, now_ms, own_writes, turn=given)
+                return "retried"
         if topic in TARGETS and (topic != "late" or now_ms >= self.late_exists_ms):
             if target_partition is None:
                 self._turns += 1
@@ -451,13 +473,29 @@ class World:
             self._dead_letter(dead, source, now_ms)
             self._tell(stored, Verdict.DEAD, now_ms)
             return "dead"
+        next_due_ms = now_ms + RETRY_DELAYS_MS[attempts - 1]
+        self._put_back(stored, next_due_ms, now_ms, own_writes)
+        return "retried"
+
+    def _put_back(
+        self,
+        stored: _Stored,
+        next_due_ms: int,
+        now_ms: int,
+        own_writes: list[int],
+        *,
+        turn: Turn | None = None,
+    ) -> None:
+        partition = stored.rank.partition
         again = continuation(
-            body,
+            message_body(stored.request),
             partition=partition,
-            offset=offset,
+            offset=stored.rank.offset,
             rank_due_ms=stored.rank.due_ms,
-            next_due_ms=now_ms + RETRY_DELAYS_MS[attempts - 1],
+            next_due_ms=next_due_ms,
             limits=LIMITS,
+            is_retry=turn is None,
+            turn=turn,
         )
         name, at_ms = self.settings.buffer.name, now_ms + UNDER_WAY_MS
         written = Written(
@@ -465,7 +503,6 @@ class World:
         )
         self._append(written)
         own_writes[partition] = max(own_writes[partition], written.offset)
-        return "retried"
 
     def _tell(self, stored: _Stored, verdict: Verdict, now_ms: int) -> None:
         body = message_body(stored.request)
@@ -505,6 +542,7 @@ class World:
             counts=StepCounts(**counts, answers=answers),
             digest=sum(crc32(source.encode()) for source in sources),
             settings=self.settings,
+            smoothing=self._smoothing.queues(after, now_ms),
         )
         name = self.settings.frontier.name
         self._write("frontier", name, 0, now_ms + 3, b"shard-0", encode(record), [])

@@ -6,8 +6,9 @@ from docs/design/frontier.md. Each check names the rule that it holds the run to
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -21,6 +22,10 @@ BUFFER, FRONTIER, DEAD, RECEIPTS = (
     "delayd-receipts",
 )
 LANES = 64
+BORROWED_MS = 1_250
+"""What a topic may be ahead of its rate, and behind it: docs/design/frontier.md, Smoothing."""
+CLOCKS_APART_MS = 4_000
+"""Steps back of clocks that a successor makes nothing of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Request:
     expects: str
     """"delivered", "dead" or "answer"."""
     value: bytes | None
+    turn: str | None
+    """Of a continuation: smoothing deferred it."""
 
     @property
     def source(self) -> str:
@@ -194,8 +201,10 @@ class Checker:
         id_memory_ms: int = 3_600_000,
         due_by_ms: int = 10**15,
         ignores_repeats: bool = False,
+        rates: Mapping[str, int] | None = None,
     ) -> None:
-        """`may_die`: targets that refused records for a while, perhaps for all retries.
+        """`may_die`: targets that refused records for a while, perhaps for all retries. `rates`:
+        records a second at most, by target.
 
         `..._stepped_back_ms`: by how much clocks were set back, all in all: so much earlier may a
         record be stamped, by whose clock it is, than the master believed it was. `due_by_ms`: what
@@ -207,6 +216,9 @@ class Checker:
         self._nodes_stepped_back_ms = nodes_stepped_back_ms
         self._id_memory_ms = id_memory_ms
         self.due_by_ms = due_by_ms
+        self.rates = rates or {}
+        self.smoothed = 0
+        """Messages that smoothing deferred, and whose order was judged."""
         requests = [
             self._request(record)
             for log in kafka.topics[BUFFER].partitions
@@ -243,6 +255,8 @@ class Checker:
         self.check_produced()
         self.check_verdicts()
         self.check_order()
+        self.check_rates()
+        self.check_smoothed_order()
 
     def check_frontiers(self) -> None:
         """Step: forward only. Term: never back, and its first step moves nothing else."""
@@ -435,6 +449,40 @@ class Checker:
                 by_step = [(self.step_of[s], by_source[s].rank) for s in sources]
                 assert by_step == sorted(by_step), f"{topic}: a step is out of order"
 
+    def check_rates(self) -> None:
+        """Smoothing: by the times of their steps not more go out than the rate allows."""
+        if self._nodes_stepped_back_ms + self._brokers_stepped_back_ms > CLOCKS_APART_MS:
+            return
+        for topic, rate in self.rates.items():
+            fired_ms = sorted(
+                int(dict(r.headers)["delayd-fired"] or 0) for r in self.committed(topic)
+            )
+            for first, from_ms in enumerate(fired_ms):
+                for last in range(first, len(fired_ms)):
+                    allowed = rate * (fired_ms[last] - from_ms + BORROWED_MS) / 1_000
+                    assert last - first <= allowed, f"{topic}: {last - first + 1} from {from_ms} on"
+
+    def check_smoothed_order(self) -> None:
+        """Smoothing: only where there is a rate, and those that came back in time keep their
+        order."""
+        smoothed = {m.topic for m in self.messages if m.turn is not None}
+        assert smoothed <= set(self.rates), f"{smoothed} have no rate"
+        families: dict[str, list[Request]] = defaultdict(list)
+        for message in self.messages:
+            families[self.rules.origin_of(message.source)].append(message)
+        for topic in self.rates:
+            for log in self.kafka.topics[topic].partitions:
+                ranks = []
+                for record in log.read(0, 10**9)[0]:
+                    source = (dict(record.headers)["delayd-source"] or b"").decode()
+                    origin, *others = families[self.rules.origin_of(source)]
+                    is_smoothed = all(m.turn is not None for m in others)
+                    if is_smoothed and not {m.source for m in (origin, *others)} & self.late:
+                        ranks.append(origin.rank)
+                        self.smoothed += bool(others)
+                for one, other in pairwise(ranks):
+                    assert one <= other, f"{topic}: {other} came after {one}"
+
     def committed(self, topic: str) -> list[Record]:
         return [
             record
@@ -464,6 +512,7 @@ class Checker:
             redrive=redrive,
             expects=headers["expects"],
             value=record.value,
+            turn=headers.get("delayd-turn"),
         )
 
     def _step(self, record: Record) -> Step:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -69,7 +69,9 @@ class OneNode:
         retry_delays_ms: tuple[int, ...] = (10_000, 30_000),
         records_max: int = 10_000,
         guarantee: str = EXACTLY_ONCE,
+        rates: Mapping[str, int] | None = None,
     ) -> None:
+        self.rates = rates or {}
         self.clock = ManualClock()
         self.kafka = MemoryKafka(self.clock)
         self.bus = MemoryBus(self.kafka, clock=self.clock)
@@ -135,6 +137,7 @@ class OneNode:
             clock_drift_max_ms=500,
             commit=self._progress_commit() if self.settings.guarantee == AT_LEAST_ONCE else None,
             tally=self.tally,
+            rates=self.rates,
         )
         assert self._mastership.take_over()
 
@@ -148,6 +151,17 @@ class OneNode:
     def _turn(self) -> None:
         self.ingest()
         self.clock.now_ms += self.passes_ms
+
+    def smoothing_ms(self) -> dict[str, int]:
+        """How far the last deferral of each topic with a rate is ahead."""
+        assert self._mastership is not None, "only a master smooths"
+        return self._mastership.smoothing.delays_ms(self.clock.wall_ms())
+
+    def stop_leading(self) -> None:
+        """End the mastership; the next step takes over again."""
+        assert self._mastership is not None, "it leads"
+        self._mastership.close()
+        self._mastership = None
 
     def step(self) -> None:
         """One turn of the loop; after a failure the next one takes over again."""

@@ -41,7 +41,7 @@ class World:
     def cancel(self, append_ms: int = 2_000) -> Logged:
         return self.ask(append_ms, op="cancel", id="id")
 
-    def continuation(self, of: Logged, origin: Logged) -> Logged:
+    def continuation(self, of: Logged, origin: Logged, attempt: int = 1) -> Logged:
         """The master's own record."""
         return self.ask(
             DUE_MS + 1,
@@ -49,7 +49,7 @@ class World:
             id="id",
             due=DUE_MS,
             origin=origin.place,
-            **{"continues": of.offset, "next-due": DUE_MS + 500},
+            **{"continues": of.offset, "next-due": DUE_MS + 500, "attempt": attempt},
         )
 
     def deliver(self, request: Logged, **changes: Any) -> Logged:
@@ -150,6 +150,14 @@ def delivered_after_a_retry(world: World) -> None:
     )
 
 
+def delivered_after_a_deferral(world: World) -> None:
+    message = world.message()
+    again = world.continuation(message, message, attempt=0)
+    record = world.deliver(again)
+    origin = ("delayd-origin", message.place.encode())
+    world.delivered[-1] = record._replace(headers=(*record.headers, origin))
+
+
 def cancelled_in_retry(world: World) -> None:
     message = world.message()
     world.continuation(message, message)
@@ -186,6 +194,7 @@ RIGHT: list[Callable[[World], None]] = [
     sent_again_when_due,
     conflicting,
     delivered_after_a_retry,
+    delivered_after_a_deferral,
     cancelled_in_retry,
     continuation_refused,
     dead,

@@ -100,6 +100,31 @@ def test_a_bad_endpoint_is_named_with_an_example(file: Path, value: str, says: s
     assert "etcd" in message and says in message
 
 
+def test_rates_are_given_by_topic(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(with_line(file, "[rate_max]\norders = 200\n'mails.eu' = 1")).rate_max == {
+        "orders": 200,
+        "mails.eu": 1,
+    }
+    file.write_text(ENOUGH)
+    monkeypatch.setenv("DELAYD_RATE_MAX", '{"orders": 7}')
+    assert load(file).rate_max == {"orders": 7}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("rate_max = 200", "rate_max: input should be a valid dictionary"),
+        ("[rate_max]\norders = 0", "rate_max.orders: input should be greater than or equal to 1"),
+        ("[rate_max]\norders = 1000001", "less than or equal to 1000000"),
+        ("[rate_max]\norders = 0.5", "rate_max.orders: input should be a valid integer"),
+        ("[rate_max]\n'a topic' = 5", "string should match pattern"),
+        ("[rate_max]\n" + "".join(f"t{n} = 1\n" for n in range(201)), "at most 200 items"),
+    ],
+)
+def test_a_rate_that_makes_no_sense_is_named(file: Path, line: str, says: str) -> None:
+    assert says in problem_of(with_line(file, line)).message
+
+
 @pytest.mark.parametrize(("order", "yields"), [(None, 0), (0, 2), (1, 1), (2, 0), (9, 0)])
 def test_who_is_restarted_last_lets_others_campaign_first(
     file: Path, order: int | None, yields: int

@@ -42,6 +42,7 @@ def tally_of_a_master() -> StepTally:
     )
     tally.committed(took_ms=7, messages={}, verdicts={"dead": 1}, letters={"dead": 1})
     tally.delivered({"orders": [START_MS - 3, START_MS - 30, START_MS - 4_000_000]}, START_MS)
+    tally.smoothed({"orders": [START_MS - 1_200, START_MS - 2_000]}, START_MS)
     return tally
 
 
@@ -65,6 +66,7 @@ def measures(**changed: Any) -> Measures:
         steps=tally_of_a_master().read(),
         delivery_lag_ms=250,
         failing_targets=6,
+        smoothing_ms={"orders": 1_500, "mails": 0},
         ingested=1_000,
         rejects={"bad-due": 4},
         unread=(0, 17, None),
@@ -171,6 +173,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "steps": StepTally().read(),
         "leaderships_ended": {"shutdown": 9},
         "rejects": {"bad-due": 5},
+        "smoothing_ms": {"orders": 5},
         "unread": (1, 1, 1),
         "loop_ages_ms": {"ingest": 1, "delivery": 2},
         "is_master": False,
@@ -246,6 +249,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
         ("delivered",): 3,
         ("retried",): 1,
         ("deferred",): 0,
+        ("smoothed",): 0,
         ("dead",): 0,
         ("killed",): 2,
     }
@@ -266,7 +270,14 @@ def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> N
     assert rest == {
         "delayd_lateness_seconds_count": ({"topic": "orders"}, 3),
         "delayd_lateness_seconds_sum": ({"topic": "orders"}, 4_000.033),
+        "delayd_smoothing_lateness_seconds_count": ({"topic": "orders"}, 2),
+        "delayd_smoothing_lateness_seconds_sum": ({"topic": "orders"}, 3.2),
     }
+
+
+def test_a_topic_with_a_rate_shows_how_late_it_is_now() -> None:
+    delays = shown(measures())["delayd_smoothing_delay_seconds"]
+    assert delays == {("orders",): 1.5, ("mails",): 0}
 
 
 def follower() -> Measures:
@@ -280,6 +291,7 @@ def follower() -> Measures:
         unread=(None, None, None),
         disk_free_bytes=None,
         steps=StepTally().read(),
+        smoothing_ms={},
     )
 
 

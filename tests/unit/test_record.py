@@ -21,6 +21,7 @@ from replication.record import (
     record_key,
 )
 from replication.settings import AT_LEAST_ONCE, DAY_MS, EXACTLY_ONCE, Settings
+from replication.smoothing import Queue
 
 PARTITIONS = 3
 
@@ -34,6 +35,8 @@ def tuples(of: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[tuple[An
     return st.lists(of, min_size=count, max_size=count).map(tuple)
 
 
+shifts = st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple)
+queues = st.builds(Queue, numbers, numbers, st.integers(-1, 2**63), numbers, shifts)
 records = st.builds(
     FrontierRecord,
     frontier=st.builds(
@@ -50,6 +53,7 @@ records = st.builds(
     counts=st.builds(StepCounts, *[numbers] * 6),
     digest=numbers,
     settings=st.sampled_from([SETTINGS, replace(SETTINGS, guarantee=AT_LEAST_ONCE)]),
+    smoothing=st.dictionaries(st.text(max_size=9), queues, max_size=2),
 )
 
 FIRST = FrontierRecord(

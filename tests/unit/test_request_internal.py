@@ -17,10 +17,13 @@ from delayd.request import (
     Reject,
     Request,
     RequestLimits,
+    Turn,
     continuation,
+    delivered,
     message_body,
     parse,
     size_of,
+    turn_of,
 )
 from delayd.request.headers import INTERNAL_HEADERS
 from delayd.request.internal import INTERNAL_MARGIN_BYTES
@@ -134,6 +137,46 @@ def test_a_continuation_is_read_as_the_message_that_goes_on() -> None:
         continues=(DUE_MS, OFFSET),
         redrive=None,
     )
+
+
+def test_what_is_smoothed_carries_its_turn_and_since_when_it_waits() -> None:
+    """docs/design/frontier.md, Smoothing."""
+    turn = Turn(NEXT_MS - 7, DUE_MS)
+    body = body_of(WITH_ID)
+    written = continuation(
+        body,
+        partition=HOME,
+        offset=OFFSET,
+        rank_due_ms=DUE_MS,
+        next_due_ms=NEXT_MS,
+        limits=LIMITS,
+        is_retry=False,
+        turn=turn,
+    )
+    assert written.headers[-2] == ("delayd-turn", b"%d/%d" % (NEXT_MS - 7, DUE_MS))
+    request = read(written)
+    assert isinstance(request, Request)
+    assert (request.turn, request.attempt) == (turn, 0)
+    stored = msgpack.unpackb(msgpack.packb(message_body(request), use_bin_type=True))
+    assert turn_of(stored) == turn
+    assert turn_of(body) is None, "the user's own request has none"
+    retried = read(continued(stored))
+    assert isinstance(retried, Request) and retried.turn is None, "a retry asks for another"
+    assert delivered(stored, fired_ms=NEXT_MS, source="0/1").headers[-1][0] == "delayd-origin"
+
+
+@pytest.mark.parametrize("text", [b"1", b"1/", b"/1", b"1/2/3", b"a/1", b"1/-2"])
+def test_a_turn_that_is_not_as_written_is_refused(text: bytes) -> None:
+    written = continued(body_of(WITH_ID))
+    headers = [*written.headers[:-1], ("delayd-turn", text)]
+    assert reason_of(read(signed(*headers))) is Reason.BAD_PROOF
+
+
+def test_a_turn_alone_makes_no_record_internal() -> None:
+    """As it was before there were turns: no outcome depends on the version of the package."""
+    asked: Headers = [("delayd-topic", b"orders"), ("delayd-due", b"5"), ("delayd-turn", b"1/2")]
+    outcome = parse(Record(HOME, 1, 0, APPEND_MS, KEY, b"v", asked), LIMITS)
+    assert reason_of(outcome) is Reason.UNKNOWN_HEADER
 
 
 def test_a_second_retry_remembers_the_users_own_request() -> None:

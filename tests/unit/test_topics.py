@@ -210,10 +210,10 @@ def test_rules_that_this_program_does_not_know_stop_it(kafka: MemoryKafka, bus: 
     later = replace(
         seen.record,
         frontier=replace(seen.record.frontier, step=1),
-        settings=replace(seen.record.settings, rules_version=3),
+        settings=replace(seen.record.settings, rules_version=4),
     )
     kafka.append("delayd-frontier", 0, b"shard-0", encode(later))
-    with pytest.raises(TopicMismatchError, match=r"rules version 3, this program knows 2.*version"):
+    with pytest.raises(TopicMismatchError, match=r"rules version 4, this program knows 2 and 3"):
         load(bus)
 
 

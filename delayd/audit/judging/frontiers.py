@@ -9,7 +9,14 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings_of_job, source_text
@@ -36,9 +43,13 @@ _VALUE = StructType(
             "settings",
             StructType([StructField("partitions", _LONG), StructField("lanes", _LONG)]),
         ),
+        StructField("smoothing", MapType(StringType(), ArrayType(StringType()))),
     ]
 )
-_VALUE_KEYS: Final = sorted(field.name for field in _VALUE)
+_SMOOTHING: Final = "smoothing"
+"""Only there where a topic with a rate has given turns."""
+_SMOOTHING_FIELDS: Final = 5
+_VALUE_KEYS: Final = sorted(field.name for field in _VALUE if field.name != _SMOOTHING)
 
 
 def frontiers_of(records: DataFrame) -> DataFrame:
@@ -223,6 +234,9 @@ def _flaw() -> Column:
     def is_no_row(numbers: Column) -> Column:
         return (F.size(numbers) != it["settings"]["partitions"]) | _has_gap(numbers)
 
+    is_no_queue = F.exists(
+        F.map_values(it[_SMOOTHING]), lambda fields: F.size(fields) != _SMOOTHING_FIELDS
+    ) | (F.size(it[_SMOOTHING]) == 0)
     key = F.concat(F.lit("shard-"), F.col("partition").cast("string"))
     is_elsewhere = (it["shard"] != F.col("partition")) | (F.col("key").cast("string") != key)
     return (
@@ -232,7 +246,14 @@ def _flaw() -> Column:
             F.coalesce(it["format"], F.lit(-1)) != FORMAT,
             F.concat(F.lit("its format is not "), F.lit(str(FORMAT))),
         )
-        .when(F.col("keys") != F.array(*map(F.lit, _VALUE_KEYS)), "fields are missing, or unknown")
+        .when(
+            F.array_remove("keys", _SMOOTHING) != F.array(*map(F.lit, _VALUE_KEYS)),
+            "fields are missing, or unknown",
+        )
+        .when(
+            F.array_contains("keys", _SMOOTHING) & F.coalesce(is_no_queue, F.lit(True)),
+            "what it says of smoothing is none",
+        )
         .when(is_partial, "a field is missing, or not of its type")
         .when(
             _is_no_rank(it["cursor"])

@@ -39,7 +39,7 @@ INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
 
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
 _PLANNED: Final = ("cron", "zone", "until", "late")
-_CONTINUED: Final = ("topic", "due", "id", "key", "partition", "origin", "attempt")
+_CONTINUED: Final = ("topic", "due", "id", "key", "partition", "origin", "attempt", "turn")
 _DELIVERED: Final = ("id", "due", "fired", "source", "origin", "attempt")
 _APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt")
 _APPENDED_ALWAYS: Final = 3

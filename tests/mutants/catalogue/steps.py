@@ -5,6 +5,7 @@ from mutants.mutant import Edit, Mutant
 AGENDA = "replication/agenda.py"
 LANE = "replication/lane.py"
 STEP = "delayd/step.py"
+SMOOTHING = "replication/smoothing.py"
 
 STEPS = (
     Mutant(
@@ -155,7 +156,7 @@ STEPS = (
         "own-writes-not-acknowledged",
         "what is re-buffered is acknowledged before the frontier record that says so",
         "frontier.md#verdicts",
-        (Edit(STEP, "if self.fates[Fate.RETRIED] or self.fates[Fate.DEFERRED]:", "if False:"),),
+        (Edit(STEP, "if self.put_back_count:", "if False:"),),
     ),
     Mutant(
         "failing-target-sent-to",
@@ -168,5 +169,71 @@ STEPS = (
                 "problem = None",
             ),
         ),
+    ),
+    Mutant(
+        "smoothing-overtakes",
+        "while a message of a topic with a rate waits for its turn, what becomes due waits behind",
+        "frontier.md#smoothing",
+        (
+            Edit(
+                SMOOTHING,
+                "is_behind = queue.tail_ms >= max(rank_ms, cursor_ms)",
+                "is_behind = False",
+            ),
+        ),
+    ),
+    Mutant(
+        "smoothing-without-a-rate",
+        "not more goes out than the rate and what may be borrowed of it",
+        "frontier.md#smoothing",
+        (
+            Edit(
+                SMOOTHING,
+                "        if from_ns > (now_ms + BURST_MS) * MS_NS:\n            return None\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "overdue-turns-at-the-tail",
+        "after a stall turns shift: what is overdue is not put behind what it precedes",
+        "frontier.md#smoothing",
+        (
+            Edit(
+                SMOOTHING,
+                "                self._queues[topic] = queue.shifted(turn_ms, due_ms)\n"
+                "                return Deferral(due_ms, turn_ms)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "turns-not-handed-on",
+        "a successor goes on with the turns that the frontier record tells of",
+        "frontier.md#smoothing",
+        (Edit("replication/record.py", "    if record.smoothing:\n", "    if False:\n"),),
+    ),
+    Mutant(
+        "turn-forgotten",
+        "a deferral remembers its turn",
+        "frontier.md#smoothing",
+        (Edit("delayd/request/internal.py", "    if turn is not None:\n", "    if False:\n"),),
+    ),
+    Mutant(
+        "turns-of-one-ms-in-any-order",
+        "within one ms turns are given in the order of the partitions",
+        "frontier.md#smoothing",
+        (
+            Edit(
+                SMOOTHING,
+                "due_ms = self.tail_ms + (partition < self.tail_partition)",
+                "due_ms = self.tail_ms",
+            ),
+        ),
+        (
+            "tests/unit/test_smoothing.py::"
+            "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
+        ),
+        is_simulated=False,
     ),
 )

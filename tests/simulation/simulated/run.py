@@ -43,6 +43,8 @@ class Run:
     delivered: int
     late: int
     """Messages that were Done by a step whose cursor had passed them before."""
+    smoothed: int
+    """Messages that were deferred to their turn, and whose order was judged."""
     doubled: int
     """Arrivals beyond the first: none if the guarantee is exactly-once."""
     redriven: int
@@ -79,6 +81,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = E
         sent=world.users.sent,
         delivered=sum(step["counts"]["delivered"] for step in steps),
         late=len(judge.late) if judge else 0,
+        smoothed=judge.smoothed if isinstance(judge, Checker) else 0,
         doubled=judge.doubled.total() if isinstance(judge, AtLeastOnceChecker) else 0,
         redriven=len(judge.rules.redriven) if judge else 0,
         refused_redrives=sum(

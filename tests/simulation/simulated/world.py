@@ -25,7 +25,7 @@ from simulated.bus import Bell
 from simulated.chaos import KINDS, Chaos
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
-from simulated.users import FAR_MS, TARGETS, Users
+from simulated.users import FAR_MS, TARGETS, Users, topic_in_lane_of
 from simulated.weather import Habits, Weather
 from simulated.witness import Witness
 
@@ -39,6 +39,13 @@ SETTLE_US_MAX = 90 * SECOND_US
 REST_US = 3 * SECOND_US
 END_US_MAX = 60 * SECOND_US
 DRIFT_PPM_MAX = 95
+RATES: tuple[dict[str, int], ...] = (
+    {},
+    {"orders": 2, topic_in_lane_of("orders"): 1_500},
+    {"orders": 15, "mails": 1},
+    {"mails": 5, "calls": 3, "states": 1},
+)
+"""Of the targets: `rate_max`, the same on all nodes. Requests come in bursts, 20 a second."""
 
 
 class World:
@@ -57,6 +64,7 @@ class World:
         self.guarantee = guarantee
         self.history = History()
         self.habits = Habits.of(chance, kinds)
+        self.rates = Random(f"{seed}: rates").choice(RATES)
         self.kernel = Kernel(Random(f"{seed}: turns"))
         self.weather = Weather(self.kernel, Random(f"{seed}: weather"), self.habits, str(directory))
         self.broker_clock = self._clock(chance, 0)
@@ -122,6 +130,7 @@ class World:
             id_memory_ms=self.habits.id_memory_ms,
             due_by_ms=self.kafka.clock.wall_ms(),
             ignores_repeats=self.guarantee == AT_LEAST_ONCE,
+            rates=self.rates,
         )
 
     @property
@@ -267,6 +276,7 @@ class World:
             checkpoint_interval_ms=habits.checkpoint_ms,
             idle_step_interval_ms=habits.idle_step_ms,
             step_records_max=habits.step_records_max,
+            rate_max=self.rates,
             disk_free_min_bytes=1,
             connect_timeout_s=5,
         )

@@ -1,0 +1,100 @@
+"""Smoothing, as an audit sees it: deferrals are no findings; one that is lost or doubled is."""
+
+from typing import TYPE_CHECKING
+
+from audited import Tables, fates, findings_of, tables_of
+from plans import Plan
+from planting import Planter
+from test_judging_world import logged_as
+from world import History, World
+
+from chaos.judge import judge
+from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
+from delayd.audit.judging.history import history_of
+from delayd.audit.judging.lateness import counts_of, put_back_count
+from delayd.audit.judging.links import links_of
+from delayd.audit.judging.order import judge_order
+from delayd.audit.tables import RECORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RATE = 5
+COUNT = 30
+DUE_MS = 2_000
+
+
+def played() -> tuple[History, Planter]:
+    """A burst of which most is deferred; of every third with an id the last are cancelled."""
+    world = World(rates={"orders": RATE})
+    plan = Plan(world)
+    for number in range(COUNT):
+        if number % 3:
+            plan.schedule("smoothed", 100 + number, DUE_MS, key=None)
+        else:
+            plan.named("named", 100 + number, f"id-{number}", DUE_MS)
+    for number in range(COUNT // 2, COUNT, 3):
+        plan.named("cancelled", DUE_MS + 1_900, f"id-{number}", op="cancel")
+    history = world.run()
+    return history, Planter(history, plan.sent)
+
+
+def others_of(spark: "SparkSession", tables: Tables, history: History) -> list[object]:
+    """What is found of the order, and of the frontier."""
+    rows = spark.createDataFrame(history.rows("frontier"), RECORDS, verifySchema=False)
+    frontiers = frontiers_of(rows).localCheckpoint()
+    links = links_of(frontiers, history.bounds)
+    steps = history_of(links, history.bounds)
+    order = judge_order(tables.logged, tables.deliveries, steps, history.bounds)
+    frontier = judge_frontier(frontiers, links, steps, tables.logged, history.bounds)
+    return list(order.unionByName(frontier).collect())
+
+
+def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(spark: "SparkSession") -> None:
+    history, _ = played()
+    parts = (history.buffer, history.targets, history.dead, history.receipts)
+    assert judge(*(logged_as(part) for part in parts)).ok
+    smoothed = [each for each in history.buffer if each.header("delayd-turn") is not None]
+    assert len(smoothed) > COUNT // 2
+    assert any(b'"smoothing":' in (each.value or b"") for each in history.frontier)
+    tables = tables_of(spark, history)
+    assert findings_of(tables, history) == set()
+    assert others_of(spark, tables, history) == []
+    found = fates(tables)
+    assert found == {"delivered": COUNT - found["cancelled"], "cancelled": found["cancelled"]}
+    assert found["cancelled"] > 0
+    [row] = put_back_count(counts_of(tables.messages)).collect()
+    assert 0 < row["count"] < found["delivered"]
+
+
+def test_a_deferral_that_is_lost_or_doubled_is_found(spark: "SparkSession") -> None:
+    history, planter = played()
+    deferred = [each for each in history.targets if each.header("delayd-origin") is not None]
+    lost, doubled, both = deferred[0], deferred[1], deferred[2]
+    history.targets.remove(lost)
+    planter.add(history.targets, doubled)
+    origin = both.header("delayd-origin") or ""
+    own = [header for header in both.headers if header[0] not in ("delayd-origin",)]
+    twin = planter.add(history.targets, both)
+    twin.headers[:] = [
+        (name, origin.encode() if name == "delayd-source" else content) for name, content in own
+    ]
+    found = {
+        (fault, source) for fault, source, _ in findings_of(tables_of(spark, history), history)
+    }
+    assert found >= {
+        ("lost", lost.header("delayd-origin")),
+        ("duplicate", doubled.header("delayd-origin")),
+        ("duplicate", origin),
+    }
+    assert {source for _, source in found} == {
+        each.header("delayd-origin") for each in (lost, doubled, both)
+    }
+
+
+def test_a_frontier_whose_smoothing_is_none_is_broken(spark: "SparkSession") -> None:
+    history, _ = played()
+    [first, *_] = [each for each in history.frontier if b'"smoothing":' in (each.value or b"")]
+    first.value = (first.value or b"").replace(b'"orders":[', b'"orders":[1,')
+    found = others_of(spark, tables_of(spark, history), history)
+    assert any("smoothing" in str(row) for row in found)
