@@ -98,7 +98,8 @@ class Opening:
 
     def _split_due(self, now_ms: int) -> None:
         """What is due soon and still in the file of its hour is split first, a piece a turn."""
-        self._wheel.advance(now_ms)
+        # Nothing may arrive in the file of an hour of which a part is opened.
+        self._wheel.advance(now_ms + OPEN_AHEAD_MS)
         whole_below = self._wheel.whole_below
         if whole_below is not None and whole_below <= slot_of(now_ms + OPEN_AHEAD_MS):
             self._wheel.split_some()

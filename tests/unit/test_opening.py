@@ -330,3 +330,16 @@ def save(wheel: Wheel) -> None:
     pending = wheel.begin_checkpoint(Progress(zeros, zeros, zeros, b""))
     pending.sync()
     wheel.finish_checkpoint(pending)
+
+
+def test_what_arrives_for_an_hour_that_is_opened_can_be_read(tmp_path: Path) -> None:
+    """However short the horizon: lanes are opened a little ahead, into an hour that begins soon
+    (seed 5 of the simulation, with faults of etcd only)."""
+    wheel = Wheel.open(tmp_path, partitions=PARTITIONS, horizon_s=0)
+    hour_ms = 3_600_000
+    planning = Planning(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planning.arrived(wheel.append([message(0, hour_ms - 50)]))
+    step(planning, hour_ms - 100)
+    planning.arrived(wheel.append([message(1, hour_ms + 20)]))
+    assert deliver_all(planning, hour_ms + 100) == [(hour_ms - 50, 0, 0), (hour_ms + 20, 0, 1)]
+    wheel.close()
