@@ -61,7 +61,7 @@ ON_CLUSTER: Final[dict[str, Callable[[LocalCluster, int, int], list[Figure]]]] =
 _RATES: Final = Wanted(Sizes(runs=5, messages=MILLION), Sizes(runs=2, messages=MILLION // 10))
 
 WANTED: Final[dict[str, Wanted]] = {
-    "raw": _RATES,
+    "raw": _RATES._replace(full=Sizes(runs=5, messages=MILLION // 2)),
     "ingest": _RATES,
     "deliver": _RATES._replace(quick=Sizes(runs=1, messages=MILLION // 10)),
     "hot-second": Wanted(Sizes(runs=5, messages=500_000), Sizes(runs=1, messages=50_000)),
@@ -72,7 +72,7 @@ WANTED: Final[dict[str, Wanted]] = {
     "failover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
     "handover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
     "scale": Wanted(
-        Sizes(runs=5, messages=100_000, rate=5_000, seconds=5, pending=10 * MILLION),
+        Sizes(runs=3, messages=100_000, rate=5_000, seconds=5, pending=10 * MILLION),
         Sizes(runs=1, messages=20_000, rate=5_000, seconds=2, pending=200_000),
     ),
     "memory": Wanted(

@@ -10,6 +10,7 @@ from rich.console import Console
 from delayd.bench.brokers import brokers_at
 from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster, sizes_of
 from delayd.bench.figures import Figure, is_wrong
+from delayd.bench.hot_second import warm_up
 from delayd.bench.machine import machine
 from delayd.bench.order import Order
 from delayd.bench.plot import plot
@@ -124,6 +125,9 @@ def _measure(
     sizes = {each: sizes_of(each, quick=quick, chosen=chosen) for each in names}
     found: dict[str, list[Figure]] = {}
     with brokers_at(bootstrap, security) as brokers:
+        if bootstrap is None:
+            _tell("warming the brokers up")
+            warm_up(Order(brokers, sizes[names[0]], _tell))
         measure(names, lambda each: Order(brokers, sizes[each], _tell), found)
     return Result(
         name,

@@ -19,7 +19,7 @@ from delayd.bench.watching import PROGRESS_S_MAX, watch
 SPREAD_MS: Final = 5_000
 AGAINST: Final = "bare transactional produce"
 LEAD_MS: Final = 8_000
-MESSAGES_PER_LEAD_MS: Final = 30
+MESSAGES_PER_LEAD_MS: Final = 50
 """For each so many of them, the first is due a ms later: slower machines take longer."""
 
 

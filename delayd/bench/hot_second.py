@@ -4,6 +4,7 @@ Meanwhile a few messages a second go to a target of another lane: they should no
 driver then writes the same messages at their due times, as fast as it can, to the same reader.
 """
 
+from threading import Event
 from typing import Final, NamedTuple
 
 from delayd.bench.bare import Bare
@@ -29,6 +30,8 @@ BESIDE_MS: Final = 10_000
 
 BESIDE_LEAD_MS: Final = 2_000
 BARE_LEAD_MS: Final = 6_000
+WARM_UP_RATE: Final = 5_000
+WARM_UP_MS: Final = 4_000
 LATE_MS_MAX: Final = 120_000
 """What is later than that is lost."""
 
@@ -64,18 +67,25 @@ def _play(order: Order, measured: Measured, patience: int) -> None:
             at_ms - BESIDE_LEAD_MS,
             BESIDE_MS,
         )
-        master = nodes.master() or nodes.names[0]
+        master, term = nodes.master() or nodes.names[0], nodes.term()
         rest_bytes = tree_memory(nodes.pid(master)).anon
-        before_s = {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
+        begun_s = _cpu_s(nodes)
         with reading(kafka, hot) as of_hot, reading(kafka, beside) as of_beside:
             fill(kafka, nodes.buffer, hot, beside)
             nodes.wait_until_ingested(hot.count + beside.count)
+            ingested_s = _cpu_s(nodes)
             if nodes.clock.wall_ms() >= beside.first_due_ms:
                 raise too_slow()
+            Event().wait((at_ms - nodes.clock.wall_ms()) / 1000)
+            due_s = _cpu_s(nodes)
             with tree_anon_peak(nodes.pid(master)) as memory:
                 found = of_hot.finish(at_ms + LATE_MS_MAX)
+                delivered_s = _cpu_s(nodes)
                 of_others = of_beside.finish(beside.end_ms + LATE_MS_MAX)
-        used_s = {name: tree_cpu_s(nodes.pid(name)) - before_s[name] for name in nodes.names}
+        used_s = {
+            name: ingested_s[name] - begun_s[name] + delivered_s[name] - due_s[name]
+            for name in nodes.names
+        }
         bare = _bare(order, nodes, count)
         p50, p99, last = found.quantiles_ms(500, 990, 1000)
         bare_p50, bare_p99, bare_last = bare.found.quantiles_ms(500, 990, 1000)
@@ -86,10 +96,16 @@ def _play(order: Order, measured: Measured, patience: int) -> None:
         measured.add("hot-second-other-lane-last", "ms late", other_last, "hot-second-last", last)
         held_mib = memory.peak_bytes / 2**20
         measured.add("hot-second-memory", "MiB", held_mib, "at rest", rest_bytes / 2**20)
-        add_cpu(measured, "hot-second", used_s, master, hot.count + beside.count, bare.cpu_ms)
+        measured.add("hot-second-takeovers", "takeovers", nodes.term() - term)
+        add_cpu(measured, "hot-second", used_s, master, hot.count, bare.cpu_ms)
         faults, others = found.faults(), of_others.faults()
         add_faults(measured, "hot-second", faults)
         add_faults(measured, "hot-second-other-lane", others)
+
+
+def _cpu_s(nodes: BenchNodes) -> dict[str, float]:
+    """What each has used so far."""
+    return {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
 
 
 def add_cpu(
@@ -114,6 +130,15 @@ def _bare(order: Order, nodes: BenchNodes, count: int) -> BarePlayed:
     at_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
     load = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
     return play_bare(order, load)
+
+
+def warm_up(order: Order) -> None:
+    """Have the brokers do for some seconds what they will be measured at: just started, they are
+    slower than they will be."""
+    with BenchNodes(order.brokers, 0) as topics:
+        first_due_ms = topics.clock.wall_ms() + BARE_LEAD_MS // 2
+        count = WARM_UP_RATE * WARM_UP_MS // 1000
+        play_bare(order, in_order(topics.create_target(), count, first_due_ms, WARM_UP_MS))
 
 
 def play_bare(order: Order, load: Load) -> BarePlayed:

@@ -178,6 +178,10 @@ class BenchNodes:
         """The node that says it delivers."""
         return master_of(self._state)
 
+    def term(self) -> int:
+        """The newest that a node knows of: one more for each takeover."""
+        return max(int(self.status(name).get("term") or 0) for name in self.names)
+
     def is_ready(self, name: str) -> bool:
         """Does it say that it could take over?"""
         answer = ask_node(self._state.part(name).address)

@@ -39,6 +39,8 @@ READING: Final = """\
   delivered them, a follower has taken them in and dropped what was delivered.
 - **-lost, -doubled, -early, -altered** count messages: each benchmark checks its own, and they must
   be 0.
+- **takeovers** count masters that others took over from during a run, which nobody asked for: a
+  machine so busy that a master cannot keep its lease. Its figures tell of that, and of little else.
 - **Goals** are for full sizes on two processors that brokers, nodes and readers share. Goals that
   small sizes meet or miss tell little.
 - Brokers, nodes, senders and readers run on this one machine: with machines of their own, each has

@@ -205,6 +205,17 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...]) -> None:
     assert CliRunner().invoke(app, ["bench", *words]).exit_code == 2
 
 
+@pytest.mark.parametrize(("lost", "code"), [(0.0, 0), (2.0, 1)])
+def test_a_benchmark_that_lost_a_message_shows_it_and_fails(
+    monkeypatch: pytest.MonkeyPatch, lost: float, code: int
+) -> None:
+    found = [Figure("audit", "s", (1.0,)), Figure("audit-lost", "messages", (0.0, lost))]
+    monkeypatch.setattr("delayd.bench.commands.measure_on_cluster", lambda *_words: found)
+    answer = CliRunner().invoke(app, ["bench", "audit", "--json"])
+    assert answer.exit_code == code
+    assert json.loads(answer.stdout)["figures"]["audit-lost"]["runs"] == [0.0, lost]
+
+
 def test_the_report_command_prints_the_page_and_draws_the_picture(tmp_path: Path) -> None:
     picture = tmp_path / "all.svg"
     answer = CliRunner().invoke(app, ["bench", "report", str(KEPT), "--plot", str(picture)])
