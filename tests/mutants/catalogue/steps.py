@@ -206,6 +206,8 @@ STEPS = (
                 "                pass\n",
             ),
         ),
+        ("tests/unit/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",),
+        is_simulated=False,
     ),
     Mutant(
         "turns-not-handed-on",
