@@ -250,7 +250,7 @@ class Mastership:
         with self._replica.changed:
             self._replica.begin(plan)
         try:
-            self._carry_out(plan, StepContent([], 0, [], [], []), self._writer(plan))
+            self._carry_out(plan, StepContent(), self._writer(plan))
         except DelaydError:
             self._tally.failed += 1
             raise
@@ -278,7 +278,6 @@ class Mastership:
         begun_ms = self._clock.monotonic_ms()
         writer = self._writer(plan)
         try:
-            self._targets.look_up(frame.body[0] for frame in content.messages)
             self._carry_out(plan, content, writer)
         except DelaydError as error:
             self._tally.failed += 1
@@ -292,7 +291,7 @@ class Mastership:
         self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent)
         for topic, (problem, count) in writer.turned_away.items():
             self._targets.turned_away(topic, problem, count)
-        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, len(content.messages))
+        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, content.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
         """By lane how many records a step may take, for those that must not take all."""

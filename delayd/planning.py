@@ -8,8 +8,9 @@ Not thread safe: part of the replica, under its lock.
 Source: docs/design/frontier.md, "Step" and "Verdicts".
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 
 from delayd.marks import Judged, mark_of
 from delayd.opening import OPEN_AHEAD_MS, Opening
@@ -26,16 +27,26 @@ FOREVER = Rank(1 << 63, 0, 0)
 """Beyond any due time."""
 
 
-class StepContent(NamedTuple):
+PIECE_FRAMES = 1_000
+"""Messages of a step that are read at once. While the next are read, the producer's own threads and
+the brokers are busy with those before."""
+
+
+@dataclass(slots=True)
+class StepContent:
     """What a step has to produce."""
 
-    messages: list[Frame]
-    """Those that are not killed, in the plan's order."""
-    killed_count: int
-    answers: list[Frame]
-    judged: list[Judged]
-    deferred: list[Frame]
+    pieces: Iterator[list[Frame]] = field(default_factory=lambda: iter(()))
+    """Messages that are not killed, in the plan's order; each piece is read when it is asked for,
+    once."""
+    answers: list[Frame] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    deferred: list[Frame] = field(default_factory=list)
     """Messages to be put back for a moment."""
+    message_count: int = 0
+    """Of the pieces that were read."""
+    killed_count: int = 0
+    """Of what was read: it is complete behind the last piece."""
 
 
 class Planning:
@@ -76,21 +87,35 @@ class Planning:
         return self._agenda.plan(now_ms, ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
-        """Put the step under way: what it has to produce, read back."""
+        """Put the step under way: what it has to produce, read back; of many messages the first
+        piece only."""
         self._agenda.begin(plan)
-        planned = self._wheel.read(plan.deliveries)
-        messages = [frame for frame in planned if not self._is_killed(frame, plan.frontier)]
-        crowded = self._wheel.read(plan.deferred)
-        deferred = [frame for frame in crowded if not self._is_killed(frame, plan.frontier)]
-        killed_count = len(planned) + len(crowded) - len(messages) - len(deferred)
-        answers: list[Frame] = []
-        judged: list[Judged] = []
+        content = StepContent()
+        first = self._read(plan.deliveries[:PIECE_FRAMES], plan, content)
+        content.message_count += len(first)
+        content.pieces = chain([first], self._further_pieces(plan, content))
+        content.deferred = self._read(plan.deferred, plan, content)
         for frame in self._wheel.read(plan.answers):
             if frame.kind == FrameKind.MARK:
-                judged.append(self._judge(frame, plan.before))
+                content.judged.append(self._judge(frame, plan.before))
             else:
-                answers.append(frame)
-        return StepContent(messages, killed_count, answers, judged, deferred)
+                content.answers.append(frame)
+        return content
+
+    def _further_pieces(self, plan: Plan, content: StepContent) -> Iterator[list[Frame]]:
+        """All but the first. What is killed meanwhile, by a mark that O' does not pass, is none of
+        this step's: the agenda has heard of that mark."""
+        for at in range(PIECE_FRAMES, len(plan.deliveries), PIECE_FRAMES):
+            piece = self._read(plan.deliveries[at : at + PIECE_FRAMES], plan, content)
+            content.message_count += len(piece)
+            yield piece
+
+    def _read(self, entries: Sequence[Entry], plan: Plan, content: StepContent) -> list[Frame]:
+        """The messages that are not killed."""
+        frames = self._wheel.read(entries)
+        left = [frame for frame in frames if not self._is_killed(frame, plan.frontier)]
+        content.killed_count += len(frames) - len(left)
+        return left
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """The step under way has re-buffered messages: R."""

@@ -9,7 +9,7 @@ the next checkpoint; nothing is forgotten that a frontier younger than `export_h
 Source: docs/design/frontier.md, docs/design/storage.md.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from delayd.bus import Position, Record
@@ -21,7 +21,7 @@ from delayd.planning import Planning, StepContent
 from delayd.request import Reject, RequestLimits, parse
 from delayd.retention import Forgotten, Retention
 from delayd.threads import Condition, SystemThreads, Threads
-from delayd.wheel import FrozenSegment, Progress
+from delayd.wheel import Frame, FrozenSegment, Progress
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.layers import Lines
@@ -261,8 +261,19 @@ class Replica:
         return self._plans.plan(now_ms, self.ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
-        """Put the step under way: what it has to produce, read back. Lock held by the caller."""
-        return self._plans.begin(plan)
+        """Put the step under way: what it has to produce, read back. Lock held by the caller, but
+        not when it asks for the pieces."""
+        content = self._plans.begin(plan)
+        content.pieces = self._under_lock(content.pieces)
+        return content
+
+    def _under_lock(self, pieces: Iterator[list[Frame]]) -> Iterator[list[Frame]]:
+        while True:
+            with self.changed:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """The step under way has re-buffered messages: R. Takes the lock."""

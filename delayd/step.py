@@ -131,12 +131,14 @@ class StepWriter:
 
     def write(self, content: StepContent) -> None:
         """Produce all of it; what was re-buffered is acknowledged when this returns."""
-        for frame in content.messages:
-            source = source_of(frame.partition, frame.offset)
-            fate = self._deliver(frame, source)
-            self.fates[fate] += 1
-            if fate is Fate.DELIVERED:
-                self.digest += crc32(source.encode())
+        for piece in content.pieces:
+            self._targets.look_up(frame.body[0] for frame in piece)
+            for frame in piece:
+                source = source_of(frame.partition, frame.offset)
+                fate = self._deliver(frame, source)
+                self.fates[fate] += 1
+                if fate is Fate.DELIVERED:
+                    self.digest += crc32(source.encode())
         for frame in content.deferred:
             self.fates[self._defer(frame)] += 1
         for frame in content.answers:

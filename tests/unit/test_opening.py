@@ -10,6 +10,7 @@ import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 
 from delayd import opening
+from delayd import planning as planning_module
 from delayd.planning import Planning
 from delayd.wheel import Entry, Frame, FrameKind, Progress, slot_index
 from delayd.wheel.storage import Wheel
@@ -32,6 +33,7 @@ def _small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         (opening, "SLOT_WORK", 1),
         (opening, "SLICE_FRAMES", 20),
         (opening, "INDEXED_FRAMES_MAX", 250),
+        (planning_module, "PIECE_FRAMES", 7),
         (slot_index, "SLICE_BYTES_MIN", 100),
         (slot_index, "LEAF_PLACES_MAX", 10),
     ]:
@@ -55,7 +57,7 @@ def rank(item: Frame | Entry) -> Rank:
 
 def step(planning: Planning, now_ms: int, limits: StepLimits = PLENTY) -> tuple[Plan, list[Rank]]:
     plan = planning.plan(now_ms, EVERYTHING, limits)
-    return plan, [rank(frame) for frame in planning.begin(plan).messages]
+    return plan, [rank(frame) for piece in planning.begin(plan).pieces for frame in piece]
 
 
 def deliver_all(planning: Planning, now_ms: int) -> list[Rank]:
@@ -307,7 +309,9 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         limits = StepLimits(records_max=chance.choice([3, 40, 200]), lanes_max={0: 60})
         plan = planning.plan(now_ms, tuple(ends), limits)
         taken = planning.begin(plan)
-        dealt_with = [rank(frame) for frame in (*taken.messages, *taken.deferred)]
+        messages = [frame for piece in taken.pieces for frame in piece]
+        dealt_with = [rank(frame) for frame in (*messages, *taken.deferred)]
+        assert (taken.message_count, taken.killed_count) == (len(messages), 0)
         newly_done = done(stored, plan.frontier) - done(stored, frontier)
         assert set(dealt_with) == newly_done and len(dealt_with) == len(newly_done)
         assert not newly_done & delivered

@@ -90,7 +90,7 @@ def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple
         while True:
             plan = replica.plan(now_ms, PLENTY)
             content = replica.begin(plan)
-            produced = (*content.messages, *content.answers)
+            produced = (*(f for piece in content.pieces for f in piece), *content.answers)
             delivered += [(frame.partition, frame.offset) for frame in produced]
             if plan.is_empty:
                 return delivered
@@ -111,7 +111,7 @@ def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -
     replica.open_agenda(NOTHING_DONE)
     replica.take([request(0, BEGIN_MS + 300, partition=1), request(9, BEGIN_MS + 9_000)])
     plan = replica.plan(BEGIN_MS + 500, PLENTY)
-    messages = replica.begin(plan).messages
+    messages = [frame for piece in replica.begin(plan).pieces for frame in piece]
     assert [(frame.partition, frame.offset) for frame in messages] == [(0, 4), (1, 0), (0, 3)]
     assert [frame.body[3] for frame in messages] == [b"4", b"0", b"3"]
     assert plan.frontier.offsets == replica.ingested == (10, 1)

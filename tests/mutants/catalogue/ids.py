@@ -19,8 +19,8 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "in planned if not self._is_killed(frame, plan.frontier)",
-                "in planned if not self._is_killed(frame, plan.before)",
+                "in frames if not self._is_killed(frame, plan.frontier)",
+                "in frames if not self._is_killed(frame, plan.before)",
             ),
         ),
     ),
@@ -43,14 +43,14 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "                judged.append(self._judge(frame, plan.before))\n",
+                "                content.judged.append(self._judge(frame, plan.before))\n",
                 "                by_clock = Rank(plan.now_ms, 0, 0)\n"
                 '                done = __import__("dataclasses").replace(\n'
                 "                    plan.before,\n"
                 "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
                 "                    offsets=plan.frontier.offsets,\n"
                 "                )\n"
-                "                judged.append(self._judge(frame, done))\n",
+                "                content.judged.append(self._judge(frame, done))\n",
             ),
         ),
     ),
