@@ -3,11 +3,13 @@
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from delayd.bench.audits import bench_audit
 from delayd.bench.deliver import bench_deliver
+from delayd.bench.errors import BenchError
 from delayd.bench.failovers import bench_failover, bench_handover
 from delayd.bench.figures import Figure
 from delayd.bench.hot_second import bench_hot_second
@@ -101,17 +103,28 @@ def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:
 
 def measure(
     names: Iterable[str], order_of: Callable[[str], Order], found: dict[str, list[Figure]]
-) -> None:
-    """These benchmarks' figures, by name, in the order of ALL; what is found is there as soon as
-    it is found."""
-    wanted = set(names)
+) -> dict[str, BenchError]:
+    """These benchmarks' figures, by name, in the order of ALL. One that fails takes nothing from
+    the others: returns the errors, by name."""
+    wanted, failed = set(names), dict[str, BenchError]()
+
+    def attempt(name: str, bench: Callable[[], list[Figure]]) -> None:
+        try:
+            found[name] = bench()
+        except BenchError as error:
+            failed[name] = error
+
     for name, bench in ON_BROKERS.items():
         if name in wanted:
-            found[name] = bench(order_of(name))
+            attempt(name, partial(bench, order_of(name)))
     if on_pair := [name for name in ON_PAIR if name in wanted]:
-        with standing(order_of(on_pair[0])) as pair:
-            for name in on_pair:
-                found[name] = ON_PAIR[name](order_of(name), pair)
+        try:
+            with standing(order_of(on_pair[0])) as pair:
+                for name in on_pair:
+                    attempt(name, partial(ON_PAIR[name], order_of(name), pair))
+        except BenchError as error:
+            failed |= dict.fromkeys((name for name in on_pair if name not in found), error)
+    return failed
 
 
 def measure_on_cluster(name: str, sizes: Sizes) -> list[Figure]:

@@ -109,7 +109,8 @@ def bench(
     else:
         Console().print(table_of(result))
     _draw(result, picture)
-    if is_wrong(result.figures):
+    is_whole = name != EVERYTHING or set(result.sizes) == set(ALL)
+    if is_wrong(result.figures) or not is_whole:
         raise typer.Exit(1)
 
 
@@ -128,11 +129,15 @@ def _measure(
         if bootstrap is None:
             _tell("warming the brokers up")
             warm_up(Order(brokers, sizes[names[0]], _tell))
-        measure(names, lambda each: Order(brokers, sizes[each], _tell), found)
+        failed = measure(names, lambda each: Order(brokers, sizes[each], _tell), found)
+    for each, error in failed.items():
+        _tell(f"{each} failed: {error}")
+    if failed and not found:
+        raise next(iter(failed.values()))
     return Result(
         name,
         machine(has_own_brokers=bootstrap is None),
-        {each: sizes_said(of) for each, of in sizes.items()},
+        {each: sizes_said(of) for each, of in sizes.items() if each in found},
         tuple(figure for figures in found.values() for figure in figures),
     )
 

@@ -56,7 +56,7 @@ def results(
         found: dict[str, list[Figure]] = {}
         if on_pair := set(names) - set(alone):
             with brokers_at(bootstrap, Security.none()) as brokers:
-                measure(on_pair, lambda name: small(name, brokers), found)
+                assert measure(on_pair, lambda name: small(name, brokers), found) == {}
         for name, figures in found.items():
             said[name] = {figure.name: figure.to_json() for figure in figures}
         return said

@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from delayd.bench.catalogue import ALL, ON_CLUSTER, WANTED, sizes_of
+from delayd.bench.brokers import Brokers
+from delayd.bench.catalogue import ALL, ON_BROKERS, ON_CLUSTER, WANTED, measure, sizes_of
 from delayd.bench.errors import BenchError, TooSlowError, patiently, too_slow
 from delayd.bench.explaining import EXPLAINED
 from delayd.bench.figures import FAULTS, Figure
 from delayd.bench.goals import GOALS, Goal, goal_of
 from delayd.bench.machine import machine
+from delayd.bench.order import Order, Sizes
 from delayd.bench.plot import plot
 from delayd.bench.report import report
 from delayd.bench.result import Result, ResultError, result_from_json
 from delayd.cli import app
+from delayd.security import Security
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT = DOCS / "performance" / "all.json"
@@ -214,6 +217,24 @@ def test_a_benchmark_that_lost_a_message_shows_it_and_fails(
     answer = CliRunner().invoke(app, ["bench", "audit", "--json"])
     assert answer.exit_code == code
     assert json.loads(answer.stdout)["figures"]["audit-lost"]["runs"] == [0.0, lost]
+
+
+def test_a_benchmark_that_fails_takes_nothing_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_order: Order) -> list[Figure]:
+        raise BenchError("no")
+
+    found_by_raw = [Figure("raw-lost", "messages", (0.0,))]
+    monkeypatch.setitem(ON_BROKERS, "ingest", fails)
+    monkeypatch.setitem(ON_BROKERS, "raw", lambda _order: found_by_raw)
+    found: dict[str, list[Figure]] = {}
+    order = Order(Brokers("", "", Security.none()), Sizes(runs=1), lambda _what: None)
+
+    failed = measure(("ingest", "raw"), lambda _name: order, found)
+
+    assert found == {"raw": found_by_raw}
+    assert list(failed) == ["ingest"]
 
 
 def test_the_report_command_prints_the_page_and_draws_the_picture(tmp_path: Path) -> None:
