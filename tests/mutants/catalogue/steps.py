@@ -16,7 +16,7 @@ STEPS = (
             Edit(
                 AGENDA,
                 "cursors[number] = max(cursor, last.cursors[number])",
-                "whole = Rank(cursor.due_ms // SLOT_MS * SLOT_MS, 0, 0)\n"
+                "whole = Rank(slot_of(cursor.due_ms) * 1_000, 0, 0)\n"
                 "            cursors[number] = max(whole, last.cursors[number])",
             ),
         ),
