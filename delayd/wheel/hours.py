@@ -88,12 +88,12 @@ class Hours:
         return hour.start == 0 and hour.end <= self._sparse_bytes_max
 
     def hold_splits(self) -> bool:
-        """Let no frame move until `holds_splits` is taken back; False while one is due to."""
-        first = self.first_due
-        if first is not None and not self.is_sparse(first):
-            return False
-        self.holds_splits = True
-        return True
+        """Let no frame move until `holds_splits` is taken back; False, and nothing is held, while
+        one is due to, be it behind sparse hours."""
+        if not self.holds_splits:
+            due = self._partial[: bisect_left(self._partial, self._due_slot // HOUR_SLOTS)]
+            self.holds_splits = all(self.is_sparse(self.files[hour]) for hour in due)
+        return self.holds_splits
 
 
 def _remove(numbers: list[int], number: int) -> None:

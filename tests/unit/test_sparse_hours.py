@@ -179,6 +179,23 @@ def test_an_append_time_that_is_far_ahead_has_nothing_split(wheel: Wheel, tmp_pa
     assert wheel.whole_below is None
 
 
+def test_splits_are_not_held_while_a_dense_hour_waits_behind_a_sparse_one(wheel: Wheel) -> None:
+    """docs/design/storage.md, Exports: the dense one may begin in a minute, and an export takes
+    longer.
+
+    Rules: splits-held
+    """
+    wheel._hours._sparse_bytes_max = 2_000
+    wheel.append(far_messages(2))
+    wheel.append([message(FIRST_MS + 3_600_000 + n, 100 + n, b"v" * 100) for n in range(40)])
+    wheel.advance(FIRST_MS + 3_600_000)
+    assert not wheel.hold_splits()
+    while not wheel.hold_splits():
+        wheel.split_some()
+    assert wheel.whole_below is None and wheel.hours() == [HOUR]
+    wheel.release_splits()
+
+
 @pytest.mark.usefixtures("dense_hours")
 def test_room_that_was_split_is_given_back_when_that_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

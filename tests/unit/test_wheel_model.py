@@ -215,10 +215,9 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule()
     def hold(self) -> None:
-        first = self.first_due
-        is_possible = first is None or self.is_sparse(first)
-        assert self.wheel.hold_splits() == is_possible
-        self.holds = self.holds or is_possible
+        due = [hour for hour in self.partial if hour < self.due_hours]
+        self.holds = self.holds or all(self.is_sparse(hour) for hour in due)
+        assert self.wheel.hold_splits() == self.holds
 
     @rule()
     def release(self) -> None:
