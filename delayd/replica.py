@@ -312,8 +312,11 @@ class Replica:
         with self.changed:
             if reached is not None:
                 self._reached = reached
-            self._forget_covered(0 if is_short else self._retention.hold_ms)
             newest = self.newest
+            if newest is not None:
+                # Once more: when it was read, the hour that it stands in may not have been whole.
+                self._wheel.pass_to(slot_of(newest.record.frontier.lowest_cursor.due_ms))
+            self._forget_covered(0 if is_short else self._retention.hold_ms)
             forgotten = self._retention.forgotten
             pending = self._wheel.begin_checkpoint(
                 Progress(

@@ -415,6 +415,27 @@ def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener)
     assert replica.ingested == (6, 0) and replica.stats().frames == 1
 
 
+def test_what_was_passed_while_its_hour_was_not_indexed_is_not_pending_afterwards(
+    open_replica: Opener,
+) -> None:
+    """docs/design/storage.md, Counts: a node that starts reads the frontier first, and an idle
+    master writes the next one after an hour.
+
+    Rules: pending-counts
+    """
+    due_ms = BEGIN_MS + 4 * 3_600_000
+    replica = open_replica()
+    replica.take([request(0, due_ms)])
+    replica.observe(at(1))
+    replica.checkpoint()
+    replica = open_replica()
+    replica.observe(at(2, cursor_ms=due_ms + 60_000, offsets=(1, 0), append_ms=due_ms + 60_000))
+    while replica.split_some(due_ms + 60_000):
+        pass
+    replica.checkpoint()
+    assert replica.pending() == (0, {}, {})
+
+
 def test_a_log_trimmed_up_to_what_was_read_is_no_loss(open_replica: Opener) -> None:
     """The tail of a partition may be a commit marker: it is read, but never ingested."""
     replica = open_replica()
