@@ -37,7 +37,8 @@ from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of, pa
 from delayd.wheel.scratch import remove_scratch
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import format_in, locked, reading
-from replication.rank import slot_of
+from delayd.wheel.storage import HORIZON_S
+from replication.rank import SLOT_MS, slot_of
 from replication.record import decode as decode_frontier
 
 CANDIDATES_MAX = 64
@@ -218,9 +219,16 @@ class _Patch:
         # The log has each source once.
         if made in self._salvaged_sources or made in self.elsewhere:
             return
-        self._put(made)
+        if not self._was_near(frame):
+            self._put(made)
         if len(self._candidates) <= CANDIDATES_MAX:
             self._candidates.append(made)
+
+    def _was_near(self, frame: Frame) -> bool:
+        # It went to its slot then, which may be forgotten. A batch goes by the append time of its
+        # last record: another one of it may have got into the hour's file and be a candidate only.
+        near = hour_of(frame.append_ms // SLOT_MS + HORIZON_S)
+        return self.old.is_hour and near >= self.old.number
 
     def salvage(self, frame: WholeFrame) -> None:
         """A whole frame of the damaged file; before those of the buffer."""

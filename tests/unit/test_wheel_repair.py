@@ -186,6 +186,48 @@ def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> 
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
 
 
+@pytest.mark.parametrize("ahead_ms", [60_000, 2 * HOUR_MS, 2 * HOUR_MS + 1])
+def test_a_sparse_hour_of_which_slots_were_forgotten_gets_back_what_it_had(
+    tmp_path: Path, ahead_ms: int
+) -> None:
+    """What came for it when it was near went to those slots, and is nowhere any more."""
+    node = OneNode(tmp_path, "t", partitions=PARTITIONS)
+    begin_ms = START_MS // HOUR_MS * HOUR_MS + 5 * HOUR_MS
+    for number in range(50):
+        node.send("t", begin_ms + 500 * number, partition=number % PARTITIONS)
+    node.ingest()
+    node.clock.now_ms = begin_ms - ahead_ms
+    for number in range(100):
+        node.send("t", begin_ms + 250 * number, partition=number % PARTITIONS)
+    node.ingest()
+    wheel = node.replica._wheel
+    while node.replica.split_some(node.clock.now_ms):
+        pass
+    first = begin_ms // 1_000
+    wheel.forget(wheel.slots(first, first + 20))
+    node.replica.checkpoint()
+    node.close()
+    stopped = object.__new__(Stopped)
+    stopped.folder, stopped.node = tmp_path, node
+    held = stopped.contents()
+    [path] = [path for path in stopped.files() if path.name.startswith("hour")]
+    flip(path, Random(1))
+    assert stopped.repair().is_whole
+    assert stopped.is_whole() and by_generation(stopped.contents()) == by_generation(held)
+
+
+def test_what_was_stored_with_an_hour_though_it_seems_to_have_come_too_late_is_found(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch goes by the append time of its last record: others of it may be later."""
+    monkeypatch.setattr(repairing, "HORIZON_S", 2 * DAY_MS)
+    [path] = [path for path in stopped.files() if path.name.startswith("hour")]
+    flip(path, Random(1))
+    outcome = stopped.repair()
+    assert outcome.is_whole and outcome.from_buffer == 1
+    assert by_generation(stopped.contents()) == by_generation(stopped.held)
+
+
 def test_what_the_buffer_has_lost_comes_out_of_the_file_if_it_is_whole_there(
     stopped: Stopped,
 ) -> None:
