@@ -116,6 +116,15 @@ def _failed(what: str, path: str, error: OSError) -> DiskError:
     return DiskError(f"cannot {what} {path}: {reason}", remedy=remedy)
 
 
+def _call(function: Callable[..., int], *arguments: int) -> int:
+    """Call a function of libc; its error number, 0 if it went well. What a signal interrupts is
+    called again, as Python does with its own calls."""
+    while function(*arguments) != 0:
+        if (number := ctypes.get_errno()) != errno.EINTR:
+            return number
+    return 0
+
+
 _PUNCH_AND_KEEP_SIZE = 0x02 | 0x01
 """FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE of linux/falloc.h."""
 
@@ -218,8 +227,8 @@ class SystemDisk:
             raise _failed("open the folder", path, error) from error
 
     def syncfs(self, folder: OpenFile) -> None:
-        if self._syncfs(folder.descriptor) != 0:
-            number = ctypes.get_errno()
+        number = _call(self._syncfs, folder.descriptor)
+        if number != 0:
             error = OSError(number, os.strerror(number))
             raise _failed("sync the file system of", folder.path, error) from error
 
@@ -230,11 +239,10 @@ class SystemDisk:
             raise _failed(f"cut to {length_bytes} bytes", path, error) from error
 
     def punch(self, file: OpenFile, below: int) -> None:
-        if self._fallocate(file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below) != 0:
-            number = ctypes.get_errno()
-            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
-                error = OSError(number, os.strerror(number))
-                raise _failed(f"give back {below} bytes of", file.path, error) from error
+        number = _call(self._fallocate, file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below)
+        if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS):
+            error = OSError(number, os.strerror(number))
+            raise _failed(f"give back {below} bytes of", file.path, error) from error
 
     def rename(self, old: str, new: str) -> None:
         try:

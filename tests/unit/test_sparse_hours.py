@@ -248,6 +248,27 @@ def test_a_file_system_that_cannot_give_room_back_keeps_it(tmp_path: Path) -> No
     disk.close(file)
 
 
+def test_what_a_signal_interrupts_is_called_again(tmp_path: Path) -> None:
+    """A node that is told to end may be in the middle of a checkpoint."""
+    disk = SystemDisk()
+    file = disk.open(str(tmp_path / "file"), create=True)
+    folder = disk.open_folder(str(tmp_path))
+    calls = 0
+
+    def interrupted_twice(*_: Any) -> int:
+        nonlocal calls
+        calls += 1
+        ctypes.set_errno(4)
+        return 0 if calls % 3 == 0 else -1
+
+    disk._fallocate = disk._syncfs = interrupted_twice
+    disk.punch(file, 4_096)
+    disk.syncfs(folder)
+    assert calls == 6
+    disk.close(file)
+    disk.close(folder)
+
+
 def test_no_batch_writes_out_many_tails_because_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
