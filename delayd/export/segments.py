@@ -76,26 +76,8 @@ class SegmentsReader:
         write: Callable[[Rows], None],
     ) -> None:
         """`kills`: by rank, from the beginning each time that it is called."""
-        self._readers = {
-            is_hour: _SegmentReader(cut, Kills(kills(), cut), write) for is_hour in (True, False)
-        }
-
-    def read(self, path: str, segment: FrozenSegment) -> None:
-        """Write the rows of this slot or hour, as soon as they fill a group."""
-        self._readers[segment.name.is_hour].read(path, segment)
-
-    def finish(self) -> None:
-        """Write the last groups."""
-        for reader in self._readers.values():
-            reader.finish()
-
-
-class _SegmentReader:
-    """Reads those of one kind."""
-
-    def __init__(self, cut: Frontier, kills: Kills, write: Callable[[Rows], None]) -> None:
         self._cut = cut
-        self._kills = kills
+        self._kills = {is_hour: Kills(kills(), cut) for is_hour in (True, False)}
         self._write = write
         self._rows = Rows()
         self._passed_ms = cut.highest_cursor.due_ms
@@ -114,7 +96,7 @@ class _SegmentReader:
         try:
             low: Rank | None = None
             while True:
-                kills, high = self._kills.take(first, slots)
+                kills, high = self._kills[name.is_hour].take(first, slots)
                 self._read_between(file, segment, kills, low, high)
                 if high is None:
                     return

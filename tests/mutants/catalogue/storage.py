@@ -202,8 +202,8 @@ STORAGE = (
         (
             Edit(
                 "delayd/export/segments.py",
-                "        self._readers[segment.name.is_hour].read(path, segment)\n",
-                "        self._readers[True].read(path, segment)\n",
+                "self._kills[name.is_hour].take(first, slots)",
+                "self._kills[True].take(first, slots)",
             ),
         ),
         (
