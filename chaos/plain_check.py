@@ -67,8 +67,8 @@ class Message:
     """If the log alone decides it."""
     killed: str | None = None
     """By a mark: `cancelled` or `replaced`."""
-    attempt: str = "0"
-    """How often it was tried in vain, as the last record that continues it says."""
+    attempts: dict[str, str] = field(default_factory=dict)
+    """How often it was tried in vain, as each record that continues it says; by its source."""
     deliveries: list[Row] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Of its dead letters."""
@@ -153,8 +153,8 @@ def replay(
         continued = family.get(f"{row.partition}/{told.get('continues')}")
         if continued is not None and {"origin", "proof"} <= told.keys():
             family[place] = continued
+            continued.attempts[place] = told.get("attempt", "0")
             if continued.killed is None:
-                continued.attempt = told.get("attempt", "0")
                 continued.rank = (max(int(told["next-due"]), row.at_ms), row.partition, row.offset)
                 under_id.pop(int(told["continues"]), None)
                 under_id[row.offset] = continued
@@ -244,7 +244,7 @@ def is_altered(message: Message, row: Row, partitions: int) -> bool:
         or told.get("due") != str(message.due_ms)
         or told.get("id") != asked.told.get("id")
         or told.get("origin") != (f"{asked.partition}/{asked.offset}" if put_back else None)
-        or told.get("attempt", "0") != message.attempt
+        or told.get("attempt", "0") != message.attempts.get(told.get("source", ""), "0")
         or not told.get("fired", "").isdigit()
         or bool(told.keys() - {"id", "due", "fired", "source", "origin", "attempt"})
     )

@@ -166,7 +166,7 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
         if not on.past.has_free_step(told):
             return False
         due_ms = on.past.of_source[told.says["killed"][0]].message.due_ms
-        return bool(told.says["at_ms"] + 1_000 < due_ms < end_ms)
+        return bool(told.says["at_ms"] + 200 < due_ms < end_ms)
 
     told = on.past.take_mark("cancelled", is_before_its_time)
     on.past.keep_step(told)

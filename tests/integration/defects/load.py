@@ -47,7 +47,7 @@ IDLE_STEP_MS = 50
 IDLE_STEPS = 60
 """So many without work at the end, for what is wrong with a frontier and with nothing else."""
 
-STEPS_MIN = 200
+STEPS_MIN = 100
 """About so many steps deliver something, however slow the machine is: defects are planted in some,
 each far from the others."""
 
