@@ -7,6 +7,7 @@ Source: docs/design/frontier.md, "Targets"; docs/operations.md, "Failing targets
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,7 +119,7 @@ class Traffic:
 
     def __init__(self, cluster: TestCluster, targets: Sequence[str]) -> None:
         self.sources: dict[str, list[str]] = {target: [] for target in targets}
-        self.others: Iterator[str] = iter(())
+        self.others: deque[str] = deque()
         """Further targets, one message each, one for each turn."""
         self._cluster = cluster
         self._stopping = threading.Event()
@@ -135,7 +136,7 @@ class Traffic:
         try:
             with self._cluster.client() as client:
                 while not self._stopping.wait(RATE_MS / 1000):
-                    other = next(self.others, None)
+                    other = self.others.popleft() if self.others else None
                     due = str(CLOCK.wall_ms() + LEAD_MS)
                     sent = {
                         target: client.schedule_async(target, b"v", at=due, key=b"k")
@@ -293,10 +294,10 @@ def test_a_guilty_record_among_innocents_is_the_only_one_that_waits(site: Site, 
 
 def test_a_new_bad_name_every_turn_holds_nobody_up(site: Site, fine: str) -> None:
     with traffic_to(site, fine) as traffic:
-        traffic.others = (site.name() for _ in range(150))
+        traffic.others.extend(site.name() for _ in range(150))
         first = traffic.latest(fine)
         site.wait_later(fine, first)
-        wait_for(lambda: next(iter_left(traffic), None) is None, TIMEOUT_S, "all were scheduled")
+        wait_for(lambda: not traffic.others, TIMEOUT_S, "all were scheduled")
         site.wait_later(fine, traffic.latest(fine))
         counts = [len(node.status().get("failing_targets", ())) for node in site.nodes]
         assert 0 < max(counts) <= 100, "bounded"
@@ -335,12 +336,6 @@ def test_a_right_that_is_taken_away_under_traffic_holds_up_its_own_target_only(
         for future in site.admin.delete_acls([everything]).values():
             future.result(TIMEOUT_S)
         site.wait_later(denied, turned_away)
-
-
-def iter_left(traffic: Traffic) -> Iterator[str]:
-    """What is left of the further targets, without taking any."""
-    traffic.others, left = itertools.tee(traffic.others)
-    return left
 
 
 def grant(site: Site, topic: str, name: str, value: str) -> None:
