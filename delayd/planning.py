@@ -113,7 +113,11 @@ class Planning:
     def _read(self, entries: Sequence[Entry], plan: Plan, content: StepContent) -> list[Frame]:
         """The messages that are not killed."""
         frames = self._wheel.read(entries)
-        left = [frame for frame in frames if not self._is_killed(frame, plan.frontier)]
+        left = [
+            frame
+            for frame in frames
+            if id_of(frame.body) is None or not self._is_killed(frame, plan.frontier)
+        ]
         content.killed_count += len(frames) - len(left)
         return left
 
@@ -139,9 +143,7 @@ class Planning:
         return Plan(before, stand_still(before), (), (), 0, now_ms, {}, ())
 
     def _is_killed(self, frame: Frame, after: Frontier) -> bool:
-        """Does a mark below O' kill the message? Nothing without an id can be killed."""
-        if id_of(frame.body) is None:
-            return False
+        """Does a mark below O' kill the message? It has an id, for nothing else can be killed."""
         rank = Rank(frame.due_ms, frame.partition, frame.offset)
         kill = self._wheel.ids.kill(rank)
         if kill is None:

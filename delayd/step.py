@@ -10,7 +10,7 @@ Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from zlib import crc32
 
@@ -18,8 +18,10 @@ from delayd.bus import Ack, Producer
 from delayd.clock import Clock
 from delayd.commits import FLUSH_TIMEOUT_MS
 from delayd.marks import receipt_of
+from delayd.plain import PlainTarget, write_plain
 from delayd.planning import StepContent
 from delayd.request import (
+    INTERNAL_MARGIN_BYTES,
     Body,
     Op,
     Reason,
@@ -105,7 +107,7 @@ class StepWriter:
         self.digest = 0
         """Of what was delivered: the sum of the CRC-32 of the sources."""
         self.sent: dict[str, tuple[int, list[str]]] = {}
-        """By target: its lane, and the sources that were sent there."""
+        """By target: its lane, and the sources that were sent there, if any."""
         self.turned_away: dict[str, tuple[str, int]] = {}
         """By target: why messages were not sent there, and how many."""
         self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
@@ -132,13 +134,13 @@ class StepWriter:
     def write(self, content: StepContent) -> None:
         """Produce all of it; what was re-buffered is acknowledged when this returns."""
         for piece in content.pieces:
-            self._targets.look_up(frame.body[0] for frame in piece)
-            for frame in piece:
-                source = source_of(frame.partition, frame.offset)
-                fate = self._deliver(frame, source)
-                self.fates[fate] += 1
-                if fate is Fate.DELIVERED:
-                    self.digest += crc32(source.encode())
+            lanes = {frame.body[0]: frame.lane for frame in piece}
+            self._targets.look_up(lanes)
+            count, digest = write_plain(
+                piece, self._plain(lanes), self._now_ms, self._producer, self._write_one
+            )
+            self.fates[Fate.DELIVERED] += count
+            self.digest += digest
         for frame in content.deferred:
             self.fates[self._defer(frame)] += 1
         for frame in content.answers:
@@ -149,6 +151,27 @@ class StepWriter:
         if self.put_back_count:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
+
+    def _plain(self, lanes: Mapping[str, int]) -> dict[str, PlainTarget]:
+        """Of these targets, with their lanes, those that need not be asked about each message."""
+        if self._settings.receipts_written == RECEIPTS_ALL or not self._suspects.are_none:
+            return {}
+        bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
+        plain: dict[str, PlainTarget] = {}
+        for topic, lane in lanes.items():
+            partition_count = self._targets.partitions_for_all(topic, bytes_max)
+            if partition_count is not None and not self._smoothing.limits(topic):
+                sources = self.sent.setdefault(topic, (lane, []))[1]
+                plain[topic] = PlainTarget(partition_count, sources, self.dues_ms[topic])
+        return plain
+
+    def _write_one(self, frame: Frame) -> None:
+        """What is not plain."""
+        source = source_of(frame.partition, frame.offset)
+        fate = self._deliver(frame, source)
+        self.fates[fate] += 1
+        if fate is Fate.DELIVERED:
+            self.digest += crc32(source.encode())
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; or, if the target would refuse it, put it back."""

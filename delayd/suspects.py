@@ -169,7 +169,7 @@ class Suspects:
         if self._unproven_max is not None:
             doubled = max(1, self._unproven_max * 2)
             self._unproven_max = doubled if doubled < UNPROVEN_MAX else None
-        for topic in sent:
+        for topic in [topic for topic, (_, sources) in sent.items() if sources]:
             self._records.pop(topic, None)
             self._proven[topic] = None
             self._proven.move_to_end(topic)
@@ -193,6 +193,11 @@ class Suspects:
             self._put(self._avoided, topic, self._sentence(topic, "it may be broken"), BARRED_MAX)
         if self._failures >= CAUTION_AFTER or self._unproven_max is not None:
             self._unproven_max = 0
+
+    @property
+    def are_none(self) -> bool:
+        """Is nothing held against any target or record?"""
+        return self._unproven_max is None and not (self._barred or self._guilty or self._avoided)
 
     def put_off_ms(self, now_ms: int, topic: str, tried: set[str]) -> int:
         """How long this step should put off what is for the topic; 0 if it may send to it.

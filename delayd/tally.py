@@ -121,7 +121,8 @@ class StepTally:
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """By target when its messages were due, and when they were there; sorts the lists."""
         for topic, times_ms in dues_ms.items():
-            _of_topic(self._lateness, topic).add_since(times_ms, at_ms)
+            if times_ms:
+                _of_topic(self._lateness, topic).add_since(times_ms, at_ms)
 
     def smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """The same of messages that smoothing had deferred."""

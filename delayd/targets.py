@@ -171,6 +171,16 @@ class Targets:
         assert number is not None, "a message without key and partition goes anywhere"
         return target.partition_problems[number]
 
+    def partitions_for_all(self, topic: str, bytes_max: int) -> int | None:
+        """How many partitions a topic that was looked up has, if there is no problem with any
+        record of up to so many bytes in any of them, however many are sent; else None."""
+        target = self._known[topic]
+        if not target.is_healthy or target.is_compacted:
+            return None
+        if target.record_bytes_max < max(bytes_max + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX):
+            return None
+        return len(target.partition_problems)
+
     def partition_for(self, topic: str, partition: int | None, key: bytes | None) -> int | None:
         """The partition to name when a message without problem is sent; None leaves it to the
         producer (murmur2 of the key, any without a key)."""

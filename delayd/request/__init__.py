@@ -47,7 +47,7 @@ from delayd.request.bodies import (
     turn_of,
 )
 from delayd.request.headers import size_of
-from delayd.request.internal import BufferRecord, continuation
+from delayd.request.internal import INTERNAL_MARGIN_BYTES, BufferRecord, continuation
 from delayd.request.parser import parse
 from delayd.request.reasons import Reason, Reject
 from delayd.request.receipts import (
@@ -61,6 +61,7 @@ from delayd.request.receipts import (
 from delayd.request.request import Op, Request, RequestLimits, Turn
 
 __all__ = [
+    "INTERNAL_MARGIN_BYTES",
     "Body",
     "BufferRecord",
     "DeadLetter",

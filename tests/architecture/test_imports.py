@@ -52,7 +52,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ),
     # What is read from topics, and how large steps are.
     ("delayd.failing_targets", "delayd.suspects", "delayd.tally"),
-    ("delayd.measures",),
+    ("delayd.measures", "delayd.plain"),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
     ("delayd.marks", "delayd.retention", "delayd.commits", "delayd.opening"),
     ("delayd.ingest_batch", "delayd.planning"),

@@ -38,6 +38,11 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 """How long an abandoned transaction can hide records from readers (docs/design/frontier.md,
 "Fence")."""
 
+TRANSACTION_LINGER_MS: Final = 20
+"""How long records of a transaction wait for a fuller batch. It delays no transaction: what is left
+goes out with the flush before its end. With 0, a step of 10,000 is sent as hundreds of batches,
+which cost librdkafka 3.6 us of CPU a record instead of 1.0, and the broker more than that."""
+
 TOPIC_PROPAGATION_MS: Final = 1_000
 """How long a record for an unknown topic holds its transaction; librdkafka's default is 30 s."""
 
@@ -94,15 +99,16 @@ class Settings:
         transactional = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "linger.ms": TRANSACTION_LINGER_MS,
         }
         return self._common("producer") | {
-            **(transactional if transactional_id is not None else {}),
             "enable.idempotence": True,
             "acks": "all",
             "partitioner": "murmur2_random",
             "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "retry.backoff.ms": RETRY_BACKOFF_MS,
             "linger.ms": 0,
+            **(transactional if transactional_id is not None else {}),
             "message.max.bytes": self.record_bytes_max,
             "queue.buffering.max.messages": PRODUCER_QUEUE_RECORDS_MAX,
             "queue.buffering.max.kbytes": PRODUCER_QUEUE_KBYTES_MAX,

@@ -19,8 +19,8 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "in frames if not self._is_killed(frame, plan.frontier)",
-                "in frames if not self._is_killed(frame, plan.before)",
+                "not self._is_killed(frame, plan.frontier)",
+                "not self._is_killed(frame, plan.before)",
             ),
         ),
     ),

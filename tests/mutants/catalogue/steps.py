@@ -5,6 +5,7 @@ from mutants.mutant import Edit, Mutant
 AGENDA = "replication/agenda.py"
 LANE = "replication/lane.py"
 STEP = "delayd/step.py"
+PLAIN = "delayd/plain.py"
 SMOOTHING = "replication/smoothing.py"
 
 STEPS = (
@@ -141,6 +142,28 @@ STEPS = (
                 "self._entries.append(entry)",
             ),
         ),
+    ),
+    Mutant(
+        "put-back-taken-for-plain",
+        "what was put back says so when it is delivered",
+        "frontier.md#targets",
+        (Edit(PLAIN, "if origin or attempt or (", "if ("),),
+        ("tests/unit/test_plain.py::test_a_step_writes_the_same_however_it_asks",),
+        is_simulated=False,
+    ),
+    Mutant(
+        "any-target-is-plain",
+        "only a target that takes all is not asked about each message",
+        "frontier.md#targets",
+        (
+            Edit(
+                STEP,
+                "if partition_count is not None and not",
+                "partition_count = 9\n            if not",
+            ),
+        ),
+        ("tests/unit/test_plain.py::test_a_step_writes_the_same_however_it_asks",),
+        is_simulated=False,
     ),
     Mutant(
         "own-writes-not-in-the-frontier",
