@@ -6,7 +6,7 @@ changes to itself until the whole batch is in the wheel: both change together, o
 Source: docs/design/frontier.md, "Ingest" and "Ids".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delayd.bus import Record
@@ -35,6 +35,7 @@ from delayd.wheel.id_memory import (
     redrive_name,
 )
 from delayd.wheel.kills import Kill
+from delayd.wheel.packed import PackedFrame
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.ids import NOTHING, REDRIVES_MAX, IdState
@@ -82,13 +83,52 @@ class IngestBatch:
         self._covered = covered
         """A frontier so old that what it covers is not stored any more."""
         self.states = list(states)
-        self.frames: list[Frame] = []
+        self.frames: list[Frame | PackedFrame] = []
+        """In the order of the records."""
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
         self._remembered: dict[tuple[int, bytes], Remembered] = {}
         """What was known before the batch, as far as it was asked for."""
         self._topics: dict[tuple[int, bytes], dict[int, str]] = {}
         """Targets of the live messages of what has changed, by offset."""
         self._kills: dict[Rank, Kill] = {}
+
+    def add_all(
+        self,
+        records: Sequence[Record],
+        frames: Sequence[PackedFrame | None],
+        others: Mapping[int, Request | Reject],
+    ) -> None:
+        """Apply the rules to records in their order: to those that are packed, and to the others,
+        which are given by their place among the records.
+
+        A packed frame is of a schedule without an id: what `ingest_plain` decides of it is decided
+        here, for a run of them in one partition at once.
+        """
+        states, covered, keep = self.states, self._covered, self.frames.append
+        running, next_offset, log_ms = -1, 0, 0
+        for place, frame in enumerate(frames):
+            if frame is None:
+                if running >= 0:
+                    states[running] = LogState(next_offset, log_ms)
+                    running = -1
+                self.add(records[place], others[place])
+                continue
+            due_ms, partition, offset, lane, _, append_ms, _, _, _ = frame
+            if partition != running:
+                if running >= 0:
+                    states[running] = LogState(next_offset, log_ms)
+                running = partition
+                next_offset, log_ms = states[partition]
+            assert offset >= next_offset, (
+                f"partition {partition}: offset {offset} came after {next_offset - 1}"
+            )
+            next_offset = offset + 1
+            if append_ms > log_ms:
+                log_ms = append_ms
+            if covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):
+                keep(frame)
+        if running >= 0:
+            states[running] = LogState(next_offset, log_ms)
 
     def add(self, record: Record, request: Request | Reject) -> None:
         """Apply the rules to one record."""

@@ -17,6 +17,7 @@ from delayd.errors import DiskError, FrontierError
 from delayd.frontier_log import SeenFrontier
 from delayd.ingest_batch import IngestBatch
 from delayd.opening import is_passed
+from delayd.plain_ingest import PlainIngest
 from delayd.planning import Planning, StepContent
 from delayd.request import Reject, RequestLimits, parse
 from delayd.retention import Forgotten, Retention
@@ -91,6 +92,7 @@ class Replica:
             proof_key=proof_key,
             prefix=settings.prefix,
         )
+        self._plain = PlainIngest(self.limits, settings.lanes)
         self.disk_free_min_bytes = disk_free_min_bytes
         self.seen_free_bytes: int | None = None
         """What was free on the disk at the last checkpoint; None before the first one."""
@@ -164,27 +166,32 @@ class Replica:
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; returns those that are answered with a dead letter."""
-        parsed = [(record, parse(record, self.limits)) for record in records]
-        rejected = []
+        frames = self._plain.pack(records)
+        others = {
+            place: parse(records[place], self.limits)
+            for place, frame in enumerate(frames)
+            if frame is None
+        }
         with self.changed:
             # What is counted as ingested must be in the wheel: both change together, or neither.
             batch = IngestBatch(
                 self._wheel.ids, self.settings, self._states, self._retention.covered
             )
-            epochs = list(self._epochs)
-            for record, request in parsed:
-                if isinstance(request, Reject):
-                    rejected.append(Rejected(record.partition, record.offset, request))
-                batch.add(record, request)
-                epochs[record.partition] = record.leader_epoch
+            batch.add_all(records, frames, others)
             entries = self._wheel.append(batch.frames)
             batch.apply()
-            self._states, self._epochs = batch.states, epochs
-            self.ingested_count += len(parsed)
+            self._states = batch.states
+            for partition, epoch in {record[0]: record[2] for record in records}.items():
+                self._epochs[partition] = epoch
+            self.ingested_count += len(records)
             if self._planning is not None:
                 self._planning.arrived(entries)
             self.changed.notify_all()
-        return rejected
+        return [
+            Rejected(records[place].partition, records[place].offset, outcome)
+            for place, outcome in others.items()
+            if isinstance(outcome, Reject)
+        ]
 
     def observe(self, seen: SeenFrontier) -> None:
         """A committed frontier was read (or written). FrontierError if it contradicts an older."""

@@ -75,7 +75,9 @@ def replay(
                 batch.add(record, parse(record, limits))
             batch.apply()
             states = batch.states
-            yield from batch.frames
+            for frame in batch.frames:
+                assert isinstance(frame, Frame), "nothing was packed"
+                yield frame
             if read // CHECKPOINT_RECORDS != (read + len(records)) // CHECKPOINT_RECORDS:
                 _checkpoint(memory, states)
             read += len(records)

@@ -69,27 +69,27 @@ class PendingCounts:
         self._dirty_slots: set[int] = set()
         self._has_new_floor = not self.is_known
 
-    def stored(self, slot: int, topic: str, *, in_slot: bool) -> None:
-        """A message was stored, in its slot or in the file of its hour."""
+    def stored(self, slot: int, topic: str, count: int = 1, *, in_slot: bool) -> None:
+        """So many messages were stored, in their slot or in the file of their hour."""
         if slot < self.floor:
             return
         hour = slot // HOUR_SLOTS
         pending = self.hours.get(hour)
         if pending is None:
             pending = self.hours[hour] = {}
-        pending[topic] = pending.get(topic, 0) + 1
+        pending[topic] = pending.get(topic, 0) + count
         self._dirty_hours.add(hour)
-        self.topics[topic] = self.topics.get(topic, 0) + 1
-        self.total += 1
+        self.topics[topic] = self.topics.get(topic, 0) + count
+        self.total += count
         if in_slot:
-            self.moved(slot, topic)
+            self.moved(slot, topic, count)
 
-    def moved(self, slot: int, topic: str) -> None:
-        """A message came to its slot, which is not passed: its hour was split."""
+    def moved(self, slot: int, topic: str, count: int = 1) -> None:
+        """Messages came to their slot, which is not passed: their hour was split."""
         topics = self._slots.get(slot)
         if topics is None:
             topics = self._slots[slot] = {}
-        topics[topic] = topics.get(topic, 0) + 1
+        topics[topic] = topics.get(topic, 0) + count
         self._dirty_slots.add(slot)
 
     def indexed(self, slot: int, topic: str) -> None:

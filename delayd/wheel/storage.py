@@ -13,6 +13,7 @@ Not thread safe: the caller holds one lock around every call, except `PendingChe
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,15 +24,16 @@ from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
 from delayd.wheel.answers import WaitingAnswers
 from delayd.wheel.catalogue import CatalogueBatch, Totals
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
-from delayd.wheel.counts import PendingCounts, topic_of
+from delayd.wheel.counts import PendingCounts
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.files import Files
-from delayd.wheel.frame import PARTITIONS_MAX, encode
+from delayd.wheel.frame import PARTITIONS_MAX
 from delayd.wheel.hour_index import HourIndex
 from delayd.wheel.hours import Hours
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
+from delayd.wheel.packed import PackedFrame, packed
 from delayd.wheel.reader import Reader
 from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, recover
@@ -48,6 +50,7 @@ TAILS_PER_CALL = 64
 """Tails written out by one call of `write_out`: about 3 ms if their files are new."""
 NO_PLACE = -1
 """The position of a frame that waits in the file of its hour."""
+_made = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class Wheel:
 
     # Frames in.
 
-    def append(self, frames: Sequence[Frame]) -> list[Entry]:
+    def append(self, frames: Sequence[Frame | PackedFrame]) -> list[Entry]:
         """Store frames, in memory until they are too many; durable with the next checkpoint.
 
         Returns their entries in the order given; that of a frame in an hour's file has no place yet
@@ -173,50 +176,63 @@ class Wheel:
         wheel then holds half a batch and refuses everything, like after a failed write.
         """
         entries: list[Entry] = []
-        bytes_before = self._bytes
+        counted: list[tuple[int, str, bool]] = []
+        # The hot path of ingest: nothing is looked up for each frame that can be looked up before.
+        slots, hours, with_tail = self._slots, self._hours.files, self._with_tail
+        stored_bytes, tail_bytes = 0, self._tail_bytes
         with self._or_poisoned():
             if frames:
                 self._hours.believe(frames[-1].append_ms)
             near_slot = self._hours.near_slot
             for frame in frames:
-                data, crc = encode(frame)
-                due_ms, partition, offset, lane, kind, _, body = frame
+                if type(frame) is not PackedFrame:
+                    frame = packed(frame)
+                due_ms, partition, offset, lane, kind, _, topic, data, crc = frame
                 number = due_ms // SLOT_MS
                 segment: Segment
                 if number < near_slot or kind:
-                    segment = self._slots.get(number) or self._create_slot(number)
+                    segment = slots.get(number) or self._create_slot(number)
                     if not segment.count:
                         self._slot_lines += 1
                     tail = segment.tail
                     position = segment.written + len(tail)
                     if not kind:
-                        self.counts.stored(number, topic_of(body), in_slot=True)
+                        counted.append((number, topic, True))
                 else:
                     hour = number // HOUR_SLOTS
-                    segment = self._hours.files.get(hour) or self._create_hour(hour)
+                    segment = hours.get(hour) or self._create_hour(hour)
                     tail = segment.tail
                     position = NO_PLACE
-                    self.counts.stored(number, topic_of(body), in_slot=False)
+                    counted.append((number, topic, False))
                 length = len(data)
                 if not tail:
-                    self._with_tail[segment] = None
+                    with_tail[segment] = None
                 tail += data
                 segment.count += 1
                 segment.digest += crc
-                if offset > segment.highest_offsets[partition]:
-                    segment.highest_offsets[partition] = offset
-                entry = Entry(due_ms, partition, offset, lane, kind, position, length)
+                highest = segment.highest_offsets
+                if offset > highest[partition]:
+                    highest[partition] = offset
+                entry: Entry = _made(
+                    Entry, (due_ms, partition, offset, lane, kind, position, length)
+                )
                 if kind:
                     self._answers.add(entry)
                 entries.append(entry)
-                self._frames += 1
-                self._bytes += length
-                self._tail_bytes += length
-                if self._tail_bytes > TAIL_BYTES_MAX:
+                stored_bytes += length
+                tail_bytes += length
+                if tail_bytes > TAIL_BYTES_MAX:
+                    self._tail_bytes = tail_bytes
                     self._write_tails()
-            if self._tail_bytes > TAIL_BYTES_MAX // 2:
+                    tail_bytes = self._tail_bytes
+            self._frames += len(frames)
+            self._bytes += stored_bytes
+            self._tail_bytes = tail_bytes
+            for (number, topic, in_slot), count in Counter(counted).items():
+                self.counts.stored(number, topic, count, in_slot=in_slot)
+            if tail_bytes > TAIL_BYTES_MAX // 2:
                 # A share of them now, so that no later batch has to write all of them.
-                enough = self._tail_bytes - 2 * (self._bytes - bytes_before)
+                enough = tail_bytes - 2 * stored_bytes
                 while self._with_tail and self._tail_bytes > enough:
                     self._write_tail(next(iter(self._with_tail)))
         return entries

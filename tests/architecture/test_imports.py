@@ -55,7 +55,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("delayd.measures", "delayd.plain"),
     ("delayd.frontier_log", "delayd.targets", "delayd.pace"),
     ("delayd.marks", "delayd.retention", "delayd.commits", "delayd.opening"),
-    ("delayd.ingest_batch", "delayd.planning"),
+    ("delayd.ingest_batch", "delayd.plain_ingest", "delayd.planning"),
     ("delayd.topics", "delayd.replica"),
     # What a node does.
     ("delayd.step",),

@@ -253,9 +253,9 @@ STORAGE = (
             ),
             Edit(
                 REPLICA,
-                "            for record, request in parsed:\n",
+                "            batch.add_all(records, frames, others)\n",
                 "            self._states = batch.states\n"
-                "            for record, request in parsed:\n",
+                "            batch.add_all(records, frames, others)\n",
             ),
         ),
         ("tests/unit/test_replica.py::test_a_batch_that_fails_halfway_counts_as_not_ingested",),
