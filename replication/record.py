@@ -25,7 +25,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from replication.frontier import Frontier
 from replication.rank import Rank
@@ -33,6 +34,10 @@ from replication.settings import Settings
 from replication.smoothing import Queue
 
 FORMAT = 2
+
+SETTINGS_REMEMBERED: Final = 8
+"""Settings whose JSON is not made and read again: a process has to do with one cluster, whose
+settings are most of each of its records."""
 
 
 class FrontierFormatError(ValueError):
@@ -75,7 +80,7 @@ def record_key(shard: int) -> bytes:
 def encode(record: FrontierRecord) -> bytes:
     """The record's value."""
     frontier = record.frontier
-    usual, _ = Counter(frontier.cursors).most_common(1)[0]
+    usual = _usual(frontier.cursors)
     counts = record.counts
     fields: dict[str, Any] = {
         "format": FORMAT,
@@ -99,11 +104,10 @@ def encode(record: FrontierRecord) -> bytes:
             "answers": counts.answers,
         },
         "digest": record.digest,
-        "settings": record.settings.to_json(),
     }
-    if record.smoothing:
-        fields["smoothing"] = record.smoothing
-    return json.dumps(fields, separators=(",", ":")).encode()
+    settings = f',"settings":{_settings_text(record.settings)}'
+    smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
+    return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
 
 
 def decode(value: bytes) -> FrontierRecord:
@@ -112,7 +116,7 @@ def decode(value: bytes) -> FrontierRecord:
         fields = json.loads(value)
         if fields["format"] != FORMAT:
             raise FrontierFormatError(f"unknown frontier format {fields['format']!r}")
-        settings = Settings.from_json(fields["settings"])
+        settings = _settings(_compact(fields["settings"]))
         cursors = [_rank(fields["cursor"])] * settings.lanes
         for lane, cursor in fields["lanes"].items():
             cursors[int(lane)] = _rank(cursor)
@@ -138,7 +142,7 @@ def decode(value: bytes) -> FrontierRecord:
             },
         )
         # Whatever else was let through above (a lane "-1", a field too many) shows here.
-        if json.loads(encode(record)) != fields:
+        if (again := encode(record)) != value and json.loads(again) != fields:
             raise FrontierFormatError("not what this version would have written")
         return record
     except FrontierFormatError:
@@ -154,6 +158,28 @@ def decode(value: bytes) -> FrontierRecord:
         RecursionError,
     ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _usual(cursors: tuple[Rank, ...]) -> Rank:
+    """What most cursors are; where it is several as often, the first of them."""
+    if 2 * cursors.count(cursors[0]) > len(cursors):
+        return cursors[0]
+    [(usual, _)] = Counter(cursors).most_common(1)
+    return usual
+
+
+def _compact(fields: object) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+@lru_cache(SETTINGS_REMEMBERED)
+def _settings_text(settings: Settings) -> str:
+    return _compact(settings.to_json())
+
+
+@lru_cache(SETTINGS_REMEMBERED)
+def _settings(text: str) -> Settings:
+    return Settings.from_json(json.loads(text))
 
 
 def _whole(value: object) -> int:

@@ -82,6 +82,27 @@ def test_a_record_names_the_usual_cursor_once_and_the_others_by_lane() -> None:
     assert fields["lanes"] == {"1": [6, 1, 8]}
 
 
+def test_lanes_that_differ_are_named_wherever_they_are_and_of_two_halves_the_second() -> None:
+    """docs/design/frontier.md, Full steps: one default cursor and the exceptions."""
+    usual, other = Rank(7, 0, 0), Rank(6, 1, 8)
+    for cursors, cursor, lanes in [
+        ((other, usual, usual, usual), [7, 0, 0], {"0": [6, 1, 8]}),
+        ((other, other, usual, usual), [6, 1, 8], {"2": [7, 0, 0], "3": [7, 0, 0]}),
+        ((usual,) * LANES, [7, 0, 0], {}),
+    ]:
+        fields = json.loads(
+            encode(replace(FIRST, frontier=replace(FIRST.frontier, cursors=cursors)))
+        )
+        assert (fields["cursor"], fields["lanes"]) == (cursor, lanes)
+
+
+def test_settings_that_only_look_like_others_that_were_read_are_refused() -> None:
+    """docs/design/frontier.md, Takeover: nothing is guessed; 3.0 and 3 are equal in Python."""
+    assert decode(encode(FIRST)).settings == SETTINGS
+    with pytest.raises(FrontierFormatError, match="partitions"):
+        decode(changed(settings={**SETTINGS.to_json(), "partitions": float(PARTITIONS)}))
+
+
 def test_settings_from_before_there_was_a_choice_mean_exactly_once() -> None:
     """docs/design/frontier.md, At least once: such records stay as they are, byte for byte."""
     fields = SETTINGS.to_json()

@@ -236,7 +236,7 @@ STEPS = (
         "turns-not-handed-on",
         "a successor goes on with the turns that the frontier record tells of",
         "frontier.md#smoothing",
-        (Edit("replication/record.py", "    if record.smoothing:\n", "    if False:\n"),),
+        (Edit("replication/record.py", "if record.smoothing else", "if False else"),),
     ),
     Mutant(
         "turn-forgotten",
