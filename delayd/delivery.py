@@ -50,6 +50,9 @@ from replication.tenure import Fact as TenureFact
 log = structlog.get_logger()
 
 FOLLOW_POLL_MS = 100
+FOLLOW_PAUSE_MS = 20
+"""A follower takes what comes in this time at once: to be woken by each step costs more than to
+read its record."""
 METADATA_TIMEOUT_MS = 5_000
 
 
@@ -187,8 +190,11 @@ class Delivery:
             self._cluster.close()
 
     def _follow(self, timeout_ms: int) -> None:
-        for seen in self._log.poll(timeout_ms):
+        found = self._log.poll(timeout_ms)
+        for seen in found:
             self._replica.observe(seen)
+        if found and self._grant is None:
+            self._stopping.wait(FOLLOW_PAUSE_MS / 1000)
 
     def _deliver(self, grant: Grant) -> Ended:
         """Carry out what `replication.tenure` orders, until it orders to rest."""

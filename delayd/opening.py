@@ -26,6 +26,8 @@ OPEN_AHEAD_MS = 200
 PREFETCH_AHEAD_MS = 5_000
 """How long before it a slot is indexed that is too large to be indexed in one turn. A million
 messages take two seconds."""
+PREFETCH_LOOK_MS = 100
+"""How often it looks for such slots; a turn at every step would cost more than finding none."""
 TURN_WORK_MAX = 20_000
 """Frames to scan and entries to open in one turn: about 1 us each."""
 SLOT_WORK = 100
@@ -60,6 +62,8 @@ class Opening:
         self._agenda = agenda
         self._indexes: OrderedDict[int, SlotIndex] = OrderedDict()
         """By slot, the one last used at the end."""
+        self._prefetch_ms = 0
+        """When to look again for large slots ahead."""
         self._work = 0
         """Left for this turn."""
         self._late: deque[_LateSearch] = deque()
@@ -138,6 +142,8 @@ class Opening:
         agenda, wheel = self._agenda, self._wheel
         last = self._last_whole(now_ms + OPEN_AHEAD_MS)
         before = _start_of(last + 1)
+        if agenda.opened_to >= before:  # as most turns find it
+            return True
         while (wanted := agenda.wanted(before, since)) is not None:
             slot = wheel.next_slot(slot_of(wanted.since.due_ms))
             if slot is None or slot > last:
@@ -159,6 +165,8 @@ class Opening:
     def _prefetch(self, now_ms: int) -> bool:
         """Index large slots ahead of their time, as far as there is room; True if there is nothing
         left to do for now."""
+        if now_ms < self._prefetch_ms:
+            return True
         first = slot_of(now_ms + OPEN_AHEAD_MS) + 1
         needed_frames = self._frames_of(self._needed())
         for slot in self._wheel.slots(first, self._last_whole(now_ms + PREFETCH_AHEAD_MS)):
@@ -171,6 +179,7 @@ class Opening:
             needed_frames += 0 if slot in self._indexes else info.count
             if self._ready_index(slot) is None:
                 return False
+        self._prefetch_ms = now_ms + PREFETCH_LOOK_MS
         return True
 
     def _last_whole(self, due_ms: int) -> int:

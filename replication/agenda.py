@@ -237,11 +237,13 @@ class Agenda:
             self._verdict_waits[partition, offset] = last.own_writes[partition]
         self._verdicts_new.clear()
         offsets, late, answers, deferred = self._pass_offsets(now_ms, ingested, limits)
-        cursors = list(last.cursors)
         deliveries: list[Entry] = []
         taken: dict[int, int] = {}
         passed_over: list[Entry] = []
-        caps = [min(passed_by(now_ms), lane.opened_to) for lane in self._lanes]
+        # Most lanes stand at now: one value for all of them, so that comparing them costs little.
+        by_now = passed_by(now_ms)
+        caps = [min(by_now, lane.opened_to) for lane in self._lanes]
+        cursors = [k if k > cap else cap for cap, k in zip(caps, last.cursors, strict=True)]
         due = {
             number: count
             for number, lane in enumerate(self._lanes)
@@ -256,20 +258,19 @@ class Agenda:
             if number in shares:
                 room = most - len(late_by_lane.get(number, ()))
                 shares[number] = min(shares[number], max(0, room))
-        for number, lane in enumerate(self._lanes):
+        for number in sorted(due.keys() | late_by_lane.keys()):
             deliveries += sorted(late_by_lane.get(number, ()))
-            cursor = caps[number]
-            if number in due:
-                cut = self._cut_lane(
-                    lane, due[number], shares[number], lane_bytes_max, offsets, now_ms
-                )
-                deliveries += cut.deliveries
-                passed_over += cut.passed_over
-                taken[number] = cut.taken
-                if cut.taken < due[number]:
-                    stop = lane.peek(cut.taken)
-                    cursor = Rank(stop.due_ms, stop.partition, stop.offset)
-            cursors[number] = max(cursor, last.cursors[number])
+            if number not in due:
+                continue
+            lane = self._lanes[number]
+            cut = self._cut_lane(lane, due[number], shares[number], lane_bytes_max, offsets, now_ms)
+            deliveries += cut.deliveries
+            passed_over += cut.passed_over
+            taken[number] = cut.taken
+            if cut.taken < due[number]:
+                stop = lane.peek(cut.taken)
+                cursor = Rank(stop.due_ms, stop.partition, stop.offset)
+                cursors[number] = max(cursor, last.cursors[number])
         frontier = replace(last, cursors=tuple(cursors), offsets=tuple(offsets), step=last.step + 1)
         return Plan(
             before=last,
@@ -317,6 +318,9 @@ class Agenda:
         answers: list[Entry] = []
         deferred: list[Entry] = []
         for partition, reached in enumerate(ingested):
+            if not self._late[partition] and not self._answers[partition]:
+                offsets.append(reached)
+                continue
             for rest in (self._late[partition], self._answers[partition]):
                 assert not rest or rest[-1][0] < reached, (
                     f"partition {partition}: offset {rest[-1][0]} is beyond what was ingested"

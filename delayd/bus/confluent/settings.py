@@ -21,8 +21,13 @@ RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
 RETRY_BACKOFF_MS: Final = 5
 """librdkafka's 100 ms makes every second transaction wait 100 ms behind the last one's markers."""
 
-FETCH_WAIT_MS: Final = 20
-"""A read_committed fetch behind a commit marker waits this out: latency against idle requests."""
+FETCH_WAIT_MS: Final = 10
+"""A read_committed fetch behind a commit marker waits this out, and so does one that finds less
+than FETCH_BYTES_MIN: latency against idle requests."""
+
+FETCH_BYTES_MIN: Final = 16 * 1024
+"""Answered record by record, three nodes made 700 fetches a second each of 5,000 records a second:
+a tenth of what the broker did, and a third of what a follower did."""
 
 FETCH_QUEUE_BACKOFF_MS: Final = 10
 """How soon a full prefetch queue is filled again; librdkafka's 1000 ms stalls a fast reader."""
@@ -87,6 +92,7 @@ class Settings:
             "enable.partition.eof": True,
             "check.crcs": True,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "fetch.min.bytes": FETCH_BYTES_MIN,
             "fetch.error.backoff.ms": 50,
             "fetch.queue.backoff.ms": FETCH_QUEUE_BACKOFF_MS,
             "queued.min.messages": 1_000_000,  # so that the limit below is the one that counts

@@ -66,8 +66,8 @@ STEPS = (
         (
             Edit(
                 AGENDA,
-                "min(passed_by(now_ms), lane.opened_to) for lane in self._lanes",
-                "passed_by(now_ms) for lane in self._lanes",
+                "min(by_now, lane.opened_to) for lane in self._lanes",
+                "by_now for lane in self._lanes",
             ),
         ),
         ("tests/unit/test_agenda.py::test_k_never_enters_what_has_not_been_opened",),
