@@ -176,7 +176,7 @@ class Wheel:
         wheel then holds half a batch and refuses everything, like after a failed write.
         """
         entries: list[Entry] = []
-        counted: list[tuple[int, str, bool]] = []
+        counted: list[tuple[int, str]] = []
         # The hot path of ingest: nothing is looked up for each frame that can be looked up before.
         slots, hours, with_tail = self._slots, self._hours.files, self._with_tail
         stored_bytes, tail_bytes = 0, self._tail_bytes
@@ -196,14 +196,11 @@ class Wheel:
                         self._slot_lines += 1
                     tail = segment.tail
                     position = segment.written + len(tail)
-                    if not kind:
-                        counted.append((number, topic, True))
                 else:
                     hour = number // HOUR_SLOTS
                     segment = hours.get(hour) or self._create_hour(hour)
                     tail = segment.tail
                     position = NO_PLACE
-                    counted.append((number, topic, False))
                 length = len(data)
                 if not tail:
                     with_tail[segment] = None
@@ -218,6 +215,8 @@ class Wheel:
                 )
                 if kind:
                     self._answers.add(entry)
+                else:
+                    counted.append((number, topic))
                 entries.append(entry)
                 stored_bytes += length
                 tail_bytes += length
@@ -228,8 +227,8 @@ class Wheel:
             self._frames += len(frames)
             self._bytes += stored_bytes
             self._tail_bytes = tail_bytes
-            for (number, topic, in_slot), count in Counter(counted).items():
-                self.counts.stored(number, topic, count, in_slot=in_slot)
+            for (number, topic), count in Counter(counted).items():
+                self.counts.stored(number, topic, count, in_slot=number < near_slot)
             if tail_bytes > TAIL_BYTES_MAX // 2:
                 # A share of them now, so that no later batch has to write all of them.
                 enough = tail_bytes - 2 * stored_bytes
