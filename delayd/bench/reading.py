@@ -39,6 +39,10 @@ READER: Final[dict[str, str | int | bool]] = {
     "fetch.queue.backoff.ms": 5,
 }
 BATCH_RECORDS: Final = 5_000
+JUDGED_AT_ONCE_MAX: Final = 500
+"""Larger batches are looked at when nothing more comes: a reader that is behind must not take the
+processors from what it measures."""
+
 POLL_S: Final = 0.05
 SETTLE_MS: Final = 1_000
 """How long doubles are waited for after the last message."""
@@ -99,6 +103,9 @@ class _Reading:
         self._fired_ms = array("q", bytes(8 * load.count))
         self._copies = bytearray(load.count)
         self._seen = self._altered = 0
+        self._unjudged: list[tuple[int, list[tuple[bytes | None, Any]]]] = []
+        """When they were received, and values and headers."""
+        self._unjudged_count = 0
         self._consumer = Consumer({**kafka, **READER})
 
     def run(self) -> None:
@@ -113,7 +120,9 @@ class _Reading:
         say({"at": "ready"})
         end_ms = None
         while end_ms is None or self._clock.wall_ms() < end_ms:
-            self._poll()
+            is_idle = not self._poll()
+            if is_idle or self._seen + self._unjudged_count >= self._load.count:
+                self._judge_all()
             if not orders:
                 continue
             if orders[0] is None:
@@ -129,30 +138,45 @@ class _Reading:
         (self._folder / "copies").write_bytes(self._copies)
         say({"at": "end", "altered": self._altered})
 
-    def _poll(self) -> None:
+    def _poll(self) -> bool:
+        """Receive what is there; False if nothing came."""
         first = self._consumer.poll(POLL_S)
         if first is None:
-            return
+            return False
         messages = [first, *self._consumer.consume(BATCH_RECORDS, 0)]
         now_ms = self._clock.wall_ms()
+        received = []
         for message in messages:
             error = message.error()
-            if error is not None:
-                if error.fatal():
-                    raise KafkaException(error)
-                continue
-            number = self._load.number_of(message.value())
-            if number is None:
-                self._altered += 1
-                continue
-            copies = self._copies[number] = min(self._copies[number] + 1, COPIES_MAX)
-            if copies > 1:
-                continue
-            self._seen += 1
-            self._received_ms[number] = now_ms
-            if self._with_fired:
-                headers: Any = message.headers() or ()
-                self._fired_ms[number] = next(int(v) for name, v in headers if name == FIRED)
+            if error is None:
+                received.append((message.value(), message.headers() if self._with_fired else None))
+            elif error.fatal():
+                raise KafkaException(error)
+        self._unjudged.append((now_ms, received))
+        self._unjudged_count += len(received)
+        if len(messages) <= JUDGED_AT_ONCE_MAX:
+            self._judge_all()
+        return True
+
+    def _judge_all(self) -> None:
+        for received_ms, messages in self._unjudged:
+            for value, headers in messages:
+                self._judge(received_ms, value, headers)
+        self._unjudged.clear()
+        self._unjudged_count = 0
+
+    def _judge(self, received_ms: int, value: bytes | None, headers: Any) -> None:
+        number = self._load.number_of(value)
+        if number is None:
+            self._altered += 1
+            return
+        copies = self._copies[number] = min(self._copies[number] + 1, COPIES_MAX)
+        if copies > 1:
+            return
+        self._seen += 1
+        self._received_ms[number] = received_ms
+        if self._with_fired:
+            self._fired_ms[number] = next(int(v) for name, v in headers or () if name == FIRED)
 
 
 def _array(file: Path) -> "array[int]":
