@@ -132,6 +132,7 @@ class _Reading:
                 self._seen == self._load.count or self._clock.wall_ms() >= until_ms
             ):
                 end_ms = self._clock.wall_ms() + SETTLE_MS
+        self._judge_all()  # of a stream that never pauses, too
         consumer.close()
         for name, content in (("received", self._received_ms), ("fired", self._fired_ms)):
             (self._folder / name).write_bytes(content.tobytes())

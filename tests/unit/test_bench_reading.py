@@ -1,0 +1,63 @@
+"""The measuring reader, with a client in place of Kafka's that always has more."""
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from delayd.bench import reading
+from delayd.bench.load import Load
+
+AT_ONCE = 2 * reading.JUDGED_AT_ONCE_MAX
+LOAD = Load("target", 1_000_000, 1_700_000_000_000, 1_000, 1_000)
+
+
+class Message:
+    """One of the load's."""
+
+    def __init__(self, number: int) -> None:
+        self._value = LOAD.value(number)
+
+    def error(self) -> None:
+        pass
+
+    def value(self) -> bytes:
+        return self._value
+
+
+class EndlessConsumer:
+    """The same messages again and again: a reader that never catches up."""
+
+    def __init__(self, properties: dict[str, object]) -> None:
+        self._messages = [Message(number) for number in range(AT_ONCE)]
+
+    def list_topics(self, topic: str, timeout_s: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None})})
+
+    def assign(self, partitions: list[object]) -> None:
+        pass
+
+    def poll(self, timeout_s: float) -> Message:
+        return self._messages[0]
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        return self._messages[1:]
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_was_received_counts_though_more_is_coming_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that nobody keeps up with: what came in time was received."""
+    monkeypatch.setattr(reading, "Consumer", EndlessConsumer)
+    monkeypatch.setattr(reading, "SETTLE_MS", 0)
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"until_ms": 0}\n'))
+    reading._Reading({}, LOAD, tmp_path, with_fired=False).run()
+    copies = (tmp_path / "copies").read_bytes()
+    received_count = sum(map(bool, copies))
+    assert received_count == AT_ONCE
+    assert all(reading._array(tmp_path / "received")[:AT_ONCE])
