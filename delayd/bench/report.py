@@ -19,7 +19,8 @@ HEAD: Final = """\
 # Performance
 
 How fast delayd is on one machine, measured by `delayd bench {bench}`, which
-[you can run on yours](reference/cli.md#delayd-bench).
+[you can run on yours](reference/cli.md#delayd-bench). Where the time goes, and what was tried for
+the goals that were missed, is told [beside it](performance/profiles.md).
 """
 
 READING: Final = """\

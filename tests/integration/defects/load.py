@@ -7,6 +7,7 @@ is due and the cluster is at rest.
 Not here: the defects; the audit.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -40,12 +41,21 @@ REDRIVES = 12
 LATE_CANCELS = 4
 """Cancels of messages that are dead already: on a slow machine the load itself has none."""
 
-PENDING = 300
-DAY_MS = 24 * 60 * 60 * 1000
-PENDING_DAYS = 30
 IDLE_STEP_MS = 50
 IDLE_STEPS = 60
 """So many without work at the end, for what is wrong with a frontier and with nothing else."""
+
+EARLY_CANCELS = 4
+EARLY_MS = 6_000
+"""So long before their messages are due, these cancels are sent: on a slow machine those of the
+load are answered too shortly before, or in a step that has another defect."""
+
+APART_MS = 10 * IDLE_STEP_MS
+"""Between them, so that each is answered in a step of its own."""
+
+PENDING = 300
+DAY_MS = 24 * 60 * 60 * 1000
+PENDING_DAYS = 30
 
 STEPS_MIN = 100
 """About so many steps deliver something, however slow the machine is: defects are planted in some,
@@ -152,7 +162,9 @@ def _redrive_and_wait(stage: Stage) -> None:
         for letter in named:
             _cancel(writer, letter)
         _send_pending(writer, stage.targets)
-        last = writer.send(0, None, b"last", _plain(stage.targets[0], CLOCK.wall_ms() + 500))
+        early_ms = CLOCK.wall_ms() + EARLY_MS
+        _cancel_early(writer, stage.targets[0], early_ms)
+        last = writer.send(0, None, b"last", _plain(stage.targets[0], early_ms + 500))
         writer.flush()
         source = last.result(TIMEOUT_S).source
     finally:
@@ -176,6 +188,18 @@ def _cancel(writer: RawWriter, letter: Row) -> None:
     id = letter.told["id"].encode()
     partition = int(letter.told["source"].partition("/")[0])
     writer.send(partition, id, None, [("delayd-op", b"cancel"), ("delayd-id", id)])
+
+
+def _cancel_early(writer: RawWriter, target: str, due_ms: int) -> None:
+    """Messages that are due then, and are cancelled one by one long before."""
+    for number in range(EARLY_CANCELS):
+        key = b"early-%d" % number
+        partition = partition_of(key, PARTITIONS)
+        id: RawHeaders = [("delayd-id", key)]
+        writer.send(partition, key, b"e%d" % number, [*_plain(target, due_ms), *id])
+        writer.send(partition, key, None, [("delayd-op", b"cancel"), *id])
+        writer.flush()
+        threading.Event().wait(APART_MS / 1000)
 
 
 def _send_pending(writer: RawWriter, targets: Sequence[str]) -> None:
