@@ -101,6 +101,7 @@ check: test  ## the same as test: format, lint, types and every test
 check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation; without Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo 2>/dev/null
 	$(BESIDE) & wrong=0; $(BIN)/mypy || wrong=$$?; wait; exit $$wrong
 	$(BIN)/python -m pytest $(PARALLEL) tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit $(ARGS)
 

@@ -17,27 +17,37 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from delayd import __version__, messages
+from delayd import __version__
 from delayd.audit.commands import audit
 from delayd.bench.commands import bench
-from delayd.cluster_key import check_key, fingerprint, new_cluster_key
-from delayd.config import load
-from delayd.dead.commands import app as dead_app
-from delayd.dev.commands import app as dev_app
-from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
-from delayd.examine.commands import app as wheel_app
-from delayd.logs import set_up_logs
-from delayd.node import cluster_status, open_bus, run_node
-from delayd.options import AsJson, Bootstrap, ClusterName, Config, Etcd, Prefix, endpoints
-from delayd.request.reasons import RefusedError
-from delayd.request.times import delay_ms_of
-from delayd.security import load_security
-from delayd.topics import (
+from delayd.cluster.connect import cluster_status, open_bus
+from delayd.cluster.topics import (
     MAX_DELAY_MS_DEFAULT,
     check_topics,
     create_topics,
     load_settings,
 )
+from delayd.commands import messages
+from delayd.commands.dead.commands import app as dead_app
+from delayd.commands.examine.commands import app as wheel_app
+from delayd.config.cli_options import (
+    AsJson,
+    Bootstrap,
+    ClusterName,
+    Config,
+    Etcd,
+    Prefix,
+    endpoints,
+)
+from delayd.config.cluster_key import check_key, fingerprint, new_cluster_key
+from delayd.config.node import load
+from delayd.config.security import load_security
+from delayd.dev.commands import app as dev_app
+from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
+from delayd.node.node import run_node
+from delayd.request.reasons import RefusedError
+from delayd.request.times import delay_ms_of
+from delayd.runtime.logs import set_up_logs
 from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
 
 CONNECT_TIMEOUT_MS = 15_000

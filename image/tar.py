@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from delayd.dev.etcd import etcd_binary
 from delayd.dev.jars import cache_directory, kafka_jars
-from delayd.java import find_java
+from delayd.runtime.java import find_java
 from image.dockerfile import config_of, steps_of
 
 ROOT: Final = Path(__file__).parents[1]

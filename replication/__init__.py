@@ -16,7 +16,7 @@ is exactly what has been dealt with. A step moves (K, O) forward and delivers th
     ingest.py     what becomes of a record: a pure function of its partition's log
     frontier.py   how far delivery has come, and what Done(K, O) means
     record.py     the frontier as bytes, with what audits need beside it
-    agenda.py     what a master has left to do, and the plan of its next step
+    delivery_queue.py     what a master has left to do, and the plan of its next step
                   (lane.py: one queue of it; budget.py: how a full step is shared; entry.py: where
                   a stored frame is)
     verdict.py    what a cancel or a replace came to
@@ -25,8 +25,8 @@ is exactly what has been dealt with. A step moves (K, O) forward and delivers th
     pause.py      how long a master waits that has nothing to deliver
     election.py   who tries to be master (election_facts.py: the facts it is told and the orders
                   it gives; election_times.py: what a lease is good for, and who goes first)
-    tenure.py     what a node does with a grant: when it takes over again, when it lets others try
-    takeover.py   what a new master does before it delivers (takeover_facts.py)
+    leadership_session.py     what a node does with a grant: when it takes over again, when it lets
+    others try takeover.py   what a new master does before it delivers (takeover_facts.py)
 
 Each rule has a name in docs/design/rules.md, and each name has a test.
 
@@ -47,7 +47,7 @@ changes nothing. *time* is any fact whose time is beyond the deadline of the lea
 master's delivery loop stuck for 10 s. What is ordered meanwhile: election.py, and as whole stories
 tests/scenarios/*.txt.
 
-(generated from election.py: pytest tests/unit/test_manual.py --rewrite)
+(generated from election.py: pytest tests/unit/commands/test_manual.py --rewrite)
 
     FOLLOWER
       --> CAMPAIGNING  LeaderRead
@@ -74,13 +74,15 @@ tests/scenarios/*.txt.
 
 4. The order of the effects
 
-Facts go in, effects come out; whoever carries them out (delayd/control.py, delayd/delivery.py,
-delayd/mastership.py) adds nothing to their order.
+Facts go in, effects come out; whoever carries them out (delayd/node/election/control_loop.py,
+delayd/node/delivery/delivery_loop.py, delayd/node/delivery/mastership.py) adds nothing to their
+order.
 
 - The election's orders are carried out as they stand in the tuple. One call to etcd is in flight at
   most, and has exactly one answer. StartDelivery, then any ExtendDeadline, then StopDelivery, then
   the fact DeliveryStopped, and only then RevokeLease: a lease never ends under a delivery.
-- A tenure gives one order at a time: be master, wait, be master again, rest. How it came to rest is
+- A leadership session gives one order at a time: be master, wait, be master again, rest. How it
+came to rest is
   part of DeliveryStopped.
 - A takeover gives one order at a time: fence predecessors, compare the ends of the frontier topic,
   read the last frontier, then whether its topic is still the one that it names, let the own wheel
@@ -90,7 +92,7 @@ delayd/mastership.py) adds nothing to their order.
   what goes back into the buffer, answers; these are acknowledged, so that R is known; the frontier
   record is the last; all is acknowledged, so that the broker's time is known; clocks and lease are
   compared; commit. Only a committed step is remembered.
-- Any error on the way ends agenda and producer. Nothing is sent again, aborted or repaired:
+- Any error on the way ends queue and producer. Nothing is sent again, aborted or repaired:
   takeover reads what became of it.
 - Where the guarantee is at-least-once there is neither fence nor transaction. A takeover reads the
   progress in etcd in place of fence, ends and frontier. A step: all is sent and acknowledged; etcd

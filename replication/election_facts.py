@@ -28,7 +28,7 @@ class ResignReason(Enum):
 
 
 class Ended(Enum):
-    """How delivery came to rest (`tenure.py`)."""
+    """How delivery came to rest (`leadership_session.py`)."""
 
     ASKED = "asked"
     """The grant was withdrawn or ran out."""
@@ -140,7 +140,7 @@ class DeliveryProgressed:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStopped:
-    """Delivery is at rest and will not write any more, asked or by itself."""
+    """DeliveryLoop is at rest and will not write any more, asked or by itself."""
 
     now_ms: int
     ended: Ended

@@ -1,4 +1,4 @@
-"""Where a stored frame is: what the agenda queues and what the wheel reads by."""
+"""Where a stored frame is: what the delivery queue queues and what the wheel reads by."""
 
 from typing import NamedTuple
 

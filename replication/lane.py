@@ -1,4 +1,4 @@
-"""One lane's queue of a master's agenda: what is stored, opened and not yet delivered."""
+"""One lane's queue of a master's delivery queue: what is stored, opened and not yet delivered."""
 
 from bisect import bisect_left, insort
 

@@ -82,7 +82,7 @@ class Settings:
     receipts_written: str
     """What gets a receipt: RECEIPTS_VERDICTS or RECEIPTS_ALL."""
     key_fingerprint: str
-    """Tells the cluster key from any other, and nothing about it (delayd/cluster_key.py)."""
+    """Tells the cluster key from any other, and nothing about it (delayd/config/cluster_key.py)."""
     buffer: Topic
     frontier: Topic
     receipts: Topic

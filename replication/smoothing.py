@@ -26,7 +26,7 @@ Invariants:
   of all that wait is put off by nobody else: all go out in the end.
 
 Not here: what a deferral is as a record (`delayd.request.internal`), and who is told of its rate
-(`delayd.config`). Pure: times are the step's `now`, Unix ms.
+(`delayd.config.node`). Pure: times are the step's `now`, Unix ms.
 Source: docs/design/frontier.md, "Smoothing".
 """
 

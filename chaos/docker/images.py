@@ -18,7 +18,7 @@ from chaos.backend import BackendError
 from chaos.docker.plan import ETCD_BINARY, JARS, Images
 from delayd.dev.etcd import etcd_binary
 from delayd.dev.jars import cache_directory, kafka_jars
-from delayd.java import find_java
+from delayd.runtime.java import find_java
 
 ROOT: Final = Path(__file__).parents[2]
 NODE_TAG: Final = "delayd:chaos"

@@ -11,7 +11,7 @@ from chaos.docker.engine import Engine, connected, sweep
 from chaos.docker.images import Wanted, images
 from chaos.docker.plan import Building, Images, Net
 from chaos.scenario import Needs
-from delayd.cluster_key import new_cluster_key
+from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.kafka import new_cluster_id
 
 TRIES_MAX: Final = 20

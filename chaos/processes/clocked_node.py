@@ -1,7 +1,7 @@
 """A delayd node whose wall clock can be set wrong while it runs. Run as `delayd` is.
 
-It replaces what is behind the clock's door (delayd/clock.py) and nothing else: wall time is shifted
-by what a small shared file says. Monotonic time is never wrong, as on a real machine.
+It replaces what is behind the clock's door (delayd/runtime/clock.py) and nothing else: wall time is
+shifted by what a small shared file says. Monotonic time is never wrong, as on a real machine.
 
     bytes 0-7    offset in ms
     bytes 8-15   drift in parts per million
@@ -42,7 +42,7 @@ def main() -> None:
     with Path(os.environ[FILE_VARIABLE]).open("r+b") as file:
         setting = mmap.mmap(file.fileno(), _GRAMMAR.size)
 
-    from delayd.clock import SystemClock
+    from delayd.runtime.clock import SystemClock
 
     right_ms = SystemClock.wall_ms
 

@@ -141,7 +141,7 @@ def _reorder(is_on: IsOn) -> None:
 
 def _hurry(is_on: IsOn) -> None:
     """Masters deliver too soon."""
-    from delayd import mastership
+    from delayd.node.delivery import mastership
 
     names = vars(mastership)
     right = names["bounded_now_ms"]
@@ -150,7 +150,7 @@ def _hurry(is_on: IsOn) -> None:
 
 def _read_late(is_on: IsOn) -> None:
     """Nobody sees of the frontier what is newer than STALE_MS: a successor goes on from there."""
-    from delayd.frontier_log import FrontierLog, SeenFrontier
+    from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 
     right = FrontierLog.poll
     held: dict[int, list[SeenFrontier]] = {}
@@ -170,7 +170,7 @@ def _read_late(is_on: IsOn) -> None:
 
 def _unfence(is_on: IsOn) -> None:
     """A master is not fenced by its successor, has no deadline, and looks at no other's term."""
-    from delayd import mastership
+    from delayd.node.delivery import mastership
 
     names = vars(mastership)
     right_id = names["transactional_id"]

@@ -22,7 +22,8 @@ from chaos.processes.clocked_node import write_clock
 from chaos.processes.sabotaged_node import FILE_VARIABLE as SABOTAGE_VARIABLE
 from chaos.scenario import Scenario
 from delayd.bus.confluent import ConfluentBus
-from delayd.cluster_key import new_cluster_key
+from delayd.cluster.topics import create_topics
+from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, ClusterFolder, cluster_key_file
 from delayd.dev.jars import cache_directory, kafka_jars
@@ -35,8 +36,7 @@ from delayd.dev.report import bootstrap_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import environment_for, start_part, wait_until_answering
 from delayd.errors import DelaydError
-from delayd.java import find_java
-from delayd.topics import create_topics
+from delayd.runtime.java import find_java
 
 FORMAT_TIMEOUT_MS: Final = 60_000
 ROOT: Final = Path(__file__).parents[2]

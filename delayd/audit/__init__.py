@@ -10,7 +10,7 @@ again; receipts, dead letters and frontiers are claims, to be checked like every
     report.py     the outcome as a value; `showing/` makes text, JSON and a page of it
     follow.py     the delivery audit, kept running
 
-Not here: anything that runs in a node. A node's export is `delayd/export/`.
+Not here: anything that runs in a node. A node's export is `delayd/node/export/`.
 
 Invariants: no row passes through Python after it was read; nothing is collected but what is
 bounded; the same cut gives the same findings.

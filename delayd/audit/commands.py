@@ -16,17 +16,17 @@ from rich.console import Console
 
 from delayd.audit.cut import NodeAddress, nodes_of_members
 from delayd.audit.reading.session import require_spark
-from delayd.cluster_key import check_key
+from delayd.cluster.connect import cluster_members, open_bus
+from delayd.config.cli_options import AsJson, ClusterName, Config, Prefix, endpoints
+from delayd.config.cluster_key import check_key
+from delayd.config.security import Security, load_security
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.commands import default_directory
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.nodes import CLUSTER_NAME
 from delayd.errors import ConfigError, ExitCode
-from delayd.node import cluster_members, open_bus
-from delayd.options import AsJson, ClusterName, Config, Prefix, endpoints
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
-from delayd.security import Security, load_security
 
 if TYPE_CHECKING:
     from delayd.audit.tabling import Source
@@ -142,7 +142,7 @@ def audit(
     from delayd.audit.showing.page import page
     from delayd.audit.showing.text import show
     from delayd.audit.tabling import Source
-    from delayd.clock import SystemClock
+    from delayd.runtime.clock import SystemClock
 
     at_ms = None if at is None else _moment(at)
     if not follow and (metrics is not None or interval != INTERVAL_DEFAULT):
@@ -208,7 +208,7 @@ def _follow(
     from delayd.audit.guarantee import refuse_at_least_once
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
-    from delayd.topics import load_settings
+    from delayd.cluster.topics import load_settings
 
     settings = load_settings(
         source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from delayd.clock import SystemClock
-from delayd.frontier_log import SeenFrontier
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.runtime.clock import SystemClock
 from replication.record import encode
 
 INGEST_WAIT_MS: Final = 60_000

@@ -25,8 +25,8 @@ from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file
 from delayd.audit.reading.session import SparkStartError
 from delayd.audit.showing.words import visible
-from delayd.clock import SystemClock
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 from replication.settings import TOPIC_ROLES, Settings
 
 if TYPE_CHECKING:

@@ -45,8 +45,8 @@ from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState
 from delayd.audit.spans import AuditError
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
 from delayd.audit.tabling import Source, Tables, kept, read_tables
-from delayd.cluster_key import check_key
-from delayd.topics import load_settings
+from delayd.cluster.topics import load_settings
+from delayd.config.cluster_key import check_key
 
 TIMEOUT_MS: Final = 15_000
 PROBLEM_CHARS_MAX: Final = 500
@@ -298,7 +298,10 @@ def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, s
     try:
         found = pyarrow.parquet.ParquetFile(file)
         said = found.metadata.metadata or {}
-        step, node = int(said[b"delayd.step"]), said[b"delayd.node"].decode()
+        step, node = (
+            int(said[b"delayd.step"]),
+            said[b"delayd.node"].decode(),
+        )
     except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
         return None, f"its export is damaged: {error}"
     wanted = {field.name: field.type for field in to_arrow_schema(PENDING) if field.name != "node"}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from delayd.bus import Bus, Cluster, Position
-from delayd.clock import Clock
 from delayd.errors import DelaydError
+from delayd.runtime.clock import Clock
 
 TIMEOUT_MS: Final = 15_000
 SETTLE_MS: Final = 60_000

@@ -35,8 +35,8 @@ from delayd.audit.spans import (
 )
 from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS, REQUESTS
 from delayd.bus import Bus
-from delayd.clock import Clock
-from delayd.frontier_log import SeenFrontier
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.runtime.clock import Clock
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""

@@ -22,11 +22,11 @@ from delayd.audit.reading.session import require_spark
 from delayd.bench.figures import Figure
 from delayd.bench.mixture import BUFFER, Sent, send, targets_of
 from delayd.bench.process_tree import MemoryPeak
-from delayd.clock import SystemClock
+from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.http import get
 from delayd.errors import DelaydError
-from delayd.node import open_bus
+from delayd.runtime.clock import SystemClock
 
 TARGET_PARTITIONS: Final = 4
 TOPIC_TIMEOUT_MS: Final = 30_000

@@ -17,8 +17,8 @@ from delayd.bench.load import DELIVERED_HEADERS, Load
 from delayd.bench.process_costs import cpu_s
 from delayd.bench.reading import READER
 from delayd.bench.watching import Progress
-from delayd.clock import SystemClock
-from delayd.collector import tune_collector
+from delayd.runtime.clock import SystemClock
+from delayd.runtime.gc_tuning import tune_collector
 
 TRANSACTION_RECORDS: Final = 10_000
 """As many as a step of a node takes by default."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from delayd.bus.overrides import of_role
+from delayd.config.security import Security
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.interrupts import interrupts_ignored, interrupts_raised
@@ -19,7 +20,6 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
-from delayd.security import Security
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from delayd.bench.plot import plot
 from delayd.bench.report import report
 from delayd.bench.result import Result, result_from_json, sizes_said, table_of
 from delayd.bench.wheels.measuring import bench_wheel
-from delayd.collector import tune_collector
+from delayd.config.cli_options import Config
+from delayd.config.security import Security, load_security
 from delayd.dev.interrupts import interrupts_raised
-from delayd.options import Config
-from delayd.security import Security, load_security
+from delayd.runtime.gc_tuning import tune_collector
 
 EVERYTHING: Final = "all"
 REPORT: Final = "report"

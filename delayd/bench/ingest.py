@@ -12,7 +12,7 @@ from delayd.bench.order import Order
 from delayd.bench.receipts import Faults
 from delayd.bench.sending import fill
 from delayd.bench.watching import watch
-from delayd.node import open_bus
+from delayd.cluster.connect import open_bus
 
 LEAD_MS: Final = 3_600_000
 """Nothing becomes due meanwhile."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from delayd import __version__
 from delayd.dev.jars import KAFKA_VERSION
 from delayd.errors import DelaydError
-from delayd.java import find_java
+from delayd.runtime.java import find_java
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
 _MEMINFO: Final = Path("/proc/meminfo")

@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 BUFFER: Final = "delayd-buffer"
 VALUE: Final = b"v" * 300

@@ -20,12 +20,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
-from delayd.clock import SystemClock
+from delayd.cluster.connect import open_bus
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.verdict import Lateness, Verdict
 from delayd.dev.witness import Witness
-from delayd.node import open_bus
+from delayd.runtime.clock import SystemClock
 
 RATE: Final = 2_000
 """Messages a second, of which one in FAILING_SHARE goes to the target that may be missing."""

@@ -22,8 +22,9 @@ from confluent_kafka.admin import AdminClient
 from delayd.bench.brokers import Brokers
 from delayd.bench.errors import BenchError
 from delayd.bus.overrides import of_role
-from delayd.clock import SystemClock
-from delayd.cluster_key import new_cluster_key
+from delayd.cluster.connect import open_bus
+from delayd.cluster.topics import create_topics, topic_names
+from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.nodes import ask_node, plan_node, read_status
 from delayd.dev.parts import Part, State, last_words
@@ -32,8 +33,7 @@ from delayd.dev.processes import processes_of, send, wait_until_gone
 from delayd.dev.report import master_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
-from delayd.node import open_bus
-from delayd.topics import create_topics, topic_names
+from delayd.runtime.clock import SystemClock
 
 PARTITIONS: Final = 4
 """Of the buffer and of each target."""

@@ -26,8 +26,8 @@ from delayd.bench.errors import BenchError
 from delayd.bench.job import Job, arguments_given, say, started
 from delayd.bench.load import Load
 from delayd.bench.receipts import Receipts
-from delayd.clock import SystemClock
-from delayd.collector import tune_collector
+from delayd.runtime.clock import SystemClock
+from delayd.runtime.gc_tuning import tune_collector
 
 READER: Final[dict[str, str | int | bool]] = {
     "group.id": "delayd-bench",

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from delayd.bench.errors import BenchError
 from delayd.bench.job import Job, arguments_given, run, say
 from delayd.bench.load import USER_HEADERS, Load
-from delayd.clock import SystemClock
-from delayd.collector import tune_collector
+from delayd.runtime.clock import SystemClock
+from delayd.runtime.gc_tuning import tune_collector
 
 PRODUCER: Final[dict[str, str | int | bool]] = {
     "acks": "all",

@@ -1,6 +1,7 @@
 """Reading a topic from given offsets up to given offsets, and no further.
 
-For commands that read what is there when they begin. Nodes read on for ever: `delayd.ingestion`.
+For commands that read what is there when they begin. Nodes read on for ever:
+`delayd.node.replica.ingest_loop`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,8 +9,8 @@ from contextlib import closing
 from typing import Final
 
 from delayd.bus import Bus, Position, Record
-from delayd.clock import Clock
 from delayd.errors import BufferPositionError, ConsumerError, KafkaUnreachableError
+from delayd.runtime.clock import Clock
 
 POLL_MS: Final = 100
 

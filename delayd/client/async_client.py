@@ -38,9 +38,9 @@ from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.requests import BUFFER, Request
 from delayd.client.verdicts import Verdicts
+from delayd.config.security import Security
 from delayd.errors import DelaydError
 from delayd.request import Op
-from delayd.security import Security
 
 CALLS_MAX: Final = 1_000
 """Calls under way: enough to fill Kafka's batches."""

@@ -28,9 +28,9 @@ from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.requests import BUFFER, Request
 from delayd.client.transaction import Transaction
 from delayd.client.verdicts import Verdicts
+from delayd.config.security import Security
 from delayd.errors import ConfigError, DelaydError, KafkaUnreachableError
 from delayd.request import Op
-from delayd.security import Security
 
 ACK_TIMEOUT_MS: Final = 30_000
 """How long a request may wait for its acknowledgement; longer than a broker's restart."""
@@ -49,8 +49,8 @@ class Client:
 
     `driver` is the library underneath: `confluent` (librdkafka, ten times as fast) or
     `kafka-python` (pure Python). `security` is how it gets into Kafka, by the keys that nodes have:
-    what `delayd.security.load_security` returns. `overrides` are more properties of the library
-    (compression, linger), by its own names, and go before security; a prefix `producer.` or
+    what `delayd.config.security.load_security` returns. `overrides` are more properties of the
+    library (compression, linger), by its own names, and go before security; a prefix `producer.` or
     `consumer.` limits one to the sender or to the reader of receipts; those that the wire contract
     fixes cannot be changed. Nothing is sent and nothing awaited before the first request. Raises
     ConfigError for what the library refuses.

@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias
 
 from delayd.client.driver import Driver, Overrides, Transacting
 from delayd.client.errors import RequestRefusedError
+from delayd.config.security import Security
 from delayd.errors import ConfigError
-from delayd.security import Security
 
 DriverName: TypeAlias = Literal["confluent", "kafka-python"]
 

@@ -22,10 +22,10 @@ from delayd.client.drivers import open_driver
 from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Verdict
 from delayd.client.verdicts import EARLY_MAX, Ticket, Verdicts
+from delayd.config.security import Security
 from delayd.errors import DelaydError
 from delayd.request import Op
 from delayd.request.redrives import Redrive
-from delayd.security import Security
 
 UNDER_WAY_MAX: Final = EARLY_MAX // 2
 """Redrives without an answer. All may be of one id, and a ticket may see the answers to as many

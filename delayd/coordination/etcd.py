@@ -26,7 +26,6 @@ import requests
 from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
 
-from delayd.clock import Clock, SystemClock
 from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
     cursor_key,
@@ -37,6 +36,7 @@ from delayd.coordination.keys import (
 )
 from delayd.coordination.remedies import remedy_of
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError
+from delayd.runtime.clock import Clock, SystemClock
 
 DEFAULT_TIMEOUT_MS = 1_000
 """With a TTL of 3 s a keepalive goes out after 1 s and the master's deadline is at 2.4 s: at 1 s,

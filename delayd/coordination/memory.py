@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from delayd.clock import Clock
 from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
     cursor_key,
@@ -27,6 +26,7 @@ from delayd.coordination.keys import (
     settings_key,
 )
 from delayd.errors import CoordinationError
+from delayd.runtime.clock import Clock
 
 TTL_FLOOR_S = 2
 """etcd grants no less: its election time-out, rounded up to seconds."""

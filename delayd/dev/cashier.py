@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from delayd.client import AsyncClient
-from delayd.clock import SystemClock
 from delayd.dev.payments import Payments
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 
 TICK_MS: Final = 20
 """How exactly a payment keeps to its time."""

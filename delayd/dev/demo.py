@@ -26,7 +26,6 @@ from uuid import uuid4
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client, Scheduled
-from delayd.clock import SystemClock
 from delayd.dev.batch import Batch
 from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
@@ -39,6 +38,7 @@ from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 
 TOPIC: Final = "order-timeouts"
 RECEIPTS: Final = "delayd-receipts"

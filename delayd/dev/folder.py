@@ -13,10 +13,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from delayd.clock import SystemClock
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.parts import PARTIAL_NAME, State, load, save
 from delayd.dev.processes import ProcessIdentity, processes_of
+from delayd.runtime.clock import SystemClock
 
 CONTENTS = ("config", "data", "logs")
 LOCK_POLL_S = 0.05

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from delayd.clock import SystemClock
 from delayd.dev.errors import JarsError
-from delayd.java import Java
+from delayd.runtime.clock import SystemClock
+from delayd.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"  # the log4j of that Kafka

@@ -1,6 +1,6 @@
 """The local Kafka: one KRaft process per broker, each broker and controller in one.
 
-Not here: the jars (jars.py), delayd's own topics (delayd.topics).
+Not here: the jars (jars.py), delayd's own topics (delayd.cluster.topics).
 
 Invariants: with three brokers every topic of the cluster, Kafka's own and its controllers' quorum
 go on when any one broker is killed; with one broker nothing is replicated.
@@ -17,7 +17,7 @@ from delayd.bus.confluent import ConfluentBus
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 from delayd.errors import DelaydError
-from delayd.java import Java
+from delayd.runtime.java import Java
 
 INTERNAL_PARTITIONS = 5  # Kafka's default of 50 makes the first transaction slow
 METADATA_TIMEOUT_MS = 2_000  # one try; the caller tries again

@@ -1,6 +1,7 @@
 """The local delayd nodes: their configuration file, command line, and what they say of themselves.
 
-Not here: what a node's settings mean (delayd.config), what it answers (delayd.admin).
+Not here: what a node's settings mean (delayd.config.node), what it answers
+(delayd.node.monitoring).
 """
 
 import json
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delayd.config.security import Security
 from delayd.dev.http import get
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
-from delayd.security import Security
 
 CLUSTER_NAME = "dev"
 NODE_VARIABLES = frozenset(

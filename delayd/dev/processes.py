@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: the folder it belongs to
 

@@ -16,11 +16,11 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from delayd.clock import SystemClock
 from delayd.dev.nodes import ask_node
 from delayd.dev.scenery import NodeLook, Scene, draw, line
 from delayd.dev.verdict import Progress
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 
 LOOK_INTERVAL_MS: Final = 250
 PLAIN_INTERVAL_MS: Final = 5_000

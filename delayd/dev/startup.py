@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.cluster_key import new_cluster_key
+from delayd.cluster.topics import create_topics
+from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
@@ -29,8 +30,7 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
-from delayd.java import find_java
-from delayd.topics import create_topics
+from delayd.runtime.java import find_java
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from delayd.clock import SystemClock
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.kafka import brokers_seen_by
@@ -27,6 +26,7 @@ from delayd.dev.processes import (
     wait_for_an_exit,
     wait_until_gone,
 )
+from delayd.runtime.clock import SystemClock
 
 POLL_MS = 50
 ANSWER_TIMEOUT_S = 90.0  # Kafka needs 2 s on an idle machine; a loaded laptop is slow

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from delayd.clock import SystemClock
 from delayd.dev.answers import Answer
 from delayd.dev.batch import Batch
 from delayd.dev.ledger import Kill, Ledger, Receipt, nearest_rank
 from delayd.dev.payments import Payments
 from delayd.dev.verdict import Failover, Progress
+from delayd.runtime.clock import SystemClock
 
 READ_TO_END_MS: Final = 15_000
 """How long the child reads on after it was told to stop. Longer than Kafka lets a dead master's

@@ -28,7 +28,7 @@ Source: docs/design, "The wire contract".
 from delayd.request.bodies import (
     Body,
     DeadLetter,
-    Delivery,
+    DeliveryLoop,
     answer_body,
     asked_due_of,
     attempt_of,
@@ -65,7 +65,7 @@ __all__ = [
     "Body",
     "BufferRecord",
     "DeadLetter",
-    "Delivery",
+    "DeliveryLoop",
     "Op",
     "Reason",
     "ReceiptRecord",

@@ -35,7 +35,7 @@ TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
 by which the limit stays below what delayd's topics accept."""
 
 
-class Delivery(NamedTuple):
+class DeliveryLoop(NamedTuple):
     """A record to produce to a target."""
 
     topic: str
@@ -108,7 +108,7 @@ def origin_of(body: Body, partition: int, offset: int) -> str:
     return origin or source_of(partition, offset)
 
 
-def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
+def delivered(body: Body, *, fired_ms: int, source: str) -> DeliveryLoop:
     """What a message body is delivered as, at `fired_ms`; `source` is of its buffer record."""
     topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt, *_ = body
     headers: Headers = [(name, content) for name, content in pairs]
@@ -121,7 +121,7 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
         headers.append(("delayd-origin", origin.encode()))
     if attempt:
         headers.append(("delayd-attempt", b"%d" % attempt))
-    return Delivery(topic, partition, key, value, headers)
+    return DeliveryLoop(topic, partition, key, value, headers)
 
 
 def answer_body(

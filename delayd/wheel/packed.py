@@ -1,7 +1,7 @@
 """A frame whose bytes are made, and what the wheel files it by.
 
-The hot path of ingest makes them before it takes the lock (`delayd.plain_ingest`), the wheel makes
-those of all other frames.
+The hot path of ingest makes them before it takes the lock (`delayd.node.replica.fast_ingest`), the
+wheel makes those of all other frames.
 """
 
 from typing import Final, NamedTuple, final

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.errors import ConfigError, CorruptionError, DiskError
-from delayd.temporary import temporary_folder
+from delayd.runtime.temp_dirs import temporary_folder
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import REBUILD, Catalogue
 from delayd.wheel.disk import OpenFile, SystemDisk

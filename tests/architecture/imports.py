@@ -44,25 +44,6 @@ def entry_of(module: str, entries: Iterable[str]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def unlisted(graph: Graph, rank_of: Mapping[str, int]) -> list[str]:
-    """Modules of the tree that no line of the table covers."""
-    return sorted(module for module in graph if entry_of(module, rank_of) is None)
-
-
-def upward(graph: Graph, rank_of: Mapping[str, int]) -> list[str]:
-    """Imports that do not point down; within one line of the table all are free."""
-    wrong = []
-    for module, imported in sorted(graph.items()):
-        own = entry_of(module, rank_of)
-        for other in sorted(imported & graph.keys()):
-            below = entry_of(other, rank_of)
-            if own is None or below is None or own == below:
-                continue
-            if rank_of[below] >= rank_of[own]:
-                wrong.append(f"{module} (rank {rank_of[own]}) -> {other} (rank {rank_of[below]})")
-    return wrong
-
-
 def intruders(graph: Graph, thing: str, doors: Iterable[str]) -> list[str]:
     """Modules outside of the doors that import the thing or something in it."""
     doors = tuple(doors)
@@ -86,22 +67,6 @@ def unused_doors(graph: Graph, thing: str, doors: Iterable[str]) -> list[str]:
             for module, imported in graph.items()
         )
     )
-
-
-def cycles(graph: Graph) -> list[str]:
-    """Modules of the tree that import themselves in the end; packages' own parts left out."""
-    reached: dict[str, set[str]] = {}
-
-    def reach(module: str, path: tuple[str, ...]) -> set[str]:
-        if module not in reached:
-            reached[module] = set()
-            for other in graph.get(module, frozenset()) & graph.keys():
-                # A package's `__init__` is loaded with its parts and may gather their names.
-                if not other.startswith(f"{module}."):
-                    reached[module] |= {other} | reach(other, (*path, module))
-        return reached[module]
-
-    return sorted(module for module in graph if module in reach(module, ()))
 
 
 def clock_calls(source: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A cluster's past, made by the real agenda from a seed, as the tables that judgements read.
+"""A cluster's past, made by the real queue from a seed, as the tables that judgements read.
 
 What arrives is ingested in pieces, so that some of it is late; steps are small, so that lanes are
 cut; messages are cancelled in time and too late, put back, given up; masters change.
@@ -14,7 +14,7 @@ from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
 
 from delayd.audit.bounds import Bounds
-from replication.agenda import Agenda, Plan, StepLimits
+from replication.delivery_queue import DeliveryQueue, Plan, StepLimits
 from replication.entry import Entry
 from replication.frontier import Frontier, begin_term, first_frontier
 from replication.rank import Rank, lane_of
@@ -145,38 +145,38 @@ class Past:
                 row["rank_ms"], row["partition"], row["offset"], row["lane"], MESSAGE, 0, 100
             )
             self._stored.append(entry)
-            self._agenda.arrived(entry)
+            self._queue.arrived(entry)
         elif row["op"] == "cancel":
             mark = Entry(row["append_ms"], row["partition"], row["offset"], 0, MARK, 0, 100)
             self._marks.append(mark)
-            self._agenda.answer_arrived(mark)
+            self._queue.answer_arrived(mark)
 
     def _take_over(self) -> None:
         frontier = self.frontier
         answers = [m for m in self._marks if m.offset >= frontier.offsets[m.partition]]
-        self._agenda = Agenda(frontier, answers)
+        self._queue = DeliveryQueue(frontier, answers)
         for e in self._stored:
             if e < frontier.cursors[e.lane] and e.offset >= frontier.offsets[e.partition]:
-                self._agenda.arrived(e)
+                self._queue.arrived(e)
         # Now and then a master follows itself, after a failed step.
         if frontier.term == 0 or self._chance.random() < 0.7:
             self._owner = f"n{self._chance.randrange(3)}/{len(self.records)}"
         first = begin_term(frontier)
-        self._agenda.begin(Plan(frontier, first, (), (), 0, self.now_ms, {}, ()))
+        self._queue.begin(Plan(frontier, first, (), (), 0, self.now_ms, {}, ()))
         self._commit(first, StepCounts(), 0)
 
     def _step(self) -> None:
-        agenda = self._agenda
+        queue = self._queue
         before = Rank(self.now_ms + OPEN_AHEAD_MS, 0, 0)
-        if (wanted := agenda.wanted(before)) is not None:
-            agenda.open(
+        if (wanted := queue.wanted(before)) is not None:
+            queue.open(
                 wanted, sorted(e for e in self._stored if wanted.since <= e < before), before
             )
         limits = StepLimits(records_max=self._chance.choice([2, 4, 30, 30]))
-        plan = agenda.plan(self.now_ms, tuple(self._ingested), limits)
+        plan = queue.plan(self.now_ms, tuple(self._ingested), limits)
         if plan.is_empty and self._chance.random() < 0.5:
             return
-        agenda.begin(plan)
+        queue.begin(plan)
         self._carry_out(plan)
 
     def _carry_out(self, plan: Plan) -> None:
@@ -197,7 +197,7 @@ class Past:
             fates[fate] += 1
         frontier = replace(plan.frontier, own_writes=tuple(own_writes))
         if own_writes != list(plan.frontier.own_writes):
-            self._agenda.wrote(frontier.own_writes)
+            self._queue.wrote(frontier.own_writes)
         self._commit(
             frontier, StepCounts(late=plan.late, answers=len(plan.answers), **fates), digest
         )

@@ -24,7 +24,7 @@ from delayd.audit.following.telling import Teller
 from delayd.audit.following.watched import Folders
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, encode

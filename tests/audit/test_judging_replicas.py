@@ -24,7 +24,7 @@ from delayd.audit.spans import AuditError
 from delayd.audit.tables import LOGGED, PENDING
 from delayd.audit.tabling import Source
 from delayd.bus.confluent import ConfluentBus
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 PAST = Past(seed=4, turns=300)
 MIDDLE = len(PAST.records) // 2

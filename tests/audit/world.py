@@ -26,7 +26,7 @@ from record_rows import Row, is_internal, row_of
 from delayd.audit.bounds import Bounds
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.marks import Judged, receipt_of
+from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.request import (
     Op,
     Reason,

@@ -24,8 +24,8 @@ from test_bus_desk import (
 
 from delayd.bus import Ack, Headers, Position, Record
 from delayd.bus.murmur2 import murmur2, partition_of
-from delayd.clock import SystemClock
 from delayd.errors import BufferPositionError, ConsumerError, ProducerError
+from delayd.runtime.clock import SystemClock
 
 site = test_bus_desk.site
 desk = test_bus_desk.desk

@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient
 from delayd.bus import Bus, Cluster
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.kafka_python import KafkaPythonBus
-from delayd.clock import SystemClock
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import KafkaUnreachableError
+from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 

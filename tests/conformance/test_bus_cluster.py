@@ -7,8 +7,8 @@ import test_bus_desk
 from test_bus_desk import TIMEOUT_MS, Desk, eventually, read
 
 from delayd.bus import Position
-from delayd.clock import SystemClock
 from delayd.errors import KafkaUnreachableError, ProducerError, TopicMismatchError
+from delayd.runtime.clock import SystemClock
 
 site = test_bus_desk.site
 desk = test_bus_desk.desk

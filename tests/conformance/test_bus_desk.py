@@ -25,7 +25,7 @@ from delayd.bus import (
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 TIMEOUT_MS = 15_000
 POLL_MS = 50

@@ -28,7 +28,6 @@ from test_bus_desk import (
 )
 
 from delayd.bus import UNREADABLE_HEADERS, Ack, Headers, Position, Record
-from delayd.clock import SystemClock
 from delayd.errors import (
     BufferPositionError,
     ConsumerError,
@@ -36,6 +35,7 @@ from delayd.errors import (
     KafkaUnreachableError,
     ProducerError,
 )
+from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 site = test_bus_desk.real_site
@@ -241,7 +241,8 @@ def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_broker:
 
 @pytest.fixture
 def heard() -> Iterator[list[str]]:
-    """The lines of libraries, as `delayd.logs` would print them: warnings that reach the root."""
+    """The lines of libraries, as `delayd.runtime.logs` would print them: warnings that reach the
+    root."""
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

@@ -27,8 +27,8 @@ from delayd.bus.kafka_python.library import Future, TopicPartition, errors
 from delayd.bus.kafka_python.producer import KafkaPythonProducer, _Waiting
 from delayd.bus.kafka_python.questions import Said
 from delayd.bus.kafka_python.transactions import _AddPartitions
-from delayd.clock import SystemClock
 from delayd.errors import KafkaUnreachableError, ProducerError
+from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 desk = test_bus_desk.desk

@@ -1,6 +1,6 @@
 """What only brokers that let in not everybody can be asked, of each driver: ways in, and refusals.
 
-The settings come from `delayd.security`, as those of a node do.
+The settings come from `delayd.config.security`, as those of a node do.
 """
 
 import socket
@@ -26,8 +26,8 @@ from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.kafka_python.connections import close_driven, open_client, refusal
 from delayd.bus.kafka_python.library import errors
 from delayd.bus.kafka_python.settings import Settings
+from delayd.config.security import Security
 from delayd.errors import ExitCode, KafkaUnreachableError
-from delayd.security import Security
 
 pytestmark = pytest.mark.real
 

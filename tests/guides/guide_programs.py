@@ -18,7 +18,7 @@ from pathlib import Path
 from installing import install, node_and_npm, only_installer, wheel_folder
 
 from delayd.dev.jars import cache_directory, ivy_jar, kafka_jars
-from delayd.java import find_java
+from delayd.runtime.java import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "guides" / "examples"
 FOLDER = "guides"

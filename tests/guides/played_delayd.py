@@ -18,8 +18,8 @@ from typing import Any
 from clusters import TestCluster
 from confluent_kafka import Producer
 
-from delayd.clock import SystemClock
 from delayd.request.times import due_ms_of
+from delayd.runtime.clock import SystemClock
 
 CLOCK = SystemClock()
 ELSEWHERE = "77/7777"

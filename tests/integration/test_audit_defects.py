@@ -32,8 +32,8 @@ from delayd.audit.reading.session import FOR_LITTLE, open_session
 from delayd.audit.run import LITTLE_MAX, AuditOptions
 from delayd.audit.tabling import Source, Tables
 from delayd.bus.confluent import ConfluentBus
+from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
-from delayd.topics import load_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(7_200)]
 

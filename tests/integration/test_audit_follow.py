@@ -24,9 +24,9 @@ from topics_read import Seen, read_until
 
 from delayd.bus.murmur2 import partition_of
 from delayd.client import Scheduled
+from delayd.cluster.connect import open_bus
+from delayd.cluster.frontier_log import FrontierLog
 from delayd.dev.cluster import LocalCluster
-from delayd.frontier_log import FrontierLog
-from delayd.node import open_bus
 from replication.rank import Rank
 from replication.record import StepCounts, encode
 

@@ -20,11 +20,11 @@ from delayd.audit.reading.topics import read_topic
 from delayd.audit.spans import Span, span_of
 from delayd.audit.tables import RECORDS
 from delayd.bus.murmur2 import murmur2
-from delayd.clock import SystemClock
+from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
-from delayd.node import open_bus
 from delayd.request.proof import proof_of
 from delayd.request.request import RequestLimits
+from delayd.runtime.clock import SystemClock
 
 CLOCK = SystemClock()
 KEY = "the key of clusters in tests"

@@ -25,10 +25,10 @@ from delayd.bench.goals import GOALS
 from delayd.bench.load import in_order
 from delayd.bench.order import Order
 from delayd.bench.receipts import Faults
-from delayd.clock import SystemClock
+from delayd.cluster.connect import open_bus
+from delayd.config.security import Security
 from delayd.dev.cluster import LocalCluster
-from delayd.node import open_bus
-from delayd.security import Security
+from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 

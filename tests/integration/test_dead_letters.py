@@ -21,7 +21,7 @@ from delayd.bus import Headers
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
 from delayd.client.redriving import UNDER_WAY_MAX
-from delayd.dead.commands import app
+from delayd.commands.dead.commands import app
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import DelaydError
 from delayd.request import source_of

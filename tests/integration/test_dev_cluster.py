@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from etcd3gw.client import Etcd3Client
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.clock import SystemClock
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.parts import load
 from delayd.dev.processes import processes_of, wait_for_an_exit
 from delayd.dev.startup import ClusterOptions
+from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 

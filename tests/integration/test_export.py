@@ -24,8 +24,8 @@ from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
+from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
-from delayd.topics import load_settings
 from replication.record import FrontierRecord, encode
 
 pytestmark = pytest.mark.real
@@ -177,7 +177,7 @@ def writer_of(node: NodeProcess) -> int | None:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(parent) == node.process.pid and b"delayd.export.writer" in command:
+        if int(parent) == node.process.pid and b"delayd.node.export.writer" in command:
             return int(entry.name)
     return None
 

@@ -18,16 +18,16 @@ from topics_read import read_until
 
 from delayd.bus import Bus, Cluster, Consumer, Producer, TransactionalProducer
 from delayd.bus.confluent import ConfluentBus
-from delayd.clock import SystemClock
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
-from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, HigherTermError, Mastership
-from delayd.pace import Pace
-from delayd.replica import Replica
-from delayd.suspects import Suspects
-from delayd.targets import Targets
-from delayd.topics import load_settings
+from delayd.node.delivery.mastership import Grant, HigherTermError, Mastership
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.replica import Replica
+from delayd.node.targets.checks import Targets
+from delayd.node.targets.quarantine import Quarantine
+from delayd.runtime.clock import SystemClock
 from delayd.wheel.storage import Wheel
 
 pytestmark = pytest.mark.real
@@ -131,10 +131,10 @@ class Master:
             self.replica,
             self._log,
             Targets(self._cluster, clock, 10_000),
-            Suspects(),
+            Quarantine(),
             clock,
             self.grant,
-            Pace(records_max=1000, bytes_max=10**7),
+            StepSizing(records_max=1000, bytes_max=10**7),
             lambda: None,
             idle_interval_ms=500,
             clock_drift_max_ms=500,

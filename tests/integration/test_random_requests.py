@@ -20,10 +20,10 @@ from random_requests import CONTENTS, Mixture, record
 from raw_records import RawHeaders, RawWriter, Written
 
 from delayd.bus import Headers, Record
-from delayd.cluster_key import proof_key
+from delayd.cluster.topics import RECORD_MARGIN_BYTES
+from delayd.config.cluster_key import proof_key
 from delayd.dev.cluster import LocalCluster
 from delayd.request import Op, Reason, RequestLimits, Verdict
-from delayd.topics import RECORD_MARGIN_BYTES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_800)]
 

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 
 class Seen(NamedTuple):

@@ -28,8 +28,8 @@ from rendering import (
 )
 from schemas import problems_of as schema_problems
 
-from delayd.config import NodeConfig, load
-from delayd.topics import topic_names
+from delayd.cluster.topics import topic_names
+from delayd.config.node import NodeConfig, load
 from image.dockerfile import config_of, steps_of
 
 pytestmark = pytest.mark.skipif(

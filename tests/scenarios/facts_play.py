@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from replication.election_facts import Ended, Leader, ResignReason
-from replication.tenure import Failure
+from replication.leadership_session import Failure
 
 FLAGS = {"yes": True, "no": False}
 WORDS: Mapping[str, type[Enum]] = {"reason": ResignReason, "ended": Ended, "failure": Failure}

@@ -18,16 +18,16 @@ from structlog.testing import capture_logs
 
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.commits.progress import ProgressCommit
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import create_topics, load_settings
 from delayd.coordination.memory import MemoryEtcd
 from delayd.errors import DelaydError
-from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, Mastership
-from delayd.pace import Pace
-from delayd.replica import Replica
-from delayd.suspects import Suspects
-from delayd.targets import Targets
-from delayd.topics import create_topics, load_settings
+from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.replica import Replica
+from delayd.node.targets.checks import Targets
+from delayd.node.targets.quarantine import Quarantine
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import Rank
@@ -163,9 +163,9 @@ class ToldReplica(Replica):
             self.node.is_waiting = not reached
         return reached
 
-    def open_agenda(self, frontier: Frontier) -> None:
+    def open_delivery_queue(self, frontier: Frontier) -> None:
         self.node.say("plan from there on")
-        super().open_agenda(frontier)
+        super().open_delivery_queue(frontier)
 
 
 class PlayedNode:
@@ -247,10 +247,10 @@ class PlayedNode:
             self._replica,
             self._log,
             self._targets,
-            Suspects(),
+            Quarantine(),
             self.clock,
             self._grant,
-            Pace(100, 10**6),
+            StepSizing(100, 10**6),
             self._pass_time,
             idle_interval_ms=5_000,
             clock_drift_max_ms=500,

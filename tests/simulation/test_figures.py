@@ -12,13 +12,13 @@ from simulated.world import World
 from structlog.testing import capture_logs
 
 from delayd.bus import Record
-from delayd.measures import Measures
+from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
 from delayd.request import Reason
 
 ETCD_FAULTS = ("etcd partition", "etcd paused", "leases ended")
 
 
-def played(world: World) -> list[Measures]:
+def played(world: World) -> list[MetricsSnapshot]:
     """The nodes' figures at the end of a run, in which no process died by itself."""
     with capture_logs() as lines:
         world.run()

@@ -12,17 +12,17 @@ from cluster_settings import SETTINGS as CLUSTER
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.clock import SystemClock
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
-from delayd.export.exporter import Export, Exporter
-from delayd.export.freezing import freeze
-from delayd.export.manifest import Manifest, result_of
-from delayd.export.writer import write_export
-from delayd.frontier_log import SeenFrontier
-from delayd.replica import Replica
+from delayd.node.export.exporter import Export, Exporter
+from delayd.node.export.freezing import freeze
+from delayd.node.export.manifest import Manifest, result_of
+from delayd.node.export.writer import write_export
+from delayd.node.replica.replica import Replica
 from delayd.request import RequestLimits, continuation, parse
 from delayd.request.bodies import message_body
 from delayd.request.request import Request
+from delayd.runtime.clock import SystemClock
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier

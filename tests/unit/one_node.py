@@ -10,17 +10,17 @@ from typing import TypeVar
 from delayd.bus import Ack, Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
-from delayd.commits.progress import ProgressCommit
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import create_topics, load_settings
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import DelaydError
-from delayd.frontier_log import FrontierLog
-from delayd.mastership import Grant, Mastership
-from delayd.pace import Pace
-from delayd.replica import Replica
-from delayd.suspects import Suspects
-from delayd.tally import StepTally
-from delayd.targets import Targets
-from delayd.topics import create_topics, load_settings
+from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.replica import Replica
+from delayd.node.targets.checks import Targets
+from delayd.node.targets.quarantine import Quarantine
 from delayd.wheel.storage import Wheel
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
@@ -86,8 +86,8 @@ class OneNode:
         self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
-        self.suspects = Suspects()
-        self.tally = StepTally()
+        self.suspects = Quarantine()
+        self.tally = StepCounters()
         self.failures: Counter[str] = Counter()
         self.targets = Targets(
             self.bus.cluster(), self.clock, TIMEOUT_MS, anchor=self.settings.buffer.name
@@ -105,7 +105,7 @@ class OneNode:
         self._frontiers.open(TIMEOUT_MS)
         self.consumer = self.bus.consumer(self.settings.buffer.name)
         self.consumer.assign(self.replica.positions)
-        self._pace = Pace(records_max, 16 * 1024 * 1024)
+        self._pace = StepSizing(records_max, 16 * 1024 * 1024)
         self.passes_ms = 0
         """Time that passes at each turn of a loop in which the master waits."""
         self.grant = Grant("n/1", FOREVER_MS)

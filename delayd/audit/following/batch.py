@@ -33,7 +33,7 @@ from delayd.audit.following.whole import write_whole
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
-from delayd.clock import Clock
+from delayd.runtime.clock import Clock
 from replication.record import decode
 from replication.settings import Settings
 

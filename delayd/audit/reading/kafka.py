@@ -23,7 +23,7 @@ from delayd.audit.reading.log_time import log_time_before
 from delayd.audit.reading.partition import Partition, Wanted, open_client
 from delayd.audit.reading.ranges import Range
 from delayd.audit.tables import RECORDS
-from delayd.cluster_key import proof_key
+from delayd.config.cluster_key import proof_key
 from delayd.request.proof import proof_of
 from delayd.request.request import RequestLimits
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from delayd.audit.reading.access import Access
-from delayd.clock import SystemClock
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 
 QUEUE_KBYTES_MAX: Final = 8 * 1024
 """What is fetched ahead: it hides the way to the broker, and is lost at the end of a range."""

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
 from delayd.audit.spans import AuditError
 from delayd.bus import Bus, TopicState
-from delayd.clock import Clock
+from delayd.cluster.frontier_log import FrontierLog
 from delayd.errors import DelaydError
-from delayd.frontier_log import FrontierLog
+from delayd.runtime.clock import Clock
 from replication.record import encode
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 LOOK_S: Final = 0.25
 LINE_MS: Final = 10_000

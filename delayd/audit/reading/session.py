@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import delayd
 from delayd.errors import DelaydError
-from delayd.java import find_java
+from delayd.runtime.java import find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

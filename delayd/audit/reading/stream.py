@@ -32,8 +32,8 @@ from delayd.audit.reading.ranges import Range
 from delayd.audit.reading.unread import HOLD_MS, PORTION_OFFSETS_MAX, reading_of
 from delayd.audit.tables import RECORDS
 from delayd.bus.confluent import ConfluentBus
-from delayd.clock import SystemClock
 from delayd.errors import DelaydError
+from delayd.runtime.clock import SystemClock
 
 STALL_MS: Final = 60_000
 

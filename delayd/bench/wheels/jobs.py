@@ -17,8 +17,8 @@ from delayd.bench.job import arguments_given, say
 from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
 from delayd.bench.wheels.driven import ID_MEMORY_MS, DrivenWheel
 from delayd.bench.wheels.load import Batch, Load
-from delayd.clock import SystemClock
-from delayd.collector import tune_collector
+from delayd.runtime.clock import SystemClock
+from delayd.runtime.gc_tuning import tune_collector
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.frame import encode
 

@@ -14,7 +14,7 @@ from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.job import run, started
 from delayd.bench.process_costs import anon_peak
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 from replication.rank import SLOT_MS
 
 SPREADS_MS: Final = {"60s": 60_000, "2h": 7_200_000, "30d": 30 * 24 * 3_600_000}

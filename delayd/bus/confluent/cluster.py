@@ -27,8 +27,8 @@ from delayd.bus import PartitionState, Survey, TopicState
 from delayd.bus.confluent.log import Refusals
 from delayd.bus.confluent.questions import ATTEMPT_FIRST_MS, Question
 from delayd.bus.confluent.settings import Properties
-from delayd.clock import SystemClock
 from delayd.errors import TopicMismatchError
+from delayd.runtime.clock import SystemClock
 
 SURVEY_PATIENCE_MS: Final = 200
 """How long one topic whose metadata still spreads may hold up the answer about the others."""

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from delayd.bus import UNREADABLE_HEADERS, Position, Record
 from delayd.bus.confluent.settings import Properties
-from delayd.clock import SystemClock
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
+from delayd.runtime.clock import SystemClock
 
 EXISTENCE_CHECK_MS: Final = 5_000
 """How often an idle consumer asks if its partitions still exist; librdkafka never says."""

@@ -19,8 +19,8 @@ from confluent_kafka import Producer as Client
 
 from delayd.bus import Ack, Headers
 from delayd.bus.confluent.settings import Properties
-from delayd.clock import SystemClock
 from delayd.errors import FencedError, ProducerError
+from delayd.runtime.clock import SystemClock
 
 R = TypeVar("R")
 

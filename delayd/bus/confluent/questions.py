@@ -18,8 +18,8 @@ from typing import Any, Final, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from delayd.bus.refusals import remedy_of
-from delayd.clock import Clock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
+from delayd.runtime.clock import Clock
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from delayd.bus.kafka_python.library import (
 )
 from delayd.bus.kafka_python.questions import Question
 from delayd.bus.kafka_python.settings import Properties
-from delayd.clock import SystemClock
 from delayd.errors import TopicMismatchError
+from delayd.runtime.clock import SystemClock
 
 SURVEY_PATIENCE_MS: Final = 200
 """How long one topic whose metadata still spreads may hold up the answer about the others."""

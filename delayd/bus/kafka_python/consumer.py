@@ -25,8 +25,8 @@ from delayd.bus.kafka_python.library import (
 )
 from delayd.bus.kafka_python.records import CommittedFetcher
 from delayd.bus.kafka_python.settings import Properties
-from delayd.clock import SystemClock
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
+from delayd.runtime.clock import SystemClock
 
 EXISTENCE_CHECK_MS: Final = 5_000
 """How often an idle consumer asks if its partitions still exist; kafka-python never says."""

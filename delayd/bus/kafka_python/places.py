@@ -17,7 +17,7 @@ from delayd.bus.kafka_python.library import TopicPartition, errors
 from delayd.bus.kafka_python.losses import Losses, UnknownPartitionError
 from delayd.bus.kafka_python.settings import TOPIC_PROPAGATION_MS
 from delayd.bus.murmur2 import partition_of
-from delayd.clock import Clock
+from delayd.runtime.clock import Clock
 
 LOOK_MS: Final = 20
 """Pause before a topic that no broker knew is asked for again."""

@@ -29,7 +29,7 @@ from delayd.bus.kafka_python.settings import (
     Properties,
 )
 from delayd.bus.kafka_python.transactions import Transactions
-from delayd.clock import SystemClock
+from delayd.runtime.clock import SystemClock
 
 TAKE_EVERY_RECORDS: Final = 500
 """Delivery reports are taken this often, so that acknowledged records leave the local queue."""

@@ -17,8 +17,8 @@ from delayd.bus.kafka_python.connections import refusal, wait_done
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import errors
 from delayd.bus.refusals import remedy_of
-from delayd.clock import Clock
 from delayd.errors import KafkaUnreachableError, TopicMismatchError
+from delayd.runtime.clock import Clock
 
 RETRY_MS: Final = 20
 """Pause before a question that came too early (no leader yet, not yet visible) is repeated."""

@@ -42,7 +42,7 @@ LINGER_MS: Final = 5
 the sender thread makes a request for every few records."""
 
 BATCH_BYTES: Final = 256 * 1024
-"""Where a batch ends; below what `delayd.targets` takes for the largest."""
+"""Where a batch ends; below what `delayd.node.targets.checks` takes for the largest."""
 
 REQUEST_BYTES: Final = 8 * 1024 * 1024
 """How many bytes of batches go to one broker in one request."""

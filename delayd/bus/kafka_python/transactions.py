@@ -19,7 +19,7 @@ from delayd.bus.kafka_python.library import (
 )
 from delayd.bus.kafka_python.losses import Losses
 from delayd.bus.kafka_python.settings import TOPIC_PROPAGATION_MS
-from delayd.clock import Clock
+from delayd.runtime.clock import Clock
 
 WITHOUT_EPOCH_BUMPS: Final = (2, 4)
 """The last brokers for which kafka-python takes a lost sequence for fatal, as it must be here. It

@@ -15,7 +15,7 @@ from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.kafka import MemoryKafka, MemoryTopic, Refused
 from delayd.bus.memory.link import Link
 from delayd.bus.memory.producer import MemoryProducer
-from delayd.clock import Clock
+from delayd.runtime.clock import Clock
 
 __all__ = ["MemoryBus", "MemoryKafka", "MemoryTopic", "Refused"]
 

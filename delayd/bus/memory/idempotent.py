@@ -13,8 +13,8 @@ from typing import Final, NoReturn
 from delayd.bus import Ack, Headers
 from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
 from delayd.bus.memory.link import Link
-from delayd.clock import Clock
 from delayd.errors import ProducerError
+from delayd.runtime.clock import Clock
 
 UNNAMED: Final = frozenset({"_FENCED", "_MSG_TIMED_OUT"})
 """What a delivery report says of the connection or the producer, not of a topic."""

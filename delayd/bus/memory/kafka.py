@@ -18,7 +18,7 @@ from delayd.bus import Ack, Headers, PartitionState, TopicState
 from delayd.bus.memory.log import PartitionLog
 from delayd.bus.memory.transactions import CommitFault, Coordinator
 from delayd.bus.murmur2 import partition_of
-from delayd.clock import Clock
+from delayd.runtime.clock import Clock
 
 CONFIG_DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",

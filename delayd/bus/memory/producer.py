@@ -13,8 +13,8 @@ from delayd.bus import Ack, Headers
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.kafka import MemoryKafka
 from delayd.bus.memory.link import Link
-from delayd.clock import Clock
 from delayd.errors import FencedError, ProducerError
+from delayd.runtime.clock import Clock
 
 
 class MemoryProducer(MemoryIdempotentProducer):

@@ -8,7 +8,7 @@
 | `states.py` | each operation in each state of the id |
 
 Not here: how they are played (request_play.py) and judged (request_judge.py), how a reader is told
-of them (tests/unit/test_request_cases_page.py).
+of them (tests/unit/request/test_request_cases_page.py).
 """
 
 from request_cases.case import Case

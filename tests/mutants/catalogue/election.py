@@ -3,9 +3,9 @@
 from mutants.mutant import Edit, Mutant
 
 ELECTING = "replication/election.py"
-TENURE = "replication/tenure.py"
-TESTS = "tests/unit/test_election.py"
-TENURE_TESTS = "tests/unit/test_tenure.py"
+SESSION = "replication/leadership_session.py"
+TESTS = "tests/unit/replication/test_election.py"
+SESSION_TESTS = "tests/unit/replication/test_leadership_session.py"
 
 ELECTION = (
     Mutant(
@@ -128,23 +128,23 @@ ELECTION = (
     Mutant(
         "fenced-master-tries-again",
         "who was fenced does not fence back under the same grant",
-        "election.md#tenure",
-        (Edit(TENURE, "        Failure.FENCED: Ended.FENCED,\n", ""),),
-        (f"{TENURE_TESTS}::test_what_would_fail_again_is_not_tried_again",),
+        "election.md#leadership-session",
+        (Edit(SESSION, "        Failure.FENCED: Ended.FENCED,\n", ""),),
+        (f"{SESSION_TESTS}::test_what_would_fail_again_is_not_tried_again",),
         is_simulated=False,
     ),
     Mutant(
         "never-gives-way",
         "who commits no step for ten seconds lets another node try",
-        "election.md#tenure",
+        "election.md#leadership-session",
         (
             Edit(
-                TENURE,
+                SESSION,
                 "if fact.now_ms - self._failing_since_ms > GIVE_WAY_MS:",
                 "if False:",
             ),
         ),
-        (f"{TENURE_TESTS}::test_who_commits_nothing_for_ten_seconds_lets_another_try",),
+        (f"{SESSION_TESTS}::test_who_commits_nothing_for_ten_seconds_lets_another_try",),
         is_simulated=False,
     ),
     Mutant(

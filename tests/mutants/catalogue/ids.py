@@ -2,14 +2,14 @@
 
 from mutants.mutant import Edit, Mutant
 
-REPLICA = "delayd/replica.py"
-PLANNING = "delayd/planning.py"
-BATCH = "delayd/ingest_batch.py"
+REPLICA = "delayd/node/replica/replica.py"
+PLANNING = "delayd/node/delivery/planner.py"
+BATCH = "delayd/node/replica/ingest_batch.py"
 INGEST = "replication/ingest.py"
 VERDICT = "replication/verdict.py"
-RULES = "tests/unit/test_ingest_rules.py"
-VERDICTS = "tests/unit/test_verdict.py"
-REPLICAS = "tests/unit/test_replica.py"
+RULES = "tests/unit/replication/test_ingest_rules.py"
+VERDICTS = "tests/unit/replication/test_verdict.py"
+REPLICAS = "tests/unit/node/replica/test_replica.py"
 
 IDS = (
     Mutant(
@@ -60,13 +60,13 @@ IDS = (
         "frontier.md#verdicts",
         (
             Edit(
-                "replication/agenda.py",
+                "replication/delivery_queue.py",
                 "waits = reached <= self._verdict_waits.get((partition, offset), -1)",
                 "waits = False",
             ),
         ),
         (
-            "tests/unit/test_agenda.py::test_a_mark_waits_until_all_that_was_re_buffered_is_ingested",
+            "tests/unit/replication/test_delivery_queue.py::test_a_mark_waits_until_all_that_was_re_buffered_is_ingested",
         ),
     ),
     Mutant(
@@ -76,12 +76,12 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "        self._agenda.postpone_verdict(frame.partition, kill.mark_offset)\n",
+                "        self._queue.postpone_verdict(frame.partition, kill.mark_offset)\n",
                 "",
             ),
         ),
         (
-            "tests/unit/test_one_node.py::"
+            "tests/unit/node/test_one_node.py::"
             "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
         ),
     ),
@@ -97,7 +97,7 @@ IDS = (
         "frontier.md#verdicts",
         (Edit(BATCH, "kill._replace(is_refused=True)", "kill"),),
         (
-            "tests/unit/test_one_node.py::"
+            "tests/unit/node/test_one_node.py::"
             "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
         ),
     ),
@@ -202,7 +202,9 @@ IDS = (
                 "delayd/request/internal.py", "if hmac.compare_digest(proof, wanted):", "if wanted:"
             ),
         ),
-        ("tests/unit/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",),
+        (
+            "tests/unit/request/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -263,7 +265,7 @@ IDS = (
         "frontier.md#forgetting",
         (
             Edit(
-                "delayd/retention.py",
+                "delayd/node/replica/retention.py",
                 "old_enough_ms = history[-1].append_ms - hold_ms",
                 "old_enough_ms = history[-1].append_ms",
             ),

@@ -2,9 +2,9 @@
 
 from mutants.mutant import Edit, Mutant
 
-COMMIT = "delayd/commits/progress.py"
+COMMIT = "delayd/node/delivery/commits/progress.py"
 TWIN = "delayd/coordination/memory.py"
-UNIT = "tests/unit/test_progress_commit.py"
+UNIT = "tests/unit/node/delivery/test_progress_commit.py"
 CLUSTERS = "tests/simulation/test_at_least_once.py"
 
 PROGRESS = (
@@ -53,7 +53,7 @@ PROGRESS = (
         "frontier.md#at-least-once",
         (
             Edit(
-                "delayd/ingest_batch.py",
+                "delayd/node/replica/ingest_batch.py",
                 "if request.continues is None or self._settings.guarantee != AT_LEAST_ONCE:",
                 "if True:",
             ),
@@ -65,7 +65,7 @@ PROGRESS = (
         "late-frontier-believed",
         "what a superseded master appends behind its successor's records is overlooked",
         "frontier.md#at-least-once",
-        (Edit("delayd/frontier_log.py", "if self._is_late(decoded):", "if False:"),),
+        (Edit("delayd/cluster/frontier_log.py", "if self._is_late(decoded):", "if False:"),),
         (f"{UNIT}::test_a_superseded_masters_last_record_is_overlooked_by_readers",),
         is_simulated=False,
     ),

@@ -2,10 +2,10 @@
 
 from mutants.mutant import Edit, Mutant
 
-AGENDA = "replication/agenda.py"
+QUEUE = "replication/delivery_queue.py"
 LANE = "replication/lane.py"
-STEP = "delayd/step.py"
-PLAIN = "delayd/plain.py"
+STEP = "delayd/node/delivery/step_writer.py"
+PLAIN = "delayd/node/delivery/fast_step.py"
 SMOOTHING = "replication/smoothing.py"
 
 STEPS = (
@@ -15,7 +15,7 @@ STEPS = (
         "frontier.md#rank-slot-lane",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "cursors[number] = max(cursor, last.cursors[number])",
                 "whole = Rank(slot_of(cursor.due_ms) * 1_000, 0, 0)\n"
                 "            cursors[number] = max(whole, last.cursors[number])",
@@ -28,7 +28,7 @@ STEPS = (
         "frontier.md#step",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "            insort(self._late[entry.partition], (entry.offset, entry))\n"
                 "            return\n",
                 "            return\n",
@@ -41,22 +41,26 @@ STEPS = (
         "frontier.md#step",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "                if waits or (records and is_full and not is_second):\n",
                 "                if waits and not is_answer:\n"
                 "                    continue\n"
                 "                if waits or (records and is_full and not is_second):\n",
             ),
         ),
-        ("tests/unit/test_agenda.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",),
+        (
+            "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
+        ),
         is_simulated=False,
     ),
     Mutant(
         "late-arrivals-early",
         "a late arrival waits for its due time too",
         "frontier.md#step",
-        (Edit(AGENDA, "waits = entry.due_ms > now_ms", "waits = False"),),
-        ("tests/unit/test_agenda.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",),
+        (Edit(QUEUE, "waits = entry.due_ms > now_ms", "waits = False"),),
+        (
+            "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -65,12 +69,14 @@ STEPS = (
         "frontier.md#full-steps",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "min(by_now, lane.opened_to) for lane in self._lanes",
                 "by_now for lane in self._lanes",
             ),
         ),
-        ("tests/unit/test_agenda.py::test_k_never_enters_what_has_not_been_opened",),
+        (
+            "tests/unit/replication/test_delivery_queue.py::test_k_never_enters_what_has_not_been_opened",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -78,7 +84,7 @@ STEPS = (
         "a lane that could not take all is open up to the first message that it could not take",
         "frontier.md#full-steps",
         (Edit(LANE, "            until = _rank_of(entries[room])\n", ""),),
-        ("tests/unit/test_agenda.py::test_a_lane_that_is_full_waits_alone",),
+        ("tests/unit/replication/test_delivery_queue.py::test_a_lane_that_is_full_waits_alone",),
         is_simulated=False,
     ),
     Mutant(
@@ -86,22 +92,24 @@ STEPS = (
         "a lane that is given too much by arrivals is closed from the first that it lets go",
         "frontier.md#full-steps",
         (Edit(LANE, "            self.opened_to = _rank_of(self.peek(most))\n", ""),),
-        ("tests/unit/test_agenda.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",),
+        (
+            "tests/unit/replication/test_delivery_queue.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",
+        ),
         is_simulated=False,
     ),
     Mutant(
         "k-over-what-did-not-fit",
         "the K of a lane that is cut stops at the first message that did not fit",
         "frontier.md#full-steps",
-        (Edit(AGENDA, "if cut.taken < due[number]:", "if False:"),),
+        (Edit(QUEUE, "if cut.taken < due[number]:", "if False:"),),
     ),
     Mutant(
         "k-ahead-of-o-at-once",
         "K waits 100 ms for a message that O cannot pass yet",
         "frontier.md#step",
-        (Edit(AGENDA, "if entry.due_ms + LATE_GRACE_MS > now_ms:", "if False:"),),
+        (Edit(QUEUE, "if entry.due_ms + LATE_GRACE_MS > now_ms:", "if False:"),),
         (
-            "tests/unit/test_agenda.py::"
+            "tests/unit/replication/test_delivery_queue.py::"
             "test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it",
         ),
         is_simulated=False,
@@ -112,7 +120,7 @@ STEPS = (
         "frontier.md#step",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "        for entry in plan.passed_over:\n"
                 "            insort(self._late[entry.partition], (entry.offset, entry))\n",
                 "",
@@ -125,7 +133,7 @@ STEPS = (
         "frontier.md#order",
         (
             Edit(
-                AGENDA,
+                QUEUE,
                 "deliveries += sorted(late_by_lane.get(number, ()))",
                 "deliveries += late_by_lane.get(number, ())",
             ),
@@ -148,7 +156,9 @@ STEPS = (
         "what was put back says so when it is delivered",
         "frontier.md#targets",
         (Edit(PLAIN, "if origin or attempt or (", "if ("),),
-        ("tests/unit/test_plain.py::test_a_step_writes_the_same_however_it_asks",),
+        (
+            "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -162,7 +172,9 @@ STEPS = (
                 "partition_count = 9\n            if not",
             ),
         ),
-        ("tests/unit/test_plain.py::test_a_step_writes_the_same_however_it_asks",),
+        (
+            "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -171,7 +183,9 @@ STEPS = (
         "frontier.md#verdicts",
         (
             Edit(
-                "delayd/mastership.py", "if writer.own_writes != frontier.own_writes:", "if False:"
+                "delayd/node/delivery/mastership.py",
+                "if writer.own_writes != frontier.own_writes:",
+                "if False:",
             ),
         ),
     ),
@@ -229,7 +243,9 @@ STEPS = (
                 "                pass\n",
             ),
         ),
-        ("tests/unit/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",),
+        (
+            "tests/unit/replication/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -256,7 +272,7 @@ STEPS = (
             ),
         ),
         (
-            "tests/unit/test_smoothing.py::"
+            "tests/unit/replication/test_smoothing.py::"
             "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
         ),
         is_simulated=False,

@@ -6,10 +6,10 @@ CHECKPOINT = "delayd/wheel/checkpoint.py"
 STORAGE_FILE = "delayd/wheel/storage.py"
 FILES = "delayd/wheel/files.py"
 HOURS = "delayd/wheel/hours.py"
-SPARSE_TESTS = "tests/unit/test_sparse_hours.py"
-REPLICA = "delayd/replica.py"
-FAILURES = "tests/unit/test_wheel_failures.py"
-RECOVERY = "tests/unit/test_wheel_recovery.py"
+SPARSE_TESTS = "tests/unit/wheel/test_sparse_hours.py"
+REPLICA = "delayd/node/replica/replica.py"
+FAILURES = "tests/unit/wheel/test_wheel_failures.py"
+RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
 
 STORAGE = (
     Mutant(
@@ -72,7 +72,7 @@ STORAGE = (
             ),
         ),
         (
-            "tests/unit/test_wheel_storage.py::"
+            "tests/unit/wheel/test_wheel_storage.py::"
             "test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget",
         ),
         is_simulated=False,
@@ -96,13 +96,13 @@ STORAGE = (
         "storage.md#hour-files",
         (
             Edit(
-                "delayd/opening.py",
+                "delayd/node/delivery/slot_opener.py",
                 "return last if whole_below is None else min(last, whole_below - 1)",
                 "return last",
             ),
         ),
         (
-            "tests/unit/test_one_node.py::"
+            "tests/unit/node/test_one_node.py::"
             "test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first",
         ),
         is_simulated=False,
@@ -113,7 +113,7 @@ STORAGE = (
         "storage.md#hour-files",
         (Edit(STORAGE_FILE, "                self._dirty.add(hour)\n", ""),),
         (
-            "tests/unit/test_wheel_crashes.py::"
+            "tests/unit/wheel/test_wheel_crashes.py::"
             "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
         ),
         is_simulated=False,
@@ -147,7 +147,7 @@ STORAGE = (
             ),
         ),
         (
-            "tests/unit/test_wheel_storage.py::"
+            "tests/unit/wheel/test_wheel_storage.py::"
             "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
         ),
         is_simulated=False,
@@ -187,7 +187,7 @@ STORAGE = (
         "storage.md#hour-files",
         (
             Edit(
-                "delayd/opening.py",
+                "delayd/node/delivery/slot_opener.py",
                 "(entry.position < search.end or entry.position >= IN_HOUR)",
                 "entry.position < search.end",
             ),
@@ -201,13 +201,13 @@ STORAGE = (
         "storage.md#exports",
         (
             Edit(
-                "delayd/export/segments.py",
+                "delayd/node/export/segments.py",
                 "self._kills[name.is_hour].take(first, slots)",
                 "self._kills[True].take(first, slots)",
             ),
         ),
         (
-            "tests/unit/test_wheel_export.py::"
+            "tests/unit/commands/test_wheel_export.py::"
             "test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out",
         ),
         is_simulated=False,
@@ -258,7 +258,9 @@ STORAGE = (
                 "            batch.add_all(records, frames, others)\n",
             ),
         ),
-        ("tests/unit/test_replica.py::test_a_batch_that_fails_halfway_counts_as_not_ingested",),
+        (
+            "tests/unit/node/replica/test_replica.py::test_a_batch_that_fails_halfway_counts_as_not_ingested",
+        ),
         is_simulated=False,
     ),
     Mutant(
@@ -272,7 +274,7 @@ STORAGE = (
                 '"isolation.level": "read_uncommitted"',
             ),
         ),
-        ("tests/unit/test_bus_settings.py::test_the_promises_are_kept_by_default",),
+        ("tests/unit/bus/test_bus_settings.py::test_the_promises_are_kept_by_default",),
         is_simulated=False,
     ),
     Mutant(
@@ -280,7 +282,9 @@ STORAGE = (
         "a frontier older than one that this node has acted on stops it",
         "frontier.md#ingest",
         (Edit(REPLICA, "elif seen.record.frontier.step < self.known_step:", "elif False:"),),
-        ("tests/unit/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",),
+        (
+            "tests/unit/node/replica/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",
+        ),
         is_simulated=False,
     ),
 )

@@ -2,11 +2,11 @@
 
 from mutants.mutant import Edit, Mutant
 
-MASTERSHIP = "delayd/mastership.py"
+MASTERSHIP = "delayd/node/delivery/mastership.py"
 TAKING_OVER = "replication/takeover.py"
-PLANNING = "delayd/planning.py"
-OPENING = "delayd/opening.py"
-ONE_MASTER = "tests/unit/test_one_master.py"
+PLANNING = "delayd/node/delivery/planner.py"
+OPENING = "delayd/node/delivery/slot_opener.py"
+ONE_MASTER = "tests/unit/node/delivery/test_one_master.py"
 
 TAKEOVER = (
     Mutant(
@@ -62,7 +62,7 @@ TAKEOVER = (
         "frontier.md#takeover",
         (Edit(TAKING_OVER, "if not fact.is_of_topic:", "if False:"),),
         (
-            "tests/unit/test_takeover.py::"
+            "tests/unit/replication/test_takeover.py::"
             "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
         ),
         is_simulated=False,
@@ -74,8 +74,8 @@ TAKEOVER = (
         (
             Edit(
                 MASTERSHIP,
-                "self._replica.open_agenda(last)",
-                "self._replica.open_agenda(replace(last, offsets=self._replica.ingested))",
+                "self._replica.open_delivery_queue(last)",
+                "self._replica.open_delivery_queue(replace(last, offsets=self._replica.ingested))",
             ),
         ),
     ),
@@ -86,11 +86,11 @@ TAKEOVER = (
         (
             Edit(
                 MASTERSHIP,
-                "self._replica.open_agenda(last)",
+                "self._replica.open_delivery_queue(last)",
                 "now_ms = self._clock.wall_ms()\n"
                 "                now = last.highest_cursor._replace(due_ms=now_ms)\n"
                 "                cursors = tuple(max(k, now) for k in last.cursors)\n"
-                "                self._replica.open_agenda(replace(last, cursors=cursors))",
+                "                self._replica.open_delivery_queue(replace(last, cursors=cursors))",
             ),
         ),
     ),
@@ -107,7 +107,7 @@ TAKEOVER = (
             ),
         ),
         (
-            "tests/unit/test_takeover.py::"
+            "tests/unit/replication/test_takeover.py::"
             "test_a_takeover_fences_then_reads_then_waits_then_begins_its_term",
         ),
         is_simulated=False,
@@ -119,11 +119,13 @@ TAKEOVER = (
         (
             Edit(
                 OPENING,
-                "            if not is_passed(info, agenda.frontier):\n",
+                "            if not is_passed(info, queue.frontier):\n",
                 "            if False:\n",
             ),
         ),
-        ("tests/unit/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",),
+        (
+            "tests/unit/node/replica/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",
+        ),
     ),
     Mutant(
         "late-arrivals-found-twice",
@@ -131,7 +133,7 @@ TAKEOVER = (
         "frontier.md#takeover",
         (Edit(OPENING, "(entry.position < search.end or", "(entry.position >= 0 or"),),
         (
-            "tests/unit/test_opening.py::"
+            "tests/unit/node/delivery/test_slot_opener.py::"
             "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",
         ),
         is_simulated=False,
@@ -143,8 +145,8 @@ TAKEOVER = (
         (
             Edit(
                 PLANNING,
-                "Agenda(frontier, answers, limits",
-                "Agenda(frontier, (), limits",
+                "DeliveryQueue(frontier, answers, limits",
+                "DeliveryQueue(frontier, (), limits",
             ),
         ),
     ),
@@ -154,7 +156,7 @@ TAKEOVER = (
         "frontier.md#term",
         (
             Edit(
-                "delayd/control.py",
+                "delayd/node/election/control_loop.py",
                 "Grant(self._identity.owner, effect.deadline_ms)",
                 "Grant(\n"
                 "                self._identity.owner,\n"
@@ -255,7 +257,7 @@ TAKEOVER = (
                 "    surely_ns = (monotonic_ns // MS_NS - bound.arrived_ns // MS_NS) * MS_NS\n",
             ),
         ),
-        ("tests/unit/test_now.py::test_now_is_beyond_neither_clock",),
+        ("tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",),
     ),
     Mutant(
         "now-without-the-own-clock",
@@ -268,7 +270,7 @@ TAKEOVER = (
                 "return bound.append_ms + surely_ns // MS_NS",
             ),
         ),
-        ("tests/unit/test_now.py::test_now_is_beyond_neither_clock",),
+        ("tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",),
     ),
     Mutant(
         "old-bound-believed",

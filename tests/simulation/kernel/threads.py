@@ -1,4 +1,4 @@
-"""Threads, events and conditions of one simulated process: the port `delayd.threads`.
+"""Threads, events and conditions of one simulated process: the port `delayd.runtime.threads`.
 
 A condition really excludes: one OS thread runs everything, so a lock of Python's own would let all
 in. The turn may be lost when a lock is taken, and under it: see `stumble`.

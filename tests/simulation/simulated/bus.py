@@ -14,8 +14,8 @@ from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.link import Link
-from delayd.clock import Clock
 from delayd.errors import FencedError, KafkaUnreachableError, ProducerError
+from delayd.runtime.clock import Clock
 from simulated.history import History
 from simulated.weather import Weather, Wire
 

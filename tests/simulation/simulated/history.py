@@ -6,8 +6,8 @@ etcd keeps only the last progress, and a record without a transaction does not s
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from delayd.clock import Clock
 from delayd.coordination.memory import MemoryEtcd
+from delayd.runtime.clock import Clock
 
 
 class Write(NamedTuple):

@@ -10,10 +10,9 @@ from pathlib import Path
 from kernel import Kernel, MachineClock, Process, SimulatedLoop, SimulatedThreads
 from kernel.threads import SimulatedEvent
 
-from delayd.admin.http import NodeView
 from delayd.bus.memory import MemoryKafka
 from delayd.bus.memory.link import Link
-from delayd.config import NodeConfig
+from delayd.config.node import NodeConfig
 from delayd.coordination.memory import MemoryEtcd
 from delayd.errors import (
     BufferPositionError,
@@ -23,8 +22,9 @@ from delayd.errors import (
     FrontierError,
     KafkaUnreachableError,
 )
-from delayd.node import Surroundings, run_node_in
-from delayd.picture import Picture
+from delayd.node.monitoring.http import NodeView
+from delayd.node.monitoring.node_view import LiveNodeView
+from delayd.node.node import Surroundings, run_node_in
 from delayd.wheel.storage import Wheel
 from simulated.bus import SimulatedBus
 from simulated.disk import Platter, SimulatedDisk
@@ -87,7 +87,7 @@ class Machine:
         """Called after each call to etcd."""
         self.after_stuck: Callable[[], None] = lambda: None
         """Called when a call to a broker that was stuck goes on."""
-        self._picture: Picture | None = None
+        self._picture: LiveNodeView | None = None
         self._kernel = kernel
         self._weather = weather
         self._config = config
@@ -196,7 +196,7 @@ class Machine:
             return wheel
 
         def open_admin(view: NodeView) -> Doorless:
-            assert isinstance(view, Picture), "of a real node"
+            assert isinstance(view, LiveNodeView), "of a real node"
             self._picture = view
             return Doorless(threads, loop)
 

@@ -17,8 +17,8 @@ from at_least_once_checker import AtLeastOnceChecker
 from simulation_checker import Checker
 from wheel_checker import WheelChecker
 
-from delayd import planning
-from delayd.temporary import temporary_folder
+from delayd.node.delivery import planner as planning
+from delayd.runtime.temp_dirs import temporary_folder
 from replication.settings import EXACTLY_ONCE
 from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
 from simulated.world import NODES, World

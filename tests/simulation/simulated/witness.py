@@ -9,9 +9,9 @@ import json
 
 from kernel import SECOND_US, Kernel
 
-from delayd.control import SHARD
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import CoordinationError
+from delayd.node.election.control_loop import SHARD
 from simulated.machine import Machine
 
 EXCUSED_US = 4 * SECOND_US

@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from simulation_checker import Checker
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.config import NodeConfig
+from delayd.cluster.topics import create_topics
+from delayd.config.node import NodeConfig
 from delayd.errors import ExitCode
-from delayd.topics import create_topics
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 from simulated.bus import Bell
 from simulated.chaos import KINDS, Chaos

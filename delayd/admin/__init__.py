@@ -1,1 +1,0 @@
-"""The admin port: what a node tells about itself over HTTP. Never needed for delivery."""

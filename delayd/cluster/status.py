@@ -1,0 +1,111 @@
+"""What `delayd status` says: the truth from Kafka, the picture from etcd and from the nodes.
+
+The frontier and the cursor come from the frontier topic, so that they are right even when etcd is
+away; master and nodes come from etcd, and each node is asked itself.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from delayd.bus import Bus
+from delayd.cluster.topics import load_settings
+from delayd.coordination import Coordination
+from delayd.errors import CoordinationError
+from delayd.runtime.clock import Clock
+
+NODE_TIMEOUT_S = 2.0
+CURSOR_AGE_MAX_MS = 30_000
+"""A cursor that stands this far behind the clock means that nothing delivers."""
+
+
+def status_report(
+    bus: Bus,
+    coordination: Coordination | None,
+    clock: Clock,
+    *,
+    cluster: str,
+    prefix: str,
+    timeout_ms: int,
+) -> dict[str, Any]:
+    """One JSON-able object; `healthy` is False if something needs a person. Targets that fail are
+    listed, as the master sees them, and do not make delayd unhealthy.
+
+    Raises KafkaUnreachableError, NotInitialisedError or TopicMismatchError.
+    """
+    seen = load_settings(bus, cluster, prefix, timeout_ms)
+    frontier = seen.record.frontier
+    problems: list[str] = []
+    kafka = bus.cluster()
+    try:
+        ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)
+    finally:
+        kafka.close()
+    lag = sum(max(0, ends[p] - offset) for p, offset in enumerate(frontier.offsets))
+    cursor_ms = frontier.lowest_cursor.due_ms
+    age_ms = clock.wall_ms() - cursor_ms
+    if age_ms > CURSOR_AGE_MAX_MS:
+        problems.append(f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck")
+    master: str | None = None
+    nodes: list[dict[str, Any]] = []
+    failing: list[dict[str, Any]] = []
+    if coordination is not None:
+        try:
+            held = coordination.leader(0)
+            master = None if held is None else str(json.loads(held.owner).get("node"))
+            nodes = [
+                {"node": name, **_ask(str(json.loads(value).get("admin", "")))}
+                for name, value in sorted(coordination.members().items())
+            ]
+        except CoordinationError as error:
+            problems.append(str(error))
+        if master is None:
+            problems.append("no node holds the leader key")
+        problems += [problem for node in nodes for problem in _problems_of(node)]
+        # A former master's list ends with its mastership: only what is tried now fails now.
+        failing = [
+            target
+            for node in nodes
+            for target in node.pop("failing_targets", None) or ()
+            if node["node"] == master
+        ]
+    return {
+        "cluster": cluster,
+        "healthy": not problems,
+        "problems": problems,
+        "master": master,
+        "owner": seen.record.owner,
+        "term": frontier.term,
+        "step": frontier.step,
+        "cursor_ms": cursor_ms,
+        "cursor": datetime.fromtimestamp(cursor_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        "cursor_age_ms": age_ms,
+        "lag": lag,
+        "failing_targets": failing,
+        "nodes": nodes,
+    }
+
+
+def _problems_of(node: dict[str, Any]) -> Iterator[str]:
+    """What a person must see to, of a node that was asked."""
+    if "role" not in node:
+        yield f"node {node['node']} does not answer"
+    elif problem := node["kafka_problem"]:
+        yield f"node {node['node']} does not get into Kafka: {problem}"
+
+
+def _ask(admin: str) -> dict[str, Any]:
+    """A node's own status, or just its address if it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{admin}/status", timeout=NODE_TIMEOUT_S) as answer:
+            fields: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError, urllib.error.URLError):
+        return {"admin": admin}
+    wanted = (
+        *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
+        *("failing_targets", "kafka_problem"),
+    )
+    return {"admin": admin, **{name: fields.get(name) for name in wanted}}

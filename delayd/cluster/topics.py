@@ -1,0 +1,440 @@
+"""delayd's own topics: making them, and checking that they still are what the contract needs.
+
+`create` also writes the first frontier record, which fixes the cluster's settings for ever.
+Source: docs/reference/topics.md.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from delayd.bus import Bus, Cluster, Producer, TopicState, TransactionalProducer
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.config.cluster_key import fingerprint, refuse_weak_key
+from delayd.errors import (
+    ConfigError,
+    DelaydError,
+    FrontierError,
+    NotInitialisedError,
+    TopicMismatchError,
+)
+from delayd.runtime.clock import SystemClock
+from replication.frontier import first_frontier
+from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.settings import (
+    AT_LEAST_ONCE,
+    DAY_MS,
+    EXACTLY_ONCE,
+    LANES,
+    RECEIPTS_VERDICTS,
+    RETRY_DELAYS_MS,
+    RULES_KNOWN,
+    RULES_VERSION,
+    Settings,
+    Topic,
+    settings_problem,
+)
+
+MAX_DELAY_MS_DEFAULT = 40 * DAY_MS
+ID_MEMORY_MS = 60 * 60 * 1000
+RECORD_MARGIN_BYTES = 64 * 1024
+"""What a request may not use of the smallest `max.message.bytes`: room for delayd's headers."""
+RECEIPTS_RETENTION_MS = 7 * DAY_MS
+DEAD_RETENTION_MS = 30 * DAY_MS
+COMPACTION_LAG_MS = DAY_MS
+SETTLE_MS = 5_000
+"""How long brokers may take to agree on topics that were just made."""
+SETTLE_POLL_MS = 50
+SHARDS = 1
+TIMEOUT_MS = 30_000
+CREATE_COMMAND = "delayd topics create"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The names under a prefix."""
+
+    buffer: str
+    frontier: str
+    receipts: str
+    dead: str
+
+    def all(self) -> tuple[str, ...]:
+        """Every topic of delayd."""
+        return (self.buffer, self.frontier, self.receipts, self.dead)
+
+
+def topic_names(prefix: str) -> TopicNames:
+    """delayd's topics under a prefix."""
+    return TopicNames(
+        buffer=f"{prefix}buffer",
+        frontier=f"{prefix}frontier",
+        receipts=f"{prefix}receipts",
+        dead=f"{prefix}dead",
+    )
+
+
+def transactional_id(cluster: str, shard: int) -> str:
+    """The static id that fences a shard's masters: one per cluster name and shard."""
+    return f"delayd-{cluster}-shard-{shard}"
+
+
+def create_topics(
+    bus: Bus,
+    *,
+    cluster: str,
+    cluster_key: str,
+    prefix: str = "delayd-",
+    partitions: int = 4,
+    replication_factor: int | None = None,
+    max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
+    retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
+    receipts_written: str = RECEIPTS_VERDICTS,
+    guarantee: str = EXACTLY_ONCE,
+    id_memory_ms: int = ID_MEMORY_MS,
+    adopt_buffer: bool = False,
+    timeout_ms: int = TIMEOUT_MS,
+) -> Settings:
+    """Make what is missing and initialise the cluster; harmless where that was done before.
+
+    A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
+    `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
+    Raises ConfigError for choices that make no sense, TopicMismatchError if what exists differs,
+    FrontierError if the buffer or the frontier topic has a past that nothing tells of,
+    KafkaUnreachableError if no broker answers, ProducerError if the first record may or may not
+    have been written.
+    """
+    names = topic_names(prefix)
+    refuse_weak_key(cluster_key)
+    problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee)
+    if problem is not None:
+        raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
+    kafka = bus.cluster()
+    try:
+        brokers = kafka.broker_count(timeout_ms)
+        factor = min(3, brokers) if replication_factor is None else replication_factor
+        for name, config in _wanted_config(names, max_delay_ms, factor).items():
+            kafka.create_topic(
+                name,
+                partitions=SHARDS if name == names.frontier else partitions,
+                replication_factor=factor,
+                config=config,
+                timeout_ms=timeout_ms,
+            )
+        seen = last_frontier(bus, names.frontier, timeout_ms)
+        if seen is None:
+            states = _all_visible(kafka, names, timeout_ms)
+            largest = min(int(state.config["max.message.bytes"]) for state in states.values())
+            fresh = Settings(
+                cluster=cluster,
+                partitions=partitions,
+                lanes=LANES,
+                max_delay_ms=max_delay_ms,
+                record_bytes_max=largest - RECORD_MARGIN_BYTES,
+                id_memory_ms=id_memory_ms,
+                rules_version=RULES_VERSION,
+                prefix=prefix,
+                retry_delays_ms=retry_delays_ms,
+                receipts_written=receipts_written,
+                guarantee=guarantee,
+                key_fingerprint=fingerprint(cluster_key, cluster),
+                buffer=Topic(names.buffer, states[names.buffer].topic_id),
+                frontier=Topic(names.frontier, states[names.frontier].topic_id),
+                receipts=Topic(names.receipts, states[names.receipts].topic_id),
+                dead=Topic(names.dead, states[names.dead].topic_id),
+            )
+            # Before the record is written: once it is, nothing but its answer can fail here.
+            _refuse_problems(topic_problems(states, fresh))
+            return _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
+        settings = seen.record.settings
+        _refuse_other_cluster(settings, cluster)
+        _refuse_problems(topic_problems(_visible(kafka, names, timeout_ms), settings))
+        return settings
+    finally:
+        kafka.close()
+
+
+def last_frontier(
+    bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS, shard: int = 0
+) -> SeenFrontier | None:
+    """The last committed frontier record; None if the topic is absent or empty."""
+    kafka = bus.cluster()
+    try:
+        if topic not in kafka.describe([topic], timeout_ms):
+            return None
+    finally:
+        kafka.close()
+    log = FrontierLog(bus, topic, shard)
+    try:
+        return log.open(timeout_ms)
+    finally:
+        log.close()
+
+
+def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
+    """The cluster's settings, checked against the topics as they are now.
+
+    Raises NotInitialisedError where there is no frontier record, TopicMismatchError where a topic
+    or a broker setting would break the contract.
+    """
+    names = topic_names(prefix)
+    seen = last_frontier(bus, names.frontier, timeout_ms)
+    if seen is None:
+        raise NotInitialisedError(
+            f"{names.frontier} holds no frontier record: this cluster was never initialised, "
+            "or the topic was lost",
+            remedy=f"run `{CREATE_COMMAND}` if it is new; otherwise see docs/operations.md, "
+            "because starting at 'now' would lose messages",
+        )
+    settings = seen.record.settings
+    _refuse_other_cluster(settings, cluster)
+    if settings.rules_version not in RULES_KNOWN:
+        raise TopicMismatchError(
+            f"the cluster uses ingest rules version {settings.rules_version}, this program knows "
+            f"{' and '.join(map(str, RULES_KNOWN))}",
+            remedy="run the version of delayd that the other nodes run",
+        )
+    kafka = bus.cluster()
+    try:
+        _refuse_problems(check_topics(kafka, settings, timeout_ms))
+    finally:
+        kafka.close()
+    return seen
+
+
+def check_topics(kafka: Cluster, settings: Settings, timeout_ms: int) -> list[str]:
+    """What is wrong with the topics now; see `topic_problems`."""
+    states = kafka.describe([topic.name for topic in settings.topics], timeout_ms)
+    return topic_problems(states, settings)
+
+
+def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list[str]:
+    """What is wrong with the topics, each with the command that mends it; empty if nothing is."""
+    problems = []
+    for topic in settings.topics:
+        state = states.get(topic.name)
+        if state is None:
+            problems.append(
+                f"topic {topic.name} does not exist any more: restore it, or start a new cluster "
+                f"under another --cluster and --prefix with `{CREATE_COMMAND}`"
+            )
+            continue
+        if state.topic_id != topic.topic_id:
+            problems.append(
+                f"topic {topic.name} was deleted and created again (id {state.topic_id}, was "
+                f"{topic.topic_id}): what it held is lost; start a new cluster under another "
+                f"--cluster and --prefix with `{CREATE_COMMAND}`"
+            )
+        wanted = SHARDS if topic is settings.frontier else settings.partitions
+        if len(state.partitions) != wanted:
+            problems.append(
+                f"topic {topic.name} has {len(state.partitions)} partitions, the cluster was made "
+                f"with {wanted} and that is fixed: start a new cluster under another --cluster "
+                f"and --prefix with `{CREATE_COMMAND} --partitions {len(state.partitions)}`"
+            )
+        problems += _config_problems(state, settings, topic)
+    return problems
+
+
+def _config_problems(state: TopicState, settings: Settings, topic: Topic) -> list[str]:
+    """Settings of one topic that break the contract."""
+    needed: dict[str, str] = {"unclean.leader.election.enable": "false"}
+    problems = []
+    if topic in (settings.buffer, settings.frontier):
+        needed["message.timestamp.type"] = "LogAppendTime"
+    if topic is settings.frontier:
+        needed["cleanup.policy"] = "compact"
+    else:
+        needed["cleanup.policy"] = "delete"
+    for key, value in needed.items():
+        if (is_now := state.config.get(key)) != value:
+            problems.append(_alter(topic.name, key, value, f"is {is_now}"))
+    if topic is settings.buffer:
+        least_ms = settings.max_delay_ms + DAY_MS
+        retention_ms = int(state.config.get("retention.ms", "-1"))
+        if 0 <= retention_ms < least_ms:
+            problems.append(
+                _alter(topic.name, "retention.ms", str(least_ms), f"is {retention_ms}: too short")
+            )
+        if int(state.config.get("retention.bytes", "-1")) >= 0:
+            problems.append(
+                _alter(topic.name, "retention.bytes", "-1", "limits what is kept by size")
+            )
+    largest = int(state.config.get("max.message.bytes", "0"))
+    if largest < settings.record_bytes_max + RECORD_MARGIN_BYTES:
+        problems.append(
+            _alter(
+                topic.name,
+                "max.message.bytes",
+                str(settings.record_bytes_max + RECORD_MARGIN_BYTES),
+                f"is {largest}: too small",
+            )
+        )
+    replicas = max((partition.replicas for partition in state.partitions), default=0)
+    in_sync_min = int(state.config.get("min.insync.replicas", "1"))
+    if replicas >= 3 and in_sync_min < 2:
+        problems.append(_alter(topic.name, "min.insync.replicas", "2", f"is {in_sync_min}"))
+    return problems
+
+
+def _alter(topic: str, key: str, value: str, what: str) -> str:
+    return (
+        f"topic {topic}: {key} {what}; run `kafka-configs.sh --bootstrap-server BROKERS --alter "
+        f"--entity-type topics --entity-name {topic} --add-config {key}={value}`"
+    )
+
+
+def _wanted_config(
+    names: TopicNames, max_delay_ms: int, replication_factor: int
+) -> Mapping[str, Mapping[str, str]]:
+    """Topic settings as created, by topic name."""
+    shared = {
+        "min.insync.replicas": "2" if replication_factor >= 3 else "1",
+        "unclean.leader.election.enable": "false",
+    }
+    return {
+        names.buffer: {
+            **shared,
+            "cleanup.policy": "delete",
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": str(max_delay_ms + DAY_MS),
+            "retention.bytes": "-1",
+        },
+        names.frontier: {
+            **shared,
+            "cleanup.policy": "compact",
+            "message.timestamp.type": "LogAppendTime",
+            "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
+        },
+        names.receipts: {
+            **shared,
+            "cleanup.policy": "delete",
+            "retention.ms": str(RECEIPTS_RETENTION_MS),
+        },
+        names.dead: {
+            **shared,
+            "cleanup.policy": "delete",
+            "retention.ms": str(DEAD_RETENTION_MS),
+        },
+    }
+
+
+def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
+    """The topics of a new cluster, as they were made."""
+    states = _visible(kafka, names, timeout_ms)
+    missing = [name for name in names.all() if name not in states]
+    if missing:
+        raise TopicMismatchError(
+            f"topics {', '.join(missing)} are not visible after their creation",
+            remedy=f"run `{CREATE_COMMAND}` again",
+        )
+    return states
+
+
+def _write_first_frontier(
+    bus: Bus, kafka: Cluster, settings: Settings, adopt_buffer: bool, timeout_ms: int
+) -> Settings:
+    """Initialise.
+
+    Only a frontier topic that never held a committed record may be initialised: one that lost its
+    records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
+    """
+    first = _FirstRecord(bus, settings, timeout_ms)
+    try:
+        if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
+            _refuse_other_cluster(seen.record.settings, settings.cluster)
+            return seen.record.settings
+        trimmed = kafka.start_offsets(settings.frontier.name, timeout_ms)[0] > 0
+        filled = any(kafka.end_offsets(settings.buffer.name, timeout_ms, committed=False).values())
+        if trimmed or (filled and not adopt_buffer):
+            lost = (
+                f"{settings.frontier.name} was trimmed"
+                if trimmed
+                else f"{settings.buffer.name} has been used"
+            )
+            raise FrontierError(
+                f"{lost}, but there is no frontier record to say what was delivered from it",
+                remedy="if nothing was ever delivered from this buffer, run "
+                f"`{CREATE_COMMAND} --adopt-buffer`; otherwise see docs/operations.md",
+            )
+        record = FrontierRecord(
+            frontier=first_frontier(0, settings.partitions, settings.lanes),
+            owner="topics-create",
+            now_ms=0,
+            counts=StepCounts(),
+            digest=0,
+            settings=settings,
+        )
+        first.write(record)
+        if settings.guarantee == AT_LEAST_ONCE:
+            # Nobody was fenced: what another creator wrote first is what counts.
+            seen = last_frontier(bus, settings.frontier.name, timeout_ms)
+            # A broker that has not heard of the topic yet cannot tell.
+            return settings if seen is None else seen.record.settings
+        return settings
+    finally:
+        first.close()
+
+
+class _FirstRecord:
+    """Writes the record that initialises a cluster. Under the masters' own transactional id two
+    creators fence each other; without transactions the first record counts (`FrontierLog`)."""
+
+    def __init__(self, bus: Bus, settings: Settings, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._transaction: TransactionalProducer | None = None
+        self._producer: Producer
+        if settings.guarantee == AT_LEAST_ONCE:
+            self._producer = bus.idempotent_producer()
+            return
+        self._transaction = bus.transactional_producer(transactional_id(settings.cluster, 0))
+        self._producer = self._transaction
+        try:
+            self._transaction.init_transactions(timeout_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, record: FrontierRecord) -> None:
+        """It is in the topic when this returns. Raises ProducerError."""
+        if self._transaction is not None:
+            self._transaction.begin()
+        self._producer.send(
+            record.settings.frontier.name,
+            key=record_key(0),
+            value=encode(record),
+            headers=[],
+            partition=0,
+        )
+        self._producer.flush(self._timeout_ms)
+        if self._transaction is not None:
+            self._transaction.commit(self._timeout_ms)
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._producer.close()
+
+
+def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
+    """delayd's topics once all are there, or what is there after a while: not every broker hears
+    of a new topic at the same moment."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline_ms = clock.monotonic_ms() + SETTLE_MS
+    while True:
+        states = kafka.describe(names.all(), timeout_ms)
+        if len(states) == len(names.all()) or clock.monotonic_ms() > deadline_ms:
+            return states
+        pause.wait(SETTLE_POLL_MS / 1000)
+
+
+def _refuse_problems(problems: list[str]) -> None:
+    if problems:
+        raise TopicMismatchError("; ".join(problems))
+
+
+def _refuse_other_cluster(settings: Settings, cluster: str) -> None:
+    if settings.cluster != cluster:
+        raise DelaydError(
+            f"these topics belong to the cluster {settings.cluster!r}, not {cluster!r}",
+            remedy="set --cluster to that name, or use another --prefix",
+        )

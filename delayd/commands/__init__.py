@@ -1,0 +1,1 @@
+"""What people do from a shell: messages, dead letters, files of a stopped node."""

@@ -1,0 +1,164 @@
+"""Dead letters and outcomes as people and programs read them. Pure.
+
+Invariant: on a terminal nothing that a stranger wrote is more than printable characters; as JSON
+nothing is lost: what is not UTF-8 is given as base64.
+"""
+
+import base64
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from delayd.commands.dead.redriving import Outcome
+from delayd.request.letters import Letter
+
+TEXT_CHARS_MAX: Final = 80
+"""What a line shows of a text that a stranger chose."""
+
+VALUE_CHARS_MAX: Final = 4_000
+"""What a terminal shows of a value; all of it is in the JSON, or goes to a file."""
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Newest:
+    """The newest letters of many, and how many there were for each reason."""
+
+    def __init__(self, letters_max: int) -> None:
+        self._max = letters_max
+        self._kept: list[tuple[int, int, Letter]] = []
+        self.reasons: Counter[str] = Counter()
+
+    def take(self, letters: Iterable[Letter]) -> None:
+        """Look at all of them; their values are not kept."""
+        for letter in letters:
+            self.reasons[letter.reason] += 1
+            entry = (letter.dead_ms, self.reasons.total(), slim(letter))
+            if len(self._kept) < self._max:
+                heapq.heappush(self._kept, entry)
+            else:
+                heapq.heappushpop(self._kept, entry)
+
+    @property
+    def letters(self) -> list[Letter]:
+        """Oldest first, without values and without headers but target and id."""
+        return [letter for _, _, letter in sorted(self._kept)]
+
+
+def slim(letter: Letter) -> Letter:
+    """What a line needs."""
+    named = [h for h in letter.headers if h[0] in ("delayd-topic", "delayd-id")]
+    return letter._replace(key=None, value=None, headers=named)
+
+
+def line(letter: Letter) -> str:
+    """A letter in one line."""
+    named = f"id {shown(letter.id)}, " if letter.id is not None else ""
+    topic = "-" if letter.topic is None else shown(letter.topic)
+    when = time_of(letter.dead_ms)
+    return f"{letter.source:12} {when}  {letter.reason:16} {topic}  {named}{letter.detail}"
+
+
+def summary(letter: Letter) -> Json:
+    """A letter without its record, as JSON."""
+    return {
+        "source": letter.source,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "dead_ms": letter.dead_ms,
+        "topic": letter.topic,
+        "id": letter.id,
+        "origin": letter.origin,
+        "attempts": letter.attempts,
+        "truncated_bytes": letter.truncated_bytes,
+    }
+
+
+def whole(letter: Letter) -> Json:
+    """A letter with its record, as JSON."""
+    return {
+        **summary(letter),
+        "key": _content(letter.key),
+        "value": _content(letter.value),
+        "headers": [[name, _content(content)] for name, content in letter.headers],
+    }
+
+
+def page(letter: Letter) -> str:
+    """A letter with its record, for a terminal."""
+    rows = [
+        ("source", letter.source),
+        ("reason", letter.reason),
+        ("detail", letter.detail),
+        ("dead since", time_of(letter.dead_ms)),
+    ]
+    if letter.origin is not None:
+        rows.append(("origin", letter.origin))
+    if letter.attempts:
+        rows.append(("attempts", str(letter.attempts)))
+    if letter.truncated_bytes is not None:
+        rows.append(("truncated", f"the record had {letter.truncated_bytes} bytes"))
+    rows += [(shown(name), _bytes(content, TEXT_CHARS_MAX * 4)) for name, content in letter.headers]
+    rows.append(("key", _bytes(letter.key, TEXT_CHARS_MAX * 4)))
+    rows.append(("value", _bytes(letter.value, VALUE_CHARS_MAX)))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {text}" for name, text in rows)
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """What became of a letter, in one line."""
+    request = f" as {outcome.request}" if outcome.request is not None else ""
+    detail = f": {outcome.detail}" if outcome.detail else ""
+    return f"{outcome.source:12} {outcome.word.value}{request}{detail}"
+
+
+def outcome_json(outcome: Outcome) -> Json:
+    """What became of a letter, as JSON."""
+    return {
+        "source": outcome.source,
+        "outcome": outcome.word.value,
+        "request": outcome.request,
+        "detail": outcome.detail,
+    }
+
+
+def counted(words: Counter[str], nothing: str) -> str:
+    """How many there were of each word."""
+    return ", ".join(f"{count} {word}" for word, count in words.items()) or nothing
+
+
+def time_of(ms: int) -> str:
+    """Unix ms as RFC 3339."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def shown(text: str) -> str:
+    """Printable, and not longer than a line can bear."""
+    cut = text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}..."
+    return cut if cut.isprintable() else _escaped(cut)
+
+
+def _bytes(content: bytes | None, chars_max: int) -> str:
+    if content is None:
+        return "null"
+    text = content.decode(errors="backslashreplace")
+    more = f"... ({len(content)} bytes)" if len(text) > chars_max else ""
+    return _escaped(text[:chars_max]) + more
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def _content(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

@@ -1,0 +1,189 @@
+"""`delayd wheel`: what lies on the disk of a node that is stopped."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from delayd.cluster.connect import open_bus
+from delayd.cluster.topics import load_settings
+from delayd.commands.examine.diffing import diff
+from delayd.commands.examine.inspecting import inspect
+from delayd.commands.examine.repairing import repair
+from delayd.commands.examine.replaying import Log
+from delayd.commands.examine.showing import (
+    findings_json,
+    findings_lines,
+    overview_json,
+    overview_lines,
+    repair_json,
+    repair_lines,
+)
+from delayd.commands.examine.showing_diff import comparison_json, comparison_lines
+from delayd.commands.examine.verifying import verify
+from delayd.config.cli_options import AsJson
+from delayd.config.cluster_key import check_key, proof_key
+from delayd.config.node import load
+from delayd.errors import ExitCode
+from delayd.runtime.clock import SystemClock
+
+app = typer.Typer(
+    no_args_is_help=True, help="The wheel of a stopped node: look at it, verify it, compare it."
+)
+
+DataDir = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA_DIR",
+        exists=True,
+        file_okay=False,
+        help="A node's data_dir. The node is stopped.",
+    ),
+]
+
+
+NodeFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The node's TOML file; every key is also DELAYD_<KEY>."),
+]
+
+
+@app.command("inspect")
+def inspect_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
+    """Show what a wheel holds: its checkpoint, counts, a histogram by hour, the largest slots.
+
+    Reads the catalogue only, and changes nothing.
+
+    Example: delayd wheel inspect /var/lib/delayd
+    """
+    overview = inspect(data_dir)
+    if as_json:
+        typer.echo(json.dumps(overview_json(overview)))
+        return
+    for line in overview_lines(overview):
+        typer.echo(line)
+
+
+@app.command("verify")
+def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
+    """Read every frame of a wheel, and say what is damaged. Exit 1 if anything is.
+
+    Changes nothing. What came after the last checkpoint is no damage.
+
+    Example: delayd wheel verify /var/lib/delayd
+    """
+    with _progress("verifying") as tell:
+        findings, progress = verify(data_dir, tell)
+    if as_json:
+        typer.echo(json.dumps(findings_json(findings, progress)))
+    else:
+        for line in findings_lines(findings, progress):
+            typer.echo(line)
+    raise typer.Exit(ExitCode.FINE if findings.is_whole else ExitCode.PROBLEM)
+
+
+@app.command("repair")
+def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
+    """Write the damaged files of a stopped node's wheel once more, from the buffer.
+
+    Takes the node's own configuration: its data_dir, its brokers, its cluster key. What `verify`
+    finds in files of slots and hours can be repaired while the buffer still holds the requests;
+    nothing is written unless count and digest are then those of the catalogue. Exit 1 if damage
+    stays.
+
+    Example: delayd wheel repair --config /etc/delayd/node.toml
+    """
+    node = load(config)
+    timeout_ms = int(node.connect_timeout_s * 1000)
+    bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
+    settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
+    key = node.cluster_key.get_secret_value()
+    check_key(key, settings)
+    log = Log(bus, settings, proof_key(key), SystemClock(), timeout_ms)
+    with _stages() as tell:
+        outcome = repair(node.data_dir, log, tell)
+    if as_json:
+        typer.echo(json.dumps(repair_json(outcome)))
+    else:
+        for line in repair_lines(outcome):
+            typer.echo(line)
+    raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
+
+
+@app.command("export")
+def export_wheel(
+    data_dir: DataDir,
+    parquet: Annotated[Path, typer.Option("--parquet", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write what is pending in the wheel of a stopped node as Parquet, for Spark and others.
+
+    As of the newest frontier that its checkpoint knows; the same file as a running node exports.
+
+    Example: delayd wheel export /var/lib/delayd --parquet pending.parquet
+    """
+    # The Parquet library takes its time, and nothing else here needs it.
+    from delayd.commands.examine.exporting import export
+    from delayd.commands.examine.showing_export import exported_json, exported_lines
+
+    with _progress("exporting") as tell:
+        exported = export(data_dir, parquet, tell, overwrite=force)
+    if as_json:
+        typer.echo(json.dumps(exported_json(exported)))
+        return
+    for line in exported_lines(exported):
+        typer.echo(line)
+
+
+@app.command("diff")
+def diff_wheels(
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", exists=True, file_okay=False, help="A stopped node's data_dir"),
+    ],
+    b: Annotated[
+        Path,
+        typer.Argument(metavar="B", exists=True, file_okay=False, help="That of another node."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the wheels of two stopped nodes of one cluster. Exit 1 if they differ.
+
+    Compares what both must hold, though they were stopped at different moments. Reads the
+    catalogues, and only where they differ the files; changes nothing.
+
+    Example: delayd wheel diff /var/lib/delayd-1 /var/lib/delayd-2
+    """
+    with _progress("comparing") as tell:
+        comparison = diff(a, b, tell)
+    if as_json:
+        typer.echo(json.dumps(comparison_json(comparison)))
+    else:
+        for line in comparison_lines(comparison):
+            typer.echo(line)
+    raise typer.Exit(ExitCode.FINE if comparison.is_alike else ExitCode.PROBLEM)
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows what is done, how much of it, and of how much; on a terminal only."""
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=max(1, total)
+        )
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Likewise, of one thing."""
+    with _stages() as tell:
+        yield partial(tell, doing)

@@ -1,0 +1,192 @@
+"""The pending set of a stopped wheel as Parquet, at the newest possible frontier that its
+checkpoint knows.
+
+The same file as a running node's export at that frontier: rows, columns, metadata and judgement are
+of `delayd.node.export`. Nothing moves in a stopped wheel, so nothing is pinned or frozen.
+
+    1. the cut: the wheel must have taken in all that the frontier took into account. That is the
+       newest one that was seen, or else that by which it has forgotten: all that is pending at
+       that one is still there, as for a node that pins it
+    2. slots and hours by time, each verified against its line, to a draft beside the file
+    3. the draft, synced, takes the file's name
+
+Invariant: under the file's name there is a whole export, or what was there before.
+Source: docs/design/storage.md, "Exports".
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import NamedTuple
+
+from delayd.errors import ConfigError, CorruptionError, DiskError
+from delayd.node.export.rows import PendingFile
+from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
+from delayd.wheel import FrozenSegment, SlotInfo
+from delayd.wheel.catalogue import Totals
+from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
+from replication.frontier import Frontier
+from replication.rank import Rank, slot_of
+from replication.record import FrontierFormatError, decode
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    directory: str
+    file: Path
+    rows: int
+    bytes: int
+    cut: Frontier
+    newest_step: int
+    """Of the newest frontier that the checkpoint knows: it may be beyond the cut."""
+
+
+def export(
+    directory: Path, file: Path, tell: Callable[[int, int], None], *, overwrite: bool = False
+) -> Exported:
+    """Write what is pending in the wheel of this data directory to `file`.
+
+    `tell` is told the bytes read, and of how many. Raises ConfigError: no wheel, no frontier, a
+    file that is there, no folder for it. Raises DiskError: a node runs on it, the wheel has not
+    come to any, the file cannot be written. Raises CorruptionError: the wheel is damaged.
+    """
+    _require_free(file, overwrite)
+    with locked(directory) as layout, open_stopped(layout) as wheel:
+        newest = _known(wheel)
+        cut = _cut_of(wheel, newest)
+        draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
+        try:
+            rows = _write(wheel, cut, draft, tell)
+            size = _synced(draft)
+            _require_free(file, overwrite)
+            draft.replace(file)
+            _synced(file.parent)
+        except DamagedSegmentError as error:
+            raise CorruptionError(
+                str(error),
+                remedy=f"a damaged wheel is not exported: run delayd wheel verify {layout.root}",
+            ) from error
+        except OSError as error:
+            raise DiskError(
+                f"cannot write {file}: {error.strerror or error}",
+                remedy="make room there, or name a file elsewhere; nothing was left behind",
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return Exported(layout.root, file, rows, size, cut, newest.step)
+
+
+def _require_free(file: Path, overwrite: bool) -> None:
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no folder {file.parent}", remedy="make it, or name another")
+    if file.is_dir() or (file.exists() and not overwrite):
+        raise ConfigError(
+            f"{file} is there already", remedy="name another file, or let --force replace it"
+        )
+
+
+def _synced(path: Path) -> int:
+    """Bytes of a file or folder that is durable now."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _known(wheel: StoppedWheel) -> Frontier:
+    """The newest frontier that the checkpoint knows."""
+    progress = wheel.progress
+    if progress is None or not progress.frontier:
+        raise ConfigError(
+            f"{wheel.layout.root} knows no frontier: what is pending in it cannot be told",
+            remedy="let its node run until it is ready, and stop it again",
+        )
+    return _decoded(wheel, progress.frontier)
+
+
+def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
+    assert wheel.progress is not None, "it knows a frontier"
+    offsets, forgotten = wheel.progress.offsets, wheel.progress.forgotten
+    if newest.reached_by(offsets):
+        return newest
+    if forgotten:
+        cut = _decoded(wheel, forgotten)
+        if cut.reached_by(offsets):
+            return cut
+    raise DiskError(
+        f"{wheel.layout.root} has taken in the buffer up to {list(offsets)}; step {newest.step}, "
+        f"the newest that it knows, went up to {list(newest.offsets)}: what is pending then is "
+        "not all here",
+        remedy="start the node, let it catch up, and stop it again; or take another node's",
+    )
+
+
+def _decoded(wheel: StoppedWheel, value: bytes) -> Frontier:
+    try:
+        return decode(value).frontier
+    except FrontierFormatError as error:
+        raise ConfigError(
+            f"the checkpoint in {wheel.layout.root} names a frontier that this version does not "
+            f"know: {error}",
+            remedy="run the version of delayd that the node runs",
+        ) from error
+
+
+def _write(
+    wheel: StoppedWheel, cut: Frontier, draft: Path, tell: Callable[[int, int], None]
+) -> int:
+    total = _count_bytes(wheel)
+    file = PendingFile(draft)
+    reader = SegmentsReader(cut, lambda: _kills(wheel, cut), file.write)
+    done = 0
+    for segment in _segments(wheel, slot_of(cut.lowest_cursor.due_ms)):
+        name = segment.name
+        reader.read(wheel.layout.segment_file(name), segment)
+        done += segment.bytes - segment.start
+        tell(done, total)
+    reader.finish()
+    file.finish(node=wheel.layout.root, step=cut.step)
+    return file.count
+
+
+def _count_bytes(wheel: StoppedWheel) -> int:
+    """That the lines speak of; and are these all lines?"""
+    hours = slots = frames = size = 0
+    for segment in _segments(wheel, 0):
+        hours += segment.name.is_hour
+        slots += not segment.name.is_hour
+        frames += segment.count
+        size += segment.bytes - segment.start
+    wheel.catalogue.require_totals(Totals(hours, slots, frames))
+    return size
+
+
+def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:
+    """The slots from this one on, and the hours with a file that do not end before it, by time."""
+    hours = (
+        _frozen(SegmentName(True, hour, line.generation), line.start, line.info)
+        for hour, line in wheel.catalogue.hour_lines()
+        if (hour + 1) * HOUR_SLOTS > first
+    )
+    slots = (
+        _frozen(SegmentName(False, slot, line.generation), 0, line.info)
+        for slot, line in wheel.catalogue.slot_lines(first)
+    )
+    return merge(hours, slots, key=lambda segment: segment.name.hour)
+
+
+def _frozen(name: SegmentName, start: int, info: SlotInfo) -> FrozenSegment:
+    return FrozenSegment(name, start, info.bytes, info.count, info.digest)
+
+
+def _kills(wheel: StoppedWheel, cut: Frontier) -> Iterator[tuple[Rank, int]]:
+    first = kill_key(Rank(max(0, cut.lowest_cursor.due_ms), 0, 0))
+    for run in wheel.catalogue.lines(KILLS, first):
+        for key, value in run:
+            yield rank_of(key), kill_of(value).mark_offset

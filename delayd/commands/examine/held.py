@@ -1,0 +1,195 @@
+"""What a stopped wheel holds, as one side of a comparison: digests, and frames where they differ.
+
+Digests come from the catalogue's lines where these tell enough; else the file is read, and must be
+what its line says. What is read is bounded in memory by SCAN_BYTES or one frame.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from delayd.commands.examine.common_cut import CommonCut
+from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
+from delayd.errors import CorruptionError
+from delayd.wheel import FrameKind, SlotInfo
+from delayd.wheel.catalogue import HourLine, Totals
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
+from delayd.wheel.kills import KILLS, kill_of, rank_of
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName, hour_of
+from delayd.wheel.reader import SCAN_BYTES
+from delayd.wheel.segment import DIGEST_MODULO
+from delayd.wheel.stopped import StoppedWheel, reading
+from replication.rank import SLOT_MS, Rank
+
+_MARK: Final = int(FrameKind.MARK)
+
+
+class HeldFrame(NamedTuple):
+    """A frame that both replicas must hold."""
+
+    kind: int
+    partition: int
+    offset: int
+    due_ms: int
+    crc: int
+    """Of a mark: what stands for it (`CommonCut.mark_crc`)."""
+
+
+class _File(NamedTuple):
+    """A line of the catalogue: a file of frames."""
+
+    name: SegmentName
+    info: SlotInfo
+    start: int
+
+
+class HeldWheel:
+    """One side. The wheel stays open meanwhile."""
+
+    def __init__(self, wheel: StoppedWheel, cut: CommonCut, tell: Callable[[int], None]) -> None:
+        """`tell` is told of bytes that were read. Raises CorruptionError: the catalogue."""
+        self._wheel = wheel
+        self._cut = cut
+        self._tell = tell
+        self._hour_lines: dict[int, HourLine] = dict(wheel.catalogue.hour_lines())
+        self._held: dict[int, Digest] = {}
+        """All that is held, by hour: some thousands."""
+        self.bytes = 0
+        """That the lines speak of."""
+        self._add_up()
+
+    def _add_up(self) -> None:
+        slots = frames = 0
+        for hour, line in self._hour_lines.items():
+            self._hold(hour, line.info)
+            self.bytes += line.info.bytes - line.start
+            frames += line.info.count
+        for slot, slot_line in self._wheel.catalogue.slot_lines():
+            self._hold(hour_of(slot), slot_line.info)
+            self.bytes += slot_line.info.bytes
+            frames += slot_line.info.count
+            slots += 1
+        self._wheel.catalogue.require_totals(Totals(len(self._hour_lines), slots, frames))
+
+    def _hold(self, hour: int, info: SlotInfo) -> None:
+        self._held[hour] = _sum(self._held.get(hour, NOTHING), info.count, info.digest)
+
+    # Digests: see `digest_tree.Replica`.
+
+    def digests(self, level: Level, parents: Sequence[int]) -> dict[int, Digest]:
+        """See the port. Raises CorruptionError: a file is not what its line says."""
+        found: dict[int, Digest] = {}
+        if level is Level.DAY:
+            for hour, digest in self._held.items():
+                day = hour // HOURS_OF_A_DAY
+                found[day] = _sum(found.get(day, NOTHING), *digest)
+        elif level is Level.HOUR:
+            for day in parents:
+                hours = range(day * HOURS_OF_A_DAY, (day + 1) * HOURS_OF_A_DAY)
+                found.update((hour, self._held[hour]) for hour in hours if hour in self._held)
+        else:
+            for hour in parents:
+                self._add_hour(hour, found, by_slot=level is Level.SLOT)
+        return found
+
+    def _add_hour(self, hour: int, found: dict[int, Digest], *, by_slot: bool) -> None:
+        for file in self._files_of(hour):
+            name, info, _ = file
+            is_one_node = not (by_slot and name.is_hour)
+            if is_one_node and self._cut.holds_all(name, info):
+                node = name.number if by_slot else hour
+                found[node] = _sum(found.get(node, NOTHING), info.count, info.digest)
+                continue
+            for frame in self._frames_in(file):
+                node = frame.due_ms // SLOT_MS if by_slot else hour
+                found[node] = _sum(found.get(node, NOTHING), 1, frame.crc)
+
+    def _files_of(self, hour: int) -> Iterator[_File]:
+        line = self._hour_lines.get(hour)
+        if line is not None:
+            yield _File(SegmentName(True, hour, line.generation), line.info, line.start)
+        first = hour * HOUR_SLOTS
+        lines = self._wheel.catalogue.slot_lines(first)
+        for slot, found in takewhile(lambda each: each[0] < first + HOUR_SLOTS, lines):
+            yield _File(SegmentName(False, slot, found.generation), found.info, 0)
+
+    # Frames.
+
+    def frames(self, hour: int, slots: frozenset[int]) -> Iterator[HeldFrame]:
+        """What of these slots both must hold. Raises CorruptionError."""
+        for file in self._files_of(hour):
+            if not file.name.is_hour and file.name.number not in slots:
+                continue
+            for frame in self._frames_in(file):
+                if frame.due_ms // SLOT_MS in slots:
+                    yield frame
+
+    def kills(self) -> Iterator[tuple[Rank, int]]:
+        """By rank, the killed messages that both must know of, and by which mark."""
+        for run in self._wheel.catalogue.lines(KILLS, KILLS):
+            for key, value in run:
+                rank, mark_offset = rank_of(key), kill_of(value).mark_offset
+                if self._cut.holds_kill(rank, mark_offset):
+                    yield rank, mark_offset
+
+    def _frames_in(self, file: _File) -> Iterator[HeldFrame]:
+        """Those of a file that both must hold. All of it is read, and verified by its end."""
+        name, info, start = file
+        layout, disk = self._wheel.layout, self._wheel.disk
+        path = layout.segment_file(name)
+        if not Path(path).exists():
+            raise self._damaged(f"{path} is missing")
+        position, count, crcs = start, 0, 0
+        wanted_bytes = SCAN_BYTES
+        try:
+            with reading(disk, path) as opened:
+                while position < info.bytes:
+                    size = min(wanted_bytes, info.bytes - position)
+                    data = disk.pread(opened, size, position)
+                    if len(data) < size:
+                        raise BrokenFrameError(position, size, "is cut off")
+                    used = 0
+                    for due_ms, partition, offset, lane, kind, _, body, used, crc in walk(
+                        data, position
+                    ):
+                        count += 1
+                        crcs += crc
+                        if not name.holds(due_ms // SLOT_MS):
+                            raise _broken(position, body, used, "belongs elsewhere")
+                        if self._cut.holds(kind, lane, due_ms, partition, offset):
+                            if kind == _MARK:
+                                try:
+                                    crc = self._cut.mark_crc(due_ms, read_body(data[body:used]))
+                                except (ValueError, TypeError) as error:
+                                    raise _broken(position, body, used, "is no mark") from error
+                            yield HeldFrame(kind, partition, offset, due_ms, crc)
+                    if used == 0 and position + size == info.bytes:
+                        raise BrokenFrameError(position, info.bytes - position, "ends too early")
+                    self._tell(used)
+                    position += used
+                    wanted_bytes = SCAN_BYTES if used else 2 * wanted_bytes
+        except BrokenFrameError as error:
+            raise self._damaged(
+                f"{path}: the frame at bytes {error.position} to "
+                f"{error.position + error.length} {error.why}"
+            ) from error
+        if count != info.count or (crcs - info.digest) % DIGEST_MODULO != 0:
+            raise self._damaged(
+                f"{path}: bytes {start} to {info.bytes} hold {count} frames, which are not the "
+                f"{info.count} of the catalogue's line"
+            )
+
+    def _damaged(self, what: str) -> CorruptionError:
+        root = self._wheel.layout.root
+        return CorruptionError(
+            what, remedy=f"a damaged wheel cannot be compared: run delayd wheel verify {root}"
+        )
+
+
+def _broken(position: int, body: int, end: int, why: str) -> BrokenFrameError:
+    return BrokenFrameError(position + body - HEADER_BYTES, end - body + HEADER_BYTES, why)
+
+
+def _sum(digest: Digest, frames: int, crcs: int) -> Digest:
+    return Digest(digest.frames + frames, (digest.crcs + crcs) % DIGEST_MODULO)

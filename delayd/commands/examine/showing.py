@@ -1,0 +1,295 @@
+"""An overview of a wheel and the findings of a verification, as text and as JSON. Pure."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from delayd.commands.examine.findings import Damage, Findings
+from delayd.commands.examine.inspecting import Overview, Share, frontier_of
+from delayd.commands.examine.repairing import Repair
+from delayd.wheel import Progress
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+
+HOURS_SHOWN_MAX: Final = 48
+"""A histogram is by hour up to so many hours from its first to its last, then by day."""
+ROWS_MAX: Final = 64
+"""Rows of a histogram; what is spread further goes into rows of several days."""
+BAR_CHARS: Final = 40
+DAMAGE_SHOWN: Final = 50
+"""Lines of damage on a terminal; the JSON has more."""
+HOURS_OF_A_DAY: Final = 24
+
+Json: TypeAlias = dict[str, Any]
+
+_KINDS: Final = {b"w": "waiting_answers", b"i": "ids", b"k": "killed"}
+"""Kinds of lines in the catalogue that mean something to people."""
+
+
+def overview_json(overview: Overview) -> Json:
+    """An overview; times are Unix ms."""
+    return {
+        **_wheel_json(overview, overview.progress),
+        **_share_json(overview.total),
+        "pending": _share_json(overview.pending),
+        "mixed": _share_json(overview.mixed),
+        "kept": _share_json(overview.kept),
+        **_lines_json(overview.lines),
+        "hours": [
+            {"from_ms": _hour_ms(hour), **_share_json(share)}
+            for hour, share in sorted(overview.by_hour.items())
+        ],
+        "largest": [
+            {"slot": size.slot, "frames": size.frames, "bytes": size.bytes}
+            for size in reversed(overview.largest)
+        ],
+    }
+
+
+def findings_json(findings: Findings, progress: Progress | None) -> Json:
+    """What a verification found."""
+    return {
+        **_wheel_json(findings, progress),
+        "ok": findings.is_whole,
+        "complete": findings.is_complete,
+        "slots": findings.slots,
+        "hour_files": findings.hours,
+        "frames": findings.messages + findings.answers,
+        "bytes": findings.slot_bytes,
+        "messages": findings.messages,
+        "answers": findings.answers,
+        **_lines_json(findings.lines),
+        "damaged_slots": findings.damaged_slots,
+        "frames_lost": findings.frames_lost,
+        "frames_suspect": findings.frames_suspect,
+        "damage": [damage._asdict() for damage in findings.damage],
+        "damage_count": findings.damage_count,
+        "behind_checkpoint": {
+            "files": findings.behind_files,
+            "bytes": findings.behind_bytes,
+            "log_bytes": findings.torn_log_bytes,
+        },
+        "forgotten": {"files": findings.forgotten_files, "bytes": findings.forgotten_bytes},
+        "foreign": findings.foreign,
+        "foreign_count": findings.foreign_count,
+    }
+
+
+def overview_lines(overview: Overview) -> Iterator[str]:
+    """An overview for people."""
+    yield from _wheel_lines(overview, overview.progress)
+    yield f"holds       {_share(overview.total)}"
+    yield f"  pending   {_share(overview.pending)}"
+    yield f"  mixed     {_share(overview.mixed)}: the frontier stands within these"
+    yield f"  kept      {_share(overview.kept)}: delivered, not forgotten yet"
+    yield f"catalogue   {_lines(overview.lines)}"
+    if overview.by_hour:
+        yield ""
+        yield from histogram(overview.by_hour)
+        yield ""
+        yield "largest slots"
+        for size in reversed(overview.largest):
+            told = f"{size.frames:>12,} frames {size.bytes:>16,} bytes"
+            yield f"  {size.slot:<12} {time_text(size.slot * 1000)} {told}"
+
+
+def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[str]:
+    """What a verification found, for people."""
+    yield from _wheel_lines(findings, progress)
+    if findings.is_complete:
+        told = f"{findings.messages:,} messages and {findings.answers:,} answers"
+        places = f"{findings.slots:,} slots and {findings.hours:,} hour files"
+        yield f"read        {told} in {places}, {findings.slot_bytes:,} bytes"
+        yield f"catalogue   {_lines(findings.lines)}"
+    else:
+        yield "read        no slots: without its catalogue nobody knows what they must hold"
+    if findings.behind_files or findings.torn_log_bytes:
+        yield (
+            f"unfinished  {findings.behind_bytes:,} bytes in {findings.behind_files:,} files, and "
+            f"{findings.torn_log_bytes:,} of LevelDB's, came after the last checkpoint: no damage, "
+            "the next start cuts them off and reads them again"
+        )
+    if findings.forgotten_files:
+        told = f"{findings.forgotten_bytes:,} bytes in {findings.forgotten_files:,} files"
+        yield f"forgotten   {told}, of delivered slots: no damage, the next start removes them"
+    if findings.foreign_count:
+        more = ", ..." if findings.foreign_count > len(findings.foreign) else ""
+        named = ", ".join(map(ascii, findings.foreign))
+        yield f"foreign     {findings.foreign_count:,} names that are not delayd's: {named}{more}"
+    for damage in findings.damage[:DAMAGE_SHOWN]:
+        yield f"DAMAGED     {_damage(damage)}"
+    if findings.damage_count > DAMAGE_SHOWN:
+        yield f"DAMAGED     and {findings.damage_count - DAMAGE_SHOWN:,} more"
+    if findings.is_whole:
+        yield "whole: all is as the last checkpoint left it"
+        return
+    if findings.is_complete:
+        yield (
+            f"damaged: {findings.frames_lost:,} frames are lost and {findings.frames_suspect:,} "
+            f"suspect, in {findings.damaged_slots:,} slots or hour files"
+        )
+    if findings.is_complete:
+        yield (
+            "leave the node stopped, on a healthy volume, and run `delayd wheel repair` with its "
+            "configuration: what is missing is read from the buffer again"
+        )
+        return
+    yield (
+        "leave the node stopped and empty this directory, on a healthy volume: at the next start "
+        "the wheel is rebuilt from the buffer"
+    )
+
+
+def repair_json(outcome: Repair) -> Json:
+    """What came of a repair."""
+    return {
+        "directory": outcome.findings.directory,
+        "whole": outcome.is_whole,
+        "damaged": outcome.findings.damaged_slots,
+        "repaired": [_named(name) for name in outcome.repaired],
+        "frames": outcome.frames,
+        "from_buffer": outcome.from_buffer,
+        "failed": outcome.failed,
+    }
+
+
+def repair_lines(outcome: Repair) -> Iterator[str]:
+    """The same for people."""
+    yield f"wheel       {outcome.findings.directory}"
+    if outcome.findings.is_whole:
+        yield "whole: there was nothing to repair"
+        return
+    for name in outcome.repaired[:DAMAGE_SHOWN]:
+        yield f"repaired    {name}"
+    if len(outcome.repaired) > DAMAGE_SHOWN:
+        yield f"repaired    and {len(outcome.repaired) - DAMAGE_SHOWN:,} more"
+    for problem in outcome.failed[:DAMAGE_SHOWN]:
+        yield f"DAMAGED     {problem}"
+    if outcome.repaired:
+        yield (
+            f"{len(outcome.repaired):,} files with {outcome.frames:,} frames were written once "
+            f"more, {outcome.from_buffer:,} of the frames from the buffer"
+        )
+    if outcome.is_whole:
+        yield "repaired: run `delayd wheel verify` to see it, then start the node"
+        return
+    yield (
+        f"{len(outcome.failed):,} cannot be repaired: leave the node stopped and empty this "
+        "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer"
+    )
+
+
+def _named(name: SegmentName) -> Json:
+    return {"hour" if name.is_hour else "slot": name.number, "generation": name.generation}
+
+
+def histogram(hours: Mapping[int, Share]) -> Iterator[str]:
+    """Frames by hour, or by day; at most ROWS_MAX rows. Empty rows are shown."""
+    first, last = min(hours), max(hours)
+    if last - first < HOURS_SHOWN_MAX:
+        width, name = 1, "hour"
+    else:
+        first -= first % HOURS_OF_A_DAY
+        days = (last - first) // HOURS_OF_A_DAY + 1
+        each = -(-days // ROWS_MAX)
+        width, name = each * HOURS_OF_A_DAY, "day" if each == 1 else f"{each} days"
+    rows = [0] * ((last - first) // width + 1)
+    for hour, share in hours.items():
+        rows[(hour - first) // width] += share.frames
+    most = max(rows)
+    yield f"frames by {name} of their due time (UTC)"
+    for index, frames in enumerate(rows):
+        bar = "#" * -(-frames * BAR_CHARS // most) if most else ""
+        start = datetime.fromtimestamp(_hour_ms(first + index * width) / 1000, UTC)
+        shown = f"{start:%Y-%m-%d %H:%M}" if name == "hour" else f"{start:%Y-%m-%d}"
+        yield f"  {shown} {frames:>14,} {bar}".rstrip()
+
+
+def _wheel_json(of: Overview | Findings, progress: Progress | None) -> Json:
+    return {
+        "directory": of.directory,
+        "format": of.format,
+        "partitions": of.partitions,
+        "checkpoint": None if progress is None else _progress_json(progress),
+    }
+
+
+def _progress_json(progress: Progress) -> Json:
+    frontier = frontier_of(progress)
+    return {
+        "offsets": progress.offsets,
+        "leader_epochs": progress.leader_epochs,
+        "log_ms": progress.log_ms,
+        "reached": progress.reached,
+        "frontier": None
+        if frontier is None
+        else {
+            "term": frontier.term,
+            "step": frontier.step,
+            "cursor_ms": frontier.lowest_cursor.due_ms,
+            "offsets": frontier.offsets,
+            "own_writes": frontier.own_writes,
+        },
+        "forgotten_ms": progress.forgotten_ms if progress.forgotten else None,
+    }
+
+
+def _wheel_lines(of: Overview | Findings, progress: Progress | None) -> Iterator[str]:
+    yield f"wheel       {of.directory}"
+    if of.format is not None:
+        yield f"format      {of.format}, for a buffer of {of.partitions} partitions"
+    if progress is None:
+        yield "checkpoint  none that can be read"
+        return
+    numbers = ", ".join(map(str, progress.offsets))
+    newest_ms = max(progress.log_ms, default=0)
+    yield f"checkpoint  offsets {numbers}; log time {time_text(newest_ms)}"
+    frontier = frontier_of(progress)
+    if frontier is not None:
+        cursor = time_text(frontier.lowest_cursor.due_ms)
+        yield f"frontier    cursor {cursor}, term {frontier.term}, step {frontier.step}"
+
+
+def _share_json(share: Share) -> Json:
+    return {
+        "slots": share.slots,
+        "hour_files": share.hours,
+        "frames": share.frames,
+        "bytes": share.bytes,
+    }
+
+
+def _share(share: Share) -> str:
+    places = f"{share.slots:,} slots and {share.hours:,} hour files"
+    return f"{share.frames:,} frames in {places}, {share.bytes:,} bytes"
+
+
+def _lines_json(lines: Mapping[bytes, int]) -> Json:
+    return {name: lines.get(kind, 0) for kind, name in _KINDS.items()}
+
+
+def _lines(lines: Mapping[bytes, int]) -> str:
+    told = ", ".join(f"{lines.get(k, 0):,} {name}" for k, name in _KINDS.items())
+    return told.replace("_", " ")
+
+
+def _damage(damage: Damage) -> str:
+    slot = ""
+    if damage.slot is not None:
+        slot = f"slot {damage.slot} ({time_text(damage.slot * 1000)}): "
+    elif damage.hour is not None:
+        slot = f"hour {damage.hour} ({time_text(_hour_ms(damage.hour))}): "
+    if damage.first_byte is None:
+        return f"{slot}{damage.file}: {damage.why}"
+    return f"{slot}{damage.file}: bytes {damage.first_byte} to {damage.end_byte} {damage.why}"
+
+
+def _hour_ms(hour: int) -> int:
+    return hour * HOUR_SLOTS * 1000
+
+
+def time_text(unix_ms: int) -> str:
+    """A moment, in UTC; what is no date as a number."""
+    try:
+        return f"{datetime.fromtimestamp(unix_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_ms} ms"

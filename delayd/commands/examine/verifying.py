@@ -1,0 +1,298 @@
+"""Every byte of a wheel against its last checkpoint.
+
+1. LevelDB's logs: does one end in a record whose length is wrong? LevelDB would drop it silently.
+2. All lines of the catalogue, checksums verified, up to the last one: whoever does not see that one
+   was cut short, which plyvel alone would not report. Their number is that of the totals.
+3. By hour: its file and the file of every slot against their lines; files without a line.
+4. Every waiting answer: is its frame where the catalogue says?
+
+What lies behind the last checkpoint is no damage: recovery cuts it off, and ingest reads it again.
+A file without a line is of a slot that came after the checkpoint, of a split that it does not know
+of, or of one that was forgotten; if it is none of these, and holds what the checkpoint says it took
+in, then its line is lost.
+
+Source: docs/design/storage.md, "Recovery" and "What a crash leaves".
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from delayd.commands.examine.findings import Damage, Findings
+from delayd.errors import CorruptionError, DiskError
+from delayd.wheel import Entry, Progress, SlotInfo
+from delayd.wheel.catalogue import Totals
+from delayd.wheel.checking import check_segment
+from delayd.wheel.frame import BrokenFrameError, decode, walk
+from delayd.wheel.layout import (
+    HOUR_SLOTS,
+    Layout,
+    SegmentName,
+    parse_hour,
+    parse_segment_file,
+)
+from delayd.wheel.leveldb_log import torn_logs
+from delayd.wheel.reader import SCAN_BYTES
+from delayd.wheel.stopped import StoppedWheel, locked, open_stopped, reading
+from replication.rank import slot_of
+from replication.record import FrontierFormatError
+from replication.record import decode as decode_frontier
+
+Tell = Callable[[int, int], None]
+"""Is told the bytes read, and how many there are."""
+
+
+def verify(directory: Path, tell: Tell) -> tuple[Findings, Progress | None]:
+    """Read all of the wheel in this data directory; what was found, and its last checkpoint.
+
+    Raises ConfigError if there is none, DiskError if a node runs on it, if it is of another format,
+    or if it cannot be read. Damage is not raised.
+    """
+    with locked(directory) as layout:
+        findings = Findings(layout.root)
+        progress = None
+        try:
+            _check_logs(layout, findings)
+            with open_stopped(layout) as wheel:
+                progress = wheel.progress
+                findings.format, findings.partitions = wheel.format, wheel.partitions
+                _Verification(wheel, findings, tell).run()
+                findings.is_complete = True
+        except CorruptionError as error:
+            file = layout.format if layout.format in error.message else layout.catalogue
+            findings.add(Damage(_within(layout, file), error.message))
+        return findings, progress
+
+
+def _check_logs(layout: Layout, findings: Findings) -> None:
+    for file, end in torn_logs(layout.catalogue):
+        if end.is_damaged:
+            name = _within(layout, f"{layout.catalogue}/{file}")
+            why = "are a record of LevelDB with a wrong length: what it says would be dropped"
+            findings.add(Damage(name, why, None, end.first_byte, end.end_byte))
+        else:
+            findings.torn_log_bytes += end.end_byte - end.first_byte
+
+
+class _Line(NamedTuple):
+    """What the catalogue says of a slot or of an hour's file."""
+
+    name: SegmentName
+    info: SlotInfo
+    start: int
+    """Frames before it have been moved to their slots."""
+
+
+class _Verification:
+    """One pass over an open wheel."""
+
+    def __init__(self, wheel: StoppedWheel, findings: Findings, tell: Tell) -> None:
+        self._wheel = wheel
+        self._layout = wheel.layout
+        self._disk = wheel.disk
+        self._findings = findings
+        self._tell = tell
+        self._forgotten_below = _forgotten_below(wheel.progress)
+        self._with_lines: set[tuple[bool, int]] = set()
+        """Hours of which slots have lines (False), and that have a line themselves (True)."""
+
+    def run(self) -> None:
+        """Steps 2 to 4."""
+        catalogue = self._wheel.catalogue
+        findings = self._findings
+        findings.lines = catalogue.lines_by_kind()
+        total_bytes = self._count_lines()
+        for hour, lines in self._by_hour():
+            self._check_hour(hour, lines)
+            self._tell(findings.slot_bytes, total_bytes)
+        damaged = {damage.slot for damage in findings.damage}
+        for entry in catalogue.answer_lines():
+            if slot_of(entry.due_ms) not in damaged:
+                self._check_answer(entry)
+
+    def _count_lines(self) -> int:
+        """Bytes that they speak of."""
+        hours = slots = frames = size = 0
+        for name, info, _ in self._lines():
+            hours += name.is_hour
+            slots += not name.is_hour
+            frames += info.count
+            size += info.bytes
+            self._with_lines.add((name.is_hour, name.hour))
+        try:
+            self._wheel.catalogue.require_totals(Totals(hours, slots, frames))
+        except CorruptionError as error:
+            self._findings.add(Damage("catalogue", error.message))
+        return size
+
+    def _by_hour(self) -> Iterator[tuple[int, list[_Line]]]:
+        """Every hour that has a folder or a line, with its lines; an hour has 3,601 at most."""
+        folders = set(self._hour_folders())
+        for hour, group in groupby(self._lines(), key=lambda line: line.name.hour):
+            for passed in sorted(folder for folder in folders if folder < hour):
+                folders.discard(passed)
+                yield passed, []
+            folders.discard(hour)
+            yield hour, list(group)
+        for hour in sorted(folders):
+            yield hour, []
+
+    def _lines(self) -> Iterator[_Line]:
+        """The lines of all slots and hours, by hour."""
+        catalogue = self._wheel.catalogue
+        slots = (
+            _Line(SegmentName(False, number, line.generation), line.info, 0)
+            for number, line in catalogue.slot_lines()
+        )
+        hours = (
+            _Line(SegmentName(True, number, line.generation), line.info, line.start)
+            for number, line in catalogue.hour_lines()
+        )
+        return heapq.merge(slots, hours, key=lambda line: line.name.hour)
+
+    def _hour_folders(self) -> list[int]:
+        hours = []
+        if Path(self._layout.slots).is_dir():
+            for item in self._disk.list_folder(self._layout.slots):
+                hour = parse_hour(item.name)
+                if hour is not None and item.is_folder:
+                    hours.append(hour)
+                else:
+                    self._findings.add_foreign(f"slots/{item.name}")
+        return hours
+
+    def _check_hour(self, hour: int, lines: list[_Line]) -> None:
+        files = self._files_of(hour)
+        for line in sorted(lines):
+            self._check_segment(line, files.pop(line.name, None))
+        generations = {line.name[:2]: line.name.generation for line in lines}
+        for name, size in sorted(files.items()):
+            self._check_left_over(name, size, generations.get(name[:2], -1))
+
+    def _files_of(self, hour: int) -> dict[SegmentName, int]:
+        folder = self._layout.hour_folder(hour)
+        files: dict[SegmentName, int] = {}
+        if Path(folder).is_dir():
+            for item in self._disk.list_folder(folder):
+                name = parse_segment_file(item.name, hour)
+                if name is not None and not item.is_folder:
+                    files[name] = item.bytes
+                else:
+                    self._findings.add_foreign(_within(self._layout, f"{folder}/{item.name}"))
+        return files
+
+    def _check_segment(self, line: _Line, size: int | None) -> None:
+        findings = self._findings
+        name, info, start = line
+        path = self._layout.segment_file(name)
+        findings.slots += not name.is_hour
+        findings.hours += name.is_hour
+        findings.slot_bytes += info.bytes
+        try:
+            if size is None:
+                raise DiskError("are missing: there is no such file")
+            with reading(self._disk, path) as file:
+                found = check_segment(self._disk, file, name, info, start)
+        except DiskError as error:
+            self._add(name, error.message, start, info.bytes)
+            findings.frames_lost += info.count
+            findings.damaged_slots += 1
+            return
+        findings.messages += found.messages
+        findings.answers += found.answers
+        findings.frames_lost += found.lost
+        findings.frames_suspect += found.suspect
+        findings.damaged_slots += bool(found.spans)
+        for span in found.spans:
+            self._add(name, span.why, span.first_byte, span.end_byte)
+        if size > info.bytes:
+            findings.behind_files += 1
+            findings.behind_bytes += size - info.bytes
+
+    def _add(self, name: SegmentName, why: str, first_byte: int, end_byte: int) -> None:
+        slot, hour = (None, name.number) if name.is_hour else (name.number, None)
+        file = _within(self._layout, self._layout.segment_file(name))
+        self._findings.add(Damage(file, why, slot, first_byte, end_byte, hour))
+
+    def _check_left_over(self, name: SegmentName, size: int, newest: int) -> None:
+        """`newest`: the generation in the line of this segment; -1 if it has none."""
+        findings = self._findings
+        taken_in = self._count_taken_in(name)
+        last = (name.number + 1) * HOUR_SLOTS - 1 if name.is_hour else name.number
+        if last < self._forgotten_below or name.generation < newest:
+            findings.forgotten_files += 1
+            findings.forgotten_bytes += size
+        elif taken_in and not self._is_of_a_split(name):
+            why = "is not in the catalogue, though the checkpoint says that its frames were stored"
+            self._add(name, why, 0, size)
+            findings.frames_lost += taken_in
+            findings.damaged_slots += 1
+        else:
+            findings.behind_files += 1
+            findings.behind_bytes += size
+
+    def _is_of_a_split(self, name: SegmentName) -> bool:
+        """Frames of slots that a split began, and of hours that it ended, are in two files."""
+        return (not name.is_hour, name.hour) in self._with_lines
+
+    def _count_taken_in(self, name: SegmentName) -> int:
+        """Frames at the beginning of a file that the checkpoint says were taken in, and has not
+        forgotten."""
+        progress = self._wheel.progress
+        if progress is None:
+            return 0
+        offsets = progress.offsets
+        count = position = 0
+        with reading(self._disk, self._layout.segment_file(name)) as file:
+            while data := self._disk.pread(file, SCAN_BYTES, position):
+                whole_bytes = 0
+                try:
+                    for due_ms, partition, offset, _, _, _, _, end, _ in walk(data, position):
+                        whole_bytes = end
+                        slot = slot_of(due_ms)
+                        if name.holds(slot) and partition < len(offsets):
+                            is_forgotten = slot < self._forgotten_below
+                            count += offset < offsets[partition] and not is_forgotten
+                except BrokenFrameError:
+                    break
+                if whole_bytes == 0:
+                    # What is behind a checkpoint may be anything; a frame this long is none.
+                    break
+                position += whole_bytes
+        return count
+
+    def _check_answer(self, entry: Entry) -> None:
+        slot = slot_of(entry.due_ms)
+        line = self._wheel.catalogue.slot_line(slot)
+        end = entry.position + entry.length
+        if line is None or end > line.info.bytes:
+            why = f"answer {entry.partition}/{entry.offset} waits, and no slot holds its frame"
+            self._findings.add(Damage("catalogue", why, slot, entry.position, end))
+            return
+        path = self._layout.slot_file(slot, line.generation)
+        with reading(self._disk, path) as file:
+            data = self._disk.pread(file, entry.length, entry.position)
+        try:
+            if decode(data, 0, entry.length, entry.position)[:5] == entry[:5]:
+                return
+        except BrokenFrameError:
+            pass
+        why = f"are not the frame of answer {entry.partition}/{entry.offset}, which waits"
+        self._findings.add(Damage(_within(self._layout, path), why, slot, entry.position, end))
+
+
+def _forgotten_below(progress: Progress | None) -> int:
+    """The slot below which a checkpoint may have forgotten what is delivered."""
+    if progress is None or not progress.forgotten:
+        return 0
+    try:
+        frontier = decode_frontier(progress.forgotten).frontier
+    except FrontierFormatError:
+        return 0
+    return slot_of(frontier.lowest_cursor.due_ms)
+
+
+def _within(layout: Layout, path: str) -> str:
+    return path.removeprefix(f"{layout.root}/")

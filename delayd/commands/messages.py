@@ -1,0 +1,240 @@
+"""The commands about single messages: send, cancel, replace, show. Calls into the client."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
+from delayd.cluster.connect import look_up_id, look_up_pending
+from delayd.cluster.topics import topic_names
+from delayd.config.cli_options import (
+    AsJson,
+    At,
+    Bootstrap,
+    ClusterName,
+    Config,
+    Etcd,
+    In,
+    Key,
+    Partition,
+    Prefix,
+    TimeoutS,
+    Topic,
+    Wait,
+    endpoints,
+)
+from delayd.config.security import load_security
+from delayd.errors import ExitCode
+
+CONNECT_TIMEOUT_MS = 15_000
+WAIT_S_DEFAULT = 30.0
+
+IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
+"""Verdicts after which what was asked for is so."""
+
+Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
+Value = Annotated[str, typer.Argument(help="The message's value.")]
+
+
+class Grouping(Enum):
+    """What pending messages are counted by."""
+
+    HOUR = "hour"
+    TOPIC = "topic"
+
+
+def send(
+    value: Value,
+    bootstrap: Bootstrap,
+    topic: Topic,
+    in_: In = None,
+    at: At = None,
+    key: Key = None,
+    partition: Partition = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Id to cancel or replace the message by.")
+    ] = None,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule one message.
+
+    Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
+    """
+    with _client(bootstrap, prefix, config) as client:
+        scheduled = client.schedule(
+            topic, value.encode(), in_=in_, at=at, key=key, partition=partition, id=id
+        )
+    _show_place(scheduled, as_json)
+
+
+def cancel(
+    id: Id,
+    bootstrap: Bootstrap,
+    wait: Wait = False,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel what is pending under an id. With --wait, exit 1 if it was not cancelled.
+
+    Example: delayd cancel order-7 --wait
+    """
+    with _client(bootstrap, prefix, config) as client:
+        if not wait:
+            _show_place(client.cancel(id, wait=False), as_json)
+            return
+        verdict = client.cancel(id, timeout_ms=int(timeout_s * 1000))
+    _show_verdict(verdict, as_json)
+
+
+def replace(
+    id: Id,
+    value: Value,
+    bootstrap: Bootstrap,
+    topic: Topic,
+    in_: In = None,
+    at: At = None,
+    key: Key = None,
+    partition: Partition = None,
+    wait: Wait = False,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule a message in place of what is pending under an id.
+
+    Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
+    """
+    with _client(bootstrap, prefix, config) as client:
+        content = value.encode()
+        if not wait:
+            scheduled = client.replace(
+                id, topic, content, in_=in_, at=at, key=key, partition=partition, wait=False
+            )
+            _show_place(scheduled, as_json)
+            return
+        verdict = client.replace(
+            id,
+            topic,
+            content,
+            in_=in_,
+            at=at,
+            key=key,
+            partition=partition,
+            timeout_ms=int(timeout_s * 1000),
+        )
+    _show_verdict(verdict, as_json)
+
+
+def show(
+    id: Id,
+    bootstrap: Bootstrap,
+    etcd: Etcd = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", help="Admin port of the node to ask, host:port.")
+    ] = None,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is known of an id. Exit 1 if nothing is.
+
+    Example: delayd show order-7 --etcd http://127.0.0.1:2379
+    """
+    cancel_record(id)  # refuses what cannot be an id
+    known = look_up_id(
+        id,
+        bootstrap,
+        load_security(config),
+        etcd=endpoints(etcd),
+        admin=admin,
+        cluster=cluster,
+        prefix=prefix,
+        timeout_ms=CONNECT_TIMEOUT_MS,
+    )
+    if as_json:
+        typer.echo(json.dumps({"id": id, "known": known is not None, **(known or {})}))
+    elif known is None:
+        typer.echo(f"nothing is known of {id}")
+    else:
+        _show_known(known)
+    raise typer.Exit(ExitCode.PROBLEM if known is None else ExitCode.FINE)
+
+
+def pending(
+    etcd: Etcd = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", help="Admin port of the node to ask, host:port.")
+    ] = None,
+    by: Annotated[
+        Grouping, typer.Option("--by", help="Count by hour of due time, or by topic.")
+    ] = (Grouping.HOUR),
+    cluster: ClusterName = "delayd",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many messages are pending, by hour or by target topic.
+
+    Example: delayd pending --by topic --etcd http://127.0.0.1:2379
+    """
+    found = look_up_pending(
+        load_security(config), etcd=endpoints(etcd), admin=admin, cluster=cluster
+    )
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    if by is Grouping.TOPIC:
+        rows = [(topic or "?", count) for topic, count in found["topics"].items()]
+    else:
+        rows = [(_hour(each["from_ms"]), each["messages"]) for each in found["hours"]]
+    for name, count in rows:
+        typer.echo(f"{count:>14,}  {name}")
+    typer.echo(f"{found['total']:>14,}  pending, as {found['node']} counts")
+
+
+def _hour(from_ms: int) -> str:
+    return f"{datetime.fromtimestamp(from_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _client(bootstrap: str, prefix: str, config: Path | None) -> Client:
+    names, security = topic_names(prefix), load_security(config)
+    return Client(bootstrap, security=security, buffer=names.buffer, receipts=names.receipts)
+
+
+def _show_place(place: Scheduled | Sent, as_json: bool) -> None:
+    fields: dict[str, Any] = {"source": place.source, "append_ms": place.append_ms}
+    if isinstance(place, Scheduled):
+        fields["due_ms"] = place.due_ms
+        line = f"scheduled as {place.source}, due at {place.due_ms}"
+    else:
+        line = f"sent as {place.source}"
+    typer.echo(json.dumps(fields) if as_json else line)
+
+
+def _show_verdict(verdict: Verdict, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(verdict)))
+    else:
+        killed = f", killed {', '.join(verdict.killed)}" if verdict.killed else ""
+        detail = f": {verdict.detail}" if verdict.detail else ""
+        typer.echo(f"{verdict.verdict}{killed}{detail}")
+    raise typer.Exit(ExitCode.FINE if verdict.verdict in IN_TIME else ExitCode.PROBLEM)
+
+
+def _show_known(known: dict[str, Any]) -> None:
+    for live in known["live"]:
+        where = f"to {live['topic']}, {live['bytes']} bytes" if live["topic"] else live["problem"]
+        typer.echo(f"{live['state']:9} {live['source']}, due at {live['due_ms']}, {where}")
+    for killed in known["killed"]:
+        source, by = killed["source"], killed["killed_by"]
+        typer.echo(f"{'killed':9} {source}, due at {killed['due_ms']}, by {by}")

@@ -1,0 +1,1 @@
+"""The settings of a node and of its connections, and the secrets among them."""

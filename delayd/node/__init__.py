@@ -1,0 +1,1 @@
+"""One running node: the only place where adapters meet."""

@@ -1,0 +1,1 @@
+"""From the wheel to the targets: what a master does, one step after another."""

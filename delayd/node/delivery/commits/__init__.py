@@ -1,0 +1,73 @@
+"""How a step becomes true, as a port: a mastership sends what a step holds, this ends it.
+
+`transaction.py` commits deliveries and frontier in one Kafka transaction: each message once.
+`progress.py` writes the frontier to etcd when the deliveries are acknowledged: each at least once.
+Not here: what a step holds (`delayd.node.delivery.step_writer`), when it is begun
+(`delayd.node.delivery.mastership`).
+
+Invariants that every implementation keeps:
+- one is made for a mastership and thrown away with it, whatever ended it;
+- what `commit` has returned is true for ever; what became of a step on which it raised is unknown,
+  and the next takeover reads it.
+
+Source: docs/design/frontier.md, "Step".
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from delayd.bus import Ack, Producer
+from delayd.errors import DelaydError
+from replication import takeover_facts as facts
+from replication.record import FrontierRecord
+from replication.takeover import Takeover
+
+FLUSH_TIMEOUT_MS = 5_000
+
+
+class SupersededError(DelaydError):
+    """Another node leads: what this one does is not written down any more."""
+
+    code = "superseded"
+
+
+class Written(NamedTuple):
+    """The frontier record of a step is in its topic."""
+
+    ack: Ack
+    sent_wall_ms: int
+    """This node's clock when it was sent."""
+    arrived_ns: int
+    """Its monotonic clock when the report had arrived."""
+
+
+Asked = facts.FencePredecessors | facts.ReadEnds | facts.ReadFrontier | facts.ReadProgress
+"""The orders of a takeover that are about steps of predecessors."""
+
+
+class StepCommit(Protocol):
+    """Used by one thread. Any exception is final: close it, and make another one."""
+
+    @property
+    def producer(self) -> Producer:
+        """Where the records of a step are sent."""
+
+    @property
+    def last(self) -> FrontierRecord | None:
+        """The frontier that a predecessor has left, once a takeover has read it."""
+
+    def takeover(self) -> Takeover:
+        """The takeover that comes before the first step."""
+
+    def obey(self, order: Asked) -> facts.Fact:
+        """Carry out an order of that takeover; its answer."""
+
+    def begin(self) -> None:
+        """What is sent from now on belongs to the next step."""
+
+    def commit(self, record: FrontierRecord, check: Callable[[Written], None]) -> Written:
+        """End the step; all that was sent is acknowledged then. `check` raises what ends the
+        mastership."""
+
+    def close(self) -> None:
+        """Discard the producer."""

@@ -1,0 +1,127 @@
+"""A step without transactions: first its deliveries are acknowledged, then etcd takes its frontier.
+
+For clusters whose guarantee is at-least-once. Nobody can be fenced, so a superseded master may
+still deliver the step that it is in; but etcd takes its frontier no more, so that it ends there.
+What was delivered after the last frontier that etcd took is delivered again.
+
+    deliveries, receipts, what goes back   ->  Kafka, acknowledged
+    the frontier                           ->  etcd, if this node still leads and it follows the
+                                               one that this mastership has read or written last
+    the frontier once more                 ->  its topic: followers, audits and the broker's clock
+
+Invariants:
+- etcd holds a frontier only after all that it covers was acknowledged;
+- each frontier in etcd follows the one before, though calls get lost, or are carried out late;
+- the frontier topic is never ahead of etcd. It may lack some, or have one too late.
+
+Source: docs/design/frontier.md, "At least once".
+"""
+
+from collections.abc import Callable
+
+from delayd.bus import Bus, Producer
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.coordination import Coordination, Leadership
+from delayd.errors import FrontierError
+from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS, Asked, SupersededError, Written
+from delayd.node.delivery.commits.writing import write_frontier
+from delayd.runtime.clock import Clock
+from replication import takeover_facts as facts
+from replication.record import FrontierFormatError, FrontierRecord, decode, encode
+from replication.takeover import Takeover
+
+READ_TIMEOUT_MS = 5_000
+SHARD = 0
+
+
+class ProgressCommit:
+    """The port `StepCommit` over an idempotent producer and etcd.
+
+    Raises ProducerError, CoordinationError (both: the outcome is unknown) and SupersededError.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        coordination: Coordination,
+        leadership: Leadership,
+        frontier_log: FrontierLog,
+        clock: Clock,
+    ) -> None:
+        self._producer = bus.idempotent_producer()
+        self._etcd = coordination
+        self._leadership = leadership
+        self._log = frontier_log
+        self._clock = clock
+        self._revision = 0
+        self._last: FrontierRecord | None = None
+
+    @property
+    def producer(self) -> Producer:
+        """See the port."""
+        return self._producer
+
+    @property
+    def last(self) -> FrontierRecord | None:
+        """See the port."""
+        return self._last
+
+    def takeover(self) -> Takeover:
+        """See the port."""
+        return Takeover(is_fenced=False)
+
+    def obey(self, order: Asked) -> facts.Fact:
+        """See the port; raises KafkaUnreachableError and FrontierError too."""
+        assert isinstance(order, facts.ReadProgress), "nobody is fenced without transactions"
+        stored = self._etcd.progress(SHARD, self._leadership)
+        if stored is None:
+            raise _superseded()
+        self._revision = stored.revision
+        self._log.catch_up(self._log.stable_end(READ_TIMEOUT_MS), READ_TIMEOUT_MS)
+        written = None if stored.revision == 0 else _decoded(stored.value)
+        seen = None if self._log.newest is None else self._log.newest.record
+        # Nothing in etcd: a new cluster, or etcd lost what it had. What stands in the topic was in
+        # etcd once, so to go on from there loses nothing either.
+        known = [record for record in (written, seen) if record is not None]
+        self._last = max(known, key=lambda record: record.frontier.step, default=None)
+        if self._last is None:
+            return facts.FrontierRead(self._clock.monotonic_ms(), None)
+        is_of_topic = self._log.is_of_topic(self._last, READ_TIMEOUT_MS)
+        return facts.FrontierRead(self._clock.monotonic_ms(), self._last.frontier, is_of_topic)
+
+    def begin(self) -> None:
+        """See the port: nothing to do."""
+
+    def commit(self, record: FrontierRecord, check: Callable[[Written], None]) -> Written:
+        """See the port; what `check` forbids is the next step."""
+        self._producer.flush(FLUSH_TIMEOUT_MS)
+        revision = self._etcd.put_progress(
+            SHARD, self._leadership, encode(record), after=self._revision
+        )
+        if revision is None:
+            raise _superseded()
+        self._revision = revision
+        written = write_frontier(self._producer, record, self._clock)
+        check(written)
+        return written
+
+    def close(self) -> None:
+        """See the port; what is on its way may still arrive."""
+        self._producer.close()
+
+
+def _superseded() -> SupersededError:
+    return SupersededError(
+        "etcd does not take this node's progress: another node leads, or a call of its own was "
+        "carried out late",
+    )
+
+
+def _decoded(value: bytes) -> FrontierRecord:
+    try:
+        return decode(value)
+    except FrontierFormatError as error:
+        raise FrontierError(
+            f"the progress in etcd: {error}",
+            remedy="run a version of delayd that knows this format; nothing was delivered",
+        ) from error

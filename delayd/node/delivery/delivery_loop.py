@@ -1,0 +1,270 @@
+"""The delivery thread: follows the frontier, and delivers while this node holds a grant.
+
+It reports to the control loop in past-tense facts and never decides who is master. What it does
+with a grant is decided by `replication.leadership_session`; here it is carried out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from delayd.bus import Bus
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.errors import (
+    CoordinationError,
+    FencedError,
+    KafkaUnreachableError,
+    ProducerError,
+)
+from delayd.node.delivery.commits import StepCommit, SupersededError
+from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.mastership import (
+    BehindError,
+    ClockDriftError,
+    Grant,
+    HigherTermError,
+    Mastership,
+)
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.replica import Replica
+from delayd.node.targets.checks import Targets
+from delayd.node.targets.failures import FailingTarget
+from delayd.node.targets.quarantine import Quarantine
+from delayd.runtime.clock import Clock
+from delayd.runtime.threads import SystemThreads, Threads
+from replication.election_facts import Ended
+from replication.leadership_session import (
+    BeMaster,
+    Failure,
+    GrantGiven,
+    GrantOver,
+    LeadershipSession,
+    MastershipFailed,
+    Rest,
+    Wait,
+    Waited,
+)
+from replication.leadership_session import Fact as LeadershipSessionFact
+
+log = structlog.get_logger()
+
+FOLLOW_POLL_MS = 100
+FOLLOW_PAUSE_MS = 20
+"""A follower takes what comes in this time at once: to be woken by each step costs more than to
+read its record."""
+METADATA_TIMEOUT_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryEnded:
+    """The thread is at rest: it will not write under that grant any more."""
+
+    grant: Grant
+    ended: Ended
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFailed:
+    """A thread met an error that the node must not survive."""
+
+    error: BaseException
+
+
+Report = Callable[[DeliveryEnded | ThreadFailed], None]
+
+
+class DeliveryLoop:
+    """The delivery thread's state. `give` and `stop` may be called from other threads."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        replica: Replica,
+        frontier_log: FrontierLog,
+        clock: Clock,
+        pace: StepSizing,
+        report: Report,
+        *,
+        idle_interval_ms: int,
+        clock_drift_max_ms: int,
+        unreplicated_targets: bool = False,
+        rates: Mapping[str, int] | None = None,
+        commit_for: Callable[[Grant], StepCommit] | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        """`rates`: records a second at most, by target. `commit_for`: how steps become true under
+        a grant, as transactions unless it is said."""
+        threads = threads or SystemThreads()
+        self._bus = bus
+        self._replica = replica
+        self._log = frontier_log
+        self._clock = clock
+        self._pace = pace
+        self._report = report
+        self._idle_interval_ms = idle_interval_ms
+        self._clock_drift_max_ms = clock_drift_max_ms
+        self._cluster = bus.cluster()
+        self._targets = Targets(
+            self._cluster,
+            clock,
+            METADATA_TIMEOUT_MS,
+            anchor=replica.settings.buffer.name,
+            unreplicated=unreplicated_targets,
+        )
+        self._suspects = Quarantine()
+        self.tally = StepCounters()
+        """Of all steps of this process."""
+        self._rates = rates or {}
+        self._commit_for = commit_for
+        self._grant: Grant | None = None
+        self._stopping = threads.event()
+        self._delivered_before = 0
+        self._mastership: Mastership | None = None
+        self.progressed_ms = clock.monotonic_ms()
+        """Monotonic time of the last sign of life."""
+        self._thread = threads.thread("delivery", self._run)
+
+    @property
+    def is_delivering(self) -> bool:
+        """Has this node taken over and not ended since?"""
+        mastership = self._mastership
+        return mastership is not None and mastership.is_delivering
+
+    @property
+    def delivered_count(self) -> int:
+        """Messages delivered by this process."""
+        mastership = self._mastership
+        return self._delivered_before + (mastership.delivered_count if mastership else 0)
+
+    @property
+    def failing_targets(self) -> list[FailingTarget]:
+        """Targets that turned messages away and are not known to be well again."""
+        return self._targets.failing()
+
+    @property
+    def smoothing_ms(self) -> Mapping[str, int]:
+        """By target with a rate, how far its last deferral is ahead; nothing on a follower."""
+        mastership = self._mastership
+        if mastership is None or not mastership.is_delivering:
+            return {}
+        return mastership.smoothing.delays_ms(self._clock.wall_ms())
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def give(self, grant: Grant) -> None:
+        """Be master under this grant, as soon as the last one has ended."""
+        self._grant = grant
+
+    def wake(self) -> None:
+        """Look at the grant again."""
+        with self._replica.changed:
+            self._replica.changed.notify_all()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; it finishes or abandons its step."""
+        self._stopping.set()
+        if (grant := self._grant) is not None:
+            grant.withdrawn = True
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._note_progress()
+                grant = self._grant
+                if grant is None:
+                    self._follow(FOLLOW_POLL_MS)
+                    continue
+                ended = self._deliver(grant)
+                self._grant = None
+                self._report(DeliveryEnded(grant, ended))
+        except BaseException as error:
+            self._report(ThreadFailed(error))
+        finally:
+            self._log.close()
+            self._cluster.close()
+
+    def _follow(self, timeout_ms: int) -> None:
+        found = self._log.poll(timeout_ms)
+        for seen in found:
+            self._replica.observe(seen)
+        if found and self._grant is None:
+            self._stopping.wait(FOLLOW_PAUSE_MS / 1000)
+
+    def _deliver(self, grant: Grant) -> Ended:
+        """Carry out what `replication.leadership_session` orders, until it orders to rest."""
+        session = LeadershipSession()
+        order = session.handle(GrantGiven(self._clock.monotonic_ms()))
+        while not isinstance(order, Rest):
+            order = session.handle(self._obey(order, grant))
+        return order.ended
+
+    def _obey(self, order: BeMaster | Wait, grant: Grant) -> LeadershipSessionFact:
+        """Carry out one order, unless the grant is over; its answer."""
+        if self._stopping.is_set() or not grant.is_valid(self._clock.monotonic_ms()):
+            return GrantOver(self._clock.monotonic_ms())
+        if isinstance(order, Wait):
+            self._stopping.wait(order.wait_ms / 1000)
+            return Waited(self._clock.monotonic_ms())
+        mastership = self._mastership = self._new_mastership(grant)
+        try:
+            mastership.run()
+            return GrantOver(self._clock.monotonic_ms())
+        except FencedError as error:
+            failure = Failure.FENCED
+            log.warning("mastership_fenced", error=str(error))
+        except HigherTermError as error:
+            failure = Failure.SUPERSEDED
+            log.warning("mastership_superseded", error=str(error))
+        except SupersededError as error:
+            failure = Failure.LEADERSHIP_LOST
+            log.warning("mastership_superseded", error=str(error))
+        except ClockDriftError as error:
+            failure = Failure.CLOCK_DRIFT
+            log.error("mastership_refused", code=error.code, error=str(error))
+        except BehindError as error:
+            failure = Failure.BEHIND
+            log.warning("mastership_given_way", code=error.code, error=str(error))
+        except (ProducerError, KafkaUnreachableError, CoordinationError) as error:
+            failure = Failure.STEP_FAILED
+            log.warning("step_failed", code=error.code, error=str(error))
+        finally:
+            self._end_mastership()
+        self._targets.forget()
+        self._note_progress()
+        return MastershipFailed(
+            self._clock.monotonic_ms(), failure, mastership.has_stepped, mastership.has_learnt
+        )
+
+    def _new_mastership(self, grant: Grant) -> Mastership:
+        return Mastership(
+            self._bus,
+            self._replica,
+            self._log,
+            self._targets,
+            self._suspects,
+            self._clock,
+            grant,
+            self._pace,
+            self._note_progress,
+            idle_interval_ms=self._idle_interval_ms,
+            clock_drift_max_ms=self._clock_drift_max_ms,
+            commit=None if self._commit_for is None else self._commit_for(grant),
+            tally=self.tally,
+            rates=self._rates,
+        )
+
+    def _end_mastership(self) -> None:
+        mastership = self._mastership
+        assert mastership is not None, "a mastership ends once"
+        self._delivered_before += mastership.delivered_count
+        self._mastership = None
+        mastership.close()
+
+    def _note_progress(self) -> None:
+        self.progressed_ms = self._clock.monotonic_ms()

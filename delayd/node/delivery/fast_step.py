@@ -1,0 +1,80 @@
+"""The hot path of a step: messages of which nothing is special, written without a question each.
+
+What is asked of a target in `delayd.node.delivery.step_writer` before each message is the same for
+all of a piece, where the target takes whatever a request may be, nothing is held against it, it has
+no rate and nobody wants receipts of what is delivered. So it is asked once a piece; what is special
+after all (a message that was put back, or wants a partition that is not there) is handed back. One
+loop and no call but `send`: a step of 10,000 messages took 3.1 us for each through the general
+path, and takes 0.6 here (CPU time without `send`, best of 30).
+
+Not here: which targets these are, and everything else about a step
+(`delayd.node.delivery.step_writer`). Invariant: a message leaves this way as it would the other
+way, byte for byte.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from delayd.bus import Producer
+from delayd.wheel import Frame
+
+BODY_FIELDS: Final = 10
+"""Of a message body without a turn; see `delayd.request.bodies`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FastTarget:
+    """A target that takes all, and what the step keeps of what was sent there."""
+
+    partition_count: int
+    sources: list[str]
+    dues_ms: list[int]
+
+
+def write_fast(
+    piece: Sequence[Frame],
+    targets: Mapping[str, FastTarget],
+    fired_ms: int,
+    producer: Producer,
+    otherwise: Callable[[Frame], None],
+) -> tuple[int, int]:
+    """Send the messages that are plain, and do the others `otherwise`, in their order.
+
+    Returns how many were sent, and the sum of the CRC-32 of their sources. Raises ProducerError.
+    """
+    send, get, crc_of = producer.send, targets.get, crc32
+    fired = ("delayd-fired", b"%d" % fired_ms)
+    last_due_ms, due = -1, ("delayd-due", b"")
+    count = digest = 0
+    for frame in piece:
+        due_ms, partition, offset, _, _, _, body = frame
+        target = get(body[0])
+        if target is None or len(body) != BODY_FIELDS:
+            otherwise(frame)
+            continue
+        topic, asked_due_ms, key, value, pairs, wanted, id, _, origin, attempt = body
+        if origin or attempt or (wanted is not None and wanted >= target.partition_count):
+            otherwise(frame)
+            continue
+        if asked_due_ms != last_due_ms:
+            last_due_ms, due = asked_due_ms, ("delayd-due", b"%d" % asked_due_ms)
+        name = f"{partition}/{offset}"
+        source = name.encode()
+        if id is None:
+            headers = [*pairs, due, fired, ("delayd-source", source)]
+        else:
+            headers = [
+                *pairs,
+                ("delayd-id", id.encode()),
+                due,
+                fired,
+                ("delayd-source", source),
+            ]
+        target.sources.append(name)
+        target.dues_ms.append(due_ms)
+        send(topic, key=key, value=value, headers=headers, partition=wanted)
+        count += 1
+        digest += crc_of(source)
+    return count, digest

@@ -1,0 +1,405 @@
+"""A mastership: takeover, and then step after step, under one grant of leadership.
+
+The order of a takeover is the protocol's (`replication.takeover`); here it is carried out. Its
+first step writes the next term, and its delivery report gives B.
+
+Any producer error or time-out ends the mastership. What became of its last transaction is not
+guessed: the next one reads it from the frontier.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from delayd.bus import Bus
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.topics import transactional_id
+from delayd.coordination import Leadership
+from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
+from delayd.node.delivery.commits import StepCommit, Written
+from delayd.node.delivery.commits.transaction import TransactionCommit
+from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.planner import StepContent
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
+from delayd.node.replica.replica import Replica
+from delayd.node.targets.checks import Targets
+from delayd.node.targets.quarantine import Quarantine
+from delayd.runtime.clock import Clock
+from replication import takeover_facts as facts
+from replication.delivery_queue import Plan
+from replication.frontier import Frontier, stand_still
+from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
+from replication.pause import WAIT_MAX_MS, pause_ms
+from replication.rank import lane_of
+from replication.record import FrontierRecord, StepCounts
+from replication.smoothing import Smoothing
+
+log = structlog.get_logger()
+
+WATCH_INTERVAL_MS = 1_000
+"""How often a master looks for a later term, which also keeps its reader near the end, and for
+targets that are well again."""
+
+
+class ClockDriftError(DelaydError):
+    """The broker's clock and this node's are too far apart to deliver by."""
+
+    code = "clock-drift"
+
+
+class HigherTermError(DelaydError):
+    """Another master has begun a later term."""
+
+    code = "higher-term"
+
+
+class BehindError(DelaydError):
+    """This node has not ingested what the frontier took into account, and lets others try."""
+
+    code = "behind"
+
+
+class Grant:
+    """Leadership as the delivery thread sees it; the control loop extends or withdraws it."""
+
+    def __init__(self, owner: str, deadline_ms: int) -> None:
+        self.owner = owner
+        self.leadership: Leadership | None = None
+        """Of the leader key, under which etcd takes this master's progress."""
+        self.deadline_ms = deadline_ms
+        """Monotonic time past which the master stops by itself."""
+        self.withdrawn = False
+
+    def is_valid(self, monotonic_ms: int) -> bool:
+        """May the master begin another step?"""
+        return not self.withdrawn and self.is_live(monotonic_ms)
+
+    def is_live(self, monotonic_ms: int) -> bool:
+        """May the master finish the step that it is in?"""
+        return monotonic_ms < self.deadline_ms
+
+
+class Mastership:
+    """One attempt at being master. Made, run and closed by the delivery thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        replica: Replica,
+        frontier_log: FrontierLog,
+        targets: Targets,
+        suspects: Quarantine,
+        clock: Clock,
+        grant: Grant,
+        pace: StepSizing,
+        on_progress: Callable[[], None],
+        *,
+        idle_interval_ms: int,
+        clock_drift_max_ms: int,
+        commit: StepCommit | None = None,
+        tally: StepCounters | None = None,
+        rates: Mapping[str, int] | None = None,
+    ) -> None:
+        """`commit`: how steps become true, as transactions unless it is said. `tally`: where they
+        are counted, if anybody wants to know. `rates`: records a second at most, by target."""
+        self._replica = replica
+        self._settings = replica.settings
+        self._log = frontier_log
+        self._targets = targets
+        self._suspects = suspects
+        self._clock = clock
+        self._grant = grant
+        self._pace = pace
+        self._idle_interval_ms = idle_interval_ms
+        self._clock_drift_max_ms = clock_drift_max_ms
+        self.on_progress = on_progress
+        """Called at every turn of the loop."""
+        self._commit: StepCommit = commit or TransactionCommit(
+            bus, transactional_id(replica.settings.cluster, 0), frontier_log, clock
+        )
+        self._tally = tally or StepCounters()
+        self._rates = rates or {}
+        self.smoothing = self._smoothing_after(None)
+        """What it has given of the targets' turns."""
+        self._bound = BrokerBound(0, 0)
+        self._last_step_ms = 0
+        self.has_stepped = False
+        """Has a step been committed, beside the one that begins the term?"""
+        self.has_learnt = False
+        """Did the failure that ended it say what to send less of, so that the next one differs?"""
+        self._watched_ms = 0
+        self.term = 0
+        self.delivered_count = 0
+        self.is_delivering = False
+
+    def run(self) -> None:
+        """Take over, then deliver until the grant ends; raises what ended it otherwise."""
+        if self.take_over():
+            while self.advance():
+                pass
+
+    def advance(self) -> bool:
+        """One step, or one wait for something to do; False if the grant has ended."""
+        if not self._is_valid():
+            return False
+        self.on_progress()
+        self._watch()
+        self._step()
+        return True
+
+    def close(self) -> None:
+        """Discard the producer and the queue."""
+        self.is_delivering = False
+        self._commit.close()
+        self._replica.close_delivery_queue()
+
+    def _is_valid(self) -> bool:
+        return self._grant.is_valid(self._clock.monotonic_ms())
+
+    def take_over(self) -> bool:
+        """Carry out what `replication.takeover` orders; False if the grant ended on the way."""
+        begun_ms = self._clock.monotonic_ms()
+        known = self._replica.newest
+        takeover = self._commit.takeover()
+        order = takeover.handle(
+            facts.Granted(begun_ms, None if known is None else known.record.frontier)
+        )
+        while order is not None:
+            self.on_progress()
+            order = takeover.handle(self._obey(order))
+        if not takeover.is_done:
+            return False
+        self.is_delivering = True
+        log.info(
+            "mastership_begun",
+            term=self.term,
+            takeover_ms=self._clock.monotonic_ms() - begun_ms,
+            cursor_ms=self._replica.planned_frontier.lowest_cursor.due_ms,
+        )
+        return True
+
+    def _obey(self, order: facts.Order) -> facts.Fact:
+        """Carry out one order of a takeover, unless the grant has ended; its answer."""
+        if not isinstance(order, facts.Refuse) and not self._is_valid():
+            return facts.GrantEnded(self._clock.monotonic_ms())
+        match order:
+            case facts.WaitForWheel(frontier):
+                has_reached = self._replica.wait_ingested(frontier, WAIT_MAX_MS)
+                answer = facts.WheelReached if has_reached else facts.WheelBehind
+                return answer(self._clock.monotonic_ms())
+            case facts.BeginTerm(last, first):
+                found = self._commit.last
+                assert found is not None and found.frontier == last, "the log was not read on"
+                while not self._replica.split_before(last):
+                    self.on_progress()
+                    if not self._is_valid():
+                        return facts.GrantEnded(self._clock.monotonic_ms())
+                self._replica.open_delivery_queue(last)
+                self.smoothing = self._smoothing_after(found)
+                self.term = first.term
+                self._write_bare(first, found.now_ms)
+                return facts.TermBegun(self._clock.monotonic_ms())
+            case facts.Refuse(reason, detail):
+                raise self._refusal(reason, detail)
+            case _:
+                fact = self._commit.obey(order)
+                if self._log.newest is not None:
+                    self._replica.observe(self._log.newest)
+                return fact
+
+    def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
+        queues = {} if found is None else found.smoothing
+        return Smoothing(self._rates, queues, self._settings.max_delay_ms)
+
+    def _refusal(self, reason: facts.Refusal, detail: str) -> DelaydError:
+        """What a takeover that must not go on ends with."""
+        if reason is facts.Refusal.BEHIND:
+            return BehindError(detail)
+        topic = self._settings.frontier.name
+        if reason is facts.Refusal.MARKER_LOST:
+            return FrontierError(
+                f"{topic}: {detail}",
+                remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
+                "double messages",
+            )
+        if reason is facts.Refusal.OTHER_TOPIC:
+            return FrontierError(
+                f"{topic} {detail}",
+                remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
+            )
+        return NotInitialisedError(
+            f"{topic} {detail}",
+            remedy="run `delayd topics create` if the cluster is new; otherwise see "
+            "docs/operations.md",
+        )
+
+    def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
+        """A step that delivers nothing and moves no bound."""
+        plan = Plan(
+            before=self._replica.planned_frontier,
+            frontier=frontier,
+            deliveries=(),
+            answers=(),
+            late=0,
+            now_ms=now_ms,
+            taken={},
+            passed_over=(),
+        )
+        with self._replica.changed:
+            self._replica.begin(plan)
+        try:
+            self._carry_out(plan, StepContent(), self._writer(plan))
+        except DelaydError:
+            self._tally.failed += 1
+            raise
+
+    def _step(self) -> None:
+        """Wait until something is due, then deliver it."""
+        monotonic_ns = self._clock.monotonic_ns()
+        now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
+        if self._bound.is_stale(monotonic_ns):
+            self._write_bare(stand_still(self._replica.planned_frontier), now_ms)
+            return
+        monotonic_ms = monotonic_ns // MS_NS
+        idle_ms = monotonic_ms - self._last_step_ms
+        with self._replica.changed:
+            lanes_max = self._lane_limits(monotonic_ms)
+            plan = self._replica.plan(now_ms, replace(self._pace.limits, lanes_max=lanes_max))
+            if plan.is_empty:
+                due_ms = self._replica.next_due_ms(now_ms)
+                # What is due and yet not in the plan waits for the ingest thread, which notifies.
+                wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._idle_interval_ms)
+                if wait_ms:
+                    self._replica.changed.wait(wait_ms / 1000)
+                    return
+            content = self._replica.begin(plan)
+        begun_ms = self._clock.monotonic_ms()
+        writer = self._writer(plan)
+        try:
+            self._carry_out(plan, content, writer)
+        except DelaydError as error:
+            self._tally.failed += 1
+            if isinstance(error, ProducerError):
+                self._suspects.note_failed(writer.tried)
+                self._note_refusals(error, writer)
+            if not self.has_learnt:
+                self._pace.failed()
+            raise
+        self.has_stepped = True
+        self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent)
+        for topic, (problem, count) in writer.turned_away.items():
+            self._targets.turned_away(topic, problem, count)
+        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, content.message_count)
+
+    def _lane_limits(self, now_ms: int) -> dict[int, int]:
+        """By lane how many records a step may take, for those that must not take all."""
+        limits = dict(self._suspects.lane_limits(now_ms))
+        for topic, records in self._targets.record_limits.items():
+            lane = lane_of(topic, self._settings.lanes)
+            limits[lane] = min(records, limits.get(lane, records))
+        return limits
+
+    def _writer(self, plan: Plan) -> StepWriter:
+        return StepWriter(
+            self._commit.producer,
+            self._settings,
+            self._replica.limits,
+            self._targets,
+            self._suspects,
+            self.smoothing,
+            self._clock,
+            self.on_progress,
+            plan,
+        )
+
+    def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
+        """Brokers refused what the checks had let pass: send less there, or no more."""
+        refusals = {topic: code for topic, code in error.refusals.items() if topic in writer.sent}
+        if refusals:
+            now_ms = self._clock.monotonic_ms()
+            self._suspects.note_refused(now_ms, refusals, str(error), writer.sent)
+            self.has_learnt = True
+
+    def _watch(self) -> None:
+        """Read the frontier topic as it grows; HigherTermError if another master writes there.
+
+        And ask now and then for targets that fail.
+        """
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms - self._watched_ms < WATCH_INTERVAL_MS:
+            return
+        self._watched_ms = monotonic_ms
+        self._targets.look_up(())  # Failing ones may be well again, though no message asks.
+        for seen in self._log.poll(0):
+            # Who is superseded knows what to reach before it tries again.
+            self._replica.observe(seen)
+        newest = self._log.newest
+        if newest is not None and newest.record.frontier.term > self.term:
+            raise HigherTermError(
+                f"{newest.record.owner} has begun term {newest.record.frontier.term}, this "
+                f"master's is {self.term}"
+            )
+
+    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
+        """Deliveries, answers, retries, then the frontier that says so; then it is committed."""
+        begun_ms = self._clock.monotonic_ms()
+        self._commit.begin()
+        writer.write(content)
+        fates = writer.fates
+        frontier = plan.frontier
+        if writer.own_writes != frontier.own_writes:
+            frontier = replace(frontier, own_writes=writer.own_writes)
+            self._replica.wrote(frontier.own_writes)
+        record = FrontierRecord(
+            frontier=frontier,
+            owner=self._grant.owner,
+            now_ms=plan.now_ms,
+            counts=StepCounts(
+                delivered=fates[Fate.DELIVERED],
+                late=plan.late,
+                killed=content.killed_count,
+                retried=writer.put_back_count,
+                dead=fates[Fate.DEAD],
+                answers=len(content.answers) + len(content.judged),
+            ),
+            digest=writer.digest,
+            settings=self._settings,
+            smoothing=self.smoothing.queues(frontier, plan.now_ms),
+        )
+        written = self._commit.commit(record, self._check)
+        ack = written.ack
+        self._bound = BrokerBound(ack.append_ms, written.arrived_ns)
+        self._last_step_ms = self._clock.monotonic_ms()
+        self.delivered_count += fates[Fate.DELIVERED]
+        self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
+        self._tally.committed(
+            took_ms=self._last_step_ms - begun_ms,
+            messages={
+                KILLED: content.killed_count,
+                **{fate.value: count for fate, count in fates.items()},
+            },
+            verdicts=writer.verdicts,
+            letters=writer.letters,
+        )
+        # By the broker's clock: when the frontier was there, and the commit that followed.
+        commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
+        self._tally.delivered(writer.dues_ms, ack.append_ms + commit_ms)
+        self._tally.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
+
+    def _check(self, written: Written) -> None:
+        """May the step be committed? Raises what ends the mastership."""
+        self._check_clock(written)
+        if not self._grant.is_live(self._clock.monotonic_ms()):
+            raise ProducerError("the lease ran out before the commit")
+
+    def _check_clock(self, written: Written) -> None:
+        drift = drift_ms(written.ack.append_ms, written.sent_wall_ms, self._clock.wall_ms())
+        self._tally.drift_ms = drift
+        if abs(drift) > self._clock_drift_max_ms:
+            raise ClockDriftError(
+                f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "
+                f"= {self._clock_drift_max_ms}",
+                remedy="synchronise the clocks of this node and the brokers (NTP)",
+            )

@@ -1,0 +1,165 @@
+"""What a master plans from its wheel: a delivery queue, what steps of it hold, and the verdicts in
+them.
+
+Made at takeover from a committed frontier that the wheel has reached, told of all that arrives, and
+thrown away with the mastership. Not here: when a step is due, and how it is carried out
+(`delayd.node.delivery.mastership`); what is planned (`replication.delivery_queue`).
+
+Not thread safe: part of the replica, under its lock.
+Source: docs/design/frontier.md, "Step" and "Verdicts".
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
+from delayd.node.replica.cancel_marks import Judged, mark_of
+from delayd.request import id_of
+from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel.storage import Wheel
+from replication.delivery_queue import OPEN_LIMITS, DeliveryQueue, OpenLimits, Plan, StepLimits
+from replication.frontier import Frontier, stand_still
+from replication.rank import SLOT_MS, Rank, slot_of
+from replication.settings import Settings
+from replication.verdict import judge
+
+FOREVER = Rank(1 << 63, 0, 0)
+"""Beyond any due time."""
+
+
+PIECE_FRAMES = 1_000
+"""Messages of a step that are read at once. While the next are read, the producer's own threads and
+the brokers are busy with those before."""
+
+
+@dataclass(slots=True)
+class StepContent:
+    """What a step has to produce."""
+
+    pieces: Iterator[list[Frame]] = field(default_factory=lambda: iter(()))
+    """Messages that are not killed, in the plan's order; each piece is read when it is asked for,
+    once."""
+    answers: list[Frame] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    deferred: list[Frame] = field(default_factory=list)
+    """Messages to be put back for a moment."""
+    message_count: int = 0
+    """Of the pieces that were read."""
+    killed_count: int = 0
+    """Of what was read: it is complete behind the last piece."""
+
+
+class Planner:
+    """One mastership's plans."""
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        settings: Settings,
+        frontier: Frontier,
+        limits: OpenLimits = OPEN_LIMITS,
+    ) -> None:
+        """`frontier`: committed, and reached by what is in the wheel."""
+        self._wheel = wheel
+        self._settings = settings
+        answers = wheel.answers(frontier.offsets)
+        self._queue = DeliveryQueue(frontier, answers, limits, mark_kinds=(FrameKind.MARK,))
+        self._opening = SlotOpener(wheel, self._queue)
+
+    @property
+    def frontier(self) -> Frontier:
+        """Of the step last begun."""
+        return self._queue.frontier
+
+    def arrived(self, entries: Iterable[Entry]) -> None:
+        """These were stored."""
+        for entry in entries:
+            if entry.kind == FrameKind.MESSAGE:
+                self._queue.arrived(entry)
+            else:
+                self._queue.answer_arrived(entry)
+
+    def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
+        """The next step at `now_ms`; nothing changes until it is begun."""
+        self._opening.turn(now_ms)
+        if not self._opening.has_found_late:
+            return self._wait(now_ms)
+        return self._queue.plan(now_ms, ingested, limits)
+
+    def begin(self, plan: Plan) -> StepContent:
+        """Put the step under way: what it has to produce, read back; of many messages the first
+        piece only."""
+        self._queue.begin(plan)
+        content = StepContent()
+        first = self._read(plan.deliveries[:PIECE_FRAMES], plan, content)
+        content.message_count += len(first)
+        content.pieces = chain([first], self._further_pieces(plan, content))
+        content.deferred = self._read(plan.deferred, plan, content)
+        for frame in self._wheel.read(plan.answers):
+            if frame.kind == FrameKind.MARK:
+                content.judged.append(self._judge(frame, plan.before))
+            else:
+                content.answers.append(frame)
+        return content
+
+    def _further_pieces(self, plan: Plan, content: StepContent) -> Iterator[list[Frame]]:
+        """All but the first. What is killed meanwhile, by a mark that O' does not pass, is none of
+        this step's: the delivery queue has heard of that mark."""
+        for at in range(PIECE_FRAMES, len(plan.deliveries), PIECE_FRAMES):
+            piece = self._read(plan.deliveries[at : at + PIECE_FRAMES], plan, content)
+            content.message_count += len(piece)
+            yield piece
+
+    def _read(self, entries: Sequence[Entry], plan: Plan, content: StepContent) -> list[Frame]:
+        """The messages that are not killed."""
+        frames = self._wheel.read(entries)
+        left = [
+            frame
+            for frame in frames
+            if id_of(frame.body) is None or not self._is_killed(frame, plan.frontier)
+        ]
+        content.killed_count += len(frames) - len(left)
+        return left
+
+    def wrote(self, own_writes: tuple[int, ...]) -> None:
+        """The step under way has re-buffered messages: R."""
+        self._queue.wrote(own_writes)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When something may be due next; None if nothing is known to be."""
+        if self._opening.is_busy:
+            return now_ms
+        known = self._queue.next_due_ms()
+        wanted = self._queue.wanted(FOREVER)
+        slot = None if wanted is None else self._wheel.next_slot(slot_of(wanted.since.due_ms))
+        # What lies in the file of an hour may be due from the beginning of that hour on.
+        slot = min((s for s in (slot, self._wheel.whole_below) if s is not None), default=None)
+        unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
+        return min((due for due in (known, unopened) if due is not None), default=None)
+
+    def _wait(self, now_ms: int) -> Plan:
+        """A step that moves nothing: it is not known yet what O may pass."""
+        before = self._queue.frontier
+        return Plan(before, stand_still(before), (), (), 0, now_ms, {}, ())
+
+    def _is_killed(self, frame: Frame, after: Frontier) -> bool:
+        """Does a mark below O' kill the message? It has an id, for nothing else can be killed."""
+        rank = Rank(frame.due_ms, frame.partition, frame.offset)
+        kill = self._wheel.ids.kill(rank)
+        if kill is None:
+            return False
+        if kill.mark_offset < after.offsets[frame.partition]:
+            return True
+        self._queue.postpone_verdict(frame.partition, kill.mark_offset)
+        return False
+
+    def _judge(self, frame: Frame, before: Frontier) -> Judged:
+        mark, id, due_ms = mark_of(frame)
+        refused = set()
+        for message in (*mark.killed, *mark.killed_before):
+            kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))
+            if kill is not None and kill.is_refused:
+                refused.add(message.offset)
+        judgement = judge(mark, before, refused, self._settings.id_memory_ms)
+        return Judged(mark, id, due_ms, judgement)

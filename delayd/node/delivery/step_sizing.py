@@ -1,0 +1,50 @@
+"""How large a master's steps are: as large as they may be, while they stay short and succeed.
+
+Kept by the delivery thread over all of its masterships, because a step that was too large to
+succeed must not be tried again at the same size after the next takeover.
+Source: docs/design/frontier.md, "Full steps".
+"""
+
+from replication.delivery_queue import StepLimits
+
+STEP_TARGET_MS = 200
+"""A step that takes longer makes the next ones smaller; one that takes less than half, larger."""
+
+RECORDS_SLOW = 1_000
+BYTES_SLOW = 1024 * 1024
+"""No smaller for being slow: so much takes milliseconds, so what takes longer is the transaction
+itself. Smaller steps would be as slow, and a master that is behind would stay behind."""
+
+BYTES_MIN = 64 * 1024
+"""Steps that fail become as small as this, and as one record."""
+
+
+class StepSizing:
+    """The limits of the next step. Used by one thread."""
+
+    def __init__(self, records_max: int, bytes_max: int) -> None:
+        self._most = StepLimits(records_max, bytes_max)
+        self.limits = self._most
+
+    def succeeded(self, took_ms: int, records: int) -> None:
+        """A step was committed in that time."""
+        limits = self.limits
+        is_small = limits.records_max < RECORDS_SLOW or limits.bytes_max < BYTES_SLOW
+        if took_ms > STEP_TARGET_MS and not is_small:
+            self._scale(1, 2, RECORDS_SLOW, BYTES_SLOW)
+            return
+        was_full = records * 2 > limits.records_max
+        is_cut = limits.bytes_max < self._most.bytes_max
+        if (took_ms * 2 < STEP_TARGET_MS or is_small) and (was_full or is_cut):
+            self._scale(2, 1, 1, BYTES_MIN)
+
+    def failed(self) -> None:
+        """A step with something in it failed: it may have been too much for the time-outs."""
+        self._scale(1, 2, 1, BYTES_MIN)
+
+    def _scale(self, up: int, down: int, records_min: int, bytes_min: int) -> None:
+        limits, most = self.limits, self._most
+        self.limits = StepLimits(
+            min(most.records_max, max(records_min, limits.records_max * up // down)),
+            min(most.bytes_max, max(bytes_min, limits.bytes_max * up // down)),
+        )

@@ -1,0 +1,322 @@
+"""One step's records, written into the transaction that makes them true.
+
+A message whose target is known to refuse it is not sent there: it is re-buffered for a later retry,
+or after the last one dead-lettered. One whose target has a rate that is used up is re-buffered to
+its turn (`replication.smoothing`). All that a step says (deliveries, retries, dead letters,
+receipts) is written here, except the frontier record, which comes last
+(`delayd.node.delivery.mastership`).
+
+Not here: what a step holds (`replication.delivery_queue`), commit and abort, what a failure
+teaches. Source: docs/design/frontier.md, "Step" and "Targets".
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from enum import Enum
+from zlib import crc32
+
+from delayd.bus import Ack, Producer
+from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
+from delayd.node.delivery.fast_step import FastTarget, write_fast
+from delayd.node.delivery.planner import StepContent
+from delayd.node.replica.cancel_marks import receipt_of
+from delayd.node.targets.checks import CHUNKS_MAX, Targets
+from delayd.node.targets.quarantine import PUT_OFF_MS, Quarantine
+from delayd.request import (
+    INTERNAL_MARGIN_BYTES,
+    Body,
+    Op,
+    Reason,
+    RequestLimits,
+    Turn,
+    Verdict,
+    asked_due_of,
+    attempt_of,
+    continuation,
+    dead_body,
+    dead_letter,
+    delivered,
+    id_of,
+    is_put_back,
+    origin_of,
+    reason_of,
+    receipt,
+    receipt_record,
+    size_of,
+    source_of,
+    turn_of,
+    verdict_of,
+)
+from delayd.runtime.clock import Clock
+from delayd.wheel import Frame
+from replication.delivery_queue import Plan
+from replication.settings import RECEIPTS_ALL, Settings
+from replication.smoothing import Deferral, Smoothing
+
+
+class Fate(Enum):
+    """What a step does with a message that is not killed."""
+
+    DELIVERED = "delivered"
+    RETRIED = "retried"
+    """Re-buffered: an internal record continues it."""
+    DEFERRED = "deferred"
+    """Re-buffered for a moment, and not counted as tried."""
+    SMOOTHED = "smoothed"
+    """Re-buffered to its turn, because of its target's rate."""
+    DEAD = "dead"
+
+
+KILLED = "killed"
+"""In place of a fate: a cancel or a replace had come before."""
+
+
+class StepWriter:
+    """Writes one step; made for it, and thrown away with it. Used by one thread.
+
+    Raises ProducerError when the producer does; the transaction is then lost, and so is this.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        settings: Settings,
+        limits: RequestLimits,
+        targets: Targets,
+        suspects: Quarantine,
+        smoothing: Smoothing,
+        clock: Clock,
+        on_progress: Callable[[], None],
+        plan: Plan,
+    ) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._limits = limits
+        self._targets = targets
+        self._suspects = suspects
+        self._smoothing = smoothing
+        self._clock = clock
+        self._on_progress = on_progress
+        self._now_ms = plan.now_ms
+        self._cursors = plan.before.cursors
+        self._own_writes = list(plan.frontier.own_writes)
+        self._unflushed_bytes: dict[str, int] = {}
+        self._chunks: Counter[str] = Counter()
+        self.tried: set[str] = set()
+        """Unproven targets that records were sent to, as far as that is limited."""
+        self.fates: Counter[Fate] = Counter()
+        self.digest = 0
+        """Of what was delivered: the sum of the CRC-32 of the sources."""
+        self.sent: dict[str, tuple[int, list[str]]] = {}
+        """By target: its lane, and the sources that were sent there, if any."""
+        self.turned_away: dict[str, tuple[str, int]] = {}
+        """By target: why messages were not sent there, and how many."""
+        self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """By target: when the messages that were sent there were due. Without those that had been
+        put back: their delay is the target's, and would hide delayd's own."""
+        self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """Of those that were sent after smoothing had deferred them: when they were due at first,
+        by target."""
+        self.verdicts: Counter[str] = Counter()
+        """Receipts."""
+        self.letters: Counter[str] = Counter()
+        """Dead letters, by reason."""
+
+    @property
+    def own_writes(self) -> tuple[int, ...]:
+        """R: the last record in each partition of the buffer that was acknowledged to the shard."""
+        return tuple(self._own_writes)
+
+    @property
+    def put_back_count(self) -> int:
+        """Messages that were written back into the buffer."""
+        return sum(self.fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))
+
+    def write(self, content: StepContent) -> None:
+        """Produce all of it; what was re-buffered is acknowledged when this returns."""
+        for piece in content.pieces:
+            lanes = {frame.body[0]: frame.lane for frame in piece}
+            self._targets.look_up(lanes)
+            count, digest = write_fast(
+                piece, self._plain(lanes), self._now_ms, self._producer, self._write_one
+            )
+            self.fates[Fate.DELIVERED] += count
+            self.digest += digest
+        for frame in content.deferred:
+            self.fates[self._defer(frame)] += 1
+        for frame in content.answers:
+            dead, told = frame.body
+            self._answer(dead, told, source_of(frame.partition, frame.offset))
+        for judged in content.judged:
+            self._receipt(receipt_of(judged))
+        if self.put_back_count:
+            # R is part of the frontier record, so it must be known before that is written.
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+
+    def _plain(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
+        """Of these targets, with their lanes, those that need not be asked about each message."""
+        if self._settings.receipts_written == RECEIPTS_ALL or not self._suspects.are_none:
+            return {}
+        bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
+        plain: dict[str, FastTarget] = {}
+        for topic, lane in lanes.items():
+            partition_count = self._targets.partitions_for_all(topic, bytes_max)
+            if partition_count is not None and not self._smoothing.limits(topic):
+                sources = self.sent.setdefault(topic, (lane, []))[1]
+                plain[topic] = FastTarget(partition_count, sources, self.dues_ms[topic])
+        return plain
+
+    def _write_one(self, frame: Frame) -> None:
+        """What is not plain."""
+        source = source_of(frame.partition, frame.offset)
+        fate = self._deliver(frame, source)
+        self.fates[fate] += 1
+        if fate is Fate.DELIVERED:
+            self.digest += crc32(source.encode())
+
+    def _deliver(self, frame: Frame, source: str) -> Fate:
+        """Produce a message to its target; or, if the target would refuse it, put it back."""
+        topic, partition, key, value, headers = delivered(
+            frame.body, fired_ms=self._now_ms, source=source
+        )
+        size_bytes = size_of(key, value, headers)
+        problem = self._targets.problem_of(topic, partition, key, size_bytes)
+        if problem is None:
+            problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
+        if problem is not None:
+            count = self.turned_away.get(topic, ("", 0))[1]
+            self.turned_away[topic] = (problem, count + 1)
+            return self._retry(frame, source, problem)
+        put_off_ms = self._suspects.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
+        if put_off_ms:
+            return self._defer(frame, put_off_ms)
+        turn = None
+        if self._smoothing.limits(topic):
+            turn = turn_of(frame.body)
+            if (deferral := self._turn(frame, topic, turn)) is not None:
+                return self._smooth(frame, deferral, turn)
+        if not self._make_room(topic, size_bytes):
+            return self._defer(frame)
+        partition = self._targets.partition_for(topic, partition, key)
+        self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
+        if turn is not None:
+            self.smoothed_ms[topic].append(turn.since_ms)
+        elif not is_put_back(frame.body):
+            self.dues_ms[topic].append(frame.due_ms)
+        self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
+        if self._settings.receipts_written == RECEIPTS_ALL:
+            self._tell(frame, Verdict.DELIVERED, "")
+        return Fate.DELIVERED
+
+    def _retry(self, frame: Frame, source: str, problem: str) -> Fate:
+        """Re-buffer a message that cannot be delivered, or dead-letter it after the last retry."""
+        attempts = attempt_of(frame.body) + 1
+        delays_ms = self._settings.retry_delays_ms
+        if attempts > len(delays_ms):
+            origin = origin_of(frame.body, frame.partition, frame.offset)
+            dead = dead_body(
+                frame.body, reason=Reason.DEAD, detail=problem, origin=origin, attempts=attempts
+            )
+            self._dead_letter(dead, source)
+            self._tell(frame, Verdict.DEAD, problem)
+            return Fate.DEAD
+        self._put_back(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
+        return Fate.RETRIED
+
+    def _defer(self, frame: Frame, by_ms: int = PUT_OFF_MS) -> Fate:
+        """Put off a message whose turn it is, so that others need not wait for it."""
+        self._put_back(frame, self._now_ms + by_ms, is_retry=False)
+        return Fate.DEFERRED
+
+    def _turn(self, frame: Frame, topic: str, turn: Turn | None) -> Deferral | None:
+        return self._smoothing.decide(
+            topic,
+            frame.due_ms,
+            frame.partition,
+            None if turn is None else turn.turn_ms,
+            cursor_ms=self._cursors[frame.lane].due_ms,
+            now_ms=self._now_ms,
+        )
+
+    def _smooth(self, frame: Frame, deferral: Deferral, turn: Turn | None) -> Fate:
+        """Put off a message to its turn, whose time smoothing is to blame for from now on."""
+        since_ms = frame.due_ms if turn is None else turn.since_ms
+        given = None if deferral.turn_ms is None else Turn(deferral.turn_ms, since_ms)
+        self._put_back(frame, deferral.due_ms, is_retry=False, turn=given)
+        return Fate.SMOOTHED
+
+    def _put_back(
+        self, frame: Frame, next_due_ms: int, *, is_retry: bool, turn: Turn | None = None
+    ) -> None:
+        again = continuation(
+            frame.body,
+            partition=frame.partition,
+            offset=frame.offset,
+            rank_due_ms=frame.due_ms,
+            next_due_ms=next_due_ms,
+            limits=self._limits,
+            is_retry=is_retry,
+            turn=turn,
+        )
+        self._producer.send(
+            self._settings.buffer.name,
+            key=again.key,
+            value=again.value,
+            headers=again.headers,
+            partition=again.partition,
+            on_ack=self._on_own_write,
+        )
+
+    def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
+        """The receipt of a message with an id, under the source of its user's own request."""
+        if (id := id_of(frame.body)) is None:
+            return
+        told = receipt(
+            id=id,
+            verdict=verdict,
+            op=Op.SCHEDULE,
+            source=origin_of(frame.body, frame.partition, frame.offset),
+            due_ms=asked_due_of(frame.body),
+            detail=detail,
+        )
+        self._receipt(told)
+
+    def _answer(self, dead: Body | None, told: Body | None, source: str) -> None:
+        if dead is not None:
+            self._dead_letter(dead, source)
+        if told is not None:
+            self._receipt(told)
+
+    def _receipt(self, told: Body) -> None:
+        self.verdicts[verdict_of(told)] += 1
+        key, value, headers = receipt_record(told, at_ms=self._now_ms)
+        self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
+
+    def _on_own_write(self, ack: Ack) -> None:
+        self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
+
+    def _make_room(self, topic: str, size_bytes: int) -> bool:
+        """Kafka judges whole batches: to a topic that takes little, send chunks that fit. False if
+        the step has sent it enough of them.
+
+        Source: docs/design/frontier.md, "Targets".
+        """
+        chunk_bytes_max = self._targets.chunk_bytes_max(topic)
+        if chunk_bytes_max is None:
+            return True
+        waiting = self._unflushed_bytes.get(topic, 0)
+        if waiting and waiting + size_bytes > chunk_bytes_max:
+            if self._chunks[topic] >= CHUNKS_MAX:
+                return False
+            self._chunks[topic] += 1
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+            self._on_progress()
+            self._unflushed_bytes.clear()
+            waiting = 0
+        self._unflushed_bytes[topic] = waiting + size_bytes
+        return True
+
+    def _dead_letter(self, body: Body, source: str) -> None:
+        self.letters[reason_of(body)] += 1
+        key, value, headers = dead_letter(body, source=source)
+        self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)

@@ -1,0 +1,1 @@
+"""Carries out what the election orders."""

@@ -1,0 +1,1 @@
+"""A node seen from outside: routes of the admin port, metrics, exports."""

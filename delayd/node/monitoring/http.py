@@ -1,0 +1,135 @@
+"""The routes of the admin port.
+
+GET /livez    200 while the node's loops turn, else 503; never depends on Kafka or etcd
+GET /readyz   200 once the node has caught up and can take over, else 503 with the reason
+GET /leader   200 on the master, 503 on a follower; the body names the master either way
+GET /status   everything, as one JSON object
+GET /metrics  figures, in the text format of Prometheus
+POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from delayd import __version__
+from delayd.node.export.exporter import Export
+from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
+from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
+from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
+
+
+class NodeView(Protocol):
+    """What the routes need to know of a node; every call is cheap and takes no lock for long."""
+
+    def stalled(self) -> str | None:
+        """Which loop has stood still for too long, or None."""
+
+    def unready(self) -> str | None:
+        """Why the node could not take over now, or None."""
+
+    def leader(self) -> dict[str, Any]:
+        """`{"master": name or None, "self": bool}`."""
+
+    def status(self) -> dict[str, Any]:
+        """The whole picture."""
+
+    def measures(self) -> MetricsSnapshot:
+        """All figures."""
+
+    def known_id(self, id: str) -> dict[str, Any] | None:
+        """What this node knows of an id, or None. May read the disk."""
+
+    def pending(self) -> dict[str, Any]:
+        """How many messages are pending, by hour and by target."""
+
+    def begin_export(self) -> Export:
+        """The next export of this node; ExportError while another one runs."""
+
+
+def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
+    """The application for one node. Exports are for who has the token, if there is one."""
+    exposition = Exposition()
+    app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
+
+    @app.get("/livez")
+    async def livez() -> JSONResponse:
+        """Do the node's loops turn? Not: are Kafka and etcd there."""
+        return _answer(node.stalled())
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        """Has the node caught up with the frontier?"""
+        return _answer(node.unready())
+
+    @app.get("/leader")
+    async def leader() -> JSONResponse:
+        """Is this node the master?"""
+        body = node.leader()
+        return JSONResponse(body, status_code=200 if body["self"] else 503)
+
+    @app.get("/status")
+    async def status() -> dict[str, Any]:
+        """Role, term, cursor, positions, counts."""
+        return node.status()
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Figures, in the text format of Prometheus."""
+        return Response(exposition.of(node.measures()), media_type=CONTENT_TYPE)
+
+    @app.get("/pending")
+    def pending() -> dict[str, Any]:
+        """How many messages are pending, by the hour in which they are due and by target topic."""
+        return node.pending()
+
+    @app.get("/ids/{id:path}")
+    def known_id(id: str) -> JSONResponse:
+        """What is live under an id, and what was killed last."""
+        known = node.known_id(id)
+        if known is None:
+            return JSONResponse({"problem": "nothing is known of this id"}, status_code=404)
+        return JSONResponse(known)
+
+    @app.post("/export")
+    async def export(request: Request) -> Response:
+        """What is pending on this node at exactly one cut, as Parquet."""
+        if export_token is not None and not has_token(request, export_token):
+            return refuse_token()
+        return await answer_export(request, node.begin_export)
+
+    return app
+
+
+def _answer(problem: str | None) -> JSONResponse:
+    if problem is None:
+        return JSONResponse({"ok": True})
+    return JSONResponse({"ok": False, "problem": problem}, status_code=503)
+
+
+class AdminServer(uvicorn.Server):
+    """Uvicorn in the node's own event loop: signals belong to the node."""
+
+    def __init__(
+        self, node: NodeView, host: str, port: int, export_token: str | None = None
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                build_app(node, export_token),
+                host=host,
+                port=port,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave SIGTERM and SIGINT to the node."""
+        yield

@@ -1,0 +1,404 @@
+"""A node's figures as Prometheus reads them: each metric's name, meaning and where it comes from.
+
+FAMILIES is the one list of them; docs/reference/metrics.md is generated from it. Nothing is counted
+here, and nothing is remembered between two scrapes: all is read from `MetricsSnapshot`. Not here:
+the metrics of `delayd audit --follow` (`delayd.audit.following.metrics`).
+
+Invariants: - labels have closed sets of values, but for topics
+(`delayd.node.delivery.counters.TOPICS_MAX`), partitions of the
+  buffer (as many as it was made with) and names of nodes;
+- a counter's closed set is shown in full, with zeros: what has not happened yet can be alerted on.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from delayd import __version__
+from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Distribution
+from delayd.node.delivery.step_writer import KILLED, Fate
+from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
+from delayd.request import Reason, Verdict
+from replication.election import State
+from replication.election_facts import ResignReason
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels, and the sample's value."""
+Distributions = Iterable[tuple[tuple[str, ...], Distribution]]
+
+
+class Kind(Enum):
+    """Types of Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    """Plain text that ends with a full stop; it is the metric's HELP too."""
+    samples: Callable[[MetricsSnapshot], Samples] = lambda _: ()
+    distributions: Callable[[MetricsSnapshot], Distributions] = lambda _: ()
+    """Of histograms, instead."""
+
+
+def _gauge(name: str, meaning: str, value: Callable[[MetricsSnapshot], float | None]) -> Family:
+    """A gauge without labels; no sample while the value is None."""
+
+    def samples(of: MetricsSnapshot) -> Samples:
+        found = value(of)
+        return [] if found is None else [((), found)]
+
+    return Family(name, Kind.GAUGE, (), meaning, samples)
+
+
+def _counter(name: str, meaning: str, value: Callable[[MetricsSnapshot], int]) -> Family:
+    """A counter without labels."""
+    return Family(name, Kind.COUNTER, (), meaning, lambda of: [((), value(of))])
+
+
+def _counters(
+    name: str,
+    label: str,
+    meaning: str,
+    values: Iterable[str],
+    counts: Callable[[MetricsSnapshot], Mapping[str, int]],
+) -> Family:
+    """A counter with one label of a closed set, shown in full."""
+    known = tuple(values)
+
+    def samples(of: MetricsSnapshot) -> Samples:
+        counted = counts(of)
+        return [((value,), counted.get(value, 0)) for value in known]
+
+    return Family(name, Kind.COUNTER, (label,), meaning, samples)
+
+
+def _one_of(value: str, known: Iterable[str]) -> Samples:
+    return [((each,), float(each == value)) for each in known]
+
+
+def _seconds(value_ms: int | None) -> float | None:
+    return None if value_ms is None else value_ms / 1000
+
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    # Is it well?
+    _gauge(
+        "delayd_ready",
+        "1 if the node could take over now: what GET /readyz says.",
+        lambda of: of.is_ready,
+    ),
+    Family(
+        "delayd_role",
+        Kind.GAUGE,
+        ("role",),
+        "1 for what the node is: master (it delivers) or follower.",
+        lambda of: _one_of("master" if of.is_master else "follower", ("master", "follower")),
+    ),
+    Family(
+        "delayd_leader_info",
+        Kind.GAUGE,
+        ("master",),
+        "1, with the node that held the leader key when this one last read it; empty for none.",
+        lambda of: [((of.master or "",), 1)],
+    ),
+    Family(
+        "delayd_build_info",
+        Kind.GAUGE,
+        ("version", "python", "driver", "cluster", "node"),
+        "1, with what runs here.",
+        lambda of: [
+            ((__version__, platform.python_version(), of.driver, of.cluster, of.node), 1),
+        ],
+    ),
+    _gauge(
+        "delayd_kafka_up",
+        "0 while Kafka does not answer this node, or does not let it in: asked every 30 s.",
+        lambda of: of.lets_in,
+    ),
+    _counter(
+        "delayd_etcd_failures_total",
+        "Calls to etcd that failed.",
+        lambda of: of.etcd_failures,
+    ),
+    Family(
+        "delayd_loop_age_seconds",
+        Kind.GAUGE,
+        ("loop",),
+        "Since the ingest and the delivery loop last gave a sign of life; GET /livez fails above"
+        " 30.",
+        lambda of: [((name,), age / 1000) for name, age in of.loop_ages_ms.items()],
+    ),
+    # Is it in time?
+    Family(
+        "delayd_lateness_seconds",
+        Kind.HISTOGRAM,
+        ("topic",),
+        "From when a message was due (or accepted, if that was later) until its step was committed,"
+        f" by the broker's clock, by target; above {TOPICS_MAX} targets the others are {OTHER}."
+        " What was put back is left out. Master only.",
+        distributions=lambda of: [((topic,), d) for topic, d in of.steps.lateness.items()],
+    ),
+    Family(
+        "delayd_smoothing_lateness_seconds",
+        Kind.HISTOGRAM,
+        ("topic",),
+        "The same of messages that rate_max had deferred, from when they were due at first: how"
+        " late smoothing made them. Master only.",
+        distributions=lambda of: [((topic,), d) for topic, d in of.steps.smoothed.items()],
+    ),
+    Family(
+        "delayd_smoothing_delay_seconds",
+        Kind.GAUGE,
+        ("topic",),
+        "By target with a rate_max, how late the message will be that was deferred last; 0 if"
+        " nothing waits for its turn. Master only.",
+        lambda of: [((topic,), ms / 1000) for topic, ms in of.smoothing_ms.items()],
+    ),
+    Family(
+        "delayd_delivery_lag_seconds",
+        Kind.GAUGE,
+        ("role",),
+        "How far the cursor of the newest frontier that this node has read is behind its clock."
+        " An idle master moves it every idle_step_interval_ms only.",
+        lambda of: [
+            (("master" if of.is_master else "follower",), of.delivery_lag_ms / 1000),
+        ],
+    ),
+    Family(
+        "delayd_ingest_lag_offsets",
+        Kind.GAUGE,
+        ("partition",),
+        "Offsets of the buffer that this node has not read, as of its last checkpoint. Markers"
+        " count, and so does what an open transaction holds back.",
+        lambda of: [((str(n),), e) for n, e in enumerate(of.unread) if e is not None],
+    ),
+    _gauge(
+        "delayd_ingest_delay_seconds",
+        "How old the first record of the last batch was when this node had ingested it.",
+        lambda of: _seconds(of.ingest_delay_ms),
+    ),
+    # What was done?
+    _counter(
+        "delayd_ingested_records_total",
+        "Records of the buffer that this node has ingested. Every node ingests all of them.",
+        lambda of: of.ingested,
+    ),
+    _counters(
+        "delayd_rejects_total",
+        "reason",
+        "Requests that this node refused at ingest. Every node refuses the same ones.",
+        (reason.slug for reason in Reason),
+        lambda of: of.rejects,
+    ),
+    _counters(
+        "delayd_steps_total",
+        "outcome",
+        "Steps of this node: committed, or failed, after which it takes over again.",
+        ("committed", "failed"),
+        lambda of: {"committed": of.steps.committed, "failed": of.steps.failed},
+    ),
+    Family(
+        "delayd_step_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "How long committed steps took, empty ones too.",
+        distributions=lambda of: [((), of.steps.seconds)],
+    ),
+    _counters(
+        "delayd_step_messages_total",
+        "fate",
+        "Messages in committed steps: delivered, retried (put back, tried), deferred (put back,"
+        " not tried), smoothed (put back to its turn, because of rate_max), dead, or killed (by a"
+        " cancel or a replace).",
+        (*(fate.value for fate in Fate), KILLED),
+        lambda of: of.steps.messages,
+    ),
+    _counters(
+        "delayd_verdicts_total",
+        "verdict",
+        "Receipts that committed steps have written.",
+        (verdict.slug for verdict in Verdict),
+        lambda of: of.steps.verdicts,
+    ),
+    _counters(
+        "delayd_dead_letters_total",
+        "reason",
+        "Dead letters that committed steps have written.",
+        (reason.slug for reason in Reason),
+        lambda of: of.steps.letters,
+    ),
+    _gauge(
+        "delayd_failing_targets",
+        "Targets that turn messages away; GET /status names them. Master only.",
+        lambda of: of.failing_targets,
+    ),
+    # Who leads?
+    _counter(
+        "delayd_leaderships_won_total",
+        "Elections that this node won.",
+        lambda of: of.leaderships_won,
+    ),
+    _counters(
+        "delayd_leaderships_ended_total",
+        "reason",
+        "Leaderships of this node that ended.",
+        (reason.value for reason in ResignReason),
+        lambda of: of.leaderships_ended,
+    ),
+    Family(
+        "delayd_election_state",
+        Kind.GAUGE,
+        ("state",),
+        "1 for where the node stands in the election.",
+        lambda of: _one_of(of.election, (state.value for state in State)),
+    ),
+    _gauge(
+        "delayd_term",
+        "Term of the newest frontier that this node has read.",
+        lambda of: of.term,
+    ),
+    _gauge(
+        "delayd_frontier_step",
+        "Step of the newest frontier that this node has read.",
+        lambda of: of.step,
+    ),
+    _gauge(
+        "delayd_lease_margin_seconds",
+        "How long the master may go on without another keepalive. Master only.",
+        lambda of: _seconds(of.lease_margin_ms),
+    ),
+    _gauge(
+        "delayd_clock_drift_seconds",
+        "The broker's clock less this node's at its last step, as far as the time on the way does"
+        " not explain it. On nodes that have been master.",
+        lambda of: _seconds(of.steps.drift_ms),
+    ),
+    _gauge(
+        "delayd_log_time_ahead_seconds",
+        "How far the newest append time in the buffer is ahead of this node's clock; 0 if it is"
+        " not.",
+        lambda of: of.log_ahead_ms / 1000,
+    ),
+    # What does it hold?
+    _gauge(
+        "delayd_pending_messages",
+        "Messages from the cursor's second on; those that were cancelled count until then.",
+        lambda of: of.pending,
+    ),
+    _gauge(
+        "delayd_wheel_slots",
+        "Slots in the wheel; delivered ones stay for export_hold_s.",
+        lambda of: of.slots,
+    ),
+    _gauge(
+        "delayd_wheel_frames",
+        "Frames in the wheel: messages and answers, delivered ones too.",
+        lambda of: of.frames,
+    ),
+    _gauge(
+        "delayd_wheel_bytes",
+        "Bytes of these frames.",
+        lambda of: of.wheel_bytes,
+    ),
+    _gauge(
+        "delayd_checkpoint_age_seconds",
+        "Since the last checkpoint was durable.",
+        lambda of: of.checkpoint_age_ms / 1000,
+    ),
+    _gauge(
+        "delayd_disk_free_bytes",
+        "Free on the disk of the wheel, as of the last checkpoint.",
+        lambda of: of.disk_free_bytes,
+    ),
+    _gauge(
+        "delayd_disk_free_min_bytes",
+        "Below this the node forgets early, and stops if that is not enough.",
+        lambda of: of.disk_free_min_bytes,
+    ),
+)
+"""In the order in which a person looks."""
+
+PROCESS_METRICS: Final[Mapping[str, tuple[Kind, str]]] = {
+    "process_cpu_seconds_total": (Kind.COUNTER, "Processor time of the node."),
+    "process_resident_memory_bytes": (Kind.GAUGE, "Its memory."),
+    "process_virtual_memory_bytes": (Kind.GAUGE, "Its address space, mapped files too."),
+    "process_open_fds": (Kind.GAUGE, "Its open files."),
+    "process_max_fds": (Kind.GAUGE, "How many it may open."),
+    "process_start_time_seconds": (Kind.GAUGE, "When it was started, Unix time."),
+}
+"""The library's own, read from /proc; the same for every program that uses it."""
+
+
+class Exposition:
+    """Renders looks at one node. Used by one thread at a time, or by several."""
+
+    def __init__(self) -> None:
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+
+    def of(self, measures: MetricsSnapshot) -> bytes:
+        """The whole page."""
+        return generate_latest(_Look(measures)) + generate_latest(self._process)
+
+
+class _Look(Collector):
+    """What the library renders."""
+
+    def __init__(self, measures: MetricsSnapshot) -> None:
+        self._measures = measures
+
+    def collect(self) -> Iterator[Metric]:
+        """Each family, those without samples too."""
+        for family in FAMILIES:
+            yield _metric(family, self._measures)
+
+
+def _metric(family: Family, measures: MetricsSnapshot) -> Metric:
+    name, meaning, labels = family.name, family.meaning, family.labels
+    if family.kind is Kind.HISTOGRAM:
+        histogram = HistogramMetricFamily(name, meaning, labels=labels)
+        for values, distribution in family.distributions(measures):
+            histogram.add_metric(values, _buckets(distribution), distribution.sum_ms / 1000)
+        return histogram
+    if family.kind is Kind.COUNTER:
+        counter = CounterMetricFamily(name, meaning, labels=labels)
+        for values, value in family.samples(measures):
+            counter.add_metric(values, value)
+        return counter
+    gauge = GaugeMetricFamily(name, meaning, labels=labels)
+    for values, value in family.samples(measures):
+        gauge.add_metric(values, value)
+    return gauge
+
+
+def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
+    """Upper bound and how many are not above it: cumulative, as Prometheus wants them."""
+    bounds = [str(bound_ms / 1000) for bound_ms in distribution.bounds_ms]
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound, count in zip([*bounds, "+Inf"], distribution.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return buckets

@@ -1,0 +1,278 @@
+"""A node: where the adapters meet. Starts everything in order, and stops it in order.
+
+Start: topics and settings are checked, the wheel is opened (crash recovery), positions are checked
+against the buffer, then the threads run and the node takes part in the election. SIGTERM: finish
+the step, resign, revoke the lease, checkpoint, exit 0. A fatal error (disk, corruption, a broken
+frontier): stop, resign, say why, exit 1.
+"""
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from delayd.bus import Bus
+from delayd.cluster.connect import open_bus, open_coordination
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.topics import (
+    RECORD_MARGIN_BYTES,
+    load_settings,
+)
+from delayd.config.cluster_key import check_key, proof_key
+from delayd.config.node import NodeConfig
+from delayd.coordination import Coordination
+from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
+from delayd.node.delivery.commits import StepCommit
+from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
+from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.election.control_loop import ControlLoop, Identity
+from delayd.node.export.exporter import Exporter
+from delayd.node.kafka_health import KafkaHealth
+from delayd.node.monitoring.http import AdminServer, NodeView
+from delayd.node.monitoring.node_view import LiveNodeView
+from delayd.node.replica.ingest_loop import IngestLoop
+from delayd.node.replica.replica import Replica
+from delayd.node.startup_checks import check_guarantee, check_positions, check_rates, newest_of
+from delayd.runtime.clock import Clock, SystemClock
+from delayd.runtime.gc_tuning import tune_collector
+from delayd.runtime.threads import SystemThreads, Threads
+from delayd.wheel.layout import Layout
+from delayd.wheel.scratch import remove_scratch
+from delayd.wheel.storage import Wheel
+from replication.election import Election
+from replication.election_facts import ResignReason
+from replication.settings import AT_LEAST_ONCE
+
+log = structlog.get_logger()
+
+THREAD_STOP_S = 20
+
+
+class Admin(Protocol):
+    """The admin port, as far as a node turns it on and off."""
+
+    should_exit: bool
+    """Set to end `serve`."""
+
+    async def serve(self) -> None:
+        """Answer until told to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that a node touches: a machine, a network, the brokers, etcd. The simulator has its own.
+
+    What is not here is the node's alone: LevelDB and the exports, on the disk of the wheel.
+    """
+
+    clock: Clock
+    coordination: Coordination
+    open_bus: Callable[[int | None], Bus]
+    """The brokers, given the largest record that must be produced, if it is known."""
+    open_admin: Callable[[NodeView], Admin]
+    open_wheel: Callable[[Path, int], Wheel]
+    """The wheel in a folder, for so many partitions."""
+    threads: Threads
+    new_nonce: Callable[[], str]
+    """Another one at every call: it tells the lives of a node apart."""
+
+
+async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
+    """Be a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
+    tune_collector()
+    coordination = open_coordination(config.etcd, config.cluster, config.security)
+    token = None if config.export_token is None else config.export_token.get_secret_value()
+    surroundings = Surroundings(
+        clock=clock or SystemClock(),
+        coordination=coordination,
+        open_bus=lambda largest: open_bus(
+            config.bootstrap, config.security.properties(), largest, config.driver
+        ),
+        open_admin=lambda view: AdminServer(view, config.admin_host, config.admin_port, token),
+        open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
+        threads=SystemThreads(),
+        new_nonce=lambda: secrets.token_hex(8),
+    )
+    try:
+        bus = surroundings.open_bus(None)
+        await asyncio.to_thread(coordination.check_reachable, int(config.connect_timeout_s * 1000))
+        return await run_node_in(surroundings, config, bus)
+    finally:
+        coordination.close()
+
+
+async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
+    """As `run_node`, once etcd is known to be there."""
+    timeout_ms = int(config.connect_timeout_s * 1000)
+    seen = await asyncio.to_thread(load_settings, bus, config.cluster, config.prefix, timeout_ms)
+    check_key(config.cluster_key.get_secret_value(), seen.record.settings)
+    check_guarantee(config, seen.record.settings)
+    check_rates(config, seen.record.settings)
+    # What the cluster accepts decides what its producers must be able to write.
+    largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
+    return await Node(config, surroundings, surroundings.open_bus(largest), seen).run()
+
+
+class Node:
+    """One running node."""
+
+    def __init__(
+        self, config: NodeConfig, surroundings: Surroundings, bus: Bus, seen: SeenFrontier
+    ) -> None:
+        clock, threads = surroundings.clock, surroundings.threads
+        self._config = config
+        self._surroundings = surroundings
+        self._clock = clock
+        self._bus = bus
+        self._settings = seen.record.settings
+        self._loop = asyncio.get_running_loop()
+        self._failure: BaseException | None = None
+        self._ending = asyncio.Event()
+        timeout_ms = int(config.connect_timeout_s * 1000)
+        wheel = surroundings.open_wheel(config.data_dir, self._settings.partitions)
+        try:
+            self._replica = Replica(
+                wheel,
+                self._settings,
+                proof_key=proof_key(config.cluster_key.get_secret_value()),
+                export_hold_ms=int(config.export_hold_s * 1000),
+                disk_free_min_bytes=config.disk_free_min_bytes,
+                threads=threads,
+            )
+            check_positions(bus, self._replica, timeout_ms)
+            seen = newest_of(bus, self._replica, seen, timeout_ms, clock, threads)
+            self._replica.observe(seen)
+            remove_scratch(Layout(str(config.data_dir)))
+            self._exporter = Exporter(
+                self._replica, clock, folder=config.data_dir / "exports", node=config.node
+            )
+        except BaseException:
+            wheel.close()
+            raise
+        frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
+        frontier_log.open(timeout_ms)
+        self._ingestion = IngestLoop(
+            bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed, threads
+        )
+        self._delivery = DeliveryLoop(
+            bus,
+            self._replica,
+            frontier_log,
+            clock,
+            StepSizing(config.step_records_max, config.step_bytes_max),
+            self._report,
+            idle_interval_ms=config.idle_step_interval_ms,
+            clock_drift_max_ms=config.clock_drift_max_ms,
+            unreplicated_targets=config.unreplicated_targets,
+            rates=config.rate_max,
+            commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
+            threads=threads,
+        )
+        self._frontier_log = frontier_log
+        identity = Identity(
+            node=config.node,
+            nonce=surroundings.new_nonce(),
+            admin=config.admin_address,
+        )
+        self._control = ControlLoop(
+            surroundings.coordination,
+            Election(identity.nonce, config.election_times),
+            self._delivery,
+            self._replica,
+            clock,
+            identity,
+        )
+        self._kafka_watch = KafkaHealth(bus, self._settings)
+        self._picture = LiveNodeView(
+            config,
+            clock,
+            self._replica,
+            self._ingestion,
+            self._delivery,
+            self._control,
+            self._exporter,
+            self._kafka_watch,
+        )
+
+    async def run(self) -> ExitCode:
+        """Turn until told to stop; returns FINE, or raises what ended it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._ending.set)
+        admin = self._surroundings.open_admin(self._picture)
+        admin_task = asyncio.create_task(admin.serve())
+        self._ingestion.start()
+        self._delivery.start()
+        control = asyncio.create_task(self._control.run())
+        watch = asyncio.create_task(self._watch_kafka())
+        ending = asyncio.create_task(self._ending.wait())
+        log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
+        await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("node_stopping", node=self._config.node)
+        watch.cancel()
+        ending.cancel()
+        if not control.done():
+            self._control.shut_down()
+        await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
+        await asyncio.wait({control}, timeout=THREAD_STOP_S)
+        await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
+        await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
+        admin.should_exit = True
+        await asyncio.wait({admin_task}, timeout=5)
+        await asyncio.to_thread(self._replica.close)
+        if self._failure is None and admin_task.done() and admin_task.exception():
+            self._failure = admin_task.exception()
+        if control.done() and not control.cancelled() and control.exception():
+            self._failure = self._failure or control.exception()
+        if self._failure is not None:
+            raise self._failure
+        log.info("node_stopped", node=self._config.node)
+        return ExitCode.FINE
+
+    def _ingest_failed(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _report(self, fact: DeliveryEnded | ThreadFailed) -> None:
+        self._loop.call_soon_threadsafe(self._delivery_reported, fact)
+
+    def _delivery_reported(self, fact: DeliveryEnded | ThreadFailed) -> None:
+        if isinstance(fact, ThreadFailed):
+            self._fail(fact.error)
+            self._control.delivery_died()
+        else:
+            self._control.delivery_ended(fact)
+
+    def _fail(self, error: BaseException) -> None:
+        """A thread met what the node must not survive: resign and end."""
+        if self._failure is None:
+            self._failure = error
+        code = error.code if isinstance(error, DelaydError) else type(error).__name__
+        log.error("node_failed", code=code, error=str(error))
+        reason = (
+            ResignReason.DISK_FAILED
+            if isinstance(error, DiskError)
+            else ResignReason.DELIVERY_FAILED
+        )
+        self._control.fault(reason)
+        self._ending.set()
+
+    def _progress_commit(self, grant: Grant) -> StepCommit:
+        """How steps become true without transactions."""
+        assert grant.leadership is not None, "a grant comes with a leader key"
+        return ProgressCommit(
+            self._bus,
+            self._surroundings.coordination,
+            grant.leadership,
+            self._frontier_log,
+            self._clock,
+        )
+
+    async def _watch_kafka(self) -> None:
+        """What is missing there ends the node."""
+        self._fail(TopicMismatchError("; ".join(await self._kafka_watch.run())))

@@ -1,0 +1,1 @@
+"""From the buffer to the wheel: what this node stores of every message."""

@@ -1,0 +1,135 @@
+"""The ingest thread: reads the whole buffer into this node's replica, and checkpoints it.
+
+Every node does this for all partitions, master or not.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+from delayd.bus import Bus, Consumer
+from delayd.node.replica.replica import Rejected, Replica
+from delayd.runtime.clock import Clock
+from delayd.runtime.threads import SystemThreads, Threads
+
+log = structlog.get_logger()
+
+BATCH_RECORDS_MAX = 1_000
+"""About a megabyte of objects, which fits the caches of a processor: with 2,000 a message took a
+tenth more of its time. How long the master's lock is held by one of them depends on it, too."""
+POLL_MS = 50
+REJECT_LINES_PER_S = 20
+"""Rejects logged one by one within a second; the rest are counted in one line."""
+
+
+class IngestLoop:
+    """The ingest thread's state. `stop` may be called from another thread."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        replica: Replica,
+        clock: Clock,
+        checkpoint_interval_ms: int,
+        on_failure: Callable[[BaseException], None],
+        threads: Threads | None = None,
+    ) -> None:
+        threads = threads or SystemThreads()
+        self._replica = replica
+        self._clock = clock
+        self._checkpoint_interval_ms = checkpoint_interval_ms
+        self._on_failure = on_failure
+        self._consumer: Consumer = bus.consumer(replica.settings.buffer.name)
+        self._stopping = threads.event()
+        self._rejects = RejectLog(clock)
+        self.progressed_ms = clock.monotonic_ms()
+        """Monotonic time of the last sign of life."""
+        self.checkpointed_ms = clock.monotonic_ms()
+        self.rejects: Counter[str] = Counter()
+        """Requests that were refused, by reason."""
+        self.unread: tuple[int | None, ...] = (None,) * replica.settings.partitions
+        """At the last checkpoint: offsets from here to the end of the log, by partition; None
+        while no broker has told the end. Markers and open transactions are among them."""
+        self.delay_ms: int | None = None
+        """How old the first record of the last batch was."""
+        self._thread = threads.thread("ingest", self._run)
+
+    def start(self) -> None:
+        """Read on from the replica's positions."""
+        self._consumer.assign(self._replica.positions)
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread after a last checkpoint."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            is_splitting = False
+            while not self._stopping.is_set():
+                self.progressed_ms = self._clock.monotonic_ms()
+                self._ingest(0 if is_splitting else POLL_MS)
+                is_splitting = self._replica.split_some(self._clock.wall_ms())
+                if self._clock.monotonic_ms() - self.checkpointed_ms >= (
+                    self._checkpoint_interval_ms
+                ):
+                    self._checkpoint()
+            self._checkpoint()
+        except BaseException as error:
+            self._on_failure(error)
+        finally:
+            self._consumer.close()
+
+    def _ingest(self, timeout_ms: int) -> None:
+        # It returns without the records: what the next poll makes gets their memory, which is in
+        # the processor's cache.
+        records = self._consumer.poll(BATCH_RECORDS_MAX, timeout_ms)
+        if not records:
+            return
+        rejected = self._replica.take(records)
+        self._rejects.note(rejected)
+        self.rejects.update(each.reject.reason.slug for each in rejected)
+        self.delay_ms = self._clock.wall_ms() - records[0].append_ms
+
+    def _checkpoint(self) -> None:
+        partitions = range(self._replica.settings.partitions)
+        reached = tuple(self._consumer.position(partition) for partition in partitions)
+        self._replica.checkpoint(reached)
+        ends = [self._consumer.end(partition) for partition in partitions]
+        self.unread = tuple(
+            None if end is None else max(0, end - position)
+            for position, end in zip(reached, ends, strict=True)
+        )
+        self.checkpointed_ms = self._clock.monotonic_ms()
+
+
+class RejectLog:
+    """Writes a line for each reject, up to a rate, and one line for those above it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._suppressed = 0
+
+    def note(self, rejected: list[Rejected]) -> None:
+        """Log what was rejected."""
+        second = self._clock.monotonic_ms() // 1000
+        if second != self._second:
+            if self._suppressed:
+                log.warning("requests_rejected", suppressed=self._suppressed)
+            self._second, self._lines, self._suppressed = second, 0, 0
+        for partition, offset, reject in rejected:
+            if self._lines >= REJECT_LINES_PER_S:
+                self._suppressed += 1
+                continue
+            self._lines += 1
+            log.warning(
+                "request_rejected",
+                source=f"{partition}/{offset}",
+                reason=reject.reason.slug,
+                detail=reject.detail,
+            )

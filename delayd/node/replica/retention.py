@@ -1,0 +1,92 @@
+"""How long delivered messages are kept: until a frontier that is old enough covers them.
+
+It remembers the frontiers seen lately, says which of them may be forgotten by, and what has been:
+an export can only be made at a cut that is not before that.
+
+Invariant: nothing is forgotten by a frontier that is beyond a pinned cut, nor by one that is not
+`export_hold` old unless the disk is short.
+Source: docs/design/storage.md, "Forgetting".
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from delayd.cluster.frontier_log import SeenFrontier
+from replication.frontier import Frontier
+from replication.record import FrontierRecord, decode, encode
+
+HISTORY_SAMPLES = 16
+"""Frontiers remembered within `export_hold`."""
+
+
+class Forgotten(NamedTuple):
+    """The newest frontier by which anything was forgotten, or not stored at all."""
+
+    record: FrontierRecord
+    append_ms: int
+    value: bytes
+    """The record as its topic has it, for the checkpoint."""
+
+    @classmethod
+    def of(cls, value: bytes, append_ms: int) -> "Forgotten | None":
+        """What a checkpoint says; None if nothing was forgotten."""
+        return cls(decode(value), append_ms, value) if value else None
+
+
+class Retention:
+    """Not thread safe: part of the replica, under its lock."""
+
+    def __init__(self, hold_ms: int, forgotten: Forgotten | None) -> None:
+        self.hold_ms = hold_ms
+        self.forgotten = forgotten
+        self._history: deque[SeenFrontier] = deque()
+        self._pinned: Frontier | None = None
+
+    @property
+    def newest(self) -> SeenFrontier | None:
+        """The newest frontier remembered."""
+        return self._history[-1] if self._history else None
+
+    @property
+    def covered(self) -> Frontier | None:
+        """What is covered by it need not be stored any more."""
+        return None if self.forgotten is None else self.forgotten.record.frontier
+
+    def remember(self, seen: SeenFrontier) -> None:
+        """Keep the newest frontier, and enough older ones to find one that is `hold_ms` old."""
+        history = self._history
+        spacing_ms = self.hold_ms // HISTORY_SAMPLES
+        if len(history) >= 2 and history[-1].append_ms - history[-2].append_ms < spacing_ms:
+            history.pop()
+        history.append(seen)
+
+    def advance(self, hold_ms: int) -> Frontier | None:
+        """The newest frontier at least `hold_ms` old: from now on `covered`, and noted as
+        `forgotten`. None if there is none, or if it is beyond the pinned cut."""
+        history = self._history
+        if not history:
+            return None
+        old_enough_ms = history[-1].append_ms - hold_ms
+        while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
+            history.popleft()
+        record, _, append_ms = history[0]
+        cut = record.frontier
+        if append_ms > old_enough_ms:
+            return None
+        if self._pinned is not None and not cut.is_within(self._pinned):
+            return None
+        if self.covered != cut:
+            self.forgotten = Forgotten(record, append_ms, encode(record))
+        return cut
+
+    def pin(self, cut: Frontier) -> bool:
+        """Keep all that is pending at the cut; False if some of it may be gone already."""
+        assert self._pinned is None, "one cut is pinned at a time"
+        if self.covered is not None and not self.covered.is_within(cut):
+            return False
+        self._pinned = cut
+        return True
+
+    def unpin(self) -> None:
+        """Forget on; idempotent."""
+        self._pinned = None

@@ -1,0 +1,104 @@
+"""What a node makes sure of before it starts: log, disk and settings belong together.
+
+Not here: topics and broker settings (`delayd.cluster.topics`), crash recovery of the wheel.
+"""
+
+import contextlib
+
+from delayd.bus import Bus
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.topics import last_frontier
+from delayd.config.node import NodeConfig
+from delayd.errors import BufferPositionError, ConfigError
+from delayd.node.replica.replica import Replica
+from delayd.runtime.clock import Clock
+from delayd.runtime.threads import Threads
+from replication.settings import SMOOTHING_RULES, Settings
+
+MARKER_POLL_S = 0.1
+
+
+def newest_of(
+    bus: Bus,
+    replica: Replica,
+    seen: SeenFrontier,
+    timeout_ms: int,
+    clock: Clock,
+    threads: Threads,
+) -> SeenFrontier:
+    """The last committed frontier, once its log shows what this node knew before it was started.
+
+    The commit marker of the step that the last checkpoint remembers may still be on its way.
+    """
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while seen.record.frontier.step < replica.known_step and clock.monotonic_ms() < deadline_ms:
+        threads.event().wait(MARKER_POLL_S)
+        again = last_frontier(bus, replica.settings.frontier.name, timeout_ms)
+        seen = again or seen
+    return seen
+
+
+def check_guarantee(config: NodeConfig, settings: Settings) -> None:
+    """Was the cluster made for what this node is told? ConfigError if not."""
+    if config.guarantee in ("either", settings.guarantee):
+        return
+    raise ConfigError(
+        f"this node is configured for guarantee = {config.guarantee!r}, but the cluster "
+        f"{settings.cluster!r} was made for {settings.guarantee!r}",
+        remedy=f'set guarantee = "{settings.guarantee}" or leave it out; what a cluster guarantees '
+        "is fixed when its topics are made, so another guarantee needs another cluster: "
+        f"`delayd topics create --guarantee {config.guarantee} --cluster NAME --prefix NAME-`",
+    )
+
+
+def check_rates(config: NodeConfig, settings: Settings) -> None:
+    """May this node smooth what it is told to, in this cluster? ConfigError if not."""
+    own = sorted(name for name in config.rate_max if name.startswith((settings.prefix, "__")))
+    if own:
+        raise ConfigError(
+            f"rate_max names {', '.join(own)}, to which nothing is ever delivered",
+            remedy=f"leave it out: names that begin with {settings.prefix} or __ are no targets",
+        )
+    if config.rate_max and settings.rules_version < SMOOTHING_RULES:
+        raise ConfigError(
+            f"rate_max is set, but the cluster {settings.cluster!r} was made with rules version "
+            f"{settings.rules_version}, and smoothing needs {SMOOTHING_RULES}",
+            remedy="leave rate_max out; the rules of a cluster are fixed when its topics are made, "
+            "so smoothing needs a new one: `delayd topics create --cluster NAME --prefix NAME-`",
+        )
+
+
+def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
+    """Does the buffer still hold what this replica has to read? BufferPositionError if not.
+
+    A node with an empty disk may rebuild only from a buffer that still begins at its first record:
+    a trimmed log cannot repeat old decisions. A position beyond the end means that the log lost
+    records which this node has already acted on.
+    """
+    topic = replica.settings.buffer.name
+    cluster = bus.cluster()
+    with contextlib.closing(cluster):
+        starts = cluster.start_offsets(topic, timeout_ms)
+        ends = cluster.end_offsets(topic, timeout_ms, committed=False)
+    for partition, position in replica.positions.items():
+        if position.offset < starts[partition] <= replica.reached[partition]:
+            # Only markers and aborted records were trimmed, and this node has passed them.
+            replica.resume_at(partition, starts[partition])
+        elif position.offset < starts[partition]:
+            what = (
+                "this node's disk is empty"
+                if position.offset == 0
+                else f"this node's checkpoint is at offset {position.offset}"
+            )
+            raise BufferPositionError(
+                f"{what}, but {topic}/{partition} now begins at offset {starts[partition]}",
+                remedy="what was trimmed cannot be ingested any more; copy the data directory of "
+                "another node (stopped) to this one, and lengthen retention.ms if it was "
+                "shortened",
+            )
+        if position.offset > ends[partition]:
+            raise BufferPositionError(
+                f"this node's checkpoint is at offset {position.offset} of {topic}/{partition}, "
+                f"which ends at {ends[partition]}",
+                remedy="the topic lost records or was created again: see docs/operations.md",
+            )

@@ -1,0 +1,1 @@
+"""What is known of targets: whether they exist, refuse or fail."""

@@ -1,0 +1,1 @@
+"""The process: clock, threads, log lines, memory, temporary directories, Java."""

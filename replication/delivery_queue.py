@@ -1,0 +1,399 @@
+"""The delivery queue: what a master still has to deliver, and the plan of its next step.
+
+A delivery queue is made at takeover from the last committed frontier and the wheel, is told of
+every arrival, and plans steps. It holds entries (where a frame is stored), never payloads. When a
+step fails the delivery queue is thrown away with the producer: the next takeover makes a new one
+from what was committed.
+
+A stored message with rank >= K of its lane waits in its lane, once the lane has been opened beyond
+its rank. One with rank < K and offset >= O is a *late arrival* and waits under its offset, for the
+step that moves O over it. An *answer* waits under its offset too.
+
+How many entries the lanes hold is bounded (`OpenLimits`), each for itself and all together, and
+however many messages are due in one second: the rest stays closed, and is opened as steps make
+room. A lane that has been given too much by arrivals is closed again from behind.
+
+A verdict among them must know what became of everything that it kills: whether what a step has
+re-buffered was refused at ingest. So it waits until the wheel has ingested R, as R was when the
+verdict could first be given. R may grow on: what later steps re-buffer is refused only if it
+continues something that the verdict kills, and the caller says so when that happens.
+
+Not thread safe: the caller holds one lock around it and the wheel.
+Source: docs/design/frontier.md, "Step" and "Full steps".
+"""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from replication.budget import share_fairly
+from replication.entry import Entry
+from replication.frontier import Frontier
+from replication.lane import Lane
+from replication.rank import START, Rank, passed_by, slot_of
+
+LATE_GRACE_MS = 100
+"""How long K waits, after its due time, for a message that O cannot pass yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLimits:
+    """How many entries the lanes may hold opened, of about 250 bytes each.
+
+    Arrivals may double each number before a lane is closed again: closing it costs another look
+    into the wheel.
+    """
+
+    lane_max: int = 20_000
+    """Of one lane: two full steps."""
+    total_max: int = 60_000
+    """Of all lanes together."""
+    share: int = 500
+    """What each lane may hold even when others hold too much: three times its part of a step that
+    all lanes share."""
+
+
+OPEN_LIMITS = OpenLimits()
+
+
+class Wanted(NamedTuple):
+    """What is to be opened next: the messages of these lanes from this rank on."""
+
+    since: Rank
+    """The lowest rank to which one of the lanes is open."""
+    lanes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """How much one step may take on."""
+
+    records_max: int = 10_000
+    bytes_max: int = 16 * 1024 * 1024
+    lanes_max: Mapping[int, int] = field(default_factory=dict)
+    """Records of a lane, for lanes that must take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: what to produce, and the frontier that says so."""
+
+    before: Frontier
+    """(K, O) that the step goes on from; verdicts are judged by it."""
+    frontier: Frontier
+    """(K', O') and R as before: own writes of the step itself are added by the driver."""
+    deliveries: tuple[Entry, ...]
+    """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
+    answers: tuple[Entry, ...]
+    """Answers with offsets in [O, O')."""
+    late: int
+    """How many late arrivals it passes."""
+    now_ms: int
+    taken: dict[int, int]
+    """Entries to take off the front of each lane."""
+    passed_over: tuple[Entry, ...]
+    """Entries that K' passes though O' does not: from now on late arrivals."""
+    deferred: tuple[Entry, ...] = ()
+    """Late arrivals beyond what their lane may take: to be put back into the buffer, because O'
+    passes them for the sake of everybody else."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Does the step move bounds only?"""
+        return not self.deliveries and not self.answers and not self.deferred
+
+
+class DeliveryQueue:
+    """What is left to do beyond a frontier."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        answers: Iterable[Entry],
+        limits: OpenLimits = OPEN_LIMITS,
+        *,
+        mark_kinds: Container[int] = (),
+    ) -> None:
+        """`mark_kinds`: the kinds of answers that are verdicts. Late arrivals that are stored
+        already are told of as if they arrived now (`arrived`), before the first plan."""
+        self._mark_kinds = mark_kinds
+        self.frontier = frontier
+        """The frontier of the step last begun; committed, unless that step is under way."""
+        self._limits = limits
+        self._lanes: list[Lane] = [Lane(cursor) for cursor in frontier.cursors]
+        self._held = 0
+        """Entries in all lanes."""
+        self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        self._answers: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        self._verdict_waits: dict[tuple[int, int], int] = {}
+        """By partition and offset of a verdict: the offset that must be ingested before it."""
+        self._verdicts_new: list[tuple[int, int]] = []
+        """Those of which that is not known before the step under way has ended."""
+        for entry in answers:
+            self.answer_arrived(entry)
+
+    @property
+    def opened_to(self) -> Rank:
+        """All stored messages below this rank are known, done, or were."""
+        return min(lane.opened_to for lane in self._lanes)
+
+    @property
+    def standing(self) -> frozenset[int]:
+        """The slots up to which lanes are open, each within one of them or at its beginning."""
+        return frozenset(slot_of(lane.opened_to.due_ms) for lane in self._lanes)
+
+    def wanted(self, before: Rank, since: Rank = START) -> Wanted | None:
+        """What to open, of lanes that have room and are open to `since` or beyond, but not to
+        `before`; None if nothing.
+
+        A lane that holds more than half of what it may waits until it has room for a good deal:
+        finding its messages among those of others is the greater part of the work.
+        """
+        lanes = [
+            number
+            for number, lane in enumerate(self._lanes)
+            if since <= lane.opened_to < before
+            and 2 * len(lane) <= self._limits.lane_max
+            and 2 * self._room(lane) >= self._limits.share
+        ]
+        if not lanes:
+            return None
+        return Wanted(min(self._lanes[number].opened_to for number in lanes), frozenset(lanes))
+
+    def open(self, wanted: Wanted, entries: Iterable[Entry], until: Rank) -> None:
+        """Take in stored messages, sorted by rank: all of the lanes that are wanted with
+        `wanted.since` <= rank < `until`; those of other lanes change nothing.
+
+        Nothing may have changed since they were wanted. After it each of these lanes is open up to
+        `until`, or it is full, and open up to the first message that it could not take.
+        """
+        by_lane: dict[int, list[Entry]] = {number: [] for number in wanted.lanes}
+        for entry in entries:
+            if entry.lane in by_lane and not entry < self._lanes[entry.lane].opened_to:
+                by_lane[entry.lane].append(entry)
+        for number, of_lane in sorted(by_lane.items()):
+            lane = self._lanes[number]
+            assert wanted.since <= lane.opened_to, f"lane {number} was closed since it was wanted"
+            if lane.opened_to < until:
+                held = len(lane)
+                lane.open(of_lane, until, self._room(lane))
+                self._held += len(lane) - held
+
+    def _room(self, lane: Lane) -> int:
+        """How many entries more the lane may take in."""
+        limits, held = self._limits, len(lane)
+        return max(
+            min(limits.lane_max - held, limits.total_max - self._held), limits.share - held, 0
+        )
+
+    def arrived(self, entry: Entry) -> None:
+        """A message was stored. Never between a plan and its beginning."""
+        cursor = self.frontier.cursors[entry.lane]
+        if entry < cursor:
+            insort(self._late[entry.partition], (entry.offset, entry))
+            return
+        lane = self._lanes[entry.lane]
+        if entry < lane.opened_to:
+            lane.add(entry)
+            self._held += 1
+            self._close_crowded(lane)
+
+    def _close_crowded(self, lane: Lane) -> None:
+        """What arrives must not fill a lane without bound: the wheel has it too."""
+        limits, held = self._limits, len(lane)
+        most = max(limits.share, min(limits.lane_max, limits.total_max - (self._held - held)))
+        if held > 2 * most:
+            lane.close(most)
+            self._held -= held - most
+
+    def answer_arrived(self, entry: Entry) -> None:
+        """An answer was stored."""
+        insort(self._answers[entry.partition], (entry.offset, entry))
+        if entry.kind in self._mark_kinds:
+            self._verdicts_new.append((entry.partition, entry.offset))
+
+    def postpone_verdict(self, partition: int, offset: int) -> None:
+        """The step under way may re-buffer a message that the verdict at this offset kills."""
+        self._verdicts_new.append((partition, offset))
+
+    def next_due_ms(self) -> int | None:
+        """The earliest due time of anything opened, late or waiting for an answer; None if none.
+
+        An answer is due at once (0).
+        """
+        if any(self._answers):
+            return 0
+        heads = [head.due_ms for lane in self._lanes if (head := lane.head()) is not None]
+        heads += [entry.due_ms for late in self._late for _, entry in late[:1]]
+        return min(heads, default=None)
+
+    def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
+        """The next step at `now_ms`, with everything below `ingested` known to the queue."""
+        last = self.frontier
+        assert last.reached_by(ingested), "a step needs a wheel that has reached O"
+        for partition, offset in self._verdicts_new:
+            self._verdict_waits[partition, offset] = last.own_writes[partition]
+        self._verdicts_new.clear()
+        offsets, late, answers, deferred = self._pass_offsets(now_ms, ingested, limits)
+        deliveries: list[Entry] = []
+        taken: dict[int, int] = {}
+        passed_over: list[Entry] = []
+        # Most lanes stand at now: one value for all of them, so that comparing them costs little.
+        by_now = passed_by(now_ms)
+        caps = [min(by_now, lane.opened_to) for lane in self._lanes]
+        cursors = [k if k > cap else cap for cap, k in zip(caps, last.cursors, strict=True)]
+        due = {
+            number: count
+            for number, lane in enumerate(self._lanes)
+            if len(lane) and (count := lane.count_below(caps[number]))
+        }
+        shares = share_fairly(due, max(1, limits.records_max - len(late)))
+        lane_bytes_max = limits.bytes_max // max(1, len(due))
+        late_by_lane: dict[int, list[Entry]] = {}
+        for entry in late:
+            late_by_lane.setdefault(entry.lane, []).append(entry)
+        for number, most in limits.lanes_max.items():
+            if number in shares:
+                room = most - len(late_by_lane.get(number, ()))
+                shares[number] = min(shares[number], max(0, room))
+        for number in sorted(due.keys() | late_by_lane.keys()):
+            deliveries += sorted(late_by_lane.get(number, ()))
+            if number not in due:
+                continue
+            lane = self._lanes[number]
+            cut = self._cut_lane(lane, due[number], shares[number], lane_bytes_max, offsets, now_ms)
+            deliveries += cut.deliveries
+            passed_over += cut.passed_over
+            taken[number] = cut.taken
+            if cut.taken < due[number]:
+                stop = lane.peek(cut.taken)
+                cursor = Rank(stop.due_ms, stop.partition, stop.offset)
+                cursors[number] = max(cursor, last.cursors[number])
+        frontier = replace(last, cursors=tuple(cursors), offsets=tuple(offsets), step=last.step + 1)
+        return Plan(
+            before=last,
+            frontier=frontier,
+            deliveries=tuple(deliveries),
+            answers=tuple(answers),
+            late=len(late) + len(deferred),
+            now_ms=now_ms,
+            taken=taken,
+            passed_over=tuple(passed_over),
+            deferred=tuple(deferred),
+        )
+
+    def begin(self, plan: Plan) -> None:
+        """The step is under way: what arrives from now on is judged by its frontier."""
+        for number, count in plan.taken.items():
+            self._lanes[number].drop(count)
+            self._held -= count
+        for partition, offset in enumerate(plan.frontier.offsets):
+            for waiting in (self._late[partition], self._answers[partition]):
+                passed = 0
+                while passed < len(waiting) and waiting[passed][0] < offset:
+                    self._verdict_waits.pop((partition, waiting[passed][0]), None)
+                    passed += 1
+                del waiting[:passed]
+        for entry in plan.passed_over:
+            insort(self._late[entry.partition], (entry.offset, entry))
+        self.frontier = plan.frontier
+
+    def wrote(self, own_writes: tuple[int, ...]) -> None:
+        """The step that was begun last has written these to the buffer: its R."""
+        self.frontier = replace(self.frontier, own_writes=own_writes)
+
+    def _pass_offsets(
+        self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
+    ) -> tuple[list[int], list[Entry], list[Entry], list[Entry]]:
+        """O', and the late arrivals and answers below it. Only these ever cut O'. The last are late
+        arrivals that their lane may not take."""
+        waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._answers, strict=True))
+        records_max = max(1, limits.records_max // max(1, waiting))
+        bytes_max = limits.bytes_max // max(1, waiting)
+        late_of: Counter[int] = Counter()
+        offsets: list[int] = []
+        late: list[Entry] = []
+        answers: list[Entry] = []
+        deferred: list[Entry] = []
+        for partition, reached in enumerate(ingested):
+            if not self._late[partition] and not self._answers[partition]:
+                offsets.append(reached)
+                continue
+            for rest in (self._late[partition], self._answers[partition]):
+                assert not rest or rest[-1][0] < reached, (
+                    f"partition {partition}: offset {rest[-1][0]} is beyond what was ingested"
+                )
+            stop, size = reached, 0
+            queue = sorted(
+                [(offset, False, entry) for offset, entry in self._late[partition][:records_max]]
+                + [(offset, True, e) for offset, e in self._answers[partition][:records_max]],
+                key=lambda item: item[0],
+            )
+            beyond = [
+                rest[records_max][0]
+                for rest in (self._late[partition], self._answers[partition])
+                if len(rest) > records_max
+            ]
+            passed: list[tuple[bool, Entry]] = []
+            for records, (offset, is_answer, entry) in enumerate(queue):
+                # A replace is two entries under one offset: O passes both, or neither.
+                is_second = bool(passed) and passed[-1][1].offset == offset
+                is_full = records >= records_max or size + entry.length > bytes_max
+                if is_answer:
+                    waits = reached <= self._verdict_waits.get((partition, offset), -1)
+                else:
+                    waits = entry.due_ms > now_ms
+                if waits or (records and is_full and not is_second):
+                    stop = offset
+                    break
+                passed.append((is_answer, entry))
+                size += entry.length
+            for is_answer, entry in passed:
+                if entry.offset >= stop:
+                    continue
+                if is_answer:
+                    answers.append(entry)
+                    continue
+                lane_max = limits.lanes_max.get(entry.lane)
+                is_crowded = lane_max is not None and late_of[entry.lane] >= lane_max
+                late_of[entry.lane] += 1
+                (deferred if is_crowded else late).append(entry)
+            offsets.append(min([stop, *beyond]))
+        return offsets, late, answers, deferred
+
+    def _cut_lane(
+        self,
+        lane: Lane,
+        due: int,
+        share: int,
+        bytes_max: int,
+        offsets: list[int],
+        now_ms: int,
+    ) -> "_Cut":
+        """Walk the due entries of a lane until the budget or a message beyond O' ends it."""
+        deliveries: list[Entry] = []
+        passed_over: list[Entry] = []
+        size = 0
+        for index in range(due):
+            entry = lane.peek(index)
+            if entry.offset >= offsets[entry.partition]:
+                if entry.due_ms + LATE_GRACE_MS > now_ms:
+                    return _Cut(deliveries, passed_over, index)
+                passed_over.append(entry)
+                continue
+            if len(deliveries) >= share or (deliveries and size + entry.length > bytes_max):
+                return _Cut(deliveries, passed_over, index)
+            deliveries.append(entry)
+            size += entry.length
+        return _Cut(deliveries, passed_over, due)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a step takes of one lane: of `taken` entries some are delivered, some passed over."""
+
+    deliveries: list[Entry]
+    passed_over: list[Entry]
+    taken: int

@@ -1,0 +1,89 @@
+"""`delayd status` on twins: what makes it say that a person is needed."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from one_node import ManualClock
+
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.cluster.status import status_report
+from delayd.cluster.topics import create_topics
+from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
+from delayd.dev.ports import LOOPBACK, pick_ports
+
+CLUSTER_KEY = "a key that is long enough"
+TIMEOUT_MS = 1_000
+WELL = {"role": "follower", "ready": True, "kafka_problem": None, "failing_targets": []}
+
+
+@contextmanager
+def a_node(status: dict[str, Any]) -> Iterator[str]:
+    """Its address; `GET /status` answers so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(status).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer((LOOPBACK, 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{LOOPBACK}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def report_of(admin: str) -> dict[str, Any]:
+    """Of a new cluster whose master is node `a`, at `admin`."""
+    clock = ManualClock()
+    bus = MemoryBus(MemoryKafka(clock), clock=clock)
+    create_topics(bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=1, timeout_ms=TIMEOUT_MS)
+    etcd = MemoryCoordination(MemoryEtcd(clock), "c")
+    lease = etcd.grant_lease(10)
+    etcd.put_member("a", json.dumps({"admin": admin}), lease.id)
+    etcd.campaign(0, json.dumps({"node": "a"}), lease.id)
+    return status_report(bus, etcd, clock, cluster="c", prefix="delayd-", timeout_ms=TIMEOUT_MS)
+
+
+def problems_of_nodes(report: dict[str, Any]) -> list[str]:
+    """A cluster that was just made has delivered nothing yet: that is another one."""
+    return [problem for problem in report["problems"] if problem.startswith("node ")]
+
+
+def test_a_node_that_is_well_is_no_problem() -> None:
+    with a_node(WELL) as admin:
+        report = report_of(admin)
+    assert problems_of_nodes(report) == []
+    [told] = report["nodes"]
+    assert (told["node"], told["role"], told["kafka_problem"]) == ("a", "follower", None)
+
+
+def test_a_node_that_does_not_get_into_kafka_needs_a_person() -> None:
+    with a_node({**WELL, "kafka_problem": "the password is wrong"}) as admin:
+        report = report_of(admin)
+    assert not report["healthy"]
+    assert problems_of_nodes(report) == ["node a does not get into Kafka: the password is wrong"]
+    assert report["nodes"][0]["kafka_problem"] == "the password is wrong"
+
+
+@pytest.mark.parametrize("status", [{}, {"role": "follower"}])
+def test_a_node_of_another_version_says_less(status: dict[str, Any]) -> None:
+    with a_node(status) as admin:
+        assert problems_of_nodes(report_of(admin)) == []
+
+
+def test_a_node_that_does_not_answer_needs_a_person() -> None:
+    [port] = pick_ports(1)
+    report = report_of(f"{LOOPBACK}:{port}")
+    assert problems_of_nodes(report) == ["node a does not answer"]

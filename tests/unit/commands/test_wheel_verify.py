@@ -1,0 +1,681 @@
+"""`delayd wheel verify`: it is silent about a whole wheel, and right about every damage.
+
+Source: docs/design/storage.md, "Looking at a wheel".
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import test_wheel_crashes
+from cluster_settings import LANES, PARTITIONS
+from test_wheel_recovery import ObservedDatabase
+from typer.testing import CliRunner
+from wheels_on_disk import (
+    Catalogued,
+    Ingest,
+    abandoned_wheel,
+    catalogued,
+    frames_of,
+    record_of,
+    slot_at,
+    slot_path,
+)
+
+from delayd.commands.examine.commands import app
+from delayd.commands.examine.findings import Findings
+from delayd.commands.examine.showing import DAMAGE_SHOWN, findings_json, findings_lines
+from delayd.commands.examine.verifying import verify
+from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
+from delayd.wheel import checking
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.disk import SystemDisk
+from delayd.wheel.leveldb_log import torn_end
+from delayd.wheel.reader import SCAN_BYTES
+from delayd.wheel.stopped import VIEW_PREFIX
+from delayd.wheel.storage import Wheel
+from replication.frontier import first_frontier
+from replication.rank import Rank
+
+SEED = 20_261_122
+FLIPS = 320
+BATCHES = 10
+
+
+def verified(directory: Path) -> Findings:
+    findings, _ = verify(directory, lambda done, total: None)
+    return findings
+
+
+def files_in(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """All files with content and time of change."""
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def flip(path: Path, place: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nobody changes it."""
+    return abandoned_wheel(tmp_path_factory.mktemp("whole") / "data")
+
+
+@pytest.fixture(scope="module")
+def known(whole: Path) -> Catalogued:
+    return catalogued(whole)
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "data"))
+
+
+# --- Whole wheels
+
+
+def test_a_whole_wheel_is_whole_and_stays_untouched(whole: Path, known: Catalogued) -> None:
+    before = files_in(whole)
+    findings = verified(whole)
+    assert findings.is_whole and findings.damage == []
+    assert findings.slots == len(known.lines) == 115
+    frames = findings.messages + findings.answers
+    assert frames == sum(line.info.count for line in known.lines.values()) > 3_500
+    assert findings.answers > 50
+    assert findings.lines[b"w"] == len(known.answers) == 20
+    assert findings.lines[b"i"] > 50
+    assert (findings.frames_lost, findings.frames_suspect, findings.foreign_count) == (0, 0, 0)
+    assert files_in(whole) == before
+
+
+def test_what_is_behind_the_checkpoint_and_what_is_forgotten_is_counted_and_no_damage(
+    whole: Path, known: Catalogued
+) -> None:
+    findings = verified(whole)
+    lengths = {slot_path(whole, n, line): line.info.bytes for n, line in known.lines.items()}
+    sizes = {path: path.stat().st_size for path in (whole / "slots").rglob("*") if path.is_file()}
+    forgotten = {p for p in sizes if p not in lengths and p.name < str(slot_at(5))}
+    behind = {p: n - lengths.get(p, 0) for p, n in sizes.items() if p not in forgotten}
+    assert findings.forgotten_files == len(forgotten) == 5
+    assert findings.forgotten_bytes == sum(sizes[path] for path in forgotten)
+    assert findings.behind_bytes == sum(behind.values()) > 0
+    assert findings.behind_files == sum(n > 0 for n in behind.values()) == 68
+
+
+def test_after_a_kill_at_any_point_a_wheel_is_whole(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(test_wheel_crashes.__file__), str(tmp_path)],
+        env=test_wheel_crashes.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stderr
+    crashes = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(crashes) > 50
+    unfinished = 0
+    for crash in crashes:
+        directory = Path(crash["directory"])
+        if not any(directory.glob("*")):
+            continue  # killed before there was anything
+        findings = verified(directory)
+        assert findings.is_whole, (crash, findings.damage)
+        unfinished += findings.behind_files
+    assert unfinished > 50
+
+
+INGEST_FOR_EVER = """
+import sys
+from pathlib import Path
+from wheels_on_disk import Ingest
+ingest = Ingest(Path(sys.argv[1]))
+while True:
+    ingest.append(50)
+    ingest.wheel.freeze([(False, slot) for slot in ingest.wheel.slots()])
+    ingest.append(50)
+    ingest.checkpoint()
+    print(flush=True)
+"""
+
+
+@pytest.mark.parametrize("checkpoints", [1, 3, 7])
+def test_after_a_kill_in_the_midst_of_ingest_a_wheel_is_whole(
+    tmp_path: Path, checkpoints: int
+) -> None:
+    folder = Path(__file__).parent
+    path = os.pathsep.join([str(folder), str(folder.parent), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-c", INGEST_FOR_EVER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as child:
+        assert child.stdout is not None
+        for _ in range(checkpoints):
+            assert child.stdout.readline() == b"\n"
+        child.send_signal(signal.SIGKILL)
+    findings = verified(tmp_path)
+    assert findings.is_whole, findings.damage
+    assert findings.messages + findings.answers >= 100 * checkpoints
+
+
+@pytest.mark.usefixtures("dense_hours")
+def test_the_file_of_an_hour_that_was_split_and_forgotten_at_once_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    """One checkpoint dropped the lines of the hour and of its slots; a kill came before the file
+    went. The frontier stands within that hour."""
+    ingest = Ingest(tmp_path / "data")
+    far = slot_at(0) + 10 * 3600
+    ingest.wheel.append([ingest.frame(far + n)._replace(append_ms=1) for n in range(5)])
+    ingest.checkpoint()
+    [hour] = ingest.wheel.hours()
+    ingest.wheel.advance(hour * 3_600_000)
+    while ingest.wheel.split_some():
+        pass
+    slots = ingest.wheel.slots()
+    assert slots == [far + n for n in range(5)] and not ingest.wheel.hours()
+    frontier = replace(
+        first_frontier(0, PARTITIONS, LANES),
+        cursors=(Rank((far + 5) * 1000, 0, 0),) * LANES,
+        offsets=tuple(ingest.offsets),
+    )
+    ingest.frontier = ingest.forgotten = record_of(frontier)
+    ingest.wheel.forget(slots)
+    ingest.checkpoint(finish=False)
+    ingest.wheel.close()
+    assert [path.name for path in (tmp_path / "data" / "slots").glob("*/*")] == ["hour.0"]
+    findings = verified(tmp_path / "data")
+    assert findings.is_whole, findings.damage
+
+
+def test_a_wheel_that_never_had_a_checkpoint_is_whole(tmp_path: Path) -> None:
+    ingest = Ingest(tmp_path)
+    ingest.append(10)
+    ingest.wheel.freeze([(False, slot) for slot in ingest.wheel.slots()])
+    ingest.wheel.close()
+    findings = verified(tmp_path)
+    assert findings.is_whole
+    assert (findings.slots, findings.behind_files > 0) == (0, True)
+
+
+# --- Damaged slot files
+
+
+@pytest.mark.parametrize("scan_bytes", [SCAN_BYTES, 97])
+def test_each_flipped_bit_is_reported_as_its_frame_or_lies_behind_the_checkpoint(
+    whole: Path,
+    known: Catalogued,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scan_bytes: int,
+) -> None:
+    """97 bytes: most frames are longer than what is read at once."""
+    monkeypatch.setattr(checking, "SCAN_BYTES", scan_bytes)
+    random = Random(SEED)
+    lengths = {slot_path(whole, n, line): line.info.bytes for n, line in known.lines.items()}
+    paths = sorted(path for path in (whole / "slots").rglob("*") if path.is_file())
+    harmless = 0
+    for batch in range(BATCHES):
+        copy = Path(shutil.copytree(whole, tmp_path / str(batch)))
+        expected = set()
+        for path in random.sample(paths, FLIPS // BATCHES):
+            # Every fifth one in the frames' lengths and CRCs, where a reader loses its way.
+            place = random.randrange(path.stat().st_size)
+            if path in lengths:
+                slot = int(path.name.partition(".")[0])
+                frames = frames_of(whole, slot, known.lines[slot])
+                if random.random() < 0.3:
+                    place = random.choice(frames).position + random.randrange(8)
+            flip(copy / path.relative_to(whole), place, random.randrange(8))
+            if place >= lengths.get(path, 0):
+                harmless += 1
+                continue
+            [frame] = [f for f in frames if f.position <= place < f.position + f.length]
+            name = str(path.relative_to(whole))
+            expected.add((name, slot, frame.position, frame.position + frame.length))
+        findings = verified(copy)
+        found = [(d.file, d.slot, d.first_byte, d.end_byte) for d in findings.damage]
+        assert set(found) == expected, f"seed {SEED}, batch {batch}"
+        assert len(found) == findings.frames_lost == findings.damaged_slots == len(expected)
+        assert (findings.frames_suspect, findings.is_whole) == (0, False)
+    assert 0 < harmless < FLIPS // 2
+
+
+def test_many_damages_of_one_slot_are_told_apart(copy: Path, known: Catalogued) -> None:
+    slot, line = max(known.lines.items(), key=lambda each: each[1].info.count)
+    frames = frames_of(copy, slot, line)[1::3]
+    path = slot_path(copy, slot, line)
+    for number, frame in enumerate(frames):
+        flip(path, frame.position + (number % 4 if number % 2 else 45), 2)
+    findings = verified(copy)
+    spans = [(d.first_byte, d.end_byte) for d in findings.damage]
+    assert spans == [(f.position, f.position + f.length) for f in frames]
+    assert findings.frames_lost == len(frames) > 5
+    assert findings.damaged_slots == 1
+
+
+def test_a_slot_with_endless_damage_has_a_bounded_list(
+    copy: Path, known: Catalogued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "SPANS_MAX", 3)
+    slot, line = max(known.lines.items(), key=lambda each: each[1].info.count)
+    frames = frames_of(copy, slot, line)[::2]
+    for frame in frames:
+        flip(slot_path(copy, slot, line), frame.position + 5, 0)
+    findings = verified(copy)
+    spans = [(d.first_byte, d.end_byte) for d in findings.damage]
+    assert len(spans) == 3
+    assert spans[-1] == (frames[2].position, frames[-1].position + frames[-1].length)
+    assert findings.frames_lost == len(frames)
+
+
+def test_a_truncated_file_is_reported_from_its_last_whole_frame_on(
+    whole: Path, known: Catalogued, tmp_path: Path
+) -> None:
+    random = Random(SEED)
+    for batch in range(4):
+        copy = Path(shutil.copytree(whole, tmp_path / str(batch)))
+        expected = {}
+        lost = 0
+        for slot in random.sample(sorted(known.lines), 25):
+            line = known.lines[slot]
+            path = slot_path(copy, slot, line)
+            size = random.randrange(path.stat().st_size + 1)
+            os.truncate(path, size)
+            frames = frames_of(whole, slot, line)
+            broken = [f for f in frames if f.position + f.length > size]
+            if broken:
+                expected[slot] = (broken[0].position, line.info.bytes)
+                lost += len(broken)
+        findings = verified(copy)
+        found = {d.slot: (d.first_byte, d.end_byte) for d in findings.damage}
+        assert found == expected, f"seed {SEED}, batch {batch}"
+        assert findings.frames_lost == lost > 0
+
+
+def test_a_missing_file_is_reported_with_all_its_frames(copy: Path, known: Catalogued) -> None:
+    slot, line = next(iter(known.lines.items()))
+    slot_path(copy, slot, line).unlink()
+    findings = verified(copy)
+    [damage] = findings.damage
+    assert (damage.slot, damage.first_byte, damage.end_byte) == (slot, 0, line.info.bytes)
+    assert "no such file" in damage.why
+    assert findings.frames_lost == line.info.count
+    assert not findings.is_whole
+
+
+def test_a_missing_hour_is_reported_slot_by_slot(copy: Path, known: Catalogued) -> None:
+    hour = sorted((copy / "slots").iterdir())[1]
+    gone = {slot for slot in known.lines if slot // 3600 == int(hour.name)}
+    shutil.rmtree(hour)
+    assert {damage.slot for damage in verified(copy).damage} == gone != set()
+
+
+def test_a_file_in_anothers_place_is_reported(copy: Path, known: Catalogued) -> None:
+    (one, line), (other, other_line) = list(known.lines.items())[:2]
+    shutil.copy(slot_path(copy, other, other_line), slot_path(copy, one, line))
+    findings = verified(copy)
+    assert {damage.slot for damage in findings.damage} == {one}
+    assert findings.damage[0].first_byte == 0
+    assert "another slot" in findings.damage[0].why
+    assert findings.frames_lost == line.info.count
+
+
+def test_frames_that_are_whole_but_not_those_of_the_line_are_suspect(
+    whole: Path, copy: Path, known: Catalogued
+) -> None:
+    """As many frames, all of this slot, all with their CRCs: one of them twice."""
+    for slot, line in known.lines.items():
+        frames = frames_of(whole, slot, line)
+        for first in frames:
+            twins = [f for f in frames if f.length == first.length and f != first]
+            if twins:
+                path = slot_path(copy, slot, line)
+                data = bytearray(path.read_bytes())
+                one, other = first.position, twins[0].position
+                data[one : one + first.length] = data[other : other + first.length]
+                path.write_bytes(data)
+                findings = verified(copy)
+                assert (findings.frames_lost, findings.frames_suspect) == (0, line.info.count)
+                assert findings.damage[0][2:5] == (slot, 0, line.info.bytes)
+                return
+    pytest.fail("no slot has two frames of one length")
+
+
+def test_a_file_whose_line_is_lost_is_reported(copy: Path, known: Catalogued) -> None:
+    """As when LevelDB forgets a table: recovery would remove the file, and lose its messages."""
+    slot, line = list(known.lines.items())[40]
+    catalogue = Catalogue(str(copy / "catalogue"), create=False)
+    catalogue._db.delete(b"s" + slot.to_bytes(8, "big"))
+    catalogue.close()
+    findings = verified(copy)
+    assert findings.frames_lost == line.info.count
+    [damage] = [d for d in findings.damage if "not in the catalogue" in d.why]
+    assert damage.slot == slot
+
+
+def test_a_waiting_answer_without_its_frame_is_reported(copy: Path, known: Catalogued) -> None:
+    moved, beyond = known.answers[:2]
+    catalogue = Catalogue(str(copy / "catalogue"), create=False)
+    for entry, position in ((moved, moved.position - 1), (beyond, 10**6)):
+        key = b"w" + entry.partition.to_bytes(2, "big") + entry.offset.to_bytes(8, "big")
+        assert catalogue._db.get(key) is not None
+        value = (entry.due_ms, entry.lane, entry.kind, position, entry.length)
+        catalogue._db.put(key, packed(value))
+    catalogue.close()
+    findings = verified(copy)
+    assert [damage.slot for damage in findings.damage] == [
+        moved.due_ms // 1000,
+        beyond.due_ms // 1000,
+    ]
+
+
+def packed(values: tuple[int, ...]) -> bytes:
+    import msgpack
+
+    data: bytes = msgpack.packb(values)
+    return data
+
+
+def test_names_that_are_not_ours_are_listed_and_no_damage(copy: Path) -> None:
+    hour = next((copy / "slots").iterdir())
+    (copy / "slots" / "note.txt").write_text("mine")
+    (hour / "backup.tar").write_text("mine")
+    findings = verified(copy)
+    assert findings.is_whole
+    assert set(findings.foreign) == {"slots/note.txt", f"slots/{hour.name}/backup.tar"}
+
+
+# --- A damaged catalogue
+
+
+def test_each_flipped_bit_of_leveldb_is_reported_or_changes_nothing(tmp_path: Path) -> None:
+    random = Random(SEED)
+    directory = abandoned_wheel(tmp_path / "data", frames_per_round=30)
+    known = catalogued(directory)
+    kept = ("LOCK", "LOG", "LOG.old")
+    files = [path for path in (directory / "catalogue").iterdir() if path.name not in kept]
+    assert {path.suffix for path in files} == {"", ".ldb", ".log"}
+    reported = 0
+    for _ in range(40):
+        for path in files:
+            place, bit = random.randrange(path.stat().st_size), random.randrange(8)
+            flip(path, place, bit)
+            findings = verified(directory)
+            if findings.is_whole:
+                assert catalogued(directory) == known, f"seed {SEED}: {path.name}, {place}, {bit}"
+            else:
+                reported += 1
+                assert all("catalogue" in damage.file for damage in findings.damage)
+                assert findings.damage[0].slot is None
+            flip(path, place, bit)
+    assert reported > 80
+    assert verified(directory).is_whole
+
+
+def test_a_count_of_lines_that_does_not_end_at_progress_was_cut_short(copy: Path) -> None:
+    catalogue = Catalogue(str(copy / "catalogue"), create=False)
+    assert catalogue.lines_by_kind()[b"z"] == 1
+    catalogue._db = ObservedDatabase(catalogue._db, lost=1)
+    with pytest.raises(CorruptionError, match="it ends at"):
+        catalogue.lines_by_kind()
+    catalogue._db = ObservedDatabase(catalogue._db, lost=10_000)
+    with pytest.raises(CorruptionError, match="it ends at"):
+        catalogue.lines_by_kind()
+    catalogue.close()
+
+
+@pytest.mark.parametrize("newer_tables", [0, 1, 2])
+def test_damage_at_which_plyvels_iterator_ends_without_an_error_is_reported(
+    tmp_path: Path, newer_tables: int
+) -> None:
+    ingest = Ingest(tmp_path)
+    ingest.append(300)
+    ingest.frontier = b"frontier"
+    for _ in range(newer_tables + 1):
+        ingest.checkpoint()
+        ingest.wheel.close()
+        ingest.wheel = Wheel.open(tmp_path, partitions=2)
+    ingest.wheel.close()
+    table = min((tmp_path / "catalogue").glob("*.ldb"))
+    flip(table, table.read_bytes().index(b"frontier"), 0)
+    findings = verified(tmp_path)
+    assert not findings.is_whole and not findings.is_complete
+    assert findings.damage[0].file == "catalogue"
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-*", "*.log"])
+def test_a_wrong_length_that_leveldb_takes_for_a_torn_write_is_reported(
+    copy: Path, name: str
+) -> None:
+    """The last record of a log, made longer: LevelDB drops it, and says nothing."""
+    [path] = (copy / "catalogue").glob(name)
+    data = path.read_bytes()
+    # Block by block: the header of the last record.
+    at = len(data) // 32_768 * 32_768
+    while (after := at + 7 + int.from_bytes(data[at + 4 : at + 6], "little")) < len(data):
+        at = after
+    for bit in range(16):
+        if not data[at + 4 + bit // 8] >> bit % 8 & 1:
+            flip(path, at + 4 + bit // 8, bit % 8)
+            findings = verified(copy)
+            assert not findings.is_whole
+            assert findings.damage[0][2:5] == (None, at, len(data)), f"bit {bit}"
+            assert findings.damage[0].file == f"catalogue/{path.name}"
+            path.write_bytes(data)
+    with path.open("rb") as log:
+        assert torn_end(log) is None
+
+
+def test_a_log_that_was_torn_is_no_damage_but_an_earlier_checkpoint(tmp_path: Path) -> None:
+    ingest = Ingest(tmp_path / "data")
+    history = []
+    for _ in range(4):
+        ingest.append(100)
+        ingest.checkpoint()
+        history.append((ingest.progress(), ingest.wheel._catalogue.segments()[0]))
+    ingest.wheel.close()
+    [log] = (tmp_path / "data" / "catalogue").glob("*.log")
+    size = log.stat().st_size
+    seen = set()
+    for cut in range(1, size, size // 20):
+        copy = Path(shutil.copytree(tmp_path / "data", tmp_path / "copy"))
+        os.truncate(copy / "catalogue" / log.name, size - cut)
+        findings = verified(copy)
+        assert findings.is_whole, findings.damage
+        assert findings.torn_log_bytes > 0
+        found = catalogued(copy)
+        if found.progress is not None:
+            seen.add(history.index((found.progress, found.lines)))
+        shutil.rmtree(copy)
+    assert seen >= {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.ldb", "", "format.json"])
+def test_a_lost_part_of_the_catalogue_is_reported(copy: Path, name: str) -> None:
+    if name == "format.json":
+        (copy / name).unlink()
+    elif name:
+        for path in (copy / "catalogue").glob(name):
+            path.unlink()
+    else:
+        shutil.rmtree(copy / "catalogue")
+    before = files_in(copy)
+    findings = verified(copy)
+    assert not findings.is_whole and not findings.is_complete
+    assert str(copy) in findings.damage[0].why
+    assert files_in(copy) == before
+
+
+def test_a_damaged_format_file_is_reported(copy: Path) -> None:
+    (copy / "format.json").write_text('{"format": 4, "partitions": 3}')
+    assert "3 partitions, the checkpoint 2" in verified(copy).damage[0].why
+    (copy / "format.json").write_text("{")
+    [damage] = verified(copy).damage
+    assert damage.file == "format.json"
+
+
+# --- Running nodes, other directories, the command
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from delayd.wheel.storage import Wheel
+wheel = Wheel.open(Path(sys.argv[1]), partitions=2)
+print(flush=True)
+sys.stdin.readline()
+print(len(wheel.slots()))
+"""
+
+
+@pytest.fixture
+def running(copy: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(copy)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == "\n"
+        yield child
+
+
+def test_a_running_node_is_left_alone_and_the_error_says_what_to_do(
+    copy: Path, running: subprocess.Popen[str]
+) -> None:
+    before = files_in(copy)
+    for command in ("verify", "inspect"):
+        with pytest.raises(DiskError, match=r"a node runs on .*stop that node first.*/status"):
+            CliRunner().invoke(app, [command, str(copy)], catch_exceptions=False)
+    assert files_in(copy) == before
+    told, _ = running.communicate("\n")
+    assert told == "115\n"
+
+
+def test_a_node_cannot_start_on_a_wheel_that_is_looked_at(copy: Path) -> None:
+    told: list[str] = []
+
+    def tell(done: int, total: int) -> None:
+        code = "import sys; from pathlib import Path; from delayd.wheel.storage import Wheel\n"
+        code += "Wheel.open(Path(sys.argv[1]), partitions=2)"
+        if not told:
+            command = [sys.executable, "-c", code, str(copy)]
+            told.append(subprocess.run(command, capture_output=True, text=True).stderr)
+
+    assert verify(copy, tell)[0].is_whole
+    assert "in use by another process" in told[0]
+
+
+def test_a_folder_that_holds_no_wheel_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    with pytest.raises(ConfigError, match="holds no wheel"):
+        verified(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_the_view_of_a_killed_process_is_removed_by_the_next(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = tmp_path / "views"
+    views.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(views))
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from delayd.wheel.stopped import locked, open_stopped\n"
+        "with locked(Path(sys.argv[1])) as layout, open_stopped(layout): os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "TMPDIR": str(views)}
+    killed = subprocess.run([sys.executable, "-c", code, str(copy)], env=environment, check=False)
+    assert killed.returncode == -9
+    [left] = views.iterdir()
+    assert left.name.startswith(VIEW_PREFIX)
+    assert verify(copy, lambda done, total: None)[0].is_whole
+    assert list(views.iterdir()) == []
+
+
+def test_another_format_is_refused(copy: Path) -> None:
+    (copy / "format.json").write_text('{"format": 6, "partitions": 2}')
+    with pytest.raises(DiskError, match="has wheel format 6"):
+        verified(copy)
+
+
+def test_a_file_that_cannot_be_read_is_damage(
+    copy: Path, known: Catalogued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot, line = list(known.lines.items())[30]
+    pread = SystemDisk.pread
+
+    def failing(self: SystemDisk, file: object, size: int, position: int) -> bytes:
+        if getattr(file, "path", "") == str(slot_path(copy, slot, line)):
+            raise DiskError("cannot read: Input/output error")
+        return pread(self, file, size, position)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SystemDisk, "pread", failing)
+    findings = verified(copy)
+    [damage] = findings.damage
+    assert (damage.slot, damage.first_byte, damage.end_byte) == (slot, 0, line.info.bytes)
+    assert findings.frames_lost == line.info.count
+
+
+def test_the_command_tells_slot_bytes_and_count_and_exits_1(copy: Path, known: Catalogued) -> None:
+    fine = CliRunner().invoke(app, ["verify", str(copy), "--json"])
+    assert (fine.exit_code, json.loads(fine.stdout)["ok"]) == (ExitCode.FINE, True)
+    slot, line = list(known.lines.items())[7]
+    frame = frames_of(copy, slot, line)[1]
+    flip(slot_path(copy, slot, line), frame.position + 20, 3)
+    end = frame.position + frame.length
+
+    told = CliRunner().invoke(app, ["verify", str(copy)])
+    assert told.exit_code == ExitCode.PROBLEM
+    assert f"slot {slot} (" in told.stdout
+    assert f"bytes {frame.position} to {end} has a wrong CRC" in told.stdout
+    assert "1 frames are lost and 0 suspect, in 1 slots" in told.stdout
+    assert "run `delayd wheel repair`" in told.stdout
+
+    as_json = CliRunner().invoke(app, ["verify", str(copy), "--json"])
+    found = json.loads(as_json.stdout)
+    assert as_json.exit_code == ExitCode.PROBLEM
+    assert (found["ok"], found["frames_lost"], found["damage_count"]) == (False, 1, 1)
+    [damage] = found["damage"]
+    assert (damage["slot"], damage["first_byte"], damage["end_byte"]) == (
+        slot,
+        frame.position,
+        end,
+    )
+    assert found["checkpoint"]["offsets"] == list(known.progress.offsets if known.progress else ())
+
+
+def test_the_list_of_damage_is_bounded(copy: Path) -> None:
+    shutil.rmtree(copy / "slots")
+    (copy / "slots").mkdir()
+    findings = verified(copy)
+    assert findings.damage_count == 115
+    lines = list(findings_lines(findings, None))
+    assert sum(line.startswith("DAMAGED") for line in lines) == DAMAGE_SHOWN + 1
+    assert len(findings_json(findings, None)["damage"]) == 115
+
+
+def test_verifying_does_not_change_what_a_node_then_recovers(copy: Path) -> None:
+    verified(copy)
+    wheel = Wheel.open(copy, partitions=2)
+    assert len(wheel.slots()) == 115
+    wheel.close()
+    findings = verified(copy)
+    assert findings.is_whole
+    assert (findings.behind_files, findings.forgotten_files) == (0, 0)

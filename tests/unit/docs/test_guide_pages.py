@@ -1,0 +1,52 @@
+"""docs/guides shows the programs that tests/guides runs, at the versions that it installs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from delayd.dev.jars import KAFKA_VERSION
+
+GUIDES = Path(__file__).parents[3] / "docs" / "guides"
+EXAMPLES = GUIDES / "examples"
+PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
+
+
+def test_each_example_has_a_page_and_each_page_an_example() -> None:
+    assert {path.name for path in EXAMPLES.iterdir()} == set(PROGRAMS)
+    assert {path.stem for path in GUIDES.glob("*.md")} - {"README", "python-client"} == set(
+        PROGRAMS
+    )
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_a_page_shows_its_program_as_it_is_run(language: str) -> None:
+    page = (GUIDES / f"{language}.md").read_text()
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert blocks == [(EXAMPLES / language / PROGRAMS[language]).read_text()]
+
+
+def test_the_java_page_names_the_client_that_is_run() -> None:
+    assert f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}`" in (GUIDES / "java.md").read_text()
+
+
+def test_the_go_page_names_the_client_that_is_run() -> None:
+    [version] = re.findall(r"franz-go (v\S+)$", (EXAMPLES / "go" / "go.mod").read_text(), re.M)
+    assert f"github.com/twmb/franz-go {version}`" in (GUIDES / "go.md").read_text()
+
+
+def test_the_node_page_names_the_client_that_is_run() -> None:
+    wanted = json.loads((EXAMPLES / "node" / "package.json").read_text())["dependencies"]
+    locked = json.loads((EXAMPLES / "node" / "package-lock.json").read_text())["packages"]
+    name = "@platformatic/kafka"
+    assert locked[f"node_modules/{name}"]["version"] == wanted[name], "pinned, not a range"
+    assert f"`{name}` {wanted[name]}," in (GUIDES / "node.md").read_text()
+
+
+def test_the_node_lock_has_a_checksum_for_each_package_and_no_registry() -> None:
+    """A registry's address would bind every checkout to the one that made the lock."""
+    locked = json.loads((EXAMPLES / "node" / "package-lock.json").read_text())["packages"]
+    packages = [package for path, package in locked.items() if path]
+    assert packages
+    assert all("integrity" in package and "resolved" not in package for package in packages)

@@ -1,0 +1,185 @@
+"""The delivery thread over Kafka in memory: when it gives way, and what it reports."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delayd.bus import Headers, Record
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import create_topics, load_settings
+from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
+from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.replica import Replica
+from delayd.wheel.storage import Wheel
+from replication.election_facts import Ended
+from replication.takeover import GIVE_WAY_MS
+
+TIMEOUT_MS = 1_000
+FOREVER_MS = 10**15
+
+
+class RunningClock:
+    """Every look at its monotonic time finds a second gone, or what a test says."""
+
+    def __init__(self) -> None:
+        self._now_ms = 1_785_000_000_000
+        self.passes_ms = 1_000
+
+    def wall_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        self._now_ms += self.passes_ms
+        return self._now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
+
+class Desk:
+    """A delivery thread, and what it reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = RunningClock()
+        self.kafka = MemoryKafka(self.clock)
+        self.bus = MemoryBus(self.kafka)
+        create_topics(
+            self.bus,
+            cluster="c",
+            cluster_key="a key that is long enough",
+            partitions=1,
+            timeout_ms=TIMEOUT_MS,
+        )
+        seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
+        self.replica = Replica(
+            Wheel.open(folder, partitions=1),
+            seen.record.settings,
+            proof_key=b"secret",
+            export_hold_ms=0,
+            disk_free_min_bytes=0,
+        )
+        self.replica.observe(seen)
+        log = FrontierLog(self.bus, "delayd-frontier", 0)
+        log.open(TIMEOUT_MS)
+        self.reports: queue.Queue[DeliveryEnded | ThreadFailed] = queue.Queue()
+        self.delivery = DeliveryLoop(
+            self.bus,
+            self.replica,
+            log,
+            self.clock,
+            StepSizing(100, 10**6),
+            self.reports.put,
+            idle_interval_ms=1_000,
+            clock_drift_max_ms=10_000,
+        )
+
+    def due(self, *topics: str) -> None:
+        """A message for each of these, due long ago, is in the wheel; the topics exist."""
+        for topic in topics:
+            self.kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
+            headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"1")]
+            self.kafka.append("delayd-buffer", 0, None, b"v", headers)
+        self.replica.take(self.read("delayd-buffer"))
+
+    def read(self, topic: str) -> list[Record]:
+        """Committed records of a topic."""
+        with self.kafka.changed:
+            return self.kafka.topics[topic].partitions[0].read(0, 10**9)[0]
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Until it holds; AssertionError after 20 s."""
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, "in vain"
+            threading.Event().wait(0.005)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.delivery.stop(10)
+    made.replica.close()
+
+
+def ended(desk: Desk) -> Ended:
+    report = desk.reports.get(timeout=20)
+    assert isinstance(report, DeliveryEnded), report
+    return report.ended
+
+
+def test_a_master_that_cannot_commit_lets_another_node_try(desk: Desk) -> None:
+    """docs/design/election.md, Resigning: a lease is worth nothing to who cannot deliver.
+
+    Rules: step-error
+    """
+    desk.bus.link.up = False
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+
+
+def test_a_master_that_begins_terms_but_commits_no_step_lets_another_node_try(desk: Desk) -> None:
+    """docs/design/election.md, Resigning: what it cannot reach, another may."""
+    desk.clock.passes_ms = 100
+    desk.due("orders")
+    for topic in ("orders", "delayd-buffer"):
+        desk.kafka.refuse(topic, "_MSG_TIMED_OUT")
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+    newest = desk.replica.newest
+    assert newest is not None and newest.record.frontier.term > 1, "terms were begun"
+
+
+def test_a_refused_step_is_tried_otherwise_without_a_wait(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction.
+
+    Rules: guilty-found
+    """
+    monkeypatch.setattr("replication.leadership_session.RETRY_FIRST_MS", FOREVER_MS)
+    desk.clock.passes_ms = 1
+    desk.due("orders", "mails")
+    desk.kafka.refuse("orders", "INVALID_RECORD")
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    desk.wait_for(lambda: len(desk.read("mails")) == 1 and len(desk.read("delayd-buffer")) == 3)
+    [failing] = desk.delivery.failing_targets
+    assert (failing["topic"], failing["messages"]) == ("orders", 1), "counted once, when committed"
+
+
+def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
+    """docs/design/frontier.md, Takeover: the own wheel must have reached O.
+
+    Rules: behind-gives-way
+    """
+    other = desk.bus.transactional_producer("delayd-c-shard-0")
+    other.init_transactions(TIMEOUT_MS)
+    newest = desk.replica.newest
+    assert newest is not None
+    ahead = replace(newest.record.frontier, offsets=(5,), step=1)
+    desk.replica.observe(
+        newest._replace(record=replace(newest.record, frontier=ahead), offset=newest.offset + 1)
+    )
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    assert ended(desk) is Ended.FAILED
+    other.begin()
+    other.send("delayd-dead", key=None, value=b"still mine", headers=[])
+    other.commit(TIMEOUT_MS)
+
+
+def test_a_grant_that_is_over_ends_delivery_as_asked(desk: Desk) -> None:
+    """docs/design/election.md, Lease and deadline."""
+    desk.delivery.give(Grant("n/1", desk.clock.monotonic_ms() + GIVE_WAY_MS // 2))
+    desk.delivery.start()
+    assert ended(desk) is Ended.ASKED

@@ -1,0 +1,183 @@
+"""The hot path of a step does as the general path does, and takes nothing that it must not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_node import START_MS, OneNode, nodes_in
+
+from delayd.bus import Ack, Headers
+from delayd.node.delivery.planner import StepContent
+from delayd.node.delivery.step_writer import StepWriter
+from delayd.node.targets.quarantine import Quarantine
+from delayd.request import size_of
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.frame import decode, encode
+from replication.delivery_queue import Plan
+from replication.frontier import stand_still
+from replication.settings import RECEIPTS_ALL
+from replication.smoothing import Smoothing
+
+PARTITIONS = 3
+Sent = tuple[str, bytes | None, bytes | None, Headers, int | None]
+
+
+class Recorder:
+    """A producer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
+        on_ack: Any = None,
+    ) -> None:
+        self.sent.append((topic, key, value, list(headers), partition))
+        if on_ack is not None:
+            on_ack(Ack(partition or 0, len(self.sent), START_MS))
+
+    def flush(self, timeout_ms: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
+    """Knows targets of every kind."""
+    folder: Path = tmp_path_factory.mktemp("plain")
+    with nodes_in(folder) as make_node:
+        made = make_node("smoothed", partitions=4, rates={"smoothed": 1})
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        for name in ("a", "b"):
+            made.kafka.create_topic(name, PARTITIONS, stamped)
+        made.kafka.create_topic("compacted", 1, {**stamped, "cleanup.policy": "compact"})
+        made.kafka.create_topic("small", 1, {**stamped, "max.message.bytes": "4000"})
+        yield made
+
+
+def write(
+    node: OneNode, frames: list[Frame], suspects: Quarantine, **changed: object
+) -> tuple[StepWriter, list[Sent]]:
+    """What a step sends of these messages."""
+    frontier = node.replica.newest
+    assert frontier is not None
+    before = frontier.record.frontier
+    plan = Plan(before, stand_still(before), (), (), 0, START_MS + 5, {}, ())
+    producer = Recorder()
+    writer = StepWriter(
+        producer,
+        replace(node.settings, **changed),  # type: ignore[arg-type]
+        node.replica.limits,
+        node.targets,
+        suspects,
+        Smoothing(node.rates, {}, node.settings.max_delay_ms),
+        node.clock,
+        lambda: None,
+        plan,
+    )
+    writer.write(StepContent(pieces=iter([frames[:7], frames[7:]])))
+    return writer, producer.sent
+
+
+def suspicious() -> Quarantine:
+    """Something is held against a record that is in no step: nothing is plain."""
+    suspects = Quarantine()
+    suspects.note_refused(0, {"elsewhere": "INVALID_RECORD"}, "", {"elsewhere": (0, ["9/9"])})
+    assert not suspects.are_none
+    return suspects
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+pairs = st.lists(st.tuples(names, st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+puts_back = st.sampled_from([("", 0), ("", 0), ("0/3", 0), ("0/3", 2)])
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    """A message as the wheel gives it back."""
+    topic = draw(st.sampled_from(["a", "a", "b", "compacted", "small", "missing", "smoothed"]))
+    due_ms = START_MS - draw(st.integers(0, 3))
+    origin, attempt = draw(puts_back)
+    id = draw(st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=4))
+    body: tuple[Any, ...] = (
+        topic,
+        due_ms + draw(st.integers(-1, 0)),
+        draw(st.none() | st.binary(max_size=4)),
+        draw(st.none() | st.binary(max_size=4) | st.just(b"x" * 5_000)),
+        draw(pairs),
+        draw(st.none() | st.integers(0, PARTITIONS)),
+        id,
+        b"" if id is None else b"d" * 16,
+        origin,
+        attempt,
+    )
+    if origin and draw(st.booleans()):
+        body += ((due_ms, due_ms),)
+    partition, offset = draw(st.integers(0, 3)), draw(st.integers(0, 10**6))
+    frame = Frame(due_ms, partition, offset, 0, FrameKind.MESSAGE, START_MS, body)
+    data, _ = encode(frame)
+    return decode(data, 0, len(data), 0)
+
+
+@given(st.lists(frames(), max_size=14))
+@settings(deadline=None)
+def test_a_step_writes_the_same_however_it_asks(node: OneNode, messages: list[Frame]) -> None:
+    """Rules: plain-as-others"""
+    plain, sent = write(node, messages, Quarantine())
+    general, wanted = write(node, messages, suspicious())
+    assert sent == wanted
+    assert plain.digest == general.digest
+    assert plain.fates == general.fates
+    assert plain.turned_away == general.turned_away
+    assert plain.own_writes == general.own_writes
+    for kept in ("sent", "dues_ms", "smoothed_ms"):
+        assert _filled(getattr(plain, kept)) == _filled(getattr(general, kept)), kept
+
+
+def _filled(by_topic: dict[str, Any]) -> dict[str, Any]:
+    """Without the targets to which nothing was sent."""
+    return {
+        topic: kept
+        for topic, kept in by_topic.items()
+        if (kept[1] if isinstance(kept, tuple) else kept)
+    }
+
+
+def test_only_a_target_that_takes_all_is_plain(node: OneNode) -> None:
+    bytes_max = node.replica.limits.record_bytes_max + 8 * 1024
+    node.targets.look_up(["a", "compacted", "small", "missing"])
+    assert node.targets.partitions_for_all("a", bytes_max) == PARTITIONS
+    for name in ("compacted", "small", "missing"):
+        assert node.targets.partitions_for_all(name, bytes_max) is None, name
+    assert node.targets.partitions_for_all("a", 1_048_588) is None, "a batch takes room too"
+
+
+def test_the_largest_request_is_no_larger_than_what_plain_targets_take(node: OneNode) -> None:
+    """A delivered record is larger than its request by what delayd adds, which is bounded."""
+    added: Headers = [
+        ("delayd-id", b"x" * 1_024),
+        ("delayd-due", b"9" * 20),
+        ("delayd-fired", b"9" * 20),
+        ("delayd-source", b"9" * 30),
+    ]
+    assert size_of(None, None, added) < 8 * 1024
+
+
+def test_receipts_of_all_deliveries_are_not_left_out(node: OneNode) -> None:
+    body = ("a", START_MS, None, b"v", (), None, "id", b"d" * 16, "", 0)
+    frame = Frame(START_MS, 0, 1, 0, FrameKind.MESSAGE, START_MS, body)
+    writer, sent = write(node, [frame], Quarantine(), receipts_written=RECEIPTS_ALL)
+    assert [topic for topic, *_ in sent] == ["a", node.settings.receipts.name]
+    assert sum(writer.verdicts.values()) == 1

@@ -1,0 +1,246 @@
+"""What a step of one master writes, record by record, over Kafka in memory."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from one_node import START_MS, TIMEOUT_MS, Maker, OneNode, nodes_in
+
+from delayd.cluster.topics import transactional_id
+from delayd.errors import BufferPositionError
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.replica.cancel_marks import mark_of
+from delayd.node.startup_checks import check_positions
+from delayd.wheel import FrameKind
+from delayd.wheel.storage import Wheel
+from replication.delivery_queue import StepLimits
+from replication.ids import KilledMessage
+from replication.rank import lane_of
+from replication.record import FrontierRecord, decode
+from replication.verdict import Mark
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Maker]:
+    """Makes nodes with these targets."""
+    with nodes_in(tmp_path) as make_node:
+        yield make_node
+
+
+def verdicts(node: OneNode) -> list[tuple[str, str]]:
+    told = [json.loads(record.value or b"") for record in node.read("delayd-receipts")]
+    return [(receipt["id"], receipt["verdict"]) for receipt in told]
+
+
+def frontiers(node: OneNode) -> list[FrontierRecord]:
+    return [decode(record.value or b"") for record in node.read("delayd-frontier")]
+
+
+def test_a_cancelled_message_is_counted_and_never_delivered(make: Maker) -> None:
+    """docs/design/frontier.md, Step: all of Done' - Done that is not killed.
+
+    Rules: step-contents, killed-at-o, verdict-killed
+    """
+    node = make("orders")
+    node.send("orders", START_MS + 100, id="a")
+    node.send("orders", START_MS + 100, value=b"other")
+    node.send("orders", id="a", op="cancel")
+    node.ingest()
+    node.lead()
+    node.clock.now_ms += 100
+    node.step()
+    assert [record.value for record in node.read("orders")] == [b"other"]
+    assert verdicts(node) == [("a", "cancelled")]
+    counts = frontiers(node)[-1].counts
+    assert (counts.delivered, counts.killed, counts.answers) == (1, 1, 1)
+
+
+def test_a_mark_beyond_what_the_step_takes_in_comes_too_late(make: Maker) -> None:
+    """docs/design/frontier.md, Verdicts: a mark counts if and only if it lies below O'.
+
+    Rules: killed-at-o, o-cut-by-few, verdict-too-late
+    """
+    node = make("orders")
+    node.send("orders", START_MS + 100, id="a")
+    for _ in range(3):
+        node.kafka.append("delayd-buffer", 0, None, b"no request")
+    node.send("orders", id="a", op="cancel")
+    node.ingest()
+    node._pace = StepSizing(1, 10**6)
+    node.lead()
+    node.clock.now_ms += 100
+    node.step()
+    assert frontiers(node)[-1].frontier.offsets == (2,), "one reject cuts O' below the mark"
+    assert len(node.read("orders")) == 1
+    for _ in range(5):
+        node.step()
+    assert verdicts(node) == [("a", "too-late")]
+
+
+def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) -> None:
+    """docs/design/frontier.md, Verdicts: its offset, its L, what it killed, and what was before.
+
+    Rules: mark-kept
+    """
+    node = make("orders")
+    node.send("orders", START_MS + 9_000, id="a")
+    node.clock.now_ms += 50
+    node.send("orders", START_MS + 8_000, id="a", op="replace")
+    node.clock.now_ms -= 20
+    node.send("orders", id="a", op="cancel")
+    node.ingest()
+    node.replica.checkpoint()
+    folder = Path(node.replica.data_dir)
+    node.replica.close()
+    with closing(Wheel.open(folder, partitions=1)) as wheel:
+        waiting = wheel.read(wheel.answers((0,)))
+        first, second = [mark_of(frame) for frame in waiting if frame.kind == FrameKind.MARK]
+    killed = [KilledMessage(START_MS + 9_000, 0, lane_of("orders", node.settings.lanes))]
+    assert first == (
+        Mark(True, 0, 1, START_MS + 50, tuple(killed), ()),
+        "a",
+        START_MS + 8_000,
+    )
+    replaced = KilledMessage(START_MS + 8_000, 1, killed[0].lane)
+    assert second == (Mark(False, 0, 2, START_MS + 50, (replaced,), tuple(killed)), "a", None)
+
+
+def test_a_frontier_record_tells_what_its_step_delivered(make: Maker) -> None:
+    """docs/design/frontier.md, Step: what audits check each step against.
+
+    Rules: step-told
+    """
+    node = make("orders")
+    sources = [node.send("orders", START_MS + 10).offset for _ in range(3)]
+    node.send("orders", START_MS + 10_000)
+    node.ingest()
+    node.lead()
+    node.clock.now_ms += 10
+    node.step()
+    *before, last = frontiers(node)
+    assert last.counts.delivered == 3 and last.frontier.step == before[-1].frontier.step + 1
+    assert last.digest == sum(crc32(b"0/%d" % offset) for offset in sources)
+    assert {record.settings for record in (*before, last)} == {node.settings}
+    assert last.owner == "n/1" and last.now_ms == node.clock.now_ms
+
+
+def test_a_failing_message_is_retried_with_each_delay_and_then_dead(make: Maker) -> None:
+    """docs/design/frontier.md, Targets: the cluster's retry delays, then a dead letter.
+
+    Rules: retried-then-dead, own-writes-acknowledged, never-created
+    """
+    node = make(retry_delays_ms=(10_000, 30_000))
+    asked = node.send("nowhere", START_MS, id="a")
+    node.ingest()
+    node.lead()
+    waits = []
+    for _ in range(3):
+        begun_ms = node.clock.now_ms
+        written = len(node.read("delayd-buffer"))
+        while len(node.read("delayd-buffer")) == written and not node.read("delayd-dead"):
+            node.step()
+            node.ingest()
+            node.clock.now_ms += 1_000
+        waits.append(node.clock.now_ms - begun_ms)
+    assert [round(wait, -4) for wait in waits] == [0, 10_000, 30_000]
+    retries = [dict(record.headers) for record in node.read("delayd-buffer")[1:]]
+    assert [headers["delayd-attempt"] for headers in retries] == [b"1", b"2"]
+    own = [record.frontier.own_writes[0] for record in frontiers(node)]
+    assert set(own) == {-1, *(record.offset for record in node.read("delayd-buffer")[1:])}
+    [dead] = node.read("delayd-dead")
+    assert dict(dead.headers)["delayd-reason"] == b"dead"
+    assert dict(dead.headers)["delayd-origin"] == b"%d/%d" % (asked.partition, asked.offset)
+    assert verdicts(node) == [("a", "dead")]
+    assert "nowhere" not in node.kafka.topics
+
+
+def test_a_users_open_transaction_holds_up_its_own_partition_only(make: Maker) -> None:
+    """docs/design/frontier.md, Ingest: only committed records, and each partition by itself.
+
+    Rules: open-transaction, pure-ingest
+    """
+    node = make("orders", partitions=2)
+    user = node.bus.transactional_producer("a-user")
+    user.init_transactions(TIMEOUT_MS)
+    user.begin()
+    headers = [("delayd-topic", b"orders"), ("delayd-due", b"%d" % START_MS)]
+    user.send("delayd-buffer", key=None, value=b"inside", headers=[*headers], partition=0)
+    node.send("orders", partition=0, value=b"behind")
+    node.send("orders", partition=1, value=b"elsewhere")
+    node.ingest()
+    node.lead()
+    node.step()
+    assert [record.value for record in node.read("orders")] == [b"elsewhere"]
+    user.commit(TIMEOUT_MS)
+    node.ingest()
+    node.step()
+    assert sorted(record.value or b"" for record in node.read("orders")) == [
+        b"behind",
+        b"elsewhere",
+        b"inside",
+    ]
+
+
+def test_who_is_not_master_delivers_nothing(make: Maker) -> None:
+    """docs/design/frontier.md, Takeover: without one there is nothing to plan by.
+
+    Rules: followers-follow
+    """
+    node = make("orders")
+    node.send("orders")
+    node.ingest()
+    node.replica.checkpoint()
+    assert node.read("orders") == []
+    with pytest.raises(AssertionError, match="only a master plans"):
+        node.replica.plan(START_MS, StepLimits())
+
+
+def test_a_cluster_and_shard_have_one_transactional_id() -> None:
+    """docs/design/frontier.md, Fence: the same for every node and every life of it.
+
+    Rules: fence
+    """
+    assert transactional_id("c", 0) == "delayd-c-shard-0"
+    assert len({transactional_id(name, n) for name in ("c", "d") for n in (0, 1)}) == 4
+
+
+def test_a_node_goes_on_only_where_the_log_still_has_all_that_it_needs(make: Maker) -> None:
+    """docs/design/frontier.md, Ingest: a trimmed log cannot repeat old decisions.
+
+    Rules: snapshot-and-log
+    """
+    node = make("orders")
+    for _ in range(3):
+        node.send("orders")
+    log = node.kafka.log("delayd-buffer", 0)
+    check_positions(node.bus, node.replica, TIMEOUT_MS)
+    log.delete_before(1)
+    with pytest.raises(BufferPositionError, match="disk is empty"):
+        check_positions(node.bus, node.replica, TIMEOUT_MS)
+
+
+@pytest.mark.parametrize(("first", "end"), [(3, None), (0, 2)])
+def test_a_checkpoint_outside_of_the_log_stops_the_node(
+    make: Maker, first: int, end: int | None
+) -> None:
+    """docs/design/frontier.md, Ingest: positions must lie in the log.
+
+    Rules: snapshot-and-log
+    """
+    node = make("orders")
+    for _ in range(2):
+        node.send("orders")
+    node.ingest()
+    log = node.kafka.log("delayd-buffer", 0)
+    for _ in range(2):
+        node.send("orders")
+    check_positions(node.bus, node.replica, TIMEOUT_MS)
+    if end is None:
+        log.delete_before(first)
+    else:
+        log.truncate(1)
+    with pytest.raises(BufferPositionError, match="checkpoint is at offset 2"):
+        check_positions(node.bus, node.replica, TIMEOUT_MS)

@@ -1,0 +1,354 @@
+"""`GET /metrics`: one list of families, what each shows, and the page that documents them.
+
+The text is read by the parser of prometheus-client, another implementation than its writer.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from httpx import ASGITransport, AsyncClient
+from one_node import START_MS
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from delayd import __version__
+from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
+from delayd.node.monitoring.http import build_app
+from delayd.node.monitoring.metrics import FAMILIES, PROCESS_METRICS, Exposition, Family, Kind
+from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
+from delayd.request import Reason, Verdict
+from replication.election_facts import ResignReason
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+BLOCK = re.compile(r"(<!-- generated: metrics -->\n).*?(<!-- end -->)", re.DOTALL)
+OUTSIDE = re.compile(r"\b(?:delayd|process)_[a-z_]+\b")
+
+
+def tally_of_a_master() -> StepCounters:
+    """Two steps that were committed, one that failed."""
+    tally = StepCounters()
+    tally.drift_ms = -12
+    tally.failed = 1
+    tally.committed(
+        took_ms=4,
+        messages={"delivered": 3, "retried": 1, "killed": 2},
+        verdicts={"cancelled": 2},
+        letters={},
+    )
+    tally.committed(took_ms=7, messages={}, verdicts={"dead": 1}, letters={"dead": 1})
+    tally.delivered({"orders": [START_MS - 3, START_MS - 30, START_MS - 4_000_000]}, START_MS)
+    tally.smoothed({"orders": [START_MS - 1_200, START_MS - 2_000]}, START_MS)
+    return tally
+
+
+def measures(**changed: Any) -> MetricsSnapshot:
+    """A master in the middle of its work."""
+    made = MetricsSnapshot(
+        node="node-1",
+        cluster="c",
+        driver="confluent",
+        master="node-1",
+        is_master=True,
+        election="master",
+        term=3,
+        step=70,
+        is_ready=True,
+        lets_in=True,
+        etcd_failures=5,
+        leaderships_won=2,
+        leaderships_ended={"lease-lost": 1},
+        lease_margin_ms=1_500,
+        steps=tally_of_a_master().read(),
+        delivery_lag_ms=250,
+        failing_targets=6,
+        smoothing_ms={"orders": 1_500, "mails": 0},
+        ingested=1_000,
+        rejects={"bad-due": 4},
+        unread=(0, 17, None),
+        ingest_delay_ms=35,
+        log_ahead_ms=0,
+        pending=900,
+        slots=11,
+        frames=950,
+        wheel_bytes=123_456,
+        loop_ages_ms={"ingest": 50, "delivery": 1_250},
+        checkpoint_age_ms=700,
+        disk_free_bytes=10**12,
+        disk_free_min_bytes=2**28,
+    )
+    return replace(made, **changed)
+
+
+def parsed(text: bytes) -> list[Sample]:
+    """Every sample; AssertionError if a family comes twice, or a sample of it does."""
+    families = list(text_string_to_metric_families(text.decode()))
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    samples = [sample for family in families for sample in family.samples]
+    places = [(sample.name, *sorted(sample.labels.items())) for sample in samples]
+    assert len(places) == len(set(places))
+    return samples
+
+
+def shown(of: MetricsSnapshot) -> dict[str, dict[tuple[str, ...], float]]:
+    """By metric and values of its labels."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for sample in parsed(Exposition().of(of)):
+        found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def exposed(text: bytes) -> dict[str, tuple[str, str]]:
+    """By name, as the lines `HELP` and `TYPE` have it: kind and meaning, without samples too."""
+    helped = dict(re.findall(r"^# HELP (\S+) (.*)$", text.decode(), re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (.*)$", text.decode(), re.MULTILINE))
+    assert helped.keys() == kinds.keys()
+    return {name: (kinds[name], helped[name]) for name in kinds}
+
+
+# --- The list and its page
+
+
+def lines_of_table() -> Iterator[str]:
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        yield f"| `{family.name}` | {family.kind.value} | {labels} | {family.meaning} |"
+    for name, (kind, meaning) in PROCESS_METRICS.items():
+        yield f"| `{name}` | {kind.value} |  | {meaning} |"
+
+
+def test_the_table_of_the_page_is_the_list_of_families(request: pytest.FixtureRequest) -> None:
+    """With `--rewrite` it is written."""
+    table = ["", "| metric | kind | labels | means |", "|---|---|---|---|", *lines_of_table()]
+    assert not [line for line in table if line.count("|") not in (0, 5)], "it would begin a cell"
+    written = PAGE.read_text(encoding="utf-8")
+    assert len(BLOCK.findall(written)) == 1
+    wanted = BLOCK.sub(lambda found: found[1] + "\n".join([*table, "", ""]) + found[2], written)
+    if request.config.getoption("--rewrite"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    else:
+        command = "pytest tests/unit/node/monitoring/test_metrics.py --rewrite"
+        assert wanted == written, f"if this is meant: {command}"
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_a_node_exposes_exactly_the_families_of_the_page(is_master: bool) -> None:
+    of = measures() if is_master else follower()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    found = exposed(Exposition().of(of))
+    assert {name: kind for name, (kind, _) in found.items()} == dict(rows)
+    assert len(rows) == len(dict(rows)) > 30
+
+
+def test_each_metric_that_another_page_names_is_exposed() -> None:
+    known = {family.name for family in FAMILIES} | set(PROCESS_METRICS)
+    known |= {f"{f.name}_{end}" for f in FAMILIES if f.kind is Kind.HISTOGRAM for end in ENDS}
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"delayd_(audit_\w+|due)", "", path.read_text(encoding="utf-8"))
+        assert set(OUTSIDE.findall(text)) <= known, path
+
+
+ENDS = ("bucket", "count", "sum")
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_names_follow_the_conventions_of_prometheus(family: Family) -> None:
+    assert re.fullmatch(r"delayd_[a-z]+(_[a-z]+)*", family.name)
+    assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
+    if family.kind is Kind.HISTOGRAM:
+        assert family.name.endswith("_seconds")
+    assert not re.search(r"_(ms|millis|kb|mb|minutes|hours)(_|$)", family.name)
+    assert family.meaning.endswith(".")
+
+
+def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
+    """What a change of it changes on the page."""
+    before = shown(measures())
+    changes: dict[str, Any] = {
+        "steps": StepCounters().read(),
+        "leaderships_ended": {"shutdown": 9},
+        "rejects": {"bad-due": 5},
+        "smoothing_ms": {"orders": 5},
+        "unread": (1, 1, 1),
+        "loop_ages_ms": {"ingest": 1, "delivery": 2},
+        "is_master": False,
+        "is_ready": False,
+        "lets_in": False,
+        "election": "follower",
+        **dict.fromkeys(("node", "cluster", "driver", "master"), "another"),
+    }
+    for field in fields(MetricsSnapshot):
+        changed = changes.get(field.name, 77)
+        assert shown(measures(**{field.name: changed})) != before, field.name
+
+
+# --- Values
+
+
+def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
+    found = shown(measures())
+    assert {name: found[name][()] for name in found if list(found[name]) == [()]}.items() >= {
+        "delayd_ready": 1,
+        "delayd_kafka_up": 1,
+        "delayd_etcd_failures_total": 5,
+        "delayd_ingest_delay_seconds": 0.035,
+        "delayd_ingested_records_total": 1_000,
+        "delayd_failing_targets": 6,
+        "delayd_leaderships_won_total": 2,
+        "delayd_term": 3,
+        "delayd_frontier_step": 70,
+        "delayd_lease_margin_seconds": 1.5,
+        "delayd_clock_drift_seconds": -0.012,
+        "delayd_log_time_ahead_seconds": 0,
+        "delayd_pending_messages": 900,
+        "delayd_wheel_slots": 11,
+        "delayd_wheel_frames": 950,
+        "delayd_wheel_bytes": 123_456,
+        "delayd_checkpoint_age_seconds": 0.7,
+        "delayd_disk_free_bytes": 10**12,
+        "delayd_disk_free_min_bytes": 2**28,
+        "delayd_step_seconds_count": 2,
+        "delayd_step_seconds_sum": 0.011,
+    }.items()
+    assert found["delayd_role"] == {("master",): 1, ("follower",): 0}
+    assert found["delayd_leader_info"] == {("node-1",): 1}
+    assert found["delayd_election_state"][("master",)] == 1
+    assert sum(found["delayd_election_state"].values()) == 1
+    assert found["delayd_delivery_lag_seconds"] == {("master",): 0.25}
+    assert found["delayd_ingest_lag_offsets"] == {("0",): 0, ("1",): 17}
+    assert found["delayd_loop_age_seconds"] == {("ingest",): 0.05, ("delivery",): 1.25}
+    assert found["delayd_steps_total"] == {("committed",): 2, ("failed",): 1}
+    [build] = [s for s in parsed(Exposition().of(measures())) if s.name == "delayd_build_info"]
+    assert (build.value, build.labels["version"], build.labels["node"]) == (
+        1,
+        __version__,
+        "node-1",
+    )
+
+
+def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
+    found = shown(measures())
+    assert found["delayd_verdicts_total"] == {
+        (verdict.slug,): {"cancelled": 2, "dead": 1}.get(verdict.slug, 0) for verdict in Verdict
+    }
+    assert found["delayd_rejects_total"] == {
+        (reason.slug,): 4 if reason.slug == "bad-due" else 0 for reason in Reason
+    }
+    assert found["delayd_dead_letters_total"] == {
+        (reason.slug,): 1 if reason.slug == "dead" else 0 for reason in Reason
+    }
+    assert found["delayd_leaderships_ended_total"] == {
+        (reason.value,): 1 if reason is ResignReason.LEASE_LOST else 0 for reason in ResignReason
+    }
+    assert found["delayd_step_messages_total"] == {
+        ("delivered",): 3,
+        ("retried",): 1,
+        ("deferred",): 0,
+        ("smoothed",): 0,
+        ("dead",): 0,
+        ("killed",): 2,
+    }
+
+
+def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> None:
+    samples = [s for s in parsed(Exposition().of(measures())) if "lateness" in s.name]
+    buckets = {
+        float(sample.labels["le"]): sample.value
+        for sample in samples
+        if sample.name == "delayd_lateness_seconds_bucket"
+    }
+    assert list(buckets) == [bound / 1000 for bound in LATENESS_BOUNDS_MS] + [float("inf")]
+    assert [buckets[le] for le in (0.005, 0.01, 0.025, 0.05, 3_600, float("inf"))] == [
+        *(1, 1, 1, 2, 2, 3),
+    ]
+    rest = {s.name: (s.labels, s.value) for s in samples if not s.name.endswith("_bucket")}
+    assert rest == {
+        "delayd_lateness_seconds_count": ({"topic": "orders"}, 3),
+        "delayd_lateness_seconds_sum": ({"topic": "orders"}, 4_000.033),
+        "delayd_smoothing_lateness_seconds_count": ({"topic": "orders"}, 2),
+        "delayd_smoothing_lateness_seconds_sum": ({"topic": "orders"}, 3.2),
+    }
+
+
+def test_a_topic_with_a_rate_shows_how_late_it_is_now() -> None:
+    delays = shown(measures())["delayd_smoothing_delay_seconds"]
+    assert delays == {("orders",): 1.5, ("mails",): 0}
+
+
+def follower() -> MetricsSnapshot:
+    """A node that was never master, before anything happened."""
+    return measures(
+        is_master=False,
+        master=None,
+        election="follower",
+        lease_margin_ms=None,
+        ingest_delay_ms=None,
+        unread=(None, None, None),
+        disk_free_bytes=None,
+        steps=StepCounters().read(),
+        smoothing_ms={},
+    )
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    found = shown(follower())
+    for name in (
+        "delayd_lease_margin_seconds",
+        "delayd_clock_drift_seconds",
+        "delayd_ingest_delay_seconds",
+        "delayd_ingest_lag_offsets",
+        "delayd_disk_free_bytes",
+        "delayd_lateness_seconds_count",
+    ):
+        assert name not in found
+    assert found["delayd_role"] == {("master",): 0, ("follower",): 1}
+    assert found["delayd_leader_info"] == {("",): 1}
+    assert found["delayd_delivery_lag_seconds"] == {("follower",): 0.25}
+    assert found["delayd_step_seconds_count"] == {(): 0}
+
+
+def test_however_many_targets_there_are_the_page_is_bounded() -> None:
+    tally = StepCounters()
+    for number in range(10 * TOPICS_MAX):
+        tally.delivered({f"topic-{number}": [START_MS]}, START_MS)
+    text = Exposition().of(measures(steps=tally.read()))
+    counts = shown(measures(steps=tally.read()))["delayd_lateness_seconds_count"]
+    assert len(counts) == TOPICS_MAX + 1
+    assert counts[(OTHER,)] == 9 * TOPICS_MAX and sum(counts.values()) == 10 * TOPICS_MAX
+    assert text.count(b"\n") < 2_500
+
+
+def test_hostile_names_are_escaped() -> None:
+    name = 'a"b\\c\nd'
+    assert shown(measures(master=name))["delayd_leader_info"] == {(name,): 1}
+
+
+# --- The route
+
+
+class Node:
+    """A node of which only figures are asked."""
+
+    def measures(self) -> MetricsSnapshot:
+        return measures()
+
+
+async def ask() -> tuple[int, str, bytes]:
+    app = build_app(Node())  # type: ignore[arg-type]  # nothing else is asked
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://node") as client:
+        answer = await client.get("/metrics")
+        return answer.status_code, answer.headers["content-type"], answer.content
+
+
+def test_the_route_answers_in_the_text_format_without_a_token() -> None:
+    import asyncio
+
+    status, kind, body = asyncio.run(ask())
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert exposed(body).keys() == exposed(Exposition().of(measures())).keys()
+    assert len(parsed(body)) > 100

@@ -1,0 +1,320 @@
+"""What a node says of itself: alive, ready, and its figures. Over Kafka in memory.
+
+Source: docs/reference/http.md, "Admin port".
+"""
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from httpx import ASGITransport, AsyncClient, Response
+from one_node import CLUSTER_KEY, START_MS, TIMEOUT_MS, ManualClock
+
+from delayd.bus import Headers
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.topics import create_topics, load_settings
+from delayd.config.node import NodeConfig
+from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.export.exporter import Exporter
+from delayd.node.kafka_health import KafkaHealth
+from delayd.node.monitoring.http import build_app
+from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, LiveNodeView
+from delayd.node.replica.ingest_loop import IngestLoop
+from delayd.node.replica.replica import Replica
+from delayd.request import Reason
+from delayd.runtime.clock import Clock, SystemClock
+from delayd.wheel.disk import SystemDisk
+from delayd.wheel.storage import Wheel
+from replication.election import State
+
+FREE_MIN_BYTES = 1_000
+
+
+class Standing:
+    """A node that has never taken part in an election."""
+
+    state = State.FOLLOWER
+    master_name: str | None = "somebody"
+    lease_margin_ms: int | None = None
+    won_count = 0
+    ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
+    etcd_failures = 0
+
+
+class Disk(SystemDisk):
+    """As large as a test says."""
+
+    free = 10**9
+
+    def free_bytes(self, path: str) -> int:
+        return self.free
+
+
+class Desk:
+    """A node's parts without its election; threads run once they are started."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.clock = clock
+        self.kafka = MemoryKafka(clock)
+        self.bus = MemoryBus(self.kafka, clock=clock)
+        settings = create_topics(
+            self.bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=2, timeout_ms=TIMEOUT_MS
+        )
+        seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
+        config = NodeConfig(
+            bootstrap="nowhere:1",
+            etcd=("http://nowhere:1",),
+            cluster="c",
+            cluster_key=CLUSTER_KEY,  # type: ignore[arg-type]
+            data_dir=folder,
+            disk_free_min_bytes=FREE_MIN_BYTES,
+        )
+        self.disk = Disk()
+        self.replica = Replica(
+            Wheel.open(folder / "wheel", partitions=2, disk=self.disk),
+            settings,
+            proof_key=CLUSTER_KEY.encode(),
+            export_hold_ms=600_000,
+            disk_free_min_bytes=FREE_MIN_BYTES,
+        )
+        self.replica.observe(seen)
+        self.failures: list[BaseException] = []
+        self.ingestion = IngestLoop(self.bus, self.replica, clock, 10, self.failures.append)
+        log = FrontierLog(self.bus, settings.frontier.name, 0)
+        log.open(TIMEOUT_MS)
+        self.delivery = DeliveryLoop(
+            self.bus,
+            self.replica,
+            log,
+            clock,
+            StepSizing(100, 10**6),
+            lambda _: None,
+            idle_interval_ms=50,
+            clock_drift_max_ms=500,
+        )
+        self.watch = KafkaHealth(self.bus, settings)
+        self.picture = LiveNodeView(
+            config,
+            clock,
+            self.replica,
+            self.ingestion,
+            self.delivery,
+            Standing(),
+            Exporter(self.replica, clock, folder=folder / "exports", node="n"),
+            self.watch,
+        )
+        # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
+        self._app = build_app(weakref.proxy(self.picture))
+
+    def start(self) -> None:
+        self.ingestion.start()
+        self.delivery.start()
+
+    def stop(self) -> None:
+        self.delivery.stop(10)
+        self.ingestion.stop(10)
+        self.replica.close()
+
+    def send(self, topic: str, due_ms: int, partition: int = 0) -> None:
+        headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+        self.kafka.append("delayd-buffer", partition, None, b"v", headers)
+
+    def probe(self, path: str) -> tuple[int, str]:
+        answer = self.get(path)
+        return answer.status_code, answer.json().get("problem", "")
+
+    def get(self, path: str) -> Response:
+        return asyncio.run(self._get(path))
+
+    async def _get(self, path: str) -> Response:
+        async with AsyncClient(transport=ASGITransport(self._app), base_url="http://n") as client:
+            return await client.get(path)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it holds; AssertionError after 20 s."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
+        threading.Event().wait(0.005)
+
+
+@pytest.fixture
+def still(tmp_path: Path) -> Iterator[Desk]:
+    """Threads are not started, and the clock is the test's."""
+    desk = Desk(tmp_path, ManualClock())
+    yield desk
+    desk.stop()
+
+
+@pytest.fixture
+def turning(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path, SystemClock())
+    desk.start()
+    yield desk
+    desk.stop()
+
+
+def clock_of(desk: Desk) -> ManualClock:
+    assert isinstance(desk.clock, ManualClock)
+    return desk.clock
+
+
+# --- Alive
+
+
+def test_a_node_whose_loops_turn_is_alive_and_ready(turning: Desk) -> None:
+    assert turning.probe("/livez") == turning.probe("/readyz") == (200, "")
+
+
+@pytest.mark.parametrize("loop", ["ingest", "delivery"])
+def test_a_loop_that_stands_still_ends_life_and_says_which(still: Desk, loop: str) -> None:
+    clock = clock_of(still)
+    clock.now_ms += STALL_LIMIT_MS
+    assert still.probe("/livez") == (200, "")
+    clock.now_ms += 1
+    if loop == "ingest":
+        still.delivery.progressed_ms = clock.now_ms
+    else:
+        still.ingestion.progressed_ms = clock.now_ms
+    status, problem = still.probe("/livez")
+    assert status == 503 and f"the {loop} loop" in problem
+
+
+def test_loops_turn_while_kafka_is_away_so_that_nobody_restarts_the_node(turning: Desk) -> None:
+    turning.bus.link.up = False
+    turning.watch.problem = "nobody answers"
+    before = turning.ingestion.progressed_ms, turning.delivery.progressed_ms
+    wait_for(lambda: turning.ingestion.progressed_ms > before[0] + 50)
+    wait_for(lambda: turning.delivery.progressed_ms > before[1] + 50)
+    assert turning.probe("/livez") == turning.probe("/readyz") == (200, "")
+    assert turning.picture.status()["kafka_problem"] == "nobody answers"
+    assert not turning.picture.measures().lets_in
+
+
+# --- Ready
+
+
+def test_a_node_is_ready_once_it_has_ingested_what_the_frontier_took_into_account(
+    still: Desk,
+) -> None:
+    newest = still.replica.newest
+    assert newest is not None
+    frontier = newest.record.frontier
+    passed = replace(frontier, step=frontier.step + 1, offsets=(1, 0))
+    record = replace(newest.record, frontier=passed)
+    still.replica.observe(SeenFrontier(record, newest.offset + 1, newest.append_ms))
+    status, problem = still.probe("/readyz")
+    assert status == 503 and "has not reached" in problem
+    assert still.probe("/livez") == (200, "")
+    assert "delayd_ready 0" in still.get("/metrics").text
+    still.send("orders", START_MS)
+    consumer = still.bus.consumer("delayd-buffer")
+    consumer.assign(still.replica.positions)
+    still.replica.take(consumer.poll(10, 0))
+    assert still.probe("/readyz") == (200, "")
+
+
+def test_a_disk_that_takes_no_checkpoints_is_not_ready_and_yet_alive(still: Desk) -> None:
+    clock = clock_of(still)
+    clock.now_ms += CHECKPOINT_LATE_MS + 1_000
+    assert still.probe("/readyz") == (200, "")
+    clock.now_ms += 1
+    status, problem = still.probe("/readyz")
+    assert status == 503 and "no checkpoint" in problem
+    assert still.probe("/livez") == (200, "")
+
+
+def test_a_disk_that_is_nearly_full_is_not_ready_and_yet_alive(still: Desk) -> None:
+    still.replica.checkpoint()
+    assert still.probe("/readyz") == (200, "")
+    still.replica.make_room = lambda: True
+    still.disk.free = FREE_MIN_BYTES - 1
+    still.replica.checkpoint()
+    status, problem = still.probe("/readyz")
+    assert status == 503 and "disk_free_min_bytes" in problem
+    assert still.probe("/livez") == (200, "")
+    still.disk.free = FREE_MIN_BYTES
+    still.replica.checkpoint()
+    assert still.probe("/readyz") == (200, "")
+
+
+# --- Figures
+
+
+def test_a_follower_shows_what_it_has_ingested_refused_and_still_holds(turning: Desk) -> None:
+    far_ms = SystemClock().wall_ms() + 3_600_000
+    for number in range(20):
+        turning.send("orders", far_ms + 1_000 * number, partition=number % 2)
+    turning.kafka.append("delayd-buffer", 0, None, b"v", [("delayd-topic", b"orders")])
+    wait_for(lambda: turning.picture.measures().ingested == 21)
+    wait_for(lambda: turning.picture.measures().rejects == {Reason.MISSING_DUE.slug: 1})
+    wait_for(lambda: turning.picture.measures().ingest_delay_ms is not None)
+    wait_for(lambda: turning.picture.measures().disk_free_bytes is not None)
+    seen = turning.picture.measures()
+    assert seen.frames == 21
+    assert (seen.is_master, seen.master) == (False, "somebody")
+    assert seen.ingest_delay_ms is not None and 0 <= seen.ingest_delay_ms < 20_000
+    assert seen.disk_free_bytes == 10**9
+    assert "delayd_pending_messages 2" in turning.get("/metrics").text
+
+
+def test_what_an_open_transaction_hides_is_shown_as_unread(turning: Desk) -> None:
+    producer = turning.bus.transactional_producer("a user's")
+    producer.init_transactions(TIMEOUT_MS)
+    producer.begin()
+    for partition in (0, 0, 1):
+        producer.send("delayd-buffer", key=None, value=b"v", headers=[], partition=partition)
+    wait_for(lambda: turning.picture.measures().unread == (2, 1))
+    producer.commit(TIMEOUT_MS)
+    wait_for(lambda: turning.picture.measures().unread == (0, 0))
+    assert turning.picture.measures().ingested == 3
+
+
+def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None:
+    turning.kafka.create_topic("orders", 1, {"message.timestamp.type": "LogAppendTime"})
+    now_ms = SystemClock().wall_ms()
+    for number in range(25):
+        turning.send("orders", now_ms + (3_600_000 if number < 5 else 0))
+    turning.delivery.give(Grant("n/1", 10**15))
+    wait_for(lambda: turning.picture.measures().steps.messages.get("delivered") == 20)
+    wait_for(lambda: turning.picture.measures().pending == 5)
+    seen = turning.picture.measures()
+    assert seen.frames == 25, "what was delivered is still held"
+    assert sum(seen.steps.lateness["orders"].counts) == 20
+    assert seen.is_master and seen.term == 1
+    wait_for(lambda: turning.picture.measures().delivery_lag_ms < 10_000)
+
+
+def test_a_new_cluster_lags_since_it_was_made_and_not_since_1970(still: Desk) -> None:
+    clock_of(still).now_ms += 5_000
+    assert still.picture.measures().delivery_lag_ms == 5_000
+
+
+def test_log_time_ahead_of_the_clock_is_shown(still: Desk) -> None:
+    clock_of(still).now_ms += 7_000
+    still.send("orders", START_MS)
+    consumer = still.bus.consumer("delayd-buffer")
+    consumer.assign(still.replica.positions)
+    still.replica.take(consumer.poll(10, 0))
+    assert still.picture.measures().log_ahead_ms == 0
+    clock_of(still).now_ms -= 7_000
+    assert still.picture.measures().log_ahead_ms == 7_000
+
+
+def test_a_scrape_does_not_wait_for_the_replicas_lock(still: Desk) -> None:
+    asked = threading.Thread(target=lambda: answers.append(still.get("/metrics").text))
+    answers: list[str] = []
+    with still.replica.changed:
+        asked.start()
+        asked.join(20)
+        assert answers, "it waited"
+    assert "delayd_ready 1" in answers[0]

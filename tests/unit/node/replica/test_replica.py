@@ -1,0 +1,449 @@
+"""A replica over a real wheel: ingest, restarts, what it may forget, and what it refuses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cluster_settings import LANES, PARTITIONS
+from cluster_settings import SETTINGS as CLUSTER
+
+from delayd.bus import Headers, Position, Record
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.errors import DiskError, FrontierError
+from delayd.node.replica.replica import Replica
+from delayd.wheel.storage import Wheel
+from replication.delivery_queue import StepLimits
+from replication.frontier import Frontier, first_frontier
+from replication.rank import Rank
+from replication.record import FrontierRecord, StepCounts, decode
+from replication.settings import DAY_MS, Settings, Topic
+
+PROOF_KEY = b"a secret of the cluster"
+BEGIN_MS = 1_000_000
+HOLD_MS = 60_000
+PLENTY = StepLimits()
+
+SETTINGS = replace(CLUSTER, max_delay_ms=DAY_MS)
+
+Opener = Callable[..., Replica]
+
+
+@pytest.fixture
+def open_replica(tmp_path: Path) -> Iterator[Opener]:
+    """Opens this node's replica; what was open before ends as by a crash."""
+    opened: list[Replica] = []
+
+    def open_it(
+        hold_ms: int = HOLD_MS, free_min_bytes: int = 0, settings: Settings = SETTINGS
+    ) -> Replica:
+        for before in opened:
+            before.close()
+        wheel = Wheel.open(tmp_path, partitions=settings.partitions)
+        try:
+            made = Replica(
+                wheel,
+                settings,
+                proof_key=PROOF_KEY,
+                export_hold_ms=hold_ms,
+                disk_free_min_bytes=free_min_bytes,
+            )
+        except BaseException:
+            wheel.close()
+            raise
+        opened.append(made)
+        return made
+
+    yield open_it
+    for replica in opened:
+        replica.close()
+
+
+def request(offset: int, due_ms: int, *, partition: int = 0, epoch: int = 0) -> Record:
+    headers: Headers = [("delayd-topic", b"orders"), ("delayd-due", b"%d" % due_ms)]
+    return Record(partition, offset, epoch, BEGIN_MS, None, b"%d" % offset, headers)
+
+
+def reject(offset: int, *, partition: int = 0) -> Record:
+    return Record(partition, offset, 0, BEGIN_MS, None, b"%d" % offset, [("delayd-topic", b"t")])
+
+
+def at(
+    step: int,
+    *,
+    cursor_ms: int = 0,
+    offsets: tuple[int, ...] = (0, 0),
+    own_writes: tuple[int, ...] = (-1, -1),
+    append_ms: int = BEGIN_MS,
+) -> SeenFrontier:
+    """A committed frontier, all lanes at one cursor."""
+    frontier = Frontier(0, (Rank(cursor_ms, 0, 0),) * LANES, offsets, own_writes, 1, step)
+    record = FrontierRecord(frontier, "n/1", 0, StepCounts(), 0, SETTINGS)
+    return SeenFrontier(record, offset=step, append_ms=append_ms)
+
+
+def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple[int, int]]:
+    """What a new master would deliver by now, as (partition, offset)."""
+    replica.open_delivery_queue(frontier)
+    delivered = []
+    try:
+        while True:
+            plan = replica.plan(now_ms, PLENTY)
+            content = replica.begin(plan)
+            produced = (*(f for piece in content.pieces for f in piece), *content.answers)
+            delivered += [(frame.partition, frame.offset) for frame in produced]
+            if plan.is_empty:
+                return delivered
+    finally:
+        replica.close_delivery_queue()
+
+
+NOTHING_DONE = first_frontier(0, PARTITIONS, LANES)
+
+
+# --- Ingest
+
+
+def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: applied to the node's state, in memory or on disk."""
+    replica = open_replica()
+    replica.take([request(3, BEGIN_MS + 500), request(4, BEGIN_MS + 100)])
+    replica.open_delivery_queue(NOTHING_DONE)
+    replica.take([request(0, BEGIN_MS + 300, partition=1), request(9, BEGIN_MS + 9_000)])
+    plan = replica.plan(BEGIN_MS + 500, PLENTY)
+    messages = [frame for piece in replica.begin(plan).pieces for frame in piece]
+    assert [(frame.partition, frame.offset) for frame in messages] == [(0, 4), (1, 0), (0, 3)]
+    assert [frame.body[3] for frame in messages] == [b"4", b"0", b"3"]
+    assert plan.frontier.offsets == replica.ingested == (10, 1)
+    assert replica.planned_frontier == plan.frontier
+
+
+def test_a_reject_waits_as_an_answer_for_the_step_that_passes_it(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest and Step.
+
+    Rules: reject-answered
+    """
+    replica = open_replica()
+    [rejected] = replica.take([request(0, BEGIN_MS), reject(1)])
+    assert (rejected.partition, rejected.offset) == (0, 1)
+    assert rejected.reject.reason.slug == "missing-due"
+    assert deliver_all(replica, NOTHING_DONE, BEGIN_MS) == [(0, 0), (0, 1)]
+
+
+def test_a_record_that_comes_twice_is_a_bug(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: records go in once, in offset order."""
+    replica = open_replica()
+    replica.take([request(0, BEGIN_MS)])
+    with pytest.raises(AssertionError, match="came after 0"):
+        replica.take([request(0, BEGIN_MS)])
+
+
+def test_a_master_knows_when_something_is_due(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Step: a master sleeps until a slot must be opened."""
+    replica = open_replica()
+    replica.open_delivery_queue(NOTHING_DONE)
+    assert replica.next_due_ms(BEGIN_MS) is None
+    replica.take([request(0, BEGIN_MS + 60_500)])
+    assert replica.next_due_ms(BEGIN_MS) == BEGIN_MS + 60_000 - 200
+    replica.plan(BEGIN_MS + 60_000, PLENTY)
+    assert replica.next_due_ms(BEGIN_MS + 60_000) == BEGIN_MS + 60_500
+
+
+# --- Restarts
+
+
+def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: the buffer is the write-ahead log.
+
+    Rules: log-time, snapshot-and-log
+    """
+    before = open_replica()
+    before.take([request(0, BEGIN_MS, epoch=3), request(1, BEGIN_MS + 50, epoch=4)])
+    before.checkpoint()
+    lost = [request(2, BEGIN_MS + 20), reject(3), request(5, BEGIN_MS + 10, partition=1)]
+    before.take(lost)
+    after = open_replica()
+    assert after.positions == {0: Position(2, 4), 1: Position(0, -1)}
+    assert after.log_ms == (BEGIN_MS, 0)
+    after.take(lost)
+    assert after.ingested == (4, 6)
+    assert sorted(deliver_all(after, NOTHING_DONE, BEGIN_MS + 99)) == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 5),
+    ]
+
+
+def test_a_successor_finds_late_arrivals_in_the_wheel(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Takeover and Step: rank < K, offset >= O.
+
+    Rules: late-arrival
+    """
+    replica = open_replica()
+    replica.take([request(offset, BEGIN_MS + 1_500 * offset) for offset in range(6)])
+    done = replace(NOTHING_DONE, cursors=(Rank(BEGIN_MS + 5_000, 0, 0),) * LANES, offsets=(2, 0))
+    assert deliver_all(replica, done, BEGIN_MS + 5_000) == [(0, 2), (0, 3)]
+    assert deliver_all(replica, done, BEGIN_MS + 60_000) == [(0, 2), (0, 3), (0, 4), (0, 5)]
+
+
+def test_a_wheel_of_another_cluster_is_refused(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: offsets of another buffer mean nothing here."""
+    replica = open_replica()
+    replica.observe(at(1))
+    replica.checkpoint()
+    replica.close()
+    created_again = replace(SETTINGS, buffer=Topic("delayd-buffer", "id-9"))
+    with pytest.raises(DiskError, match=r"belongs to the cluster 'c'.*own data_dir"):
+        open_replica(settings=created_again)
+
+
+# --- Forgetting
+
+
+def ready_to_forget(open_replica: Opener, last: SeenFrontier) -> Replica:
+    """A node that ingested up to O and R of a covering frontier, has seen it, and then `last`."""
+    replica = open_replica()
+    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
+    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 1), own_writes=(4, -1)))
+    replica.observe(last)
+    replica.checkpoint()
+    return replica
+
+
+COVERING = {"cursor_ms": BEGIN_MS + 5_000, "offsets": (5, 1), "own_writes": (4, -1)}
+
+
+def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: dropped only when a frontier at least `export_hold` old
+    covers it and this node has ingested beyond that frontier's O and R.
+
+    Rules: forget-by-old-frontier
+    """
+    last = at(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
+    replica = ready_to_forget(open_replica, last)
+    assert replica.stats().frames == 0
+    assert deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000) == []
+    assert open_replica().stats().frames == 0, "and it stays forgotten"
+
+
+def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: a frontier at least `export_hold` old.
+
+    Rules: forget-by-old-frontier
+    """
+    last = at(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
+    assert ready_to_forget(open_replica, last).stats().frames == 6
+
+
+def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: the old frontier covers, not the one that was read last.
+
+    Rules: forget-by-old-frontier
+    """
+    replica = open_replica()
+    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 3_000)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 1_000, offsets=(1, 0)))
+    replica.observe(at(2, cursor_ms=BEGIN_MS + 9_000, offsets=(2, 0), append_ms=BEGIN_MS + HOLD_MS))
+    replica.checkpoint()
+    assert replica.stats().frames == 1
+
+
+def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: all that a slot holds must be covered.
+
+    Rules: forget-by-old-frontier
+    """
+    replica = open_replica(hold_ms=0)
+    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 1), request(2, BEGIN_MS + 5_000)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
+    replica.checkpoint()
+    assert replica.stats().frames == 3
+    replica.observe(at(2, cursor_ms=BEGIN_MS + 5_999, offsets=(3, 0), append_ms=BEGIN_MS + 1))
+    replica.checkpoint()
+    assert replica.stats().frames == 1, "the cursor's own slot stays"
+
+
+def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: this node has itself ingested beyond O and R.
+
+    Rules: forget-after-own-ingest
+    """
+    replica = open_replica(hold_ms=0)
+    replica.take([request(offset, BEGIN_MS) for offset in range(3)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
+    replica.checkpoint()
+    assert replica.stats().frames == 3, "it is beyond R, but not at O"
+    replica.take([request(4, BEGIN_MS + 60_000)])
+    replica.checkpoint()
+    assert replica.stats().frames == 1
+
+
+def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
+    open_replica: Opener,
+) -> None:
+    """docs/design/frontier.md, Ingest: beyond R too, because they may continue what is here.
+
+    Rules: forget-after-own-ingest
+    """
+    beyond = {**COVERING, "own_writes": (5, -1)}
+    replica = open_replica(hold_ms=0)
+    replica.take([request(offset, BEGIN_MS) for offset in range(5)])
+    replica.take([request(0, BEGIN_MS, partition=1)])
+    replica.observe(at(1, **beyond))  # type: ignore[arg-type]
+    replica.checkpoint()
+    assert replica.stats().frames == 6
+    replica.take([request(5, BEGIN_MS + 60_000)])
+    replica.checkpoint()
+    assert replica.stats().frames == 1
+
+
+def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: what an old frontier covers is stored without payload.
+
+    Rules: covered-not-stored
+    """
+    replica = open_replica(hold_ms=0)
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
+    replica.checkpoint()
+    replica.take([request(0, BEGIN_MS), reject(1), request(2, BEGIN_MS + 5_000), reject(3)])
+    assert replica.stats().frames == 2
+    assert replica.ingested == (4, 0)
+
+
+# --- Frontiers
+
+
+def test_a_frontier_that_steps_back_is_refused(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: a committed frontier older than the newest seen.
+
+    Rules: frontier-not-older
+    """
+    replica = open_replica()
+    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    with pytest.raises(FrontierError, match="steps back"):
+        replica.observe(at(6, cursor_ms=9, offsets=(5, 5)))
+    with pytest.raises(FrontierError, match="steps back"):
+        replica.observe(at(7, cursor_ms=10, offsets=(5, 4)))
+    assert replica.newest is not None and replica.newest.offset == 5
+
+
+def test_a_frontier_that_was_read_before_changes_nothing(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Takeover: a master reads again what it followed."""
+    replica = open_replica()
+    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    replica.observe(at(4, cursor_ms=9, offsets=(4, 4)))
+    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    assert replica.newest is not None and replica.newest.offset == 5
+
+
+def test_a_node_remembers_the_frontier_that_it_acted_on(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: a topic that lost records stops the node.
+
+    Rules: frontier-not-older
+    """
+    replica = open_replica()
+    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    replica.checkpoint()
+    with pytest.raises(FrontierError, match=r"ends at step 4.*already acted on step 5"):
+        open_replica().observe(at(4, cursor_ms=9, offsets=(4, 4)))
+    open_replica().observe(at(5, cursor_ms=10, offsets=(5, 5)))
+
+
+def test_a_restart_without_news_keeps_the_old_frontier(
+    open_replica: Opener, tmp_path: Path
+) -> None:
+    """docs/design/frontier.md, Ingest."""
+    replica = open_replica()
+    replica.observe(at(5))
+    replica.checkpoint()
+    again = open_replica()
+    again.checkpoint()
+    again.close()
+    wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
+    try:
+        assert wheel.progress is not None
+        assert decode(wheel.progress.frontier).frontier.step == 5
+    finally:
+        wheel.close()
+
+
+def test_who_waits_for_a_frontier_is_told_when_it_is_reached(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Takeover: let the own wheel reach O."""
+    replica = open_replica()
+    needed = replace(NOTHING_DONE, offsets=(2, 0))
+    assert not replica.wait_ingested(needed, timeout_ms=0)
+    replica.take([request(1, BEGIN_MS)])
+    assert replica.wait_ingested(needed, timeout_ms=0)
+
+
+# --- Disk
+
+
+def test_a_disk_that_is_nearly_full_stops_the_node_before_it_is_full(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: a full disk stops ingest; never go on with it."""
+    replica = open_replica(free_min_bytes=2**62)
+    replica.take([request(0, BEGIN_MS)])
+    with pytest.raises(DiskError, match=r"disk_free_min_bytes.*make room"):
+        replica.checkpoint()
+    assert open_replica().stats().frames == 1, "what was ingested is kept"
+
+
+def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: `export_hold` is shorter below the disk's watermark.
+
+    Rules: forget-early-when-short
+    """
+    replica = open_replica(free_min_bytes=2**62)
+    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 9_000)])
+    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
+    with pytest.raises(DiskError):
+        replica.checkpoint()
+    assert replica.stats().frames == 1, "only what is not delivered yet is still there"
+
+
+def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: what is counted as ingested is in the wheel."""
+    replica = open_replica()
+    replica.take([request(5, BEGIN_MS)])
+    with pytest.raises(AssertionError, match="came after"):
+        replica.take(
+            [request(0, BEGIN_MS, partition=1), request(6, BEGIN_MS), request(6, BEGIN_MS)]
+        )
+    assert replica.ingested == (6, 0) and replica.stats().frames == 1
+
+
+def test_what_was_passed_while_its_hour_was_not_indexed_is_not_pending_afterwards(
+    open_replica: Opener,
+) -> None:
+    """docs/design/storage.md, Counts: a node that starts reads the frontier first, and an idle
+    master writes the next one after an hour.
+
+    Rules: pending-counts
+    """
+    due_ms = BEGIN_MS + 4 * 3_600_000
+    replica = open_replica()
+    replica.take([request(0, due_ms)])
+    replica.observe(at(1))
+    replica.checkpoint()
+    replica = open_replica()
+    replica.observe(at(2, cursor_ms=due_ms + 60_000, offsets=(1, 0), append_ms=due_ms + 60_000))
+    while replica.split_some(due_ms + 60_000):
+        pass
+    replica.checkpoint()
+    assert replica.pending() == (0, {}, {})
+
+
+def test_a_log_trimmed_up_to_what_was_read_is_no_loss(open_replica: Opener) -> None:
+    """The tail of a partition may be a commit marker: it is read, but never ingested."""
+    replica = open_replica()
+    replica.take([request(28, BEGIN_MS)])
+    replica.checkpoint(reached=(30, 0))
+    replica = open_replica()
+    assert replica.ingested == (29, 0) and replica.reached == (30, 0)
+    replica.resume_at(0, 30)
+    assert replica.positions[0] == Position(30) and replica.ingested == (29, 0)
+    with pytest.raises(AssertionError, match="never read"):
+        replica.resume_at(0, 31)

@@ -1,0 +1,172 @@
+"""What a node does with a grant: when it tries again, when it rests, and how it ends."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replication.election_facts import Ended
+from replication.leadership_session import (
+    RETRY_FIRST_MS,
+    RETRY_MAX_MS,
+    BeMaster,
+    Fact,
+    Failure,
+    GrantGiven,
+    GrantOver,
+    LeadershipSession,
+    MastershipFailed,
+    Order,
+    Rest,
+    Wait,
+    Waited,
+)
+from replication.takeover import GIVE_WAY_MS
+
+FOREVER_MS = 10**9
+
+
+def failed(
+    now_ms: int,
+    failure: Failure = Failure.STEP_FAILED,
+    *,
+    stepped: bool = False,
+    learnt: bool = False,
+) -> MastershipFailed:
+    return MastershipFailed(now_ms, failure, stepped, learnt)
+
+
+def told(session: LeadershipSession, *facts: Fact) -> list[Order]:
+    return [session.handle(fact) for fact in facts]
+
+
+def given_at(now_ms: int) -> LeadershipSession:
+    session = LeadershipSession()
+    assert session.handle(GrantGiven(now_ms)) == BeMaster()
+    return session
+
+
+@pytest.mark.parametrize(
+    ("failure", "ended"),
+    [
+        (Failure.FENCED, Ended.FENCED),
+        (Failure.SUPERSEDED, Ended.HIGHER_TERM),
+        (Failure.LEADERSHIP_LOST, Ended.LEADERSHIP_LOST),
+        (Failure.CLOCK_DRIFT, Ended.CLOCK_DRIFT),
+        (Failure.BEHIND, Ended.FAILED),
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again(failure: Failure, ended: Ended) -> None:
+    """docs/design/election.md, "LeadershipSession": however well it went before.
+
+    Rules: higher-term, clock-drift, behind-gives-way
+    """
+    assert given_at(5).handle(failed(6, failure, stepped=True, learnt=True)) == Rest(ended)
+
+
+def test_a_failed_mastership_is_followed_by_another_after_a_wait_that_doubles() -> None:
+    """docs/design/election.md, "LeadershipSession".
+
+    Rules: back-off
+    """
+    session, waits_ms = given_at(0), []
+    for _ in range(8):
+        order = session.handle(failed(1))
+        assert isinstance(order, Wait)
+        waits_ms.append(order.wait_ms)
+        assert session.handle(Waited(1)) == BeMaster()
+    assert waits_ms == [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]
+
+
+def test_a_step_makes_the_next_wait_short_again() -> None:
+    """docs/design/election.md, "LeadershipSession".
+
+    Rules: back-off
+    """
+    session = given_at(0)
+    told(session, failed(1), Waited(2), failed(3), Waited(4))
+    assert session.handle(failed(5, stepped=True)) == Wait(RETRY_FIRST_MS)
+
+
+def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
+    """docs/design/frontier.md, "Targets": nobody waits for the guilty of a lost transaction.
+
+    Rules: guilty-found
+    """
+    session = given_at(0)
+    assert session.handle(failed(GIVE_WAY_MS * 2, learnt=True)) == BeMaster()
+
+
+def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
+    """docs/design/election.md, "LeadershipSession": a lease is worth nothing to who cannot deliver.
+
+    Rules: give-way
+    """
+    session = given_at(1_000)
+    assert told(session, failed(1_000 + GIVE_WAY_MS), Waited(1_001)) == [Wait(50), BeMaster()]
+    assert session.handle(failed(1_000 + GIVE_WAY_MS + 1)) == Rest(Ended.FAILED)
+
+
+def test_the_ten_seconds_begin_anew_with_each_mastership_that_stepped() -> None:
+    """docs/design/election.md, "LeadershipSession".
+
+    Rules: give-way
+    """
+    session = given_at(0)
+    assert told(session, failed(FOREVER_MS, stepped=True), Waited(0)) == [Wait(50), BeMaster()]
+    last_ms = FOREVER_MS + GIVE_WAY_MS
+    assert told(session, failed(last_ms), Waited(0)) == [Wait(100), BeMaster()]
+    assert session.handle(failed(last_ms + 1)) == Rest(Ended.FAILED)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_nothing_is_ordered_once_the_grant_is_over(is_waiting: bool) -> None:
+    """docs/design/election.md, "Lease and deadline".
+
+    Rules: fence-needs-lease
+    """
+    session = given_at(0)
+    if is_waiting:
+        session.handle(failed(1))
+    assert session.handle(GrantOver(2)) == Rest(Ended.ASKED)
+
+
+@pytest.mark.parametrize("fact", [GrantGiven(9), GrantOver(9), failed(9), Waited(9)])
+def test_who_rests_is_told_nothing_more(fact: Fact) -> None:
+    """An order has one answer: anything else is a bug of the caller."""
+    session = given_at(0)
+    session.handle(GrantOver(1))
+    with pytest.raises(AssertionError, match="does not answer"):
+        session.handle(fact)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(Failure), st.booleans(), st.booleans(), st.integers(0, GIVE_WAY_MS)
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_fails_it_rests_once_or_tries_again_within_two_seconds(
+    failures: list[tuple[Failure, bool, bool, int]],
+) -> None:
+    """docs/design/election.md, "LeadershipSession".
+
+    Rules: back-off, give-way
+    """
+    session, now_ms, stepped_ms = given_at(0), 0, 0
+    for failure, stepped, learnt, lasted_ms in failures:
+        now_ms += lasted_ms
+        stepped_ms = now_ms if stepped else stepped_ms
+        order = session.handle(MastershipFailed(now_ms, failure, stepped, learnt))
+        if isinstance(order, Rest):
+            assert failure is not Failure.STEP_FAILED or now_ms - stepped_ms > GIVE_WAY_MS
+            return
+        assert failure is Failure.STEP_FAILED
+        if isinstance(order, Wait):
+            assert not learnt and now_ms - stepped_ms <= GIVE_WAY_MS
+            assert RETRY_FIRST_MS <= order.wait_ms <= RETRY_MAX_MS
+            now_ms += order.wait_ms
+            assert session.handle(Waited(now_ms)) == BeMaster()
+        else:
+            assert learnt and order == BeMaster()

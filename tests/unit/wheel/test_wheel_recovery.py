@@ -1,0 +1,464 @@
+"""SlotOpener a wheel again: what a crash left behind, and what damage is found."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from wheel_disks import PowerlessDisk, contents, make_older, remaining_files
+from wheel_reading import entries_in
+
+from delayd.errors import CorruptionError, DiskError
+from delayd.wheel import Entry, Frame, FrameKind, Progress
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.storage import Wheel
+
+PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
+
+
+def message(due_ms: int, offset: int, value: bytes = b"value") -> Frame:
+    return Frame(due_ms, 0, offset, 5, FrameKind.MESSAGE, 1_000, (b"key", value))
+
+
+def checkpoint(wheel: Wheel) -> None:
+    pending = wheel.begin_checkpoint(PROGRESS)
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+
+
+def filled(directory: Path, count: int = 10) -> list[Entry]:
+    """A closed wheel with `count` frames in slot 5, checkpointed; their entries."""
+    wheel = Wheel.open(directory, partitions=2)
+    entries = wheel.append([message(5_000 + n, n) for n in range(count)])
+    checkpoint(wheel)
+    wheel.close()
+    return entries
+
+
+def slot_file(directory: Path) -> Path:
+    return directory / "slots" / "0" / "5.0"
+
+
+def test_a_wheel_is_after_recovery_what_it_was_at_its_last_checkpoint(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(5_000, 1), Frame(6_000, 1, 2, 0, FrameKind.ANSWER, 6_000, (None, ""))])
+    checkpoint(wheel)
+    before = contents(wheel)
+    wheel.append([message(5_000, 3), message(9_000, 4)])
+    wheel.forget([6])
+    wheel.begin_checkpoint(PROGRESS._replace(frontier=b"newer"))
+    wheel.close()
+    again = Wheel.open(tmp_path, partitions=2)
+    assert contents(again) == before
+    assert remaining_files(tmp_path) == {"0/5.0", "0/6.0"}
+    again.close()
+
+
+def test_a_new_wheel_has_no_progress_and_opening_it_again_changes_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        wheel = Wheel.open(tmp_path / "deep" / "er", partitions=2)
+        assert wheel.progress is None
+        assert wheel.slots() == []
+        wheel.close()
+
+
+def test_a_torn_tail_is_cut_to_the_catalogued_length(tmp_path: Path) -> None:
+    filled(tmp_path)
+    length = slot_file(tmp_path).stat().st_size
+    with slot_file(tmp_path).open("ab") as file:
+        file.write(b"\x30\x00\x00\x00torn")
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert slot_file(tmp_path).stat().st_size == length
+    entries = wheel.append([message(5_500, 99)])
+    assert entries[0].position == length
+    checkpoint(wheel)
+    assert len(entries_in(wheel, 5)) == 11
+    wheel.close()
+
+
+def test_a_checkpoint_outlives_any_number_of_losses_of_power(tmp_path: Path) -> None:
+    (tmp_path / "graves").mkdir()
+    for seed in range(10):
+        directory = tmp_path / str(seed)
+        disk = PowerlessDisk(tmp_path / "graves")
+        wheel = Wheel.open(directory, partitions=2, disk=disk)
+        wheel.append([message(5_000 + n, n) for n in range(3)])
+        checkpoint(wheel)
+        before = contents(wheel)
+        wheel.append([message(5_500, 9)])
+        wheel.begin_checkpoint(PROGRESS)
+        for _ in range(3):
+            wheel.close()
+            disk.lose_power(Random(seed))
+            wheel = Wheel.open(directory, partitions=2, disk=disk)
+            assert contents(wheel) == before
+        wheel.close()
+
+
+def test_files_that_the_catalogue_does_not_know_are_removed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for name in ("0/5.1", "0/6.0", "3/10800.0"):
+        path = tmp_path / "slots" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    Wheel.open(tmp_path, partitions=2).close()
+    assert remaining_files(tmp_path) == {"0/5.0"}
+    assert not (tmp_path / "slots" / "3").exists()
+
+
+def test_files_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path)
+    names = {"note.txt", "0/README", "lost/5.0"}
+    for name in names:
+        path = tmp_path / "slots" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.forget([5])
+    checkpoint(wheel)
+    wheel.close()
+    assert remaining_files(tmp_path) == names
+
+
+def test_a_missing_file_names_slot_and_bytes(tmp_path: Path) -> None:
+    length = sum(entry.length for entry in filled(tmp_path))
+    slot_file(tmp_path).unlink()
+    with pytest.raises(CorruptionError, match=f"slot 5: .* is missing; bytes 0 to {length}"):
+        Wheel.open(tmp_path, partitions=2)
+
+
+def test_a_short_file_names_slot_and_bytes(tmp_path: Path) -> None:
+    length = sum(entry.length for entry in filled(tmp_path))
+    slot_file(tmp_path).write_bytes(slot_file(tmp_path).read_bytes()[:-1])
+    with pytest.raises(
+        CorruptionError, match=f"slot 5: .* bytes {length - 1} to {length} are lost, of 10 frames"
+    ):
+        Wheel.open(tmp_path, partitions=2)
+
+
+def test_a_failed_recovery_releases_the_directory(tmp_path: Path) -> None:
+    filled(tmp_path)
+    hidden = slot_file(tmp_path).rename(tmp_path / "aside")
+    with pytest.raises(CorruptionError):
+        Wheel.open(tmp_path, partitions=2)
+    hidden.rename(slot_file(tmp_path))
+    Wheel.open(tmp_path, partitions=2).close()
+
+
+FLIPPED = {"length": 0, "high length": 3, "crc": 4, "flags": 10, "lane": 13, "due": 33, "body": 50}
+
+
+@pytest.mark.parametrize("byte", FLIPPED.values(), ids=FLIPPED.keys())
+def test_a_flipped_byte_is_found_by_entries_and_by_read(tmp_path: Path, byte: int) -> None:
+    entries = filled(tmp_path, count=3)
+    data = bytearray(slot_file(tmp_path).read_bytes())
+    start = entries[1].position
+    assert start + byte < entries[1].position + entries[1].length
+    data[start + byte] ^= 0x20
+    slot_file(tmp_path).write_bytes(data)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    with pytest.raises(CorruptionError, match=f"slot 5: the frame at bytes {start} to .*: 2$"):
+        try:
+            entries_in(wheel, 5)
+        except CorruptionError as error:
+            raise CorruptionError(error.message) from error
+    with pytest.raises(CorruptionError, match=f"slot 5: the frame at bytes {start} to"):
+        wheel.read(entries)
+    assert wheel.read([entries[0], entries[2]]) == [message(5_000, 0), message(5_002, 2)]
+    wheel.close()
+
+
+def test_a_file_that_was_exchanged_for_another_is_found(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(5_000, 1), message(6_000, 1)])
+    checkpoint(wheel)
+    wheel.close()
+    shutil.copy(tmp_path / "slots" / "0" / "6.0", slot_file(tmp_path))
+    wheel = Wheel.open(tmp_path, partitions=2)
+    with pytest.raises(CorruptionError, match=r"slot 5: .*not the 1 frames of its catalogue line"):
+        entries_in(wheel, 5)
+    wheel.close()
+
+
+def test_a_file_that_is_cut_under_a_running_wheel_is_found(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    entries = wheel.append([message(5_000 + n, n) for n in range(3)])
+    checkpoint(wheel)
+    slot_file(tmp_path).write_bytes(b"")
+    for attempt in (lambda: entries_in(wheel, 5), lambda: wheel.read(entries)):
+        with pytest.raises(CorruptionError, match=r"slot 5: the frame at bytes 0 to .* is cut off"):
+            attempt()
+    wheel.close()
+
+
+def test_an_unknown_format_version_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "format.json").write_text(json.dumps({"format": 99, "partitions": 2}))
+    stray = tmp_path / "slots" / "0" / "6.0"
+    stray.write_bytes(b"a later format may know it")
+    with pytest.raises(DiskError, match="wheel format 99; this delayd knows"):
+        Wheel.open(tmp_path, partitions=2)
+    assert stray.exists()
+
+
+def test_another_partition_count_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with pytest.raises(DiskError, match="a buffer of 2 partitions, not 3"):
+        Wheel.open(tmp_path, partitions=3)
+
+
+def test_a_damaged_format_file_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "format.json").write_text("{")
+    with pytest.raises(CorruptionError, match=r"format\.json is damaged"):
+        Wheel.open(tmp_path, partitions=2)
+
+
+def test_a_wheel_without_its_format_file_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "format.json").unlink()
+    with pytest.raises(CorruptionError, match="empty its data directory"):
+        Wheel.open(tmp_path, partitions=2)
+    assert slot_file(tmp_path).exists()
+
+
+def test_slots_without_catalogue_and_format_are_refused_not_removed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "format.json").unlink()
+    shutil.rmtree(tmp_path / "catalogue")
+    with pytest.raises(CorruptionError, match="empty its data directory"):
+        Wheel.open(tmp_path, partitions=2)
+    assert slot_file(tmp_path).exists()
+
+
+def test_a_creation_that_was_cut_short_is_completed(tmp_path: Path) -> None:
+    Wheel.open(tmp_path, partitions=2).close()
+    (tmp_path / "format.json").rename(tmp_path / "format.json.new")
+    Wheel.open(tmp_path, partitions=2).close()
+    assert (tmp_path / "format.json").exists()
+
+
+@pytest.mark.parametrize("victim", ["", "CURRENT", "MANIFEST-*"])
+def test_a_lost_leveldb_says_to_rebuild_from_the_buffer(tmp_path: Path, victim: str) -> None:
+    filled(tmp_path)
+    if victim:
+        for path in (tmp_path / "catalogue").glob(victim):
+            path.unlink()
+    else:
+        shutil.rmtree(tmp_path / "catalogue")
+    with pytest.raises(CorruptionError, match="lost or damaged") as found:
+        Wheel.open(tmp_path, partitions=2)
+    assert "rebuilt from the buffer" in found.value.remedy
+    assert slot_file(tmp_path).exists()
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-*", "*.log"])
+def test_a_record_that_leveldb_takes_for_a_torn_write_is_found(tmp_path: Path, name: str) -> None:
+    """With a longer length the last record of a log would be dropped, and the slots in it."""
+    filled(tmp_path)
+    Wheel.open(tmp_path, partitions=2).close()
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(6_000, 11)])
+    checkpoint(wheel)
+    wheel.close()
+    (path,) = (tmp_path / "catalogue").glob(name)
+    data = bytearray(path.read_bytes())
+    at = 0
+    while (after := at + 7 + int.from_bytes(data[at + 4 : at + 6], "little")) < len(data):
+        at = after
+    data[at + 5] ^= 1 << 4
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match="a record with a wrong length"):
+        Wheel.open(tmp_path, partitions=2)
+    assert remaining_files(tmp_path) == {"0/5.0", "0/6.0"}
+
+
+@pytest.mark.parametrize("lost", [b"s" + (5).to_bytes(8, "big"), b"h" + (20).to_bytes(8, "big")])
+def test_a_line_that_leveldb_has_lost_is_missed(tmp_path: Path, lost: bytes) -> None:
+    filled(tmp_path)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000, 11)])
+    checkpoint(wheel)
+    wheel.close()
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    catalogue._db.delete(lost)
+    catalogue.close()
+    with pytest.raises(CorruptionError, match="the last checkpoint counted 1 slots and 1 hours"):
+        Wheel.open(tmp_path, partitions=2)
+    assert remaining_files(tmp_path) == {"0/5.0", "20/hour.0"}
+
+
+def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
+    """Format 4 knew no totals and no hours."""
+    filled(tmp_path)
+    make_older(tmp_path)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert wheel.counts.hours == {0: {"": 10}}, "counted anew"
+    wheel.pass_to(6)
+    assert wheel.counts.total == 0
+    assert len(entries_in(wheel, 5)) == 10
+    checkpoint(wheel)
+    wheel.close()
+    assert json.loads((tmp_path / "format.json").read_text())["format"] == 5
+    Wheel.open(tmp_path, partitions=2).close()
+
+
+def test_a_broken_hour_is_found_when_it_is_split_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000 + n, n) for n in range(20)])
+    checkpoint(wheel)
+    path = tmp_path / "slots" / "20" / "hour.0"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    wheel.advance(72_000_000)
+    with pytest.raises(
+        CorruptionError, match=r"hour 20: the frame at bytes \d+ to \d+ has a wrong"
+    ):
+        wheel.split_some()
+    info = wheel.hour_info(20)
+    assert info is not None and info.count == 20
+    assert wheel.slots() == [] and path.exists()
+    wheel.close()
+
+
+def test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split(
+    tmp_path: Path,
+) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(72_000_000, n) for n in range(3)])
+    checkpoint(wheel)
+    path = tmp_path / "slots" / "20" / "hour.0"
+    data = path.read_bytes()
+    size = len(data) // 3
+    path.write_bytes(data[:size] + data[:size] + data[2 * size :])
+    wheel.advance(72_000_000)
+    assert wheel.split_some()
+    with pytest.raises(CorruptionError, match="hour 20: its file does not hold the frames"):
+        wheel.split_some()
+    assert path.exists()
+    wheel.close()
+
+
+def test_a_flipped_byte_in_leveldbs_log_is_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (log,) = (path for path in (tmp_path / "catalogue").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptionError, match="lost or damaged"):
+        Wheel.open(tmp_path, partitions=2)
+
+
+def test_a_flipped_byte_in_a_leveldb_table_is_found_or_harmless(tmp_path: Path) -> None:
+    filled(tmp_path / "whole")
+    wheel = Wheel.open(tmp_path / "whole", partitions=2)
+    before = contents(wheel)
+    wheel.close()
+    (table,) = (tmp_path / "whole" / "catalogue").glob("*.ldb")
+    whole = table.read_bytes()
+    found = 0
+    for position in range(len(whole)):
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "whole", copy)
+        data = bytearray(whole)
+        data[position] ^= 1
+        (copy / "catalogue" / table.name).write_bytes(data)
+        try:
+            wheel = Wheel.open(copy, partitions=2)
+        except CorruptionError as error:
+            found += 1
+            assert "lost or damaged" in error.message
+            assert slot_file(copy).exists(), "files were removed on the word of a damaged catalogue"
+        else:
+            assert contents(wheel) == before
+            wheel.close()
+        shutil.rmtree(copy)
+    assert found > len(whole) / 2
+
+
+@pytest.mark.parametrize("newer_tables", [0, 1, 2])
+def test_damage_at_which_plyvels_iterator_ends_without_an_error_is_found(
+    tmp_path: Path, newer_tables: int
+) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    wheel.append([message(1_000 * n, n) for n in range(500)])
+    checkpoint(wheel)
+    wheel.close()
+    for _ in range(newer_tables):
+        wheel = Wheel.open(tmp_path, partitions=2)
+        checkpoint(wheel)
+        wheel.close()
+    Wheel.open(tmp_path, partitions=2).close()
+    table = min((tmp_path / "catalogue").glob("*.ldb"))
+    data = bytearray(table.read_bytes())
+    data[data.index(b"frontier")] ^= 1
+    table.write_bytes(data)
+    with pytest.raises(CorruptionError, match="lost or damaged"):
+        Wheel.open(tmp_path, partitions=2)
+    assert len(remaining_files(tmp_path)) == 500
+
+
+class ObservedDatabase:
+    """LevelDB as the catalogue opened it; its scans lose their last `lost` lines."""
+
+    def __init__(self, database: Any, lost: int = 0) -> None:
+        self._database = database
+        self._lost = lost
+        self.batches: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @contextmanager
+    def iterator(self, **options: Any) -> Iterator[Iterator[Any]]:
+        with self._database.iterator(**options) as lines:
+            found = list(lines)
+            yield iter(found[: len(found) - self._lost])
+
+    def write_batch(self, **options: Any) -> Any:
+        self.batches.append(options)
+        return self._database.write_batch(**options)
+
+
+def test_a_scan_that_does_not_end_at_progress_was_cut_short(tmp_path: Path) -> None:
+    filled(tmp_path)
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    assert list(catalogue.segments()[0]) == [5]
+    catalogue._db = ObservedDatabase(catalogue._db, lost=1)
+    with pytest.raises(CorruptionError, match="it ends at b't"):
+        catalogue.segments()
+    catalogue.close()
+
+
+def test_every_batch_is_synced(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    observed = ObservedDatabase(wheel._catalogue._db)
+    wheel._catalogue._db = observed
+    checkpoint(wheel)
+    assert observed.batches == [{"sync": True}]
+    wheel.close()
+
+
+def test_a_second_process_is_told_that_the_directory_is_in_use(tmp_path: Path) -> None:
+    wheel = Wheel.open(tmp_path, partitions=2)
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from delayd.errors import DiskError; from delayd.wheel.storage import Wheel\n"
+        "try: Wheel.open(Path(sys.argv[1]), partitions=2)\n"
+        "except DiskError as error: print(type(error).__name__, error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith("DiskError ")
+    assert "in use by another process" in told
+    with pytest.raises(DiskError, match="in use by another process"):
+        Wheel.open(tmp_path, partitions=2)
+    wheel.close()
