@@ -13,8 +13,6 @@ from delayd.audit.showing.building.scales import TIME_STEPS, interval_of
 PAGE_BYTES_MAX: Final = 5_000_000
 FINDINGS_MAX: Final = 500
 """Rows of findings: a report keeps 20 of each of some 25 faults."""
-ROWS_MAX: Final = 40
-"""Rows of any other table."""
 MOMENTS_MAX: Final = 260
 HEAT_COLUMNS_MAX: Final = 120
 HEAT_NODES_MAX: Final = 12

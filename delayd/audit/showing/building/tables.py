@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from delayd.audit.report import Lateness
-from delayd.audit.showing.bounded import ROWS_MAX
 from delayd.audit.showing.building.elements import Element, Node, element
 from delayd.audit.showing.words import count_text, duration_text
 
 Item = TypeVar("Item")
+
+ROWS_MAX: Final = 40
+"""Rows of a table that sets no other limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from delayd.audit.report import Report
-from delayd.audit.showing.bounded import ROWS_MAX
 from delayd.audit.showing.building.blocks import moment, nothing, part, section, theirs
 from delayd.audit.showing.building.elements import Element, Node, element
-from delayd.audit.showing.building.tables import Column, table
+from delayd.audit.showing.building.tables import ROWS_MAX, Column, table
 from delayd.audit.showing.words import count_text
 
 

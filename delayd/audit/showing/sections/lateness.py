@@ -1,11 +1,12 @@
 """How late messages were, by topic and by hour."""
 
 from delayd.audit.report import Lateness, Report, TopicHour
-from delayd.audit.showing.bounded import ROWS_MAX, hours_by_topic
+from delayd.audit.showing.bounded import hours_by_topic
 from delayd.audit.showing.building.blocks import nothing, part, section, theirs
 from delayd.audit.showing.building.elements import Element, Node
 from delayd.audit.showing.building.tables import (
     LATENESS_COLUMNS,
+    ROWS_MAX,
     Column,
     lateness_cells,
     table,

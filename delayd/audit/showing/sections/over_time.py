@@ -1,11 +1,11 @@
 """Deliveries and leadership: the figure, failovers, terms."""
 
 from delayd.audit.report import Failover, Reign, Report
-from delayd.audit.showing.bounded import ROWS_MAX
 from delayd.audit.showing.building.blocks import moment, nothing, part, section, theirs
 from delayd.audit.showing.building.elements import Element, Node
 from delayd.audit.showing.building.tables import (
     LATENESS_COLUMNS,
+    ROWS_MAX,
     Column,
     columns,
     lateness_cells,
