@@ -7,7 +7,7 @@ from what was committed.
 
 A stored message with rank >= K of its lane waits in its lane, once the lane has been opened beyond
 its rank. One with rank < K and offset >= O is a *late arrival* and waits under its offset, for the
-step that moves O over it. An *answer* waits under its offset too.
+step that moves O over it. A *pending reply* waits under its offset too.
 
 How many entries the lanes hold is bounded (`OpenLimits`), each for itself and all together, and
 however many messages are due in one second: the rest stays closed, and is opened as steps make
@@ -86,7 +86,7 @@ class Plan:
     """(K', O') and R as before: own writes of the step itself are added by the driver."""
     deliveries: tuple[Entry, ...]
     """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
-    answers: tuple[Entry, ...]
+    replies: tuple[Entry, ...]
     """Answers with offsets in [O, O')."""
     late: int
     """How many late arrivals it passes."""
@@ -102,7 +102,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Does the step move bounds only?"""
-        return not self.deliveries and not self.answers and not self.deferred
+        return not self.deliveries and not self.replies and not self.deferred
 
 
 class DeliveryQueue:
@@ -111,14 +111,14 @@ class DeliveryQueue:
     def __init__(
         self,
         frontier: Frontier,
-        answers: Iterable[Entry],
+        replies: Iterable[Entry],
         limits: OpenLimits = OPEN_LIMITS,
         *,
-        mark_kinds: Container[int] = (),
+        marker_kinds: Container[int] = (),
     ) -> None:
-        """`mark_kinds`: the kinds of answers that are verdicts. Late arrivals that are stored
+        """`marker_kinds`: the kinds of replies that are verdicts. Late arrivals that are stored
         already are told of as if they arrived now (`arrived`), before the first plan."""
-        self._mark_kinds = mark_kinds
+        self._marker_kinds = marker_kinds
         self.frontier = frontier
         """The frontier of the step last begun; committed, unless that step is under way."""
         self._limits = limits
@@ -126,13 +126,13 @@ class DeliveryQueue:
         self._held = 0
         """Entries in all lanes."""
         self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
-        self._answers: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
+        self._replies: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._verdict_waits: dict[tuple[int, int], int] = {}
         """By partition and offset of a verdict: the offset that must be ingested before it."""
         self._verdicts_new: list[tuple[int, int]] = []
         """Those of which that is not known before the step under way has ended."""
-        for entry in answers:
-            self.answer_arrived(entry)
+        for entry in replies:
+            self.reply_arrived(entry)
 
     @property
     def opened_to(self) -> Rank:
@@ -208,10 +208,10 @@ class DeliveryQueue:
             lane.close(most)
             self._held -= held - most
 
-    def answer_arrived(self, entry: Entry) -> None:
-        """An answer was stored."""
-        insort(self._answers[entry.partition], (entry.offset, entry))
-        if entry.kind in self._mark_kinds:
+    def reply_arrived(self, entry: Entry) -> None:
+        """A reply was stored."""
+        insort(self._replies[entry.partition], (entry.offset, entry))
+        if entry.kind in self._marker_kinds:
             self._verdicts_new.append((entry.partition, entry.offset))
 
     def postpone_verdict(self, partition: int, offset: int) -> None:
@@ -219,11 +219,11 @@ class DeliveryQueue:
         self._verdicts_new.append((partition, offset))
 
     def next_due_ms(self) -> int | None:
-        """The earliest due time of anything opened, late or waiting for an answer; None if none.
+        """The earliest due time of anything opened, late or waiting for a reply; None if none.
 
-        An answer is due at once (0).
+        A reply is due at once (0).
         """
-        if any(self._answers):
+        if any(self._replies):
             return 0
         heads = [head.due_ms for lane in self._lanes if (head := lane.head()) is not None]
         heads += [entry.due_ms for late in self._late for _, entry in late[:1]]
@@ -236,7 +236,7 @@ class DeliveryQueue:
         for partition, offset in self._verdicts_new:
             self._verdict_waits[partition, offset] = last.own_writes[partition]
         self._verdicts_new.clear()
-        offsets, late, answers, deferred = self._pass_offsets(now_ms, ingested, limits)
+        offsets, late, replies, deferred = self._pass_offsets(now_ms, ingested, limits)
         deliveries: list[Entry] = []
         taken: dict[int, int] = {}
         passed_over: list[Entry] = []
@@ -276,7 +276,7 @@ class DeliveryQueue:
             before=last,
             frontier=frontier,
             deliveries=tuple(deliveries),
-            answers=tuple(answers),
+            replies=tuple(replies),
             late=len(late) + len(deferred),
             now_ms=now_ms,
             taken=taken,
@@ -290,7 +290,7 @@ class DeliveryQueue:
             self._lanes[number].drop(count)
             self._held -= count
         for partition, offset in enumerate(plan.frontier.offsets):
-            for waiting in (self._late[partition], self._answers[partition]):
+            for waiting in (self._late[partition], self._replies[partition]):
                 passed = 0
                 while passed < len(waiting) and waiting[passed][0] < offset:
                     self._verdict_waits.pop((partition, waiting[passed][0]), None)
@@ -307,61 +307,61 @@ class DeliveryQueue:
     def _pass_offsets(
         self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
     ) -> tuple[list[int], list[Entry], list[Entry], list[Entry]]:
-        """O', and the late arrivals and answers below it. Only these ever cut O'. The last are late
+        """O', and the late arrivals and replies below it. Only these ever cut O'. The last are late
         arrivals that their lane may not take."""
-        waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._answers, strict=True))
+        waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._replies, strict=True))
         records_max = max(1, limits.records_max // max(1, waiting))
         bytes_max = limits.bytes_max // max(1, waiting)
         late_of: Counter[int] = Counter()
         offsets: list[int] = []
         late: list[Entry] = []
-        answers: list[Entry] = []
+        replies: list[Entry] = []
         deferred: list[Entry] = []
         for partition, reached in enumerate(ingested):
-            if not self._late[partition] and not self._answers[partition]:
+            if not self._late[partition] and not self._replies[partition]:
                 offsets.append(reached)
                 continue
-            for rest in (self._late[partition], self._answers[partition]):
+            for rest in (self._late[partition], self._replies[partition]):
                 assert not rest or rest[-1][0] < reached, (
                     f"partition {partition}: offset {rest[-1][0]} is beyond what was ingested"
                 )
             stop, size = reached, 0
             queue = sorted(
                 [(offset, False, entry) for offset, entry in self._late[partition][:records_max]]
-                + [(offset, True, e) for offset, e in self._answers[partition][:records_max]],
+                + [(offset, True, e) for offset, e in self._replies[partition][:records_max]],
                 key=lambda item: item[0],
             )
             beyond = [
                 rest[records_max][0]
-                for rest in (self._late[partition], self._answers[partition])
+                for rest in (self._late[partition], self._replies[partition])
                 if len(rest) > records_max
             ]
             passed: list[tuple[bool, Entry]] = []
-            for records, (offset, is_answer, entry) in enumerate(queue):
+            for records, (offset, is_reply, entry) in enumerate(queue):
                 # A replace is two entries under one offset: O passes both, or neither.
                 is_second = bool(passed) and passed[-1][1].offset == offset
                 is_full = records >= records_max or size + entry.length > bytes_max
-                if is_answer:
+                if is_reply:
                     waits = reached <= self._verdict_waits.get((partition, offset), -1)
                 else:
                     waits = entry.due_ms > now_ms
                 if waits or (records and is_full and not is_second):
                     stop = offset
                     break
-                passed.append((is_answer, entry))
+                passed.append((is_reply, entry))
                 size += entry.length
-            for is_answer, entry in passed:
+            for is_reply, entry in passed:
                 if entry.offset >= stop:
                     continue
-                if is_answer:
-                    answers.append(entry)
+                if is_reply:
+                    replies.append(entry)
                     continue
                 lane_max = limits.lanes_max.get(entry.lane)
                 is_crowded = lane_max is not None and late_of[entry.lane] >= lane_max
                 late_of[entry.lane] += 1
                 (deferred if is_crowded else late).append(entry)
             offsets.append(min([stop, *beyond]))
-        return offsets, late, answers, deferred
+        return offsets, late, replies, deferred
 
     def _cut_lane(
         self,

@@ -95,14 +95,14 @@ class LogState(NamedTuple):
     """L: the largest append time so far. Append times can step back, L does not."""
 
 
-class Answer(IntEnum):
+class PendingReply(IntEnum):
     """What the step that passes a record has to answer."""
 
     NONE = 0
     REJECTED = 1
     DUPLICATE = 2
     CONFLICT = 3
-    MARK = 4
+    CANCEL_MARKER = 4
     """Decided by that step: see `replication.verdict`."""
     SCHEDULED = 5
     """A redrive is always answered: who sends one must know if it was the first."""
@@ -125,7 +125,7 @@ class Decision(NamedTuple):
 
     rank: Rank | None
     """The place of the message to store; None if none is stored."""
-    answer: Answer
+    reply: PendingReply
     state: LogState
     """The partition's state afterwards."""
     id: IdState | None = None
@@ -168,9 +168,9 @@ def ingest(
     rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms)
     op = asked.op
     if op is Op.REJECT:
-        return Decision(None, Answer.REJECTED, after)
+        return Decision(None, PendingReply.REJECTED, after)
     if op is Op.SCHEDULE and not asked.has_id:
-        return Decision(rank, Answer.NONE, after)
+        return Decision(rank, PendingReply.NONE, after)
     message = LiveMessage(rank.due_ms, offset, asked.lane, asked.digest, asked.origin)
     if op is Op.SCHEDULE:
         return _schedule(rank, after, message, known.id)
@@ -178,31 +178,33 @@ def ingest(
         killed = killed_from(known.id.live)
         changed = kill_all(known.id, offset, after.log_ms, id_memory_ms)
         if op is Op.CANCEL:
-            return Decision(None, Answer.MARK, after, id=changed, killed=killed)
-        return Decision(rank, Answer.MARK, after, id=with_live(changed, message), killed=killed)
+            return Decision(None, PendingReply.CANCEL_MARKER, after, id=changed, killed=killed)
+        return Decision(
+            rank, PendingReply.CANCEL_MARKER, after, id=with_live(changed, message), killed=killed
+        )
     if op is Op.CONTINUE:
         if known.killed_by is not None:
-            return Decision(None, Answer.NONE, after, is_refused=True)
+            return Decision(None, PendingReply.NONE, after, is_refused=True)
         if known.continued is None:
             continued = None
         elif any(m.due_ms + REPEAT_MEMORY_MS >= after.log_ms for m in known.continued.live):
-            return Decision(None, Answer.NONE, after)
+            return Decision(None, PendingReply.NONE, after)
         else:
             # Remembered by its log time, as what was redriven is.
             continued = IdState((LiveMessage(after.log_ms, offset, asked.lane, b""),))
         if not asked.has_id:
-            return Decision(rank, Answer.NONE, after, continued=continued)
+            return Decision(rank, PendingReply.NONE, after, continued=continued)
         freed = without_live(known.id, asked.continued_offset)
         id = with_live(freed, message)
-        return Decision(rank, Answer.NONE, after, id=id, continued=continued)
+        return Decision(rank, PendingReply.NONE, after, id=id, continued=continued)
     assert op is Op.REDRIVE, f"unknown operation {op}"
     if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms for m in known.redriven.live):
-        return Decision(None, Answer.DUPLICATE, after)
+        return Decision(None, PendingReply.DUPLICATE, after)
     if sum(m.due_ms > after.log_ms for m in known.id.live) >= REDRIVES_MAX:
-        return Decision(None, Answer.CONFLICT, after)
+        return Decision(None, PendingReply.CONFLICT, after)
     return Decision(
         rank,
-        Answer.SCHEDULED,
+        PendingReply.SCHEDULED,
         after,
         id=with_live(known.id, message) if asked.has_id else None,
         # Remembered by its log time, which is what the 30 days are counted from.
@@ -214,7 +216,7 @@ def _schedule(rank: Rank, after: LogState, message: LiveMessage, id: IdState) ->
     """A schedule under an id that may be taken. Never a silent replace."""
     taken = [m for m in id.live if m.due_ms > after.log_ms]
     if not taken:
-        return Decision(rank, Answer.NONE, after, id=with_live(id, message))
+        return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))
     if any(m.digest == message.digest for m in taken):
-        return Decision(None, Answer.DUPLICATE, after)
-    return Decision(None, Answer.CONFLICT, after)
+        return Decision(None, PendingReply.DUPLICATE, after)
+    return Decision(None, PendingReply.CONFLICT, after)

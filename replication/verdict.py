@@ -1,4 +1,4 @@
-"""The verdict of a mark: what a cancel or a replace came to, judged by the step that passes it.
+"""The verdict of a marker: what a cancel or a replace came to, judged by the step that passes it.
 
     t in T, the killed set                                   cancelled / replaced if any t
       not in Done(K, O)                                      was not delivered: the mark is below O'
@@ -20,18 +20,18 @@ from replication.ids import KilledMessage
 from replication.rank import Rank
 
 
-class Mark(NamedTuple):
+class CancelMarker(NamedTuple):
     """A cancel or replace, as ingest left it."""
 
     is_replace: bool
     partition: int
     offset: int
     log_ms: int
-    """L at the mark."""
+    """L at the marker."""
     killed: tuple[KilledMessage, ...]
     """T: all that was live."""
     killed_before: tuple[KilledMessage, ...]
-    """The id's last killed set before this mark."""
+    """The id's last killed set before this marker."""
 
 
 class Outcome(Enum):
@@ -55,9 +55,9 @@ class Judgement(NamedTuple):
 
 
 def judge(
-    mark: Mark, before: Frontier, refused_offsets: Container[int], id_memory_ms: int
+    marker: CancelMarker, before: Frontier, refused_offsets: Container[int], id_memory_ms: int
 ) -> Judgement:
-    """The verdict, under the frontier before the step that passes the mark.
+    """The verdict, under the frontier before the step that passes the marker.
 
     `refused_offsets` are those of T whose continuation was refused because of this mark, and those
     killed before whose continuation an earlier mark refused. The caller has ingested everything
@@ -65,20 +65,20 @@ def judge(
     """
 
     def is_done(message: KilledMessage) -> bool:
-        rank = Rank(message.due_ms, mark.partition, message.offset)
+        rank = Rank(message.due_ms, marker.partition, message.offset)
         return before.covers(message.lane, rank)
 
-    killed = tuple(m for m in mark.killed if not is_done(m) or m.offset in refused_offsets)
+    killed = tuple(m for m in marker.killed if not is_done(m) or m.offset in refused_offsets)
     done = tuple(
-        m for m in mark.killed if m not in killed and m.due_ms + id_memory_ms >= mark.log_ms
+        m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.log_ms
     )
     if killed:
-        return Judgement(Outcome.REPLACED if mark.is_replace else Outcome.CANCELLED, killed, done)
+        return Judgement(Outcome.REPLACED if marker.is_replace else Outcome.CANCELLED, killed, done)
     if done:
         return Judgement(Outcome.TOO_LATE, (), done)
-    if mark.is_replace:
+    if marker.is_replace:
         return Judgement(Outcome.SCHEDULED, (), ())
-    proved = tuple(m for m in mark.killed_before if not is_done(m) or m.offset in refused_offsets)
+    proved = tuple(m for m in marker.killed_before if not is_done(m) or m.offset in refused_offsets)
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())
-    return Judgement(Outcome.NOT_FOUND, (), mark.killed_before)
+    return Judgement(Outcome.NOT_FOUND, (), marker.killed_before)

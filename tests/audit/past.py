@@ -149,7 +149,7 @@ class Past:
         elif row["op"] == "cancel":
             mark = Entry(row["append_ms"], row["partition"], row["offset"], 0, MARK, 0, 100)
             self._marks.append(mark)
-            self._queue.answer_arrived(mark)
+            self._queue.reply_arrived(mark)
 
     def _take_over(self) -> None:
         frontier = self.frontier
@@ -199,7 +199,7 @@ class Past:
         if own_writes != list(plan.frontier.own_writes):
             self._queue.wrote(frontier.own_writes)
         self._commit(
-            frontier, StepCounts(late=plan.late, answers=len(plan.answers), **fates), digest
+            frontier, StepCounts(late=plan.late, answers=len(plan.replies), **fates), digest
         )
 
     def _put_back(self, row: Row, own_writes: list[int]) -> str:

@@ -10,7 +10,7 @@ from cluster_settings import SETTINGS as CLUSTER
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.ids import NOTHING, IdState
-from replication.ingest import Answer, Asked, Known, LogState, Op, ingest
+from replication.ingest import Asked, Known, LogState, Op, PendingReply, ingest
 from replication.settings import DAY_MS, RULES_VERSION
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ OPS: Final = {
     "redrive": Op.REDRIVE,
     "reject": Op.REJECT,
 }
-ANSWERS: Final = {Answer.DUPLICATE: "duplicate", Answer.CONFLICT: "conflict"}
+ANSWERS: Final = {PendingReply.DUPLICATE: "duplicate", PendingReply.CONFLICT: "conflict"}
 
 Row = dict[str, Any]
 
@@ -80,7 +80,7 @@ class Replay:
         self.log = decision.state
         row["log_ms"] = decision.state.log_ms
         row["stored"] = decision.rank is not None
-        row["answer"] = ANSWERS.get(decision.answer)
+        row["answer"] = ANSWERS.get(decision.reply)
         row["is_refused"] = decision.is_refused
         row["killed"] = row["killed_before"] = None
         if row["op"] in ("cancel", "replace"):

@@ -57,12 +57,12 @@ from delayd.request.proof import proof_of
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState
-from replication.ingest import Answer, Asked, Known, LogState, ingest
+from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings
 from replication.smoothing import Smoothing
-from replication.verdict import Mark, judge
+from replication.verdict import CancelMarker, judge
 
 START_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 100
@@ -357,20 +357,20 @@ class World:
     ) -> None:
         partition, offset = record.partition, record.offset
         is_told = self.receipts_written == RECEIPTS_ALL and request.op is Op.SCHEDULE
-        if decision.answer is Answer.MARK:
-            mark = Mark(
+        if decision.reply is PendingReply.CANCEL_MARKER:
+            mark = CancelMarker(
                 *(request.op is Op.REPLACE, partition, offset, decision.state.log_ms),
                 *(decision.killed, before.killed),
             )
             self._answers.append((partition, offset, (mark, request)))
             return
-        if decision.answer is Answer.NONE and not (is_told and request.id is not None):
+        if decision.reply is PendingReply.NONE and not (is_told and request.id is not None):
             return
         verdict = {
-            Answer.DUPLICATE: Verdict.DUPLICATE,
-            Answer.CONFLICT: Verdict.CONFLICT,
-        }.get(decision.answer, Verdict.SCHEDULED)
-        dead = conflict_body(record, "taken") if decision.answer is Answer.CONFLICT else None
+            PendingReply.DUPLICATE: Verdict.DUPLICATE,
+            PendingReply.CONFLICT: Verdict.CONFLICT,
+        }.get(decision.reply, Verdict.SCHEDULED)
+        dead = conflict_body(record, "taken") if decision.reply is PendingReply.CONFLICT else None
         told = receipt(
             id=request.id or request.redrive or "",
             verdict=verdict,
@@ -422,7 +422,7 @@ class World:
 
     def _judged(self, answer: Any, before: Frontier) -> tuple[Any, Any]:
         mark, request = answer
-        if not isinstance(mark, Mark):
+        if not isinstance(mark, CancelMarker):
             return mark, request
         refused = {
             killed.offset

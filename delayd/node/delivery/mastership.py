@@ -241,7 +241,7 @@ class Mastership:
             before=self._replica.planned_frontier,
             frontier=frontier,
             deliveries=(),
-            answers=(),
+            replies=(),
             late=0,
             now_ms=now_ms,
             taken={},

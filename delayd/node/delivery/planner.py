@@ -64,7 +64,7 @@ class Planner:
         self._wheel = wheel
         self._settings = settings
         answers = wheel.answers(frontier.offsets)
-        self._queue = DeliveryQueue(frontier, answers, limits, mark_kinds=(FrameKind.MARK,))
+        self._queue = DeliveryQueue(frontier, answers, limits, marker_kinds=(FrameKind.MARK,))
         self._opening = SlotOpener(wheel, self._queue)
 
     @property
@@ -78,7 +78,7 @@ class Planner:
             if entry.kind == FrameKind.MESSAGE:
                 self._queue.arrived(entry)
             else:
-                self._queue.answer_arrived(entry)
+                self._queue.reply_arrived(entry)
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
         """The next step at `now_ms`; nothing changes until it is begun."""
@@ -96,7 +96,7 @@ class Planner:
         content.message_count += len(first)
         content.pieces = chain([first], self._further_pieces(plan, content))
         content.deferred = self._read(plan.deferred, plan, content)
-        for frame in self._wheel.read(plan.answers):
+        for frame in self._wheel.read(plan.replies):
             if frame.kind == FrameKind.MARK:
                 content.judged.append(self._judge(frame, plan.before))
             else:

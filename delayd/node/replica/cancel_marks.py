@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from delayd.request import Op, Verdict, receipt, source_of
 from delayd.wheel import Frame
 from replication.ids import KilledMessage
-from replication.verdict import Judgement, Mark, Outcome
+from replication.verdict import CancelMarker, Judgement, Outcome
 
 SOURCES_TOLD_MAX = 3
 """Sources that a detail names; `killed` has all that were killed."""
@@ -20,14 +20,14 @@ SOURCES_TOLD_MAX = 3
 class Judged(NamedTuple):
     """A mark that a step passes, and its verdict."""
 
-    mark: Mark
+    mark: CancelMarker
     id: str
     due_ms: int | None
     """Of what a replace schedules."""
     judgement: Judgement
 
 
-def mark_body(mark: Mark, id: str, due_ms: int | None) -> tuple[Any, ...]:
+def mark_body(mark: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
     """What a mark's frame keeps."""
     return (
         mark.is_replace,
@@ -39,10 +39,10 @@ def mark_body(mark: Mark, id: str, due_ms: int | None) -> tuple[Any, ...]:
     )
 
 
-def mark_of(frame: Frame) -> tuple[Mark, str, int | None]:
+def mark_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """The mark that a frame keeps, its id, and the asked due time of a replace."""
     is_replace, id, log_ms, killed, killed_before, due_ms = frame.body
-    mark = Mark(
+    mark = CancelMarker(
         is_replace,
         frame.partition,
         frame.offset,

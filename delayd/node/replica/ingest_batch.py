@@ -42,17 +42,17 @@ from replication.ids import NOTHING, REDRIVES_MAX, IdState
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
-    Answer,
     Asked,
     Decision,
     Known,
     LogState,
+    PendingReply,
     ingest,
     ingest_plain,
 )
 from replication.rank import Rank, lane_of
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
-from replication.verdict import Mark
+from replication.verdict import CancelMarker
 
 _REJECT = Asked(rules.Op.REJECT, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
@@ -184,11 +184,11 @@ class IngestBatch:
             self._changed[partition, name] = (decision.continued, REPEAT_MEMORY_MS)
         if decision.rank is not None:
             self._message(record, request, lane, decision.rank)
-        if decision.answer is Answer.MARK:
+        if decision.reply is PendingReply.CANCEL_MARKER:
             self._mark(record, request, decision, before)
-        elif decision.answer is Answer.SCHEDULED:
+        elif decision.reply is PendingReply.SCHEDULED:
             self._scheduled(record, request)
-        elif decision.answer is not Answer.NONE:
+        elif decision.reply is not PendingReply.NONE:
             self._answer(record, self._refusal(record, request, decision, before))
 
     def apply(self) -> None:
@@ -284,7 +284,7 @@ class IngestBatch:
 
     def _mark(self, record: Record, request: Request, decision: Decision, before: IdState) -> None:
         due_ms = request.asked_due_ms if request.op is Op.REPLACE else None
-        mark = Mark(
+        mark = CancelMarker(
             request.op is Op.REPLACE,
             record.partition,
             record.offset,
@@ -301,7 +301,7 @@ class IngestBatch:
     ) -> tuple[Any, ...]:
         """The answer to a request that is not stored."""
         dead = None
-        if request.op is Op.REDRIVE and decision.answer is Answer.CONFLICT:
+        if request.op is Op.REDRIVE and decision.reply is PendingReply.CONFLICT:
             verdict = Verdict.CONFLICT
             detail = (
                 f"{REDRIVES_MAX} messages or more are pending under the id: wait until they are "
@@ -316,7 +316,7 @@ class IngestBatch:
             same = [m for m in pending if m.digest == request.digest]
             taken = (same or pending)[0]
             holder = source_of(record.partition, taken.asked_at)
-            if decision.answer is Answer.DUPLICATE:
+            if decision.reply is PendingReply.DUPLICATE:
                 verdict = Verdict.DUPLICATE
                 detail = f"the same request is scheduled as {holder}, due at {taken.due_ms}"
             else:

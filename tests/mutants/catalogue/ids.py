@@ -105,7 +105,7 @@ IDS = (
         "done-and-old-counts",
         "a verdict ignores what was done longer ago than ids are kept",
         "frontier.md#verdicts",
-        (Edit(VERDICT, " and m.due_ms + id_memory_ms >= mark.log_ms", ""),),
+        (Edit(VERDICT, " and m.due_ms + id_memory_ms >= marker.log_ms", ""),),
         (f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",),
         is_simulated=False,
     ),

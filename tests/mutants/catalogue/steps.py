@@ -43,7 +43,7 @@ STEPS = (
             Edit(
                 QUEUE,
                 "                if waits or (records and is_full and not is_second):\n",
-                "                if waits and not is_answer:\n"
+                "                if waits and not is_reply:\n"
                 "                    continue\n"
                 "                if waits or (records and is_full and not is_second):\n",
             ),

@@ -210,12 +210,12 @@ def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
     """
     first, second, third = answer(2), answer(4), answer(7)
     queue = queue_of(first)
-    queue.answer_arrived(second)
+    queue.reply_arrived(second)
     assert queue.next_due_ms() == 0
-    assert step(queue, ingested=(5, 0)).answers == (first, second)
-    assert step(queue, ingested=(7, 0)).answers == ()
-    queue.answer_arrived(third)
-    assert step(queue, ingested=(8, 0)).answers == (third,)
+    assert step(queue, ingested=(5, 0)).replies == (first, second)
+    assert step(queue, ingested=(7, 0)).replies == ()
+    queue.reply_arrived(third)
+    assert step(queue, ingested=(8, 0)).replies == (third,)
     assert queue.next_due_ms() is None
 
 
@@ -226,10 +226,10 @@ def test_too_many_answers_and_late_arrivals_cut_o() -> None:
     """
     queue = queue_of(*[answer(n) for n in range(6)], answer(3, partition=1))
     plan = step(queue, limits=StepLimits(records_max=4, bytes_max=1_000))
-    assert [(e.partition, e.offset) for e in plan.answers] == [(0, 0), (0, 1), (1, 3)]
+    assert [(e.partition, e.offset) for e in plan.replies] == [(0, 0), (0, 1), (1, 3)]
     assert plan.frontier.offsets == (2, 100)
     plan = step(queue, limits=StepLimits(records_max=100, bytes_max=25))
-    assert [e.offset for e in plan.answers] == [2, 3]
+    assert [e.offset for e in plan.replies] == [2, 3]
     assert plan.frontier.offsets == (4, 100)
 
 
@@ -243,11 +243,11 @@ def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out(
     step(queue, ingested=(0, 0))
     for offset in (0, 1):
         queue.arrived(message(offset, 2_000))
-    queue.answer_arrived(answer(5))
+    queue.reply_arrived(answer(5))
     one = StepLimits(records_max=1, bytes_max=1_000)
     plans = [step(queue, ingested=(6, 0), limits=one) for _ in range(3)]
     assert [plan.frontier.offsets[0] for plan in plans] == [1, 5, 6]
-    assert [[e.offset for e in (*p.deliveries, *p.answers)] for p in plans] == [[0], [1], [5]]
+    assert [[e.offset for e in (*p.deliveries, *p.replies)] for p in plans] == [[0], [1], [5]]
 
 
 def test_a_plan_that_is_not_begun_changes_nothing() -> None:
@@ -285,7 +285,7 @@ def test_a_late_arrival_or_answer_beyond_what_was_ingested_is_a_bug(entry: Entry
     """docs/design/frontier.md, Step: the snapshot O' is of what is ingested."""
     queue = queue_of()
     step(queue, ingested=(0, 0))
-    queue.answer_arrived(entry) if entry.kind else queue.arrived(entry)
+    queue.reply_arrived(entry) if entry.kind else queue.arrived(entry)
     with pytest.raises(AssertionError, match="beyond what was ingested"):
         queue.plan(NOW_MS, (5, 5), PLENTY)
 
@@ -395,7 +395,7 @@ def mark_delivery_queue(own_write: int) -> DeliveryQueue:
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, own_writes=(own_write,))
     mark = Entry(1_000, 0, 5, 0, MARK, 0, 100)
-    return DeliveryQueue(frontier, [mark], mark_kinds=(MARK,))
+    return DeliveryQueue(frontier, [mark], marker_kinds=(MARK,))
 
 
 def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
@@ -405,9 +405,9 @@ def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
     """
     queue = mark_delivery_queue(own_write=10)
     held = queue.plan(5_000, (10,), StepLimits())
-    assert held.answers == () and held.frontier.offsets == (5,)
+    assert held.replies == () and held.frontier.offsets == (5,)
     passed = queue.plan(5_000, (11,), StepLimits())
-    assert len(passed.answers) == 1 and passed.frontier.offsets == (11,)
+    assert len(passed.replies) == 1 and passed.frontier.offsets == (11,)
 
 
 def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_passed() -> None:
@@ -415,11 +415,11 @@ def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_pa
     queue = mark_delivery_queue(own_write=10)
     for written in range(11, 20):
         held = queue.plan(5_000, (10,), StepLimits())
-        assert held.answers == ()
+        assert held.replies == ()
         queue.begin(held)
         queue.wrote((written,))
     passed = queue.plan(5_000, (11,), StepLimits())
-    assert len(passed.answers) == 1 and passed.frontier.own_writes == (19,)
+    assert len(passed.replies) == 1 and passed.frontier.own_writes == (19,)
 
 
 def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers() -> None:
@@ -427,12 +427,12 @@ def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers()
 
     Rules: verdict-waits-for-r
     """
-    queue = DeliveryQueue(first_frontier(0, partitions=1, lanes=1), [], mark_kinds=(MARK,))
+    queue = DeliveryQueue(first_frontier(0, partitions=1, lanes=1), [], marker_kinds=(MARK,))
     queue.begin(queue.plan(5_000, (5,), StepLimits()))
-    queue.answer_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))
+    queue.reply_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))
     queue.wrote((8,))
-    assert queue.plan(5_000, (8,), StepLimits()).answers == ()
-    assert len(queue.plan(5_000, (9,), StepLimits()).answers) == 1
+    assert queue.plan(5_000, (8,), StepLimits()).replies == ()
+    assert len(queue.plan(5_000, (9,), StepLimits()).replies) == 1
 
 
 def test_a_postponed_verdict_waits_for_the_step_that_may_re_buffer_what_it_kills() -> None:
@@ -441,8 +441,8 @@ def test_a_postponed_verdict_waits_for_the_step_that_may_re_buffer_what_it_kills
     queue.begin(queue.plan(5_000, (10,), StepLimits()))
     queue.postpone_verdict(0, 5)
     queue.wrote((15,))
-    assert queue.plan(5_000, (12,), StepLimits()).answers == ()
-    assert len(queue.plan(5_000, (16,), StepLimits()).answers) == 1
+    assert queue.plan(5_000, (12,), StepLimits()).replies == ()
+    assert len(queue.plan(5_000, (16,), StepLimits()).replies) == 1
 
 
 def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all() -> None:
@@ -450,12 +450,12 @@ def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all()
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, cursors=(Rank(9_000, 0, 0),), own_writes=(10,))
     message = Entry(1_000, 0, 5, 0, 0, 0, 100)
-    queue = DeliveryQueue(frontier, [Entry(1_000, 0, 5, 0, MARK, 100, 100)], mark_kinds=(MARK,))
+    queue = DeliveryQueue(frontier, [Entry(1_000, 0, 5, 0, MARK, 100, 100)], marker_kinds=(MARK,))
     queue.arrived(message)
     held = queue.plan(9_000, (10,), StepLimits())
-    assert (held.deliveries, held.answers, held.frontier.offsets) == ((), (), (5,))
+    assert (held.deliveries, held.replies, held.frontier.offsets) == ((), (), (5,))
     passed = queue.plan(9_000, (11,), StepLimits(records_max=1))
-    assert len(passed.deliveries) == len(passed.answers) == 1
+    assert len(passed.deliveries) == len(passed.replies) == 1
 
 
 def test_a_suspect_lane_sends_no_more_than_it_may() -> None:

@@ -101,7 +101,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
             self.model.ingested[partition] = offset + 1
             entry = Entry(self.now_ms, partition, offset, 0, kind, offset, 10)
             self.model.answers.add(entry)
-            self.queue.answer_arrived(entry)
+            self.queue.reply_arrived(entry)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), due=dues, lane=st.integers(0, LANES - 1))
     def store_replace(self, partition: int, due: int, lane: int) -> None:
@@ -110,7 +110,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         self.store_messages(partition, lane, due, gap=0, length=10, count=1)
         mark = Entry(self.now_ms, partition, offset, 0, MARK, offset, 10)
         self.model.answers.add(mark)
-        self.queue.answer_arrived(mark)
+        self.queue.reply_arrived(mark)
 
     @rule(
         runs_max=st.integers(1, 4),
@@ -174,7 +174,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
             assert next_due_ms is not None and next_due_ms <= self.now_ms
         self.check(plan, limits)
         self.model.delivered |= {*plan.deliveries, *plan.deferred}
-        self.model.answered |= set(plan.answers)
+        self.model.answered |= set(plan.replies)
         self.frontier = plan.frontier
         self.queue.begin(plan)
         if put_back is not None:
@@ -193,7 +193,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         self.check_verdicts(plan)
         self.check_lanes(plan, limits)
         self.check_memory(plan)
-        taken = [*plan.deliveries, *plan.answers]
+        taken = [*plan.deliveries, *plan.replies]
         places = LANES + PARTITIONS
         assert len(taken) <= 2 * limits.records_max + places
         if all(e.length <= limits.bytes_max for e in taken):
@@ -210,8 +210,8 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         assert len(dealt_with) == len(newly_done)
         assert not newly_done & self.model.delivered
         newly_passed = self.model.passed_answers(plan.frontier) - self.model.answered
-        assert set(plan.answers) == newly_passed
-        assert len(plan.answers) == len(newly_passed)
+        assert set(plan.replies) == newly_passed
+        assert len(plan.replies) == len(newly_passed)
 
     def check_bounds(self, plan: Plan) -> None:
         """docs/design/frontier.md, Step: forward only, K' within now, O' within what is ingested;
@@ -230,7 +230,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
 
         Rules: verdict-waits-for-r
         """
-        for mark in plan.answers:
+        for mark in plan.replies:
             if mark.kind == MARK:
                 assert self.model.ingested[mark.partition] > self.model.waits[mark]
         offsets = plan.frontier.offsets
@@ -295,7 +295,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
             self.frontier,
             [a for a in self.model.answers if a.offset >= self.frontier.offsets[a.partition]],
             OPEN_LIMITS,
-            mark_kinds=(MARK,),
+            marker_kinds=(MARK,),
         )
         for m in self.model.messages:
             is_below = m < self.frontier.cursors[m.lane]

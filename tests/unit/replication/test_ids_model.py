@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from replication import ids, ingest
 from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
-from replication.ingest import Answer, Asked, Decision, Known, LogState, Op
+from replication.ingest import Asked, Decision, Known, LogState, Op, PendingReply
 from replication.rank import Rank
 
 ID_MEMORY_MS = 50
@@ -157,11 +157,11 @@ class IngestMachine(RuleBasedStateMachine):
         holders = self.pending(id)
         _, decision = self.take(Op.SCHEDULE, id, delay, digest, gap=gap)
         if not holders:
-            assert decision.rank is not None and decision.answer is Answer.NONE
+            assert decision.rank is not None and decision.reply is PendingReply.NONE
             return
         same = any(self.naive.messages[offset].digest == digest for offset in holders)
         assert decision.rank is None and decision.id is None
-        assert decision.answer is (Answer.DUPLICATE if same else Answer.CONFLICT)
+        assert decision.reply is (PendingReply.DUPLICATE if same else PendingReply.CONFLICT)
 
     @rule(id=names, is_replace=st.booleans(), delay=delays, digest=digests)
     def mark(self, id: str, is_replace: bool, delay: int, digest: bytes) -> None:
@@ -170,7 +170,7 @@ class IngestMachine(RuleBasedStateMachine):
         killed = self.naive.kill(id, offset, max(self.largest_ms, self.append_ms))
         op = Op.REPLACE if is_replace else Op.CANCEL
         at, decision = self.take(op, id, delay, digest if is_replace else b"")
-        assert at == offset and decision.answer is Answer.MARK
+        assert at == offset and decision.reply is PendingReply.CANCEL_MARKER
         assert sorted(m.offset for m in decision.killed) == killed
         assert (decision.rank is not None) is is_replace
 
@@ -187,7 +187,7 @@ class IngestMachine(RuleBasedStateMachine):
         _, decision = self.take(
             Op.CONTINUE, id, delay, message.digest, continued=continued, origin=origin
         )
-        assert decision.answer is Answer.NONE
+        assert decision.reply is PendingReply.NONE
         assert decision.is_refused is (message.killed_by is not None)
         assert (decision.rank is None) is decision.is_refused
 
@@ -204,20 +204,20 @@ class IngestMachine(RuleBasedStateMachine):
         is_full = len(self.pending(id)) >= REDRIVES_MAX
         _, decision = self.take(Op.REDRIVE, id, delay, digest, source=source)
         if before_ms is not None and log_ms - before_ms <= MONTH_MS:
-            expected = Answer.DUPLICATE
+            expected = PendingReply.DUPLICATE
         elif is_full:
-            expected = Answer.CONFLICT
+            expected = PendingReply.CONFLICT
         else:
-            expected = Answer.SCHEDULED
+            expected = PendingReply.SCHEDULED
             self.naive.redriven_ms[source] = log_ms
-        assert decision.answer is expected
-        assert (decision.rank is not None) is (expected is Answer.SCHEDULED)
+        assert decision.reply is expected
+        assert (decision.rank is not None) is (expected is PendingReply.SCHEDULED)
 
     @rule()
     def reject(self) -> None:
         """Rules: reject-answered"""
         _, decision = self.take(Op.REJECT)
-        assert decision == Decision(None, Answer.REJECTED, self.log)
+        assert decision == Decision(None, PendingReply.REJECTED, self.log)
 
     @invariant()
     def ids_are_known_as_the_messages_say(self) -> None:

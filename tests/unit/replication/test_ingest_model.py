@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
-from replication.ingest import Answer, Asked, Decision, Known, LogState, Op, ingest
+from replication.ingest import Asked, Decision, Known, LogState, Op, PendingReply, ingest
 from replication.rank import Rank
-from replication.verdict import Judgement, Mark, judge
+from replication.verdict import CancelMarker, Judgement, judge
 
 ID_MEMORY_MS = 50
 START_MS = 1_000
@@ -101,9 +101,9 @@ def absolute(drawn: list[Request]) -> list[Request]:
 def told(decision: Decision, op: Op) -> str:
     if decision.is_refused:
         return "refused"
-    if decision.answer is Answer.DUPLICATE:
+    if decision.reply is PendingReply.DUPLICATE:
         return "duplicate"
-    if decision.answer is Answer.CONFLICT:
+    if decision.reply is PendingReply.CONFLICT:
         return "conflict"
     killed = f"killed {sorted(m.offset for m in decision.killed)}"
     if op is Op.CANCEL:
@@ -193,8 +193,8 @@ def test_nodes_that_forget_sooner_or_later_judge_alike(
             for states in (keeps, drops)
         ]
         kept, dropped = decisions
-        assert (kept.rank, kept.answer) == (dropped.rank, dropped.answer)
-        if kept.answer is Answer.MARK:
+        assert (kept.rank, kept.reply) == (dropped.rank, dropped.reply)
+        if kept.reply is PendingReply.CANCEL_MARKER:
             verdicts = [
                 verdict_of(states.get(request.id, NOTHING), request, offset, decision, done)
                 for states, decision in ((keeps, kept), (drops, dropped))
@@ -233,5 +233,5 @@ def verdict_of(
 ) -> Judgement:
     killed: tuple[KilledMessage, ...] = decision.killed
     is_replace = request.op is Op.REPLACE
-    mark = Mark(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
+    mark = CancelMarker(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
     return judge(mark, done, (), ID_MEMORY_MS)

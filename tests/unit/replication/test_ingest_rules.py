@@ -8,12 +8,12 @@ from replication.ids import LIVE_MAX, NOTHING, REDRIVES_MAX, IdState, LiveMessag
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
-    Answer,
     Asked,
     Decision,
     Known,
     LogState,
     Op,
+    PendingReply,
     ingest,
     ingest_plain,
 )
@@ -49,7 +49,7 @@ def test_a_message_is_due_when_asked_but_not_before_it_was_appended(log: Log) ->
     """
     for offset, append_ms, asked, decision in decide(log):
         if asked.op is Op.SCHEDULE:
-            assert decision.answer is Answer.NONE
+            assert decision.reply is PendingReply.NONE
             assert decision.rank == Rank(max(asked.due_ms, append_ms), 1, offset)
 
 
@@ -61,7 +61,7 @@ def test_a_reject_is_answered_and_nothing_is_stored(log: Log) -> None:
     """
     for _, _, asked, decision in decide(log):
         if asked.op is Op.REJECT:
-            assert (decision.rank, decision.answer) == (None, Answer.REJECTED)
+            assert (decision.rank, decision.reply) == (None, PendingReply.REJECTED)
 
 
 @given(records)
@@ -108,10 +108,10 @@ def test_an_id_is_taken_until_log_time_reaches_its_due_time() -> None:
     """
     known = Known(IdState((LiveMessage(1_500, 7, 0, b"x"),)))
     asked = Asked(Op.SCHEDULE, 9_000, 0, True, b"y")
-    assert decided(asked, known).answer is Answer.CONFLICT
-    assert decided(asked, known, log_ms=1_499).answer is Answer.CONFLICT
+    assert decided(asked, known).reply is PendingReply.CONFLICT
+    assert decided(asked, known, log_ms=1_499).reply is PendingReply.CONFLICT
     freed = decided(asked, known, log_ms=1_500)
-    assert freed.answer is Answer.NONE and freed.id is not None
+    assert freed.reply is PendingReply.NONE and freed.id is not None
     assert [m.offset for m in freed.id.live] == [7, 50]
 
 
@@ -135,7 +135,7 @@ def test_a_continuation_of_a_killed_message_is_refused() -> None:
     Rules: continuation-refused
     """
     refused = decided(Asked(Op.CONTINUE, 4_000, 0, True, b"x", 7), Known(killed_by=30))
-    assert refused == Decision(None, Answer.NONE, LogState(51, 1_000), is_refused=True)
+    assert refused == Decision(None, PendingReply.NONE, LogState(51, 1_000), is_refused=True)
 
 
 def test_where_two_masters_may_continue_a_message_the_first_record_counts() -> None:
@@ -150,7 +150,7 @@ def test_where_two_masters_may_continue_a_message_the_first_record_counts() -> N
     last_ms = 1_000 + REPEAT_MEMORY_MS
     for has_id in (False, True):
         repeat = decided(asked._replace(has_id=has_id), again, last_ms)
-        assert repeat == Decision(None, Answer.NONE, LogState(51, last_ms))
+        assert repeat == Decision(None, PendingReply.NONE, LogState(51, last_ms))
     assert decided(asked, again, last_ms + 1).rank is not None
     assert decided(asked, Known()).continued is None, "one master: nothing to remember"
 
@@ -171,12 +171,12 @@ def test_a_source_is_redriven_once_in_thirty_days_of_log_time() -> None:
     """
     first = decided(Asked(Op.REDRIVE, 0), Known())
     assert first.rank == Rank(1_000, 0, 50) and first.redriven is not None
-    assert first.answer is Answer.SCHEDULED
+    assert first.reply is PendingReply.SCHEDULED
     again = Known(redriven=first.redriven)
     last_ms = 1_000 + REDRIVE_MEMORY_MS
     refused = decided(Asked(Op.REDRIVE, 0), again, last_ms)
-    assert (refused.rank, refused.answer) == (None, Answer.DUPLICATE)
-    assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).answer is Answer.SCHEDULED
+    assert (refused.rank, refused.reply) == (None, PendingReply.DUPLICATE)
+    assert decided(Asked(Op.REDRIVE, 0), again, last_ms + 1).reply is PendingReply.SCHEDULED
 
 
 @given(st.integers(0, 100), st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 10_000))
@@ -188,7 +188,7 @@ def test_a_plain_schedule_is_decided_as_any_other(
     decision = ingest(state, 3, next_offset + 2, append_ms, Asked(Op.SCHEDULE, due_ms), Known(), 1)
     plain = ingest_plain(state, 3, next_offset + 2, append_ms, due_ms)
     assert (decision.rank, decision.state) == plain
-    assert decision == Decision(plain[0], Answer.NONE, plain[1])
+    assert decision == Decision(plain[0], PendingReply.NONE, plain[1])
 
 
 def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
@@ -199,14 +199,14 @@ def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
     redrive = Asked(Op.REDRIVE, 9_000, 0, True, b"x")
     full = IdState(tuple(LiveMessage(5_000 + n, n, 0, b"x") for n in range(REDRIVES_MAX)))
     refused = decided(redrive, Known(full))
-    assert (refused.rank, refused.answer, refused.id, refused.redriven) == (
+    assert (refused.rank, refused.reply, refused.id, refused.redriven) == (
         None,
-        Answer.CONFLICT,
+        PendingReply.CONFLICT,
         None,
         None,
     )
     fired = full._replace(live=(LiveMessage(900, 0, 0, b"x"), *full.live[1:]))
-    assert decided(redrive, Known(fired)).answer is Answer.SCHEDULED
+    assert decided(redrive, Known(fired)).reply is PendingReply.SCHEDULED
 
 
 def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:

@@ -7,7 +7,7 @@ import pytest
 from replication.frontier import Frontier, first_frontier
 from replication.ids import KilledMessage
 from replication.rank import Rank
-from replication.verdict import Mark, Outcome, judge
+from replication.verdict import CancelMarker, Outcome, judge
 
 HOUR_MS = 60 * 60 * 1000
 NOW_MS = 100 * HOUR_MS
@@ -26,8 +26,8 @@ def message(due_ms: int, offset: int) -> KilledMessage:
 
 def mark(
     *killed: KilledMessage, before: tuple[KilledMessage, ...] = (), is_replace: bool = False
-) -> Mark:
-    return Mark(is_replace, 0, 50, NOW_MS, killed, before)
+) -> CancelMarker:
+    return CancelMarker(is_replace, 0, 50, NOW_MS, killed, before)
 
 
 @pytest.mark.parametrize(

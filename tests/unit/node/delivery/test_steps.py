@@ -20,7 +20,7 @@ from replication.delivery_queue import StepLimits
 from replication.ids import KilledMessage
 from replication.rank import lane_of
 from replication.record import FrontierRecord, decode
-from replication.verdict import Mark
+from replication.verdict import CancelMarker
 
 
 @pytest.fixture
@@ -100,12 +100,16 @@ def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) ->
         first, second = [mark_of(frame) for frame in waiting if frame.kind == FrameKind.MARK]
     killed = [KilledMessage(START_MS + 9_000, 0, lane_of("orders", node.settings.lanes))]
     assert first == (
-        Mark(True, 0, 1, START_MS + 50, tuple(killed), ()),
+        CancelMarker(True, 0, 1, START_MS + 50, tuple(killed), ()),
         "a",
         START_MS + 8_000,
     )
     replaced = KilledMessage(START_MS + 8_000, 1, killed[0].lane)
-    assert second == (Mark(False, 0, 2, START_MS + 50, (replaced,), tuple(killed)), "a", None)
+    assert second == (
+        CancelMarker(False, 0, 2, START_MS + 50, (replaced,), tuple(killed)),
+        "a",
+        None,
+    )
 
 
 def test_a_frontier_record_tells_what_its_step_delivered(make: Maker) -> None:
