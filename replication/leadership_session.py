@@ -19,7 +19,7 @@ Invariants:
 - No step for `GIVE_WAY_MS`: it rests, though its lease is good, so that another node may try.
 - Nothing is ordered once the grant has ended.
 
-Source: docs/design/election.md, "LeadershipSession".
+Source: docs/design/election.md, "Leadership session".
 """
 
 from collections.abc import Mapping

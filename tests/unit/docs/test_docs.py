@@ -323,37 +323,6 @@ def test_each_decision_is_in_the_index() -> None:
         assert f"({path.name})" in index
 
 
-def test_an_import_goes_to_a_lower_rank_of_the_architecture_page() -> None:
-    ranks = {
-        module: int(row[0])
-        for row in rows("docs/architecture.md", "Layers")
-        for module in coded(row[1])
-    }
-
-    def layer(module: str) -> str | None:
-        parts = module.split(".")
-        name = parts[0] if parts[0] == "replication" else ".".join(parts[:2])
-        if ".".join(parts[:3]) in ranks:  # a part that stands higher than the rest
-            name = ".".join(parts[:3])
-        return None if name == "delayd" else name
-
-    for source in SOURCES:
-        module = str(source.relative_to(ROOT).with_suffix("")).replace("/", ".")
-        importer = layer(module.removesuffix(".__init__"))
-        if source.suffix != ".py" or importer is None or module.startswith(("tests", "chaos")):
-            continue
-        assert importer in ranks, f"{importer} has no rank"
-        for node in ast.walk(ast.parse(source.read_text())):
-            if not isinstance(node, ast.ImportFrom) or node.module is None:
-                continue
-            if node.module.split(".")[0] not in ("delayd", "replication"):
-                continue
-            imported = layer(node.module)
-            if imported not in (None, importer):
-                assert imported in ranks, f"{imported} has no rank"
-                assert ranks[imported] < ranks[importer], f"{module} imports {node.module}"
-
-
 def test_the_changelog_begins_with_this_version() -> None:
     [newest, *_] = re.findall(r"^## \[(.+?)\]", page("CHANGELOG.md"), flags=re.MULTILINE)
     assert newest == delayd.__version__

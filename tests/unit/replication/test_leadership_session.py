@@ -56,7 +56,7 @@ def given_at(now_ms: int) -> LeadershipSession:
     ],
 )
 def test_what_would_fail_again_is_not_tried_again(failure: Failure, ended: Ended) -> None:
-    """docs/design/election.md, "LeadershipSession": however well it went before.
+    """docs/design/election.md, "Leadership session": however well it went before.
 
     Rules: higher-term, clock-drift, behind-gives-way
     """
@@ -64,7 +64,7 @@ def test_what_would_fail_again_is_not_tried_again(failure: Failure, ended: Ended
 
 
 def test_a_failed_mastership_is_followed_by_another_after_a_wait_that_doubles() -> None:
-    """docs/design/election.md, "LeadershipSession".
+    """docs/design/election.md, "Leadership session".
 
     Rules: back-off
     """
@@ -78,7 +78,7 @@ def test_a_failed_mastership_is_followed_by_another_after_a_wait_that_doubles() 
 
 
 def test_a_step_makes_the_next_wait_short_again() -> None:
-    """docs/design/election.md, "LeadershipSession".
+    """docs/design/election.md, "Leadership session".
 
     Rules: back-off
     """
@@ -97,7 +97,7 @@ def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
 
 
 def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
-    """docs/design/election.md, "LeadershipSession": a lease is worth nothing to who cannot deliver.
+    """docs/design/election.md, "Leadership session": a lease is worth nothing to who cannot deliver.
 
     Rules: give-way
     """
@@ -107,7 +107,7 @@ def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
 
 
 def test_the_ten_seconds_begin_anew_with_each_mastership_that_stepped() -> None:
-    """docs/design/election.md, "LeadershipSession".
+    """docs/design/election.md, "Leadership session".
 
     Rules: give-way
     """
@@ -150,7 +150,7 @@ def test_who_rests_is_told_nothing_more(fact: Fact) -> None:
 def test_whatever_fails_it_rests_once_or_tries_again_within_two_seconds(
     failures: list[tuple[Failure, bool, bool, int]],
 ) -> None:
-    """docs/design/election.md, "LeadershipSession".
+    """docs/design/election.md, "Leadership session".
 
     Rules: back-off, give-way
     """
