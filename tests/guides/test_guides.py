@@ -1,7 +1,7 @@
 """The programs of docs/guides, each with its language's real client on a real Kafka.
 
 Source: docs/reference/requests.md; that the guides show these very files is
-tests/unit/docs/test_guide_pages.py.
+tests/unit/docs, `test_guide_pages.py`.
 """
 
 import contextlib

@@ -4,7 +4,6 @@ Not here: whether a sentence is true; whether the README's commands work
 (tests/integration/test_readme.py).
 """
 
-import ast
 import importlib
 import pkgutil
 import re

@@ -97,7 +97,7 @@ def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
 
 
 def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
-    """docs/design/election.md, "Leadership session": a lease is worth nothing to who cannot deliver.
+    """docs/design/election.md, "Leadership session": a lease that cannot be used is worth nothing.
 
     Rules: give-way
     """
