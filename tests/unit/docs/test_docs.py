@@ -57,7 +57,7 @@ SOURCES = sorted(
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CITATION = re.compile(
-    r"""(?P<path>docs(?:/[\w-]+)+(?:\.md)?)"""
+    r"""(?P<path>(?<![\w/])docs(?:/[\w-]+)+(?:\.md)?)"""
     r"""(?P<headings>(?:[\s#]*(?:,|and)[\s#]*(?:"[A-Z][^"'\n]*"|'[A-Z][^"'\n]*'))*)"""
 )
 
