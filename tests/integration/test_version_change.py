@@ -1,0 +1,145 @@
+"""A cluster that the release before has run is taken over by this one, and given back.
+
+The release before is a commit of this repository: its code, in its own tree, creates the topics and
+runs the first nodes. Under a load of everything at once (mixed_load.py) all nodes are killed with
+kill -9, and this code starts on their data directories; later the same the other way round. So
+frames, catalogue, records, headers, topics and keys must be the same in both.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from clusters import TestCluster
+from mixed_load import RETRY_DELAYS_MS, Stage, under_load
+from nodes import CLOCK, CLUSTER_KEY, NodeProcess, master_of
+
+from chaos.workload import SHARES
+from delayd.dev.cluster import LocalCluster
+from delayd.errors import ExitCode
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).parents[2]
+COMMIT_BEFORE = "36c172e"
+"""The last commit before the modules moved into rooms."""
+
+AHEAD = {**SHARES, "plain": 20, "ahead": 14}
+"""Many are scheduled long before they are due, and so are pending when the nodes change."""
+
+TIMEOUT_S = 60
+
+
+class Code(NamedTuple):
+    """A version of delayd, by the folder that holds its packages."""
+
+    tree: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where its processes, and what they start, find their modules."""
+        return {"PYTHONPATH": str(self.tree)}
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with the modules of this version to its end."""
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.tree,  # `-m` looks there first
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def delayd(self, *arguments: str) -> None:
+        """Run the `delayd` command of this version; it succeeds."""
+        done = self.python("-m", "delayd.cli", *arguments)
+        assert done.returncode == ExitCode.FINE, done.stdout + done.stderr
+
+    def start(self, node: NodeProcess) -> None:
+        """Start a node of this version."""
+        node.start(env=self.environment, prelude=f"cd '{self.tree}' && ")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Code:
+    """The code of the commit before, out of the repository's own history."""
+    tree = tmp_path_factory.mktemp("before")
+    archive = subprocess.run(
+        ["git", "archive", COMMIT_BEFORE, "delayd", "replication"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if archive.returncode != 0:
+        pytest.fail(
+            f"commit {COMMIT_BEFORE} is not in this checkout: {archive.stderr.decode().strip()}; "
+            "fetch the whole history (git fetch --unshallow)"
+        )
+    subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
+    code = Code(tree)
+    found = code.python("-c", "import delayd; print(delayd.__file__)").stdout
+    assert found.strip() == str(tree / "delayd" / "__init__.py"), "its own modules are imported"
+    return code
+
+
+def create_cluster(code: Code, kafka_and_etcd: LocalCluster, folder: Path) -> TestCluster:
+    """Create the topics of a cluster with this version."""
+    name = f"v{os.getpid()}"
+    delays = ",".join(f"{delay_ms}ms" for delay_ms in RETRY_DELAYS_MS)
+    code.delayd(
+        *("topics", "create", "--bootstrap", kafka_and_etcd.bootstrap),
+        *("--cluster", name, "--prefix", f"{name}-", "--cluster-key", CLUSTER_KEY),
+        *("--partitions", "3", "--retry-delays", delays),
+    )
+    return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
+
+
+def change_all(stage: Stage, start: Callable[[NodeProcess], None], verify: Code) -> int:
+    """Kill every node with kill -9, and start another version on the data directories, one of which
+    a version verifies. Return the Unix ms at which no node ran."""
+    first, second = stage.nodes
+    for node in stage.nodes:
+        node.kill()
+    changed_ms = CLOCK.wall_ms()
+    log_bytes = len(first.log)
+    start(first)
+    verify.delayd("wheel", "verify", str(second.data))
+    start(second)
+    assert master_of(stage.nodes).status()["term"] > 1
+    started = re.search(r'node_started .*ingested="\[(.*)\]"', first.log[log_bytes:])
+    assert started is not None, first.log[log_bytes:]
+    assert all(map(int, started[1].split(","))), "it went on where the other version had stopped"
+    return changed_ms
+
+
+def delivered_across(stage: Stage, changed_ms: int) -> int:
+    """Return how many messages nodes of one version took in and those of the other delivered."""
+    asked_ms = {request.place: request.append_ms for request in stage.evidence.requests}
+    return sum(
+        asked_ms[str(record.header("delayd-source"))] < changed_ms < record.append_ms
+        for record in stage.evidence.delivered
+    )
+
+
+def test_nodes_of_this_release_take_over_from_the_one_before_and_hand_back(
+    before: Code, kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    now = Code(ROOT)
+    cluster = create_cluster(before, kafka_and_etcd, tmp_path)
+    nodes = [cluster.node(number) for number in range(2)]
+    with under_load(cluster, nodes, start=before.start, shares=AHEAD) as stage:
+        stage.wait(0.3)
+        to_now_ms = change_all(stage, now.start, verify=now)
+        stage.create_late_target()
+        stage.wait(0.75)
+        to_before_ms = change_all(stage, before.start, verify=before)
+    for changed_ms in (to_now_ms, to_before_ms):
+        assert delivered_across(stage, changed_ms) > 100
+    now.delayd("wheel", "verify", str(nodes[0].data))
