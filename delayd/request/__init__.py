@@ -13,8 +13,8 @@
 | `proof.py`, `internal.py` | digests and proofs; the records of the master's own |
 | `bodies.py`, `receipts.py` | the stored and the produced form |
 
-Not here: the state of ids and marks (ingest decides them), and whether a target exists (a step
-checks it).
+Not here: the state of ids and cancel markers, which ingest decides; whether a target exists, which
+a step checks.
 
 Invariants:
 - the outcome depends on the record and on the cluster's fixed limits and key only, never on a
@@ -28,8 +28,7 @@ Source: docs/design, "The wire contract".
 from delayd.request.bodies import (
     Body,
     DeadLetter,
-    DeliveryLoop,
-    answer_body,
+    Delivery,
     asked_due_of,
     attempt_of,
     conflict_body,
@@ -37,10 +36,11 @@ from delayd.request.bodies import (
     dead_letter,
     delivered,
     id_of,
-    is_put_back,
+    is_requeued,
     message_body,
     offset_of,
     origin_of,
+    pending_reply_body,
     reason_of,
     reject_body,
     source_of,
@@ -65,7 +65,7 @@ __all__ = [
     "Body",
     "BufferRecord",
     "DeadLetter",
-    "DeliveryLoop",
+    "Delivery",
     "Op",
     "Reason",
     "ReceiptRecord",
@@ -74,7 +74,6 @@ __all__ = [
     "RequestLimits",
     "Turn",
     "Verdict",
-    "answer_body",
     "asked_due_of",
     "attempt_of",
     "conflict_body",
@@ -83,11 +82,12 @@ __all__ = [
     "dead_letter",
     "delivered",
     "id_of",
-    "is_put_back",
+    "is_requeued",
     "message_body",
     "offset_of",
     "origin_of",
     "parse",
+    "pending_reply_body",
     "reason_of",
     "receipt",
     "receipt_record",

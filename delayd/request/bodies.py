@@ -4,14 +4,14 @@
                     digest, origin, attempt[, [turn ms, since ms]])
     dead body    = (key, value, [[name, value]...], reason slug, detail, truncated size or nil,
                     origin, attempts)
-    answer body  = (dead body or nil, receipt or nil)
+    pending reply body = (dead body or nil, receipt or nil)
 
 All are plain tuples that msgpack carries; the functions that read them take lists and tuples
 alike, because unpacking makes one of the other. A later field goes to the end.
 
 Invariants:
 - delivered: user headers first, in their order, then `delayd-id`, `delayd-due`, `delayd-fired`,
-  `delayd-source`, of what was put back `delayd-origin`, and of a retry `delayd-attempt`;
+  `delayd-source`, of a requeued message `delayd-origin`, and of a retry `delayd-attempt`;
 - dead letters: key, value and headers of the record, then `delayd-reason`, `delayd-detail`,
   `delayd-source`, `delayd-truncated` where the value is left out, and of a message that could not
   be delivered `delayd-origin`, `delayd-attempt`.
@@ -35,7 +35,7 @@ TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
 by which the limit stays below what delayd's topics accept."""
 
 
-class DeliveryLoop(NamedTuple):
+class Delivery(NamedTuple):
     """A record to produce to a target."""
 
     topic: str
@@ -96,8 +96,8 @@ def turn_of(body: Body) -> Turn | None:
     return Turn(*body[10]) if len(body) > 10 else None
 
 
-def is_put_back(body: Body) -> bool:
-    """Does it go on with a message that was put back into the buffer?"""
+def is_requeued(body: Body) -> bool:
+    """Return whether this message was requeued into the buffer."""
     return bool(body[8])
 
 
@@ -108,7 +108,7 @@ def origin_of(body: Body, partition: int, offset: int) -> str:
     return origin or source_of(partition, offset)
 
 
-def delivered(body: Body, *, fired_ms: int, source: str) -> DeliveryLoop:
+def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     """What a message body is delivered as, at `fired_ms`; `source` is of its buffer record."""
     topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt, *_ = body
     headers: Headers = [(name, content) for name, content in pairs]
@@ -121,14 +121,14 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> DeliveryLoop:
         headers.append(("delayd-origin", origin.encode()))
     if attempt:
         headers.append(("delayd-attempt", b"%d" % attempt))
-    return DeliveryLoop(topic, partition, key, value, headers)
+    return Delivery(topic, partition, key, value, headers)
 
 
-def answer_body(
+def pending_reply_body(
     *, dead: tuple[Any, ...] | None, receipt: tuple[Any, ...] | None
 ) -> tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]:
-    """What an answer frame keeps: a dead body, a stored receipt, or both."""
-    assert dead is not None or receipt is not None, "an answer says something"
+    """Return the body of a pending reply: a dead body, a stored receipt, or both."""
+    assert dead is not None or receipt is not None, "a reply says something"
     return (dead, receipt)
 
 
@@ -158,7 +158,7 @@ def dead_body(
 ) -> tuple[Any, ...]:
     """The dead body of a stored message that cannot be delivered; `detail` has the last error.
 
-    The request headers are put back, so that the dead letter can be sent again: the due time is
+    The request headers are restored, so that the dead letter can be sent again: the due time is
     the asked one, absolute. `origin` is the source of the user's own request (`origin_of`),
     `attempts` how often it was tried, at least once.
     """

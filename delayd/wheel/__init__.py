@@ -1,9 +1,9 @@
 """The wheel: one node's storage of pending messages. One file per second slot, LevelDB beside it.
 
 What is due in an hour that is far waits in one file per hour, and is split when the hour is near.
-The wheel knows frames, slots and answers; it does not know what a body means, who is master, or
-what has been delivered. It stores what ingest decided, gives it back in rank order, and forgets a
-slot when it is told to. `storage.py` holds the wheel itself, `frame.py` the bytes, `layout.py`
+The wheel knows frames, slots and pending replies; it does not know what a body means, who is
+master, or what has been delivered. It stores what ingest decided, returns it in rank order, and
+forgets a slot when asked to. `storage.py` holds the wheel itself, `frame.py` the bytes, `layout.py`
 every path, `catalogue.py` LevelDB, `disk.py` the door to the operating system.
 Those who look at a stopped node's wheel begin at `stopped.py`, and at `checking.py` for one slot.
 
@@ -27,14 +27,14 @@ class FrameKind(IntEnum):
 
     MESSAGE = 0
     """A live message, filed under the slot of its rank's due time."""
-    ANSWER = 1
-    """An answer that is known, filed under the slot of its append time."""
-    MARK = 2
-    """An answer that the step which passes it decides (a cancel, a replace); filed likewise."""
+    PENDING_REPLY = 1
+    """A reply to a request that waits for its step, filed under the slot of its append time."""
+    CANCEL_MARKER = 2
+    """A cancel or replace, whose verdict its step decides; a pending reply, filed as one."""
 
 
 class Frame(NamedTuple):
-    """One stored record. For an answer, `due_ms` is the append time."""
+    """One stored record. For a pending reply, `due_ms` is the append time."""
 
     due_ms: int
     partition: int

@@ -5,7 +5,7 @@
                                      an hour that is far; `start`: what was split of its file
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
     "t"                              hours slots frames                       totals of "h" and "s"
-    "w" partition:u16 offset:u64     due_ms lane kind position length         a waiting answer
+    "w" partition:u16 offset:u64     due_ms lane kind position length         a pending reply
     "e" "i" "k"                      see id_memory.py                         what is known of ids
     "z"                              see Progress                             progress
 
@@ -48,11 +48,11 @@ REBUILD = (
 """What to do about a wheel that is damaged as a whole."""
 
 _SLOT_KEY = Struct(">cQ")
-_ANSWER_KEY = Struct(">cHQ")
+_PENDING_REPLY_KEY = Struct(">cHQ")
 _HOUR = b"h"
 _SLOT = b"s"
 _TOTALS = b"t"
-_ANSWER = b"w"
+_PENDING_REPLY = b"w"
 _PROGRESS = b"z"
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
@@ -92,16 +92,16 @@ class CatalogueBatch(NamedTuple):
     hours: dict[int, HourLine]
     dropped: tuple[tuple[bool, int], ...]
     """Slots and hours that are not there any more: is it an hour, and its number."""
-    answers: tuple[Entry, ...]
-    answers_from: tuple[int, ...]
-    """By partition: waiting answers below this offset are dropped, before `answers` are added."""
+    pending_replies: tuple[Entry, ...]
+    pending_replies_from: tuple[int, ...]
+    """By partition: the offset below which pending replies are dropped, before any is added."""
     notes: Mapping[bytes, bytes | None]
     """Changes to the lines of id memory; None deletes."""
 
 
 class Catalogue:
-    """LevelDB in one folder. Not thread safe, except that `write` may run beside `answers`, and the
-    runs of `lines` may be taken beside everything but `close`."""
+    """LevelDB in one folder. Not thread safe, except that `write` may run beside
+    `pending_replies`, and the runs of `lines` may be taken beside everything but `close`."""
 
     def __init__(self, path: str, *, create: bool, named: str | None = None) -> None:
         """Open it; `create` makes a new one where there is none. Errors call it `named`, if given.
@@ -110,8 +110,8 @@ class Catalogue:
         """
         self._path = path
         self._named = named or path
-        self._answers_from: tuple[int, ...] = ()
-        """Waiting answers below were dropped by a checkpoint of this process."""
+        self._pending_replies_from: tuple[int, ...] = ()
+        """Pending replies below were dropped by a checkpoint of this process."""
         with self._translated():
             self._db = plyvel.DB(
                 path,
@@ -161,10 +161,10 @@ class Catalogue:
         for run in self.lines(_SLOT, _SLOT_KEY.pack(_SLOT, first)):
             yield from (_slot_line(key, value) for key, value in run)
 
-    def answer_lines(self) -> Iterator[Entry]:
-        """All waiting answers by (partition, offset), likewise."""
-        for run in self.lines(_ANSWER, _ANSWER):
-            yield from (_answer_line(key, value) for key, value in run)
+    def pending_reply_lines(self) -> Iterator[Entry]:
+        """All pending replies by (partition, offset), likewise."""
+        for run in self.lines(_PENDING_REPLY, _PENDING_REPLY):
+            yield from (_pending_reply_line(key, value) for key, value in run)
 
     def hour_line(self, hour: int) -> HourLine | None:
         """The line of one hour's file; None if there is none."""
@@ -198,13 +198,13 @@ class Catalogue:
             raise self._cut_short(key)
         return counts
 
-    def answers(self, from_offsets: Sequence[int]) -> list[Entry]:
-        """The waiting answers with offset >= from_offsets[partition], by (partition, offset)."""
+    def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
+        """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""
         entries: list[Entry] = []
-        for key, value in self._scan(_ANSWER):
-            _, partition, offset = _ANSWER_KEY.unpack(key)
+        for key, value in self._scan(_PENDING_REPLY):
+            _, partition, offset = _PENDING_REPLY_KEY.unpack(key)
             if offset >= from_offsets[partition]:
-                entries.append(_answer_line(key, value))
+                entries.append(_pending_reply_line(key, value))
         return entries
 
     def note(self, key: bytes) -> bytes | None:
@@ -273,11 +273,11 @@ class Catalogue:
         """Write a checkpoint, whole or not at all; durable on return."""
         with self._translated():
             write = self._db.write_batch(sync=True)
-            for key in self._answered(batch.answers_from):
+            for key in self._keys_to_drop(batch.pending_replies_from):
                 write.delete(key)
-            for entry in batch.answers:
+            for entry in batch.pending_replies:
                 write.put(
-                    _ANSWER_KEY.pack(_ANSWER, entry.partition, entry.offset),
+                    _PENDING_REPLY_KEY.pack(_PENDING_REPLY, entry.partition, entry.offset),
                     _pack(
                         (entry.due_ms, entry.lane, int(entry.kind), entry.position, entry.length)
                     ),
@@ -297,14 +297,16 @@ class Catalogue:
             write.put(_TOTALS, _pack(batch.totals))
             write.put(_PROGRESS, _pack(batch.progress))
             write.write()
-        self._answers_from = batch.answers_from
+        self._pending_replies_from = batch.pending_replies_from
 
-    def _answered(self, answers_from: Sequence[int]) -> Iterator[bytes]:
+    def _keys_to_drop(self, pending_replies_from: Sequence[int]) -> Iterator[bytes]:
         # From where the last checkpoint came: what was deleted below slows a scan for hours.
-        done = self._answers_from or (0,) * len(answers_from)
-        for partition, (begin, end) in enumerate(zip(done, answers_from, strict=True)):
+        done = self._pending_replies_from or (0,) * len(pending_replies_from)
+        for partition, (begin, end) in enumerate(zip(done, pending_replies_from, strict=True)):
             if begin < end:
-                first, stop = (_ANSWER_KEY.pack(_ANSWER, partition, at) for at in (begin, end))
+                first, stop = (
+                    _PENDING_REPLY_KEY.pack(_PENDING_REPLY, partition, at) for at in (begin, end)
+                )
                 with self._db.iterator(
                     start=first, stop=stop, include_value=False, fill_cache=False
                 ) as keys:
@@ -338,8 +340,8 @@ def _told(totals: Totals) -> str:
     return f"{totals.slots} slots and {totals.hours} hours with {totals.frames} frames"
 
 
-def _answer_line(key: bytes, value: bytes) -> Entry:
-    _, partition, offset = _ANSWER_KEY.unpack(key)
+def _pending_reply_line(key: bytes, value: bytes) -> Entry:
+    _, partition, offset = _PENDING_REPLY_KEY.unpack(key)
     due_ms, lane, kind, position, length = _unpack(value)
     return Entry(due_ms, partition, offset, lane, kind, position, length)
 

@@ -64,8 +64,8 @@ class FramesFound:
     """What a slot's file holds, up to the length that its line says."""
 
     messages: int = 0
-    answers: int = 0
-    """Marks included."""
+    pending_replies: int = 0
+    """Cancel markers included."""
     digest: int = 0
     highest_offsets: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -75,7 +75,7 @@ class FramesFound:
     @property
     def whole(self) -> int:
         """Frames that are whole and of this slot."""
-        return self.messages + self.answers
+        return self.messages + self.pending_replies
 
 
 def check_segment(
@@ -160,7 +160,7 @@ class _Stretch(NamedTuple):
             if kind == FrameKind.MESSAGE:
                 found.messages += 1
             else:
-                found.answers += 1
+                found.pending_replies += 1
             found.digest += crc
             highest[partition] = max(highest[partition], offset)
             after = position + end

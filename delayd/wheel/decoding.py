@@ -48,9 +48,10 @@ def scan(data: bytes, position: int, places: MutableMapping[int, bytearray]) -> 
     """Add a place for every message of `data`, whose first byte lay at `position`, to those of its
     due time (see `place.py`); `places` makes an empty one where there is none.
 
-    Answers are verified and counted, no more. What follows the whole frames is the beginning of
-    one that goes on after `data`. Every CRC is verified: a place with a flipped due time or lane
-    would be passed over silently, and never be read. BrokenFrameError, with some places added.
+    Pending replies are only verified and counted. The bytes after the last whole frame are the
+    beginning of one that goes on after `data`. Every CRC is verified: a place with a flipped due
+    time or lane would be passed over silently, and never be read. BrokenFrameError, with some
+    places added.
     """
     assert position + len(data) <= POSITIONS_MAX, f"a slot's file of {position} bytes and more"
     view = memoryview(data)

@@ -12,7 +12,7 @@
     partition  u16   buffer partition
     offset     u64   buffer offset
     append_ms  u64   append time of the buffer record, Unix ms
-    due_ms     u64   due time of the rank, Unix ms; for an answer its append time
+    due_ms     u64   due time of the rank, Unix ms; for a pending reply its append time
     body       msgpack array, to the end of the frame; arrays come back as tuples
 
 All integers are little-endian. This file knows bytes, not files, slots or catalogues.

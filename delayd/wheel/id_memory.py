@@ -149,7 +149,7 @@ class IdMemory:
         kept = None
         for key, value in lines:
             _, _, partition, offset = KILL_KEY.unpack(key)
-            if max(offset, kill_of(value).mark_offset) < cut.offsets[partition]:
+            if max(offset, kill_of(value).marker_offset) < cut.offsets[partition]:
                 self._layers.put(key, None)
             else:
                 kept = kept or key

@@ -1,7 +1,7 @@
 """Who killed which message: the lines of it, in the catalogue and in an export.
 
     key     "k" due_ms:u64 partition:u16 offset:u64    big-endian, so they sort by rank
-    value   msgpack: mark_offset is_refused topic        an export's lines are without the topic
+    value   msgpack: marker_offset is_refused topic        an export's lines are without the topic
 
 Not here: where the lines are kept (`id_memory.py`).
 """
@@ -25,10 +25,10 @@ _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 class Kill(NamedTuple):
     """What became of a killed message."""
 
-    mark_offset: int
-    """Of the mark that killed it."""
+    marker_offset: int
+    """Of the cancel marker that killed it."""
     is_refused: bool = False
-    """Has a continuation of it been refused because of that mark?"""
+    """Has a continuation of it been refused because of that marker?"""
     topic: str = ""
     """The message's target; empty if that is not known."""
 

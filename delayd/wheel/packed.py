@@ -24,7 +24,7 @@ class PackedFrame(NamedTuple):
     kind: int
     append_ms: int
     topic: str
-    """The target that it counts under; means nothing for an answer."""
+    """The target that it counts under; means nothing for a pending reply."""
     data: bytes
     """The whole frame."""
     crc: int

@@ -6,7 +6,7 @@ checkpoint says.
 
 A message whose hour is *far* goes to the file of its hour (`hours.py`). When the hour is due its
 file is split into slots, piece by piece (`splitting.py`), or, if it is sparse, indexed
-(`hour_index.py`). Answers always go to their slot: they are at hand at once.
+(`hour_index.py`). Pending replies always go to their slot: they are at hand at once.
 Source: docs/design/storage.md.
 
 Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
@@ -21,7 +21,6 @@ from pathlib import Path
 
 from delayd.errors import DiskError
 from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
-from delayd.wheel.answers import WaitingAnswers
 from delayd.wheel.catalogue import CatalogueBatch, Totals
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
@@ -34,6 +33,7 @@ from delayd.wheel.hours import Hours
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
 from delayd.wheel.packed import PackedFrame, packed
+from delayd.wheel.pending_replies import PendingReplies
 from delayd.wheel.reader import Reader
 from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, recover
@@ -108,7 +108,7 @@ class Wheel:
         )
         self._indexing: HourIndex | None = None
         """Of the first hour that is due, if that has begun."""
-        self._answers = WaitingAnswers(self._catalogue, partitions)
+        self._pending_replies = PendingReplies(self._catalogue, partitions)
         self.counts = PendingCounts(self._catalogue)
         """Of pending messages; changes are durable with the next checkpoint."""
         self.ids = IdMemory(self._catalogue, self.counts.killed)
@@ -214,7 +214,7 @@ class Wheel:
                     Entry, (due_ms, partition, offset, lane, kind, position, length)
                 )
                 if kind:
-                    self._answers.add(entry)
+                    self._pending_replies.add(entry)
                 else:
                     counted.append((number, topic))
                 entries.append(entry)
@@ -434,11 +434,11 @@ class Wheel:
             frames += self._reader.frames(slot, entries_of_slot)
         return frames
 
-    def answers(self, from_offsets: Sequence[int]) -> list[Entry]:
-        """All answers with offset >= from_offsets[partition], by (partition, offset)."""
+    def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
+        """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""
         self._require_usable()
         assert len(from_offsets) == self._partitions, "one offset per partition"
-        return self._answers.waiting(from_offsets)
+        return self._pending_replies.waiting(from_offsets)
 
     def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
         """Write out the tails of these segments, unsynced, and tell what their files hold by now.
@@ -470,14 +470,14 @@ class Wheel:
 
     # Forgetting.
 
-    def forget_answers(self, below_offsets: Sequence[int]) -> None:
-        """Drop the index of answers below these offsets; durable with the next checkpoint.
+    def forget_pending_replies(self, below_offsets: Sequence[int]) -> None:
+        """Drop the pending replies below these offsets; durable with the next checkpoint.
 
-        Before their slots are forgotten: an answer whose frame is gone cannot be read.
+        Call it before their slots are forgotten: a reply whose frame is gone cannot be read.
         """
         self._require_usable()
         assert len(below_offsets) == self._partitions, "one offset per partition"
-        self._answers.forget(below_offsets)
+        self._pending_replies.forget(below_offsets)
 
     def forget(self, slots: Sequence[int], hours: Sequence[int] = ()) -> None:
         """Drop whole slots, and what is in the files of whole hours, at once; durable with the next
@@ -530,15 +530,15 @@ class Wheel:
             dirty = sorted(self._dirty, key=lambda segment: segment.name)
             many = len(dirty) > FILES_SYNCED_ONE_BY_ONE_MAX
             paths = [self._layout.segment_file(segment.name) for segment in dirty]
-            answers, answers_from = self._answers.capture()
+            pending_replies, pending_replies_from = self._pending_replies.capture()
             batch = CatalogueBatch(
                 progress=progress,
                 totals=Totals(len(self._hours.files), self._slot_lines, self._frames),
                 slots={s.number: s.line() for s in dirty if isinstance(s, Slot)},
                 hours={h.number: h.line() for h in dirty if isinstance(h, HourFile)},
                 dropped=tuple(self._dropped),
-                answers=answers,
-                answers_from=answers_from,
+                pending_replies=pending_replies,
+                pending_replies_from=pending_replies_from,
                 notes={**self.ids.capture(), **self.counts.capture()},
             )
             self._pending = PendingCheckpoint(
@@ -562,7 +562,7 @@ class Wheel:
             assert pending.is_durable, "the checkpoint is not synced"
             self._pending = None
             self._progress = pending.progress
-            self._answers.settle()
+            self._pending_replies.settle()
             self.ids.settle()
             for file in pending.files:
                 self._descriptors.give(file)

@@ -56,7 +56,9 @@ class FedLog:
         partition, offset = source_of(number)
         reach_ms = draw.choices((-LATE_MS, NEAR_MS, HOURS_MS, FAR_MS), (1, 8, 8, 4))[0]
         due_ms = now_ms + int(draw.random() * reach_ms)
-        kind = draw.choices((FrameKind.MESSAGE, FrameKind.ANSWER, FrameKind.MARK), (86, 8, 6))[0]
+        kind = draw.choices(
+            (FrameKind.MESSAGE, FrameKind.PENDING_REPLY, FrameKind.CANCEL_MARKER), (86, 8, 6)
+        )[0]
         if kind is not FrameKind.MESSAGE:
             due_ms = now_ms
         size = draw.choices((0, 40, 300, 6_000), (1, 4, 4, 1))[0]
@@ -68,7 +70,7 @@ class FedLog:
             live = LiveMessage(due_ms, offset, frame.lane, draw.randbytes(16))
             state = IdState((live,), (), -1)
         killed = None
-        if kind is FrameKind.MARK:
+        if kind is FrameKind.CANCEL_MARKER:
             killed = Rank(now_ms + draw.randrange(HOURS_MS), partition, offset)
         return Fed(
             frame,

@@ -79,7 +79,7 @@ class FedWheel:
         cut = cut_at(floor_ms, number)
         self._forgotten = encode(FrontierRecord(cut, "n/1", 0, StepCounts(), 0, SETTINGS))
         self.wheel.ids.forget(cut, (floor_ms,) * PARTITIONS, floor_ms)
-        self.wheel.forget_answers(answers_before(floor_ms))
+        self.wheel.forget_pending_replies(answers_before(floor_ms))
         slot = floor_ms // SLOT_MS
         passed = [hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot]
         self.wheel.forget(self.wheel.slots(0, slot - 1), passed)

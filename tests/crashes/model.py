@@ -77,7 +77,7 @@ class Model:
         count = self._compare_frames(frames_of(wheel), wrong)
         if wheel.stats().frames != count:
             wrong.others.append(f"{wheel.stats().frames} frames are counted, of {count}")
-        answers = wheel.answers([0] * PARTITIONS)
+        answers = wheel.pending_replies([0] * PARTITIONS)
         held = [(entry.partition, entry.offset) for entry in answers]
         if held != sorted(self._answers):
             wrong.others.append(f"{len(held)} answers wait, not {len(self._answers)}")

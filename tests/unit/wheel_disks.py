@@ -253,7 +253,7 @@ def contents(wheel: Any) -> dict[str, Any]:
     for number in wheel.hours():
         hour = wheel._hours.files[number]
         hours[number] = (hour.line(), wheel._reader.bytes_at(hour, hour.start, hour.end))
-    answers = wheel.answers([0] * 2)
+    answers = wheel.pending_replies([0] * 2)
     return {
         "slots": slots,
         "hours": hours,

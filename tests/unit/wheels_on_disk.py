@@ -37,14 +37,14 @@ class Catalogued(NamedTuple):
 
     progress: Progress | None
     lines: dict[int, SlotLine]
-    answers: list[Entry]
+    pending_replies: list[Entry]
 
 
 def catalogued(directory: Path) -> Catalogued:
     """What the catalogue of a stopped wheel says."""
     with locked(directory) as layout, open_stopped(layout) as wheel:
         lines = dict(wheel.catalogue.slot_lines())
-        return Catalogued(wheel.progress, lines, list(wheel.catalogue.answer_lines()))
+        return Catalogued(wheel.progress, lines, list(wheel.catalogue.pending_reply_lines()))
 
 
 def slot_path(directory: Path, slot: int, line: SlotLine) -> Path:
@@ -84,7 +84,7 @@ class Ingest:
     def append(self, frames: int, first: int = 0) -> None:
         """Messages and, one of 50, answers, in the slots from this index on."""
         for n in range(frames):
-            kind = FrameKind.ANSWER if n % 50 == 49 else FrameKind.MESSAGE
+            kind = FrameKind.PENDING_REPLY if n % 50 == 49 else FrameKind.MESSAGE
             frame = self.frame(slot_at(self.random.randrange(first, SLOTS)), kind)
             self.wheel.append([frame])
             if n % 10 == 0:
@@ -132,9 +132,9 @@ def abandoned_wheel(directory: Path, frames_per_round: int = FRAMES_PER_ROUND) -
     ingest.deliver(FORGOTTEN_SLOTS + 2)
     ingest.forgotten = ingest.frontier
     # All answers so far are written; the newer ones wait.
-    ingest.wheel.forget_answers(ingest.offsets)
+    ingest.wheel.forget_pending_replies(ingest.offsets)
     for index in range(SLOTS - 20, SLOTS):
-        ingest.wheel.append([ingest.frame(slot_at(index), FrameKind.MARK)])
+        ingest.wheel.append([ingest.frame(slot_at(index), FrameKind.CANCEL_MARKER)])
     ingest.wheel.forget([slot_at(index) for index in range(FORGOTTEN_SLOTS)])
     ingest.checkpoint(finish=False)
     behind = [slot_at(index) for index in range(FORGOTTEN_SLOTS, SLOTS, 2)]

@@ -4,11 +4,12 @@ Each has taken in the buffer up to its own offsets, and may have forgotten, or n
 the newest frontier by which it forgot covers. So both must hold
 
     a message     below both offsets and in Done of neither frontier
-    an answer     below both offsets and not below the O of either frontier
-    a kill        whose mark is below both offsets, of a message that may be in Done of neither
+    a reply       below both offsets and not below the O of either frontier
+    a kill        of a message that may be in Done of neither; its cancel marker lies below both
+                  offsets
 
-A mark keeps what it killed of its id, which nodes remember for different times: only what
-every node must remember of it counts (`mark_crc`).
+A cancel marker keeps what it killed of its id, which nodes remember for different times: only
+what every node must remember of it counts (`cancel_marker_crc`).
 Source: docs/design/frontier.md, "Forgetting" and "Verdicts"; docs/design/storage.md.
 """
 
@@ -33,12 +34,12 @@ class CommonCut:
     """The lower ones of the two, by partition: what is below both have taken in."""
     forgotten: tuple[Frontier, ...]
     """By which either has forgotten anything; none, one or two."""
-    answers_from: tuple[int, ...]
+    replies_from: tuple[int, ...]
     """The highest O of these, by partition."""
     passed_ms: int
     """Their highest cursor's due time: later messages are in Done of neither. -1: none is."""
     newest_ms: int
-    """The newest append time that either has seen: no answer is filed later."""
+    """The newest append time that either has seen: no reply is filed later."""
     id_memory_ms: int | None
     """None: nobody has forgotten an id."""
 
@@ -55,7 +56,7 @@ class CommonCut:
         return cls(
             offsets=tuple(map(min, a.offsets, b.offsets)),
             forgotten=forgotten,
-            answers_from=tuple(map(max, *floors, (0,) * len(a.offsets), (0,) * len(a.offsets))),
+            replies_from=tuple(map(max, *floors, (0,) * len(a.offsets), (0,) * len(a.offsets))),
             passed_ms=max((f.highest_cursor.due_ms for f in forgotten), default=-1),
             newest_ms=max(*a.log_ms, *b.log_ms),
             id_memory_ms=id_memory_ms,
@@ -66,17 +67,17 @@ class CommonCut:
         if offset >= self.offsets[partition]:
             return False
         if kind != _MESSAGE:
-            return offset >= self.answers_from[partition]
+            return offset >= self.replies_from[partition]
         if due_ms > self.passed_ms:
             return True
         rank = Rank(due_ms, partition, offset)
         return not any(frontier.covers(lane, rank) for frontier in self.forgotten)
 
-    def holds_kill(self, rank: Rank, mark_offset: int) -> bool:
-        """Must both know that this message was killed by that mark? Its lane is not known."""
+    def holds_kill(self, rank: Rank, marker_offset: int) -> bool:
+        """Must both know that this message was killed by that marker? Its lane is not known."""
         partition = rank.partition
-        may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.answers_from[partition]
-        return mark_offset < self.offsets[partition] and not may_be_done
+        may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.replies_from[partition]
+        return marker_offset < self.offsets[partition] and not may_be_done
 
     def holds_all(self, name: SegmentName, info: SlotInfo) -> bool:
         """Is all that this file holds what both must hold? If so its line tells enough."""
@@ -86,8 +87,8 @@ class CommonCut:
             for highest, offset in zip(info.highest_offsets, self.offsets, strict=True)
         )
 
-    def mark_crc(self, due_ms: int, body: tuple[Any, ...]) -> int:
-        """Stands for the CRC of a mark's frame: the same on every node."""
+    def cancel_marker_crc(self, due_ms: int, body: tuple[Any, ...]) -> int:
+        """Stands for the CRC of a cancel marker's frame: the same on every node."""
         is_replace, id, log_ms, killed, killed_before, asked_ms = body
         kept = [self._remembered(each, log_ms) for each in (killed, killed_before)]
         return crc32(repr((due_ms, is_replace, id, log_ms, kept, asked_ms)).encode())

@@ -38,6 +38,11 @@ FRAMES_AT_ONCE: Final = 200_000
 _SPREAD: Final = 0x9E3779B1
 """A prime by which offsets are spread over the turns in which a large hour is compared."""
 _CRC_BITS: Final = 32
+_PRINTED_KINDS: Final = {
+    FrameKind.MESSAGE: "message",
+    FrameKind.PENDING_REPLY: "answer",
+    FrameKind.CANCEL_MARKER: "mark",
+}
 _MATCHED: Final = -1
 
 
@@ -60,7 +65,7 @@ class Difference(NamedTuple):
     offset: int
     """Where in the buffer it came from."""
     what: str
-    """message, answer, mark, or kill: that the message is known to be killed."""
+    """"message", "answer", "mark", or "kill": that the message is known to be killed."""
     where: Where
 
 
@@ -233,13 +238,13 @@ def _content(frame: HeldFrame) -> int:
 
 
 def _difference(frame: HeldFrame, where: Where) -> Difference:
-    what = FrameKind(frame.kind).name.lower()
+    what = _PRINTED_KINDS[FrameKind(frame.kind)]
     return Difference(frame.due_ms, frame.partition, frame.offset, what, where)
 
 
 def _kills_that_differ(a: HeldWheel, b: HeldWheel) -> Iterator[Difference]:
-    ours = ((rank, mark_offset, Where.ONLY_A) for rank, mark_offset in a.kills())
-    theirs = ((rank, mark_offset, Where.ONLY_B) for rank, mark_offset in b.kills())
+    ours = ((rank, marker_offset, Where.ONLY_A) for rank, marker_offset in a.kills())
+    theirs = ((rank, marker_offset, Where.ONLY_B) for rank, marker_offset in b.kills())
     both = merge(ours, theirs, key=lambda each: each[0])
     for (due_ms, partition, offset), known in groupby(both, key=lambda each: each[0]):
         told = list(known)

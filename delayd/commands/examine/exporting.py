@@ -189,4 +189,4 @@ def _kills(wheel: StoppedWheel, cut: Frontier) -> Iterator[tuple[Rank, int]]:
     first = kill_key(Rank(max(0, cut.lowest_cursor.due_ms), 0, 0))
     for run in wheel.catalogue.lines(KILLS, first):
         for key, value in run:
-            yield rank_of(key), kill_of(value).mark_offset
+            yield rank_of(key), kill_of(value).marker_offset

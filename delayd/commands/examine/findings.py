@@ -46,7 +46,7 @@ class Findings:
     hours: int = 0
     """Hour files."""
     messages: int = 0
-    answers: int = 0
+    pending_replies: int = 0
     slot_bytes: int = 0
     lines: Counter[bytes] = field(default_factory=Counter)
     """Of the catalogue, by kind."""

@@ -22,7 +22,7 @@ from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import StoppedWheel, reading
 from replication.rank import SLOT_MS, Rank
 
-_MARK: Final = int(FrameKind.MARK)
+_CANCEL_MARKER: Final = int(FrameKind.CANCEL_MARKER)
 
 
 class HeldFrame(NamedTuple):
@@ -33,7 +33,7 @@ class HeldFrame(NamedTuple):
     offset: int
     due_ms: int
     crc: int
-    """Of a mark: what stands for it (`CommonCut.mark_crc`)."""
+    """Of a cancel marker: what stands for it (`CommonCut.cancel_marker_crc`)."""
 
 
 class _File(NamedTuple):
@@ -126,12 +126,12 @@ class HeldWheel:
                     yield frame
 
     def kills(self) -> Iterator[tuple[Rank, int]]:
-        """By rank, the killed messages that both must know of, and by which mark."""
+        """By rank, the killed messages that both must know of, and by which marker."""
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
             for key, value in run:
-                rank, mark_offset = rank_of(key), kill_of(value).mark_offset
-                if self._cut.holds_kill(rank, mark_offset):
-                    yield rank, mark_offset
+                rank, marker_offset = rank_of(key), kill_of(value).marker_offset
+                if self._cut.holds_kill(rank, marker_offset):
+                    yield rank, marker_offset
 
     def _frames_in(self, file: _File) -> Iterator[HeldFrame]:
         """Those of a file that both must hold. All of it is read, and verified by its end."""
@@ -158,9 +158,11 @@ class HeldWheel:
                         if not name.holds(due_ms // SLOT_MS):
                             raise _broken(position, body, used, "belongs elsewhere")
                         if self._cut.holds(kind, lane, due_ms, partition, offset):
-                            if kind == _MARK:
+                            if kind == _CANCEL_MARKER:
                                 try:
-                                    crc = self._cut.mark_crc(due_ms, read_body(data[body:used]))
+                                    crc = self._cut.cancel_marker_crc(
+                                        due_ms, read_body(data[body:used])
+                                    )
                                 except (ValueError, TypeError) as error:
                                     raise _broken(position, body, used, "is no mark") from error
                             yield HeldFrame(kind, partition, offset, due_ms, crc)

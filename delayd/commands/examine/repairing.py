@@ -7,7 +7,7 @@
        Where the buffer has lost its beginning, so that ingest would decide otherwise about a few
        ids today, those few are taken that fit
     5. the new file, of the next generation, is synced; one batch of LevelDB names it in place of
-       the old one, with the new places of its waiting answers; the old file goes
+       the old one, with the new places of its pending replies; the old file goes
 
 A crash before the batch leaves the old file, one after it the new file: recovery removes the other.
 The catalogue itself cannot be repaired: without it nobody knows what there should be.
@@ -208,8 +208,8 @@ class _Patch:
         """The first frames from the buffer."""
         self.elsewhere = Sources()
         """Frames that lie in other files of the same hour, whole."""
-        self.answers: dict[tuple[int, int], tuple[int, int]] = {}
-        """Place and length of answers, by partition and offset."""
+        self.pending_replies: dict[tuple[int, int], tuple[int, int]] = {}
+        """Place and length of pending replies, by partition and offset."""
 
     def add(self, frame: Frame) -> None:
         """A frame from the buffer."""
@@ -248,7 +248,10 @@ class _Patch:
 
     def _put(self, frame: WholeFrame) -> None:
         if frame.kind != FrameKind.MESSAGE:
-            self.answers[frame.partition, frame.offset] = (self._sums.bytes, len(frame.data))
+            self.pending_replies[frame.partition, frame.offset] = (
+                self._sums.bytes,
+                len(frame.data),
+            )
         self._tail += frame.data
         self._highest[frame.partition] = max(self._highest[frame.partition], frame.offset)
         self._sums = self._sums.with_(frame)
@@ -414,8 +417,8 @@ class _Work:
                     if is_hour
                 },
                 dropped=(),
-                answers=tuple(self._moved_answers(good, nothing)),
-                answers_from=nothing,
+                pending_replies=tuple(self._moved_replies(good, nothing)),
+                pending_replies_from=nothing,
                 notes={},
             )
         )
@@ -428,12 +431,16 @@ class _Work:
             self._outcome.frames += patch.count
             self._outcome.from_buffer += patch.from_buffer
 
-    def _moved_answers(
+    def _moved_replies(
         self, good: dict[_Key, _Patch], from_offsets: tuple[int, ...]
     ) -> Iterable[Entry]:
-        for entry in self._catalogue.answers(from_offsets):
+        for entry in self._catalogue.pending_replies(from_offsets):
             patch = good.get((False, slot_of(entry.due_ms)))
-            place = None if patch is None else patch.answers.get((entry.partition, entry.offset))
+            place = (
+                None
+                if patch is None
+                else patch.pending_replies.get((entry.partition, entry.offset))
+            )
             if place is not None:
                 yield entry._replace(position=place[0], length=place[1])
 

@@ -53,10 +53,10 @@ def findings_json(findings: Findings, progress: Progress | None) -> Json:
         "complete": findings.is_complete,
         "slots": findings.slots,
         "hour_files": findings.hours,
-        "frames": findings.messages + findings.answers,
+        "frames": findings.messages + findings.pending_replies,
         "bytes": findings.slot_bytes,
         "messages": findings.messages,
-        "answers": findings.answers,
+        "answers": findings.pending_replies,
         **_lines_json(findings.lines),
         "damaged_slots": findings.damaged_slots,
         "frames_lost": findings.frames_lost,
@@ -96,7 +96,7 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
     """What a verification found, for people."""
     yield from _wheel_lines(findings, progress)
     if findings.is_complete:
-        told = f"{findings.messages:,} messages and {findings.answers:,} answers"
+        told = f"{findings.messages:,} messages and {findings.pending_replies:,} answers"
         places = f"{findings.slots:,} slots and {findings.hours:,} hour files"
         yield f"read        {told} in {places}, {findings.slot_bytes:,} bytes"
         yield f"catalogue   {_lines(findings.lines)}"

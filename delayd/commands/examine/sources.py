@@ -14,7 +14,7 @@ from delayd.wheel.checking import WholeFrame
 
 
 class Sources:
-    """A set that grows. A replace is two frames of one record, a message and a mark."""
+    """A set that grows. A replace is two frames of one record, a message and a cancel marker."""
 
     def __init__(self) -> None:
         self._offsets: defaultdict[tuple[int, int], _Offsets] = defaultdict(_Offsets)

@@ -4,7 +4,7 @@
 2. All lines of the catalogue, checksums verified, up to the last one: whoever does not see that one
    was cut short, which plyvel alone would not report. Their number is that of the totals.
 3. By hour: its file and the file of every slot against their lines; files without a line.
-4. Every waiting answer: is its frame where the catalogue says?
+4. Every pending reply: is its frame where the catalogue says?
 
 What lies behind the last checkpoint is no damage: recovery cuts it off, and ingest reads it again.
 A file without a line is of a slot that came after the checkpoint, of a split that it does not know
@@ -108,9 +108,9 @@ class _Verification:
             self._check_hour(hour, lines)
             self._tell(findings.slot_bytes, total_bytes)
         damaged = {damage.slot for damage in findings.damage}
-        for entry in catalogue.answer_lines():
+        for entry in catalogue.pending_reply_lines():
             if slot_of(entry.due_ms) not in damaged:
-                self._check_answer(entry)
+                self._check_pending_reply(entry)
 
     def _count_lines(self) -> int:
         """Bytes that they speak of."""
@@ -201,7 +201,7 @@ class _Verification:
             findings.damaged_slots += 1
             return
         findings.messages += found.messages
-        findings.answers += found.answers
+        findings.pending_replies += found.pending_replies
         findings.frames_lost += found.lost
         findings.frames_suspect += found.suspect
         findings.damaged_slots += bool(found.spans)
@@ -263,7 +263,7 @@ class _Verification:
                 position += whole_bytes
         return count
 
-    def _check_answer(self, entry: Entry) -> None:
+    def _check_pending_reply(self, entry: Entry) -> None:
         slot = slot_of(entry.due_ms)
         line = self._wheel.catalogue.slot_line(slot)
         end = entry.position + entry.length

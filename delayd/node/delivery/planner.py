@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
-from delayd.node.replica.cancel_marks import Judged, mark_of
+from delayd.node.replica.cancel_marks import Judged, cancel_marker_of
 from delayd.request import id_of
 from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.storage import Wheel
@@ -63,8 +63,9 @@ class Planner:
         """`frontier`: committed, and reached by what is in the wheel."""
         self._wheel = wheel
         self._settings = settings
-        answers = wheel.answers(frontier.offsets)
-        self._queue = DeliveryQueue(frontier, answers, limits, marker_kinds=(FrameKind.MARK,))
+        replies = wheel.pending_replies(frontier.offsets)
+        kinds = (FrameKind.CANCEL_MARKER,)
+        self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
         self._opening = SlotOpener(wheel, self._queue)
 
     @property
@@ -97,7 +98,7 @@ class Planner:
         content.pieces = chain([first], self._further_pieces(plan, content))
         content.deferred = self._read(plan.deferred, plan, content)
         for frame in self._wheel.read(plan.replies):
-            if frame.kind == FrameKind.MARK:
+            if frame.kind == FrameKind.CANCEL_MARKER:
                 content.judged.append(self._judge(frame, plan.before))
             else:
                 content.answers.append(frame)
@@ -149,13 +150,13 @@ class Planner:
         kill = self._wheel.ids.kill(rank)
         if kill is None:
             return False
-        if kill.mark_offset < after.offsets[frame.partition]:
+        if kill.marker_offset < after.offsets[frame.partition]:
             return True
-        self._queue.postpone_verdict(frame.partition, kill.mark_offset)
+        self._queue.postpone_verdict(frame.partition, kill.marker_offset)
         return False
 
     def _judge(self, frame: Frame, before: Frontier) -> Judged:
-        mark, id, due_ms = mark_of(frame)
+        mark, id, due_ms = cancel_marker_of(frame)
         refused = set()
         for message in (*mark.killed, *mark.killed_before):
             kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))

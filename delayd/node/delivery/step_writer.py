@@ -37,7 +37,7 @@ from delayd.request import (
     dead_letter,
     delivered,
     id_of,
-    is_put_back,
+    is_requeued,
     origin_of,
     reason_of,
     receipt,
@@ -201,7 +201,7 @@ class StepWriter:
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
         if turn is not None:
             self.smoothed_ms[topic].append(turn.since_ms)
-        elif not is_put_back(frame.body):
+        elif not is_requeued(frame.body):
             self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:

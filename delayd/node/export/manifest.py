@@ -97,4 +97,4 @@ def read_kills(folder: Path) -> Iterator[tuple[Rank, int]]:
     with kills_file(folder).open("rb") as file:
         while data := file.read(_KILL_READ.size * LINES_RUN):
             for _, due_ms, partition, offset, length, value in _KILL_READ.iter_unpack(data):
-                yield Rank(due_ms, partition, offset), kill_of(value[:length]).mark_offset
+                yield Rank(due_ms, partition, offset), kill_of(value[:length]).marker_offset

@@ -35,7 +35,7 @@ class Kills:
 
     def __init__(self, lines: Iterable[tuple[Rank, int]], cut: Frontier) -> None:
         self._lines = (
-            rank for rank, mark_offset in lines if mark_offset < cut.offsets[rank.partition]
+            rank for rank, marker_offset in lines if marker_offset < cut.offsets[rank.partition]
         )
         self._next = next(self._lines, None)
 

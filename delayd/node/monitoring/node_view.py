@@ -237,7 +237,7 @@ class LiveNodeView:
                     "source": source_of(partition, m.offset),
                     "due_ms": m.due_ms,
                     "killed_by": source_of(
-                        partition, known.state.killed_by if kill is None else kill.mark_offset
+                        partition, known.state.killed_by if kill is None else kill.marker_offset
                     ),
                 }
                 for m, kill in zip(known.state.killed, known.kills, strict=True)

@@ -27,7 +27,7 @@ class Judged(NamedTuple):
     judgement: Judgement
 
 
-def mark_body(mark: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
+def cancel_marker_body(mark: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
     """What a mark's frame keeps."""
     return (
         mark.is_replace,
@@ -39,7 +39,7 @@ def mark_body(mark: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...
     )
 
 
-def mark_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
+def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """The mark that a frame keeps, its id, and the asked due time of a replace."""
     is_replace, id, log_ms, killed, killed_before, due_ms = frame.body
     mark = CancelMarker(

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delayd.bus import Record
-from delayd.node.replica.cancel_marks import mark_body
+from delayd.node.replica.cancel_marks import cancel_marker_body
 from delayd.request import (
     Op,
     Reject,
     Request,
     Verdict,
-    answer_body,
     conflict_body,
     message_body,
     offset_of,
+    pending_reply_body,
     receipt,
     reject_body,
     reject_receipt,
@@ -136,7 +136,7 @@ class IngestBatch:
         if isinstance(request, Reject):
             self._rule(record, _REJECT, Known())
             told = reject_receipt(request, source=source_of(partition, offset))
-            body = answer_body(dead=reject_body(record, request), receipt=told)
+            body = pending_reply_body(dead=reject_body(record, request), receipt=told)
             self._answer(record, body)
             return
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
@@ -237,7 +237,7 @@ class IngestBatch:
         if request.continues is not None:
             due_ms, offset = request.continues
             kill = self._kill(Rank(due_ms, partition, offset))
-            killed_by = None if kill is None else kill.mark_offset
+            killed_by = None if kill is None else kill.marker_offset
         return Known(id, redriven, killed_by, self._continued(partition, request))
 
     def _continued(self, partition: int, request: Request) -> IdState | None:
@@ -280,7 +280,7 @@ class IngestBatch:
             source=source_of(record.partition, record.offset),
             due_ms=request.asked_due_ms,
         )
-        self._answer(record, answer_body(dead=None, receipt=told))
+        self._answer(record, pending_reply_body(dead=None, receipt=told))
 
     def _mark(self, record: Record, request: Request, decision: Decision, before: IdState) -> None:
         due_ms = request.asked_due_ms if request.op is Op.REPLACE else None
@@ -293,8 +293,8 @@ class IngestBatch:
             before.killed,
         )
         assert request.id is not None, "a mark is about an id"
-        body = mark_body(mark, request.id, due_ms)
-        self._file(record, FrameKind.MARK, body)
+        body = cancel_marker_body(mark, request.id, due_ms)
+        self._file(record, FrameKind.CANCEL_MARKER, body)
 
     def _refusal(
         self, record: Record, request: Request, decision: Decision, before: IdState
@@ -334,10 +334,10 @@ class IngestBatch:
             due_ms=request.asked_due_ms,
             detail=detail,
         )
-        return answer_body(dead=dead, receipt=told)
+        return pending_reply_body(dead=dead, receipt=told)
 
     def _answer(self, record: Record, body: tuple[Any, ...]) -> None:
-        self._file(record, FrameKind.ANSWER, body)
+        self._file(record, FrameKind.PENDING_REPLY, body)
 
     def _file(self, record: Record, kind: FrameKind, body: tuple[Any, ...]) -> None:
         """Keep an answer for the step that passes it, unless an old frontier has passed it."""

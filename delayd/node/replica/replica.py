@@ -474,7 +474,7 @@ class Replica:
         floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS
         self._wheel.ids.forget(cut, self.log_ms, floor_ms)
         slots = self._wheel.slots(0, slot_of(floor_ms) - 1)
-        self._wheel.forget_answers(cut.offsets)
+        self._wheel.forget_pending_replies(cut.offsets)
         hours = [
             hour for hour in self._wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot_of(floor_ms)
         ]

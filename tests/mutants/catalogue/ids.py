@@ -31,7 +31,7 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "if kill.mark_offset < after.offsets[frame.partition]:",
+                "if kill.marker_offset < after.offsets[frame.partition]:",
                 "if True:  # It is known, so it was ingested.",
             ),
         ),
@@ -76,7 +76,7 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "        self._queue.postpone_verdict(frame.partition, kill.mark_offset)\n",
+                "        self._queue.postpone_verdict(frame.partition, kill.marker_offset)\n",
                 "",
             ),
         ),

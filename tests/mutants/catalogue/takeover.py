@@ -145,7 +145,7 @@ TAKEOVER = (
         (
             Edit(
                 PLANNING,
-                "DeliveryQueue(frontier, answers, limits",
+                "DeliveryQueue(frontier, replies, limits",
                 "DeliveryQueue(frontier, (), limits",
             ),
         ),

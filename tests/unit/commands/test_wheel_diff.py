@@ -324,7 +324,7 @@ def test_a_mark_may_name_what_the_other_has_forgotten_of_its_id(tmp_path: Path) 
     killed = []
     for replica in replicas:
         replica.take([mark])
-        frames = replica._wheel.read(replica._wheel.answers((0,) * PARTITIONS))
+        frames = replica._wheel.read(replica._wheel.pending_replies((0,) * PARTITIONS))
         killed.append(frames[-1].body[3])
     assert killed[0] == () and len(killed[1]) == 1
     directories = [stop(replica) for replica in replicas]

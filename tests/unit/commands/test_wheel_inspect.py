@@ -28,7 +28,7 @@ def test_the_figures_are_those_of_the_last_checkpoint(directory: Path) -> None:
         len(infos), 0, sum(i.count for i in infos.values()), sum(i[1] for i in infos.values())
     )
     assert overview.total == total
-    assert overview.lines[b"w"] == len(known.answers)
+    assert overview.lines[b"w"] == len(known.pending_replies)
     largest = sorted((info.bytes, info.count, slot) for slot, info in infos.items())
     assert overview.largest == largest[-LARGEST_SHOWN:]
     by_hour = {hour: share.frames for hour, share in overview.by_hour.items()}

@@ -424,7 +424,7 @@ def test_a_node_goes_on_after_a_repair(stopped: Stopped) -> None:
     pending: PendingCheckpoint = wheel.begin_checkpoint(wheel.progress)
     pending.sync()
     wheel.finish_checkpoint(pending)
-    answers = wheel.answers((0,) * PARTITIONS)
+    answers = wheel.pending_replies((0,) * PARTITIONS)
     assert wheel.read(answers) == stopped.held["answers"]
     wheel.close()
 

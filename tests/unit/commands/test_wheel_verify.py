@@ -94,10 +94,10 @@ def test_a_whole_wheel_is_whole_and_stays_untouched(whole: Path, known: Catalogu
     findings = verified(whole)
     assert findings.is_whole and findings.damage == []
     assert findings.slots == len(known.lines) == 115
-    frames = findings.messages + findings.answers
+    frames = findings.messages + findings.pending_replies
     assert frames == sum(line.info.count for line in known.lines.values()) > 3_500
-    assert findings.answers > 50
-    assert findings.lines[b"w"] == len(known.answers) == 20
+    assert findings.pending_replies > 50
+    assert findings.lines[b"w"] == len(known.pending_replies) == 20
     assert findings.lines[b"i"] > 50
     assert (findings.frames_lost, findings.frames_suspect, findings.foreign_count) == (0, 0, 0)
     assert files_in(whole) == before
@@ -170,7 +170,7 @@ def test_after_a_kill_in_the_midst_of_ingest_a_wheel_is_whole(
         child.send_signal(signal.SIGKILL)
     findings = verified(tmp_path)
     assert findings.is_whole, findings.damage
-    assert findings.messages + findings.answers >= 100 * checkpoints
+    assert findings.messages + findings.pending_replies >= 100 * checkpoints
 
 
 @pytest.mark.usefixtures("dense_hours")
@@ -370,7 +370,7 @@ def test_a_file_whose_line_is_lost_is_reported(copy: Path, known: Catalogued) ->
 
 
 def test_a_waiting_answer_without_its_frame_is_reported(copy: Path, known: Catalogued) -> None:
-    moved, beyond = known.answers[:2]
+    moved, beyond = known.pending_replies[:2]
     catalogue = Catalogue(str(copy / "catalogue"), create=False)
     for entry, position in ((moved, moved.position - 1), (beyond, 10**6)):
         key = b"w" + entry.partition.to_bytes(2, "big") + entry.offset.to_bytes(8, "big")

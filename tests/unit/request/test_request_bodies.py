@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from delayd.bus import Headers, Record
 from delayd.request import (
     DeadLetter,
-    DeliveryLoop,
+    Delivery,
     Op,
     Reason,
     Reject,
     Request,
     RequestLimits,
-    answer_body,
     asked_due_of,
     attempt_of,
     conflict_body,
@@ -27,6 +26,7 @@ from delayd.request import (
     message_body,
     origin_of,
     parse,
+    pending_reply_body,
     reject_body,
     size_of,
     source_of,
@@ -59,7 +59,7 @@ def dead(body: Any, detail: str = "x", attempts: int = 1) -> tuple[Any, ...]:
 @pytest.mark.parametrize("use_list", [True, False])
 def test_a_delivered_record_has_the_users_headers_first_and_then_delayds(use_list: bool) -> None:
     body = stored(message_body(SCHEDULE), use_list=use_list)
-    assert delivered(body, fired_ms=APPEND_MS + 10_001, source=source_of(2, 77)) == DeliveryLoop(
+    assert delivered(body, fired_ms=APPEND_MS + 10_001, source=source_of(2, 77)) == Delivery(
         topic="orders",
         partition=3,
         key=b"k",
@@ -112,11 +112,14 @@ def test_a_message_body_keeps_what_a_later_step_or_retry_needs() -> None:
 
 def test_an_answer_is_a_dead_letter_a_receipt_or_both() -> None:
     dead_part, receipt_part = ("dead",), ("receipt",)
-    assert answer_body(dead=dead_part, receipt=None) == (dead_part, None)
-    assert answer_body(dead=None, receipt=receipt_part) == (None, receipt_part)
-    assert stored(answer_body(dead=dead_part, receipt=receipt_part)) == [["dead"], ["receipt"]]
+    assert pending_reply_body(dead=dead_part, receipt=None) == (dead_part, None)
+    assert pending_reply_body(dead=None, receipt=receipt_part) == (None, receipt_part)
+    assert stored(pending_reply_body(dead=dead_part, receipt=receipt_part)) == [
+        ["dead"],
+        ["receipt"],
+    ]
     with pytest.raises(AssertionError):
-        answer_body(dead=None, receipt=None)
+        pending_reply_body(dead=None, receipt=None)
 
 
 @pytest.mark.parametrize("use_list", [True, False])

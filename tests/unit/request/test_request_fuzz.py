@@ -17,11 +17,11 @@ from delayd.request import (
     Reject,
     Request,
     RequestLimits,
-    answer_body,
     dead_letter,
     delivered,
     message_body,
     parse,
+    pending_reply_body,
     receipt_record,
     reject_body,
     reject_receipt,
@@ -57,7 +57,7 @@ def check(asked: Record, outcome: Request | Reject) -> str:
         return outcome.op.name
     detail = outcome.detail
     assert 0 < len(detail) <= DETAIL_CHARS_MAX and detail.isascii() and detail.isprintable()
-    body = answer_body(
+    body = pending_reply_body(
         dead=reject_body(asked, outcome), receipt=reject_receipt(outcome, source="0/1")
     )
     dead, told = stored(body)

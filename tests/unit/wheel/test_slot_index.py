@@ -39,7 +39,7 @@ batches = st.lists(
         st.integers(0, PARTITIONS - 1),
         st.integers(0, 60),
         st.integers(0, LANES - 1),
-        st.sampled_from([FrameKind.MESSAGE, FrameKind.MESSAGE, FrameKind.MARK]),
+        st.sampled_from([FrameKind.MESSAGE, FrameKind.MESSAGE, FrameKind.CANCEL_MARKER]),
         st.sampled_from([0, 30, 400]),
     ),
     min_size=1,

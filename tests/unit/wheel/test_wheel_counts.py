@@ -36,7 +36,9 @@ def checkpoint(wheel: Wheel) -> None:
 
 def test_messages_are_counted_by_hour_and_topic_and_answers_are_not(wheel: Wheel) -> None:
     wheel.append([message(5, 1), message(6, 2), message(6, 3, "b"), message(3_600, 4)])
-    wheel.append([message(72_000, 5), Frame(7_000, 0, 6, 0, FrameKind.ANSWER, 7_000, ("a",))])
+    wheel.append(
+        [message(72_000, 5), Frame(7_000, 0, 6, 0, FrameKind.PENDING_REPLY, 7_000, ("a",))]
+    )
     assert wheel.counts.hours == {0: {"a": 2, "b": 1}, 1: {"a": 1}, 20: {"a": 1}}
     assert wheel.counts.topics == {"a": 4, "b": 1}
     assert wheel.counts.total == 5

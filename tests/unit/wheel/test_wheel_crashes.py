@@ -56,7 +56,7 @@ def change(wheel: Wheel, number: int) -> None:
     """What happens before checkpoint `number`, 1 to 4."""
     if number == 1:
         wheel.append([frame(slot, slot) for slot in (5, 6, 7, 3600)])
-        wheel.append([frame(6, 20, FrameKind.ANSWER), frame(7, 21, FrameKind.ANSWER)])
+        wheel.append([frame(6, 20, FrameKind.PENDING_REPLY), frame(7, 21, FrameKind.PENDING_REPLY)])
         wheel.append([far_frame(FAR + n % 40, 300 + n) for n in range(60)])
         wheel.append([far_frame(2 * FAR, 390)])
     elif number == 2:
@@ -65,7 +65,7 @@ def change(wheel: Wheel, number: int) -> None:
         wheel.append([frame(5, 30)])
         wheel.forget([5])
         wheel.append([frame(5, 31), frame(6, 32)])
-        wheel.forget_answers((21, 21))
+        wheel.forget_pending_replies((21, 21))
         # Another hour is forgotten and filled again.
         wheel.forget([], [2 * FAR // 3600])
         wheel.append([far_frame(2 * FAR, 391), far_frame(FAR + 7, 392)])
@@ -82,9 +82,9 @@ def change(wheel: Wheel, number: int) -> None:
         wheel.advance(1_000 * FAR)
         while wheel.split_some():
             pass
-        wheel.forget_answers((22, 22))
+        wheel.forget_pending_replies((22, 22))
         wheel.forget(wheel.slots(6, FAR - 1))
-        wheel.append([frame(5, 200), frame(7, 201, FrameKind.ANSWER)])
+        wheel.append([frame(5, 200), frame(7, 201, FrameKind.PENDING_REPLY)])
 
 
 def workload(directory: Path, tell: Tell, tell_call: Tell) -> None:

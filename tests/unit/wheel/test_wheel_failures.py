@@ -36,9 +36,9 @@ def is_poisoned(wheel: Wheel) -> None:
         lambda: wheel.info(0),
         lambda: entries_in(wheel, 0),
         lambda: wheel.read([]),
-        lambda: wheel.answers((0, 0)),
+        lambda: wheel.pending_replies((0, 0)),
         lambda: wheel.forget([]),
-        lambda: wheel.forget_answers((0, 0)),
+        lambda: wheel.forget_pending_replies((0, 0)),
         lambda: wheel.begin_checkpoint(PROGRESS),
         wheel.free_bytes,
     ]

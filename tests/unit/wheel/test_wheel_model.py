@@ -70,7 +70,7 @@ class Model:
     """Of hours with a file: the frames that are left in it, as they came."""
     split_bytes: dict[int, int] = field(default_factory=dict)
     """Of hours whose split has begun: how far it is."""
-    answers: set[tuple[int, int]] = field(default_factory=set)
+    pending_replies: set[tuple[int, int]] = field(default_factory=set)
 
 
 frames_of_a_batch = st.lists(
@@ -78,7 +78,7 @@ frames_of_a_batch = st.lists(
         st.sampled_from(SLOTS),
         st.integers(0, 999),
         st.integers(0, PARTITIONS - 1),
-        st.sampled_from([FrameKind.MESSAGE, FrameKind.MESSAGE, FrameKind.ANSWER]),
+        st.sampled_from([FrameKind.MESSAGE, FrameKind.MESSAGE, FrameKind.PENDING_REPLY]),
         st.sampled_from([0, 1, 30, 500]),
     ),
     min_size=1,
@@ -141,13 +141,13 @@ class WheelMachine(RuleBasedStateMachine):
             frames.append(Frame(due_ms, partition, offset, offset % 64, kind, 1, body))
             if slot < self.live.floor:
                 self.live.late.add((partition, offset))
-            if kind is FrameKind.ANSWER or slot // 3600 < near_hours:
+            if kind is FrameKind.PENDING_REPLY or slot // 3600 < near_hours:
                 self.live.slots.setdefault(slot, []).append(frames[-1])
                 self.near_hours = max(self.near_hours, slot // 3600 + 1)
             else:
                 self.live.hours.setdefault(slot // 3600, []).append(frames[-1])
-            if kind is FrameKind.ANSWER:
-                self.live.answers.add((partition, offset))
+            if kind is FrameKind.PENDING_REPLY:
+                self.live.pending_replies.add((partition, offset))
         entries = self.wheel.append(frames)
         placed = [(e, f) for e, f in zip(entries, frames, strict=True) if e.position >= 0]
         assert self.wheel.read([e for e, _ in placed]) == [f for _, f in placed]
@@ -275,7 +275,7 @@ class WheelMachine(RuleBasedStateMachine):
         slots = [slot for slot in slots if slot < self.live.floor]
         gone = [f for slot in slots for f in self.live.slots.get(slot, [])]
         # An answer is forgotten before its slot: that is the caller's part of the contract.
-        answers = [f for f in gone if f.kind == FrameKind.ANSWER]
+        answers = [f for f in gone if f.kind == FrameKind.PENDING_REPLY]
         below = [0] * PARTITIONS
         for frame in answers:
             below[frame.partition] = max(below[frame.partition], frame.offset + 1)
@@ -287,12 +287,12 @@ class WheelMachine(RuleBasedStateMachine):
                 self.forgotten.add(slot)
 
     @rule(back=st.tuples(st.integers(0, 20), st.integers(0, 20)))
-    def forget_answers(self, back: tuple[int, int]) -> None:
+    def forget_pending_replies(self, back: tuple[int, int]) -> None:
         self.forget_answers_below([max(0, self.next_offset - n) for n in back])
 
     def forget_answers_below(self, below: list[int]) -> None:
-        self.wheel.forget_answers(below)
-        self.live.answers = {a for a in self.live.answers if a[1] >= below[a[0]]}
+        self.wheel.forget_pending_replies(below)
+        self.live.pending_replies = {a for a in self.live.pending_replies if a[1] >= below[a[0]]}
 
     @precondition(lambda self: self.pending is None)
     @rule()
@@ -381,8 +381,8 @@ class WheelMachine(RuleBasedStateMachine):
     @invariant()
     def holds_the_same_answers(self) -> None:
         for first in (0, self.next_offset // 2):
-            expected = sorted(answer for answer in self.live.answers if answer[1] >= first)
-            entries = self.wheel.answers([first] * PARTITIONS)
+            expected = sorted(answer for answer in self.live.pending_replies if answer[1] >= first)
+            entries = self.wheel.pending_replies([first] * PARTITIONS)
             assert [(entry.partition, entry.offset) for entry in entries] == expected
             assert [frame.offset for frame in self.wheel.read(entries)] == [a[1] for a in expected]
 

@@ -47,7 +47,9 @@ def slot_file(directory: Path) -> Path:
 
 def test_a_wheel_is_after_recovery_what_it_was_at_its_last_checkpoint(tmp_path: Path) -> None:
     wheel = Wheel.open(tmp_path, partitions=2)
-    wheel.append([message(5_000, 1), Frame(6_000, 1, 2, 0, FrameKind.ANSWER, 6_000, (None, ""))])
+    wheel.append(
+        [message(5_000, 1), Frame(6_000, 1, 2, 0, FrameKind.PENDING_REPLY, 6_000, (None, ""))]
+    )
     checkpoint(wheel)
     before = contents(wheel)
     wheel.append([message(5_000, 3), message(9_000, 4)])

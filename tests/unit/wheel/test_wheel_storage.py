@@ -42,7 +42,7 @@ def message(
 
 
 def answer(append_ms: int, partition: int, offset: int) -> Frame:
-    return Frame(append_ms, partition, offset, 0, FrameKind.ANSWER, append_ms, (b"reject",))
+    return Frame(append_ms, partition, offset, 0, FrameKind.PENDING_REPLY, append_ms, (b"reject",))
 
 
 def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
@@ -199,7 +199,7 @@ def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
     wheel.append([answer(9_600, 0, 9)])
 
     def found(*from_offsets: int) -> list[tuple[int, int]]:
-        return [(entry.partition, entry.offset) for entry in wheel.answers(from_offsets)]
+        return [(entry.partition, entry.offset) for entry in wheel.pending_replies(from_offsets)]
 
     settling: list[Callable[[], object]] = [
         pending.sync,
@@ -211,7 +211,7 @@ def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
         assert found(7, 5) == [(0, 8), (0, 9)]
         assert found(9, 4) == [(0, 9), (1, 4)]
         settle()
-    bodies = [frame.body for frame in wheel.read(wheel.answers((0, 0)))]
+    bodies = [frame.body for frame in wheel.read(wheel.pending_replies((0, 0)))]
     assert bodies == [(b"reject",)] * 4
 
 
@@ -219,11 +219,11 @@ def test_forgotten_answers_are_gone_at_once_and_later_ones_stay(wheel: Wheel) ->
     wheel.append([answer(5_000, 0, 1), answer(5_000, 1, 1)])
     checkpoint(wheel)
     wheel.append([answer(5_000, 0, 2)])
-    wheel.forget_answers((3, 0))
-    assert [entry[1:3] for entry in wheel.answers((0, 0))] == [(1, 1)]
+    wheel.forget_pending_replies((3, 0))
+    assert [entry[1:3] for entry in wheel.pending_replies((0, 0))] == [(1, 1)]
     wheel.append([answer(5_000, 0, 0)])
     for _ in range(2):
-        assert [entry[1:3] for entry in wheel.answers((0, 0))] == [(0, 0), (1, 1)]
+        assert [entry[1:3] for entry in wheel.pending_replies((0, 0))] == [(0, 0), (1, 1)]
         checkpoint(wheel)
 
 

@@ -12,7 +12,7 @@ from one_node import START_MS, TIMEOUT_MS, Maker, OneNode, nodes_in
 from delayd.cluster.topics import transactional_id
 from delayd.errors import BufferPositionError
 from delayd.node.delivery.step_sizing import StepSizing
-from delayd.node.replica.cancel_marks import mark_of
+from delayd.node.replica.cancel_marks import cancel_marker_of
 from delayd.node.startup_checks import check_positions
 from delayd.wheel import FrameKind
 from delayd.wheel.storage import Wheel
@@ -96,8 +96,10 @@ def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) ->
     folder = Path(node.replica.data_dir)
     node.replica.close()
     with closing(Wheel.open(folder, partitions=1)) as wheel:
-        waiting = wheel.read(wheel.answers((0,)))
-        first, second = [mark_of(frame) for frame in waiting if frame.kind == FrameKind.MARK]
+        waiting = wheel.read(wheel.pending_replies((0,)))
+        first, second = [
+            cancel_marker_of(frame) for frame in waiting if frame.kind == FrameKind.CANCEL_MARKER
+        ]
     killed = [KilledMessage(START_MS + 9_000, 0, lane_of("orders", node.settings.lanes))]
     assert first == (
         CancelMarker(True, 0, 1, START_MS + 50, tuple(killed), ()),
