@@ -26,7 +26,7 @@ is exactly what has been dealt with. A step moves (K, O) forward and delivers th
     election.py   who tries to be master (election_facts.py: the facts it is told and the orders
                   it gives; election_times.py: what a lease is good for, and who goes first)
     leadership_session.py     what a node does with a grant: when it takes over again, when it lets
-    others try takeover.py   what a new master does before it delivers (takeover_facts.py)
+    others try takeover.py   what a new master does before it delivers
 
 Each rule has a name in docs/design/rules.md, and each name has a test.
 

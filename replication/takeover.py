@@ -1,78 +1,172 @@
 """Takeover: what a new master does, and in which order, before it delivers anything.
 
 Pure: no clock, no I/O. A fact goes in, one order comes out; the caller carries it out and answers
-with its fact. When no order comes out the takeover is over, and `is_done` says if the master may
-deliver. An error of Kafka is no fact: it ends the mastership, and the next one begins here again.
+with one fact. The last order is BeginTerm, after which the master delivers, or Refuse. The caller
+drops a takeover whose grant has ended, and one that met an error of Kafka: the next mastership
+begins again from the start.
 
     order               why it comes where it does
-    WaitForWheel        as far as this node knows of a frontier: who is behind fences nobody
+    CatchUp             a node that is behind a frontier it knows fences nobody
     FencePredecessors   from here on nobody else can commit, so whatever is read next stays true
     ReadEnds            nobody can have a transaction open now: what is written must be readable
-    ReadFrontier        the last one that any predecessor can ever have committed
-    WaitForWheel        O: a step plans from everything below it
+    ReadFrontier        the last frontier that any predecessor can ever have committed
+    ReachFrontier       a step plans from everything below O
     BeginTerm           the first step: the next term, and nothing else moves
 
-Where the guarantee is at-least-once nobody can be fenced, and etcd holds the progress. There one
-order takes the place of the three in the middle; that no predecessor writes any more is seen to by
-etcd, which takes a write only under the leadership that is.
+Where the guarantee is at-least-once, nobody can be fenced and etcd holds the progress. One order
+takes the place of the three in the middle. No predecessor writes after it, because etcd takes a
+write only under the present leadership.
 
-    ReadProgress        the last one that any predecessor has written or can ever write
+    ReadProgress        the last frontier that any predecessor has written or can ever write
 
 Invariants:
-- Nothing is ordered once the grant has ended, and predecessors are never fenced without one.
 - No frontier is read before predecessors are fenced; no term begins before it is read.
 - The term comes from that frontier alone, never from the election.
 
-Source: docs/design/frontier.md, "Takeover".
+Source: docs/design/frontier.md, "Takeover", with a diagram of `TRANSITIONS`.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from replication.frontier import Frontier, begin_term
-from replication.takeover_facts import (
-    BeginTerm,
-    EndsRead,
-    Fact,
-    FencePredecessors,
-    FrontierRead,
-    Granted,
-    GrantEnded,
-    Order,
-    PredecessorsFenced,
-    ReadEnds,
-    ReadFrontier,
-    ReadProgress,
-    Refusal,
-    Refuse,
-    TermBegun,
-    WaitForWheel,
-    WheelBehind,
-    WheelReached,
-)
 
 GIVE_WAY_MS = 10_000
-"""Who cannot get on for so long lets another node try."""
+"""A node that cannot get on for so long lets another node try."""
 
 STABLE_TIMEOUT_MS = 5_000
 """How long the frontier's last stable offset may stay behind its high watermark: markers of a
 transaction that was just aborted or committed take a moment."""
 
 
-class Stage(Enum):
-    """How far a takeover has come."""
+class Refusal(Enum):
+    """Why a takeover must not go on."""
 
-    BEGUN = "begun"
-    CATCHING_UP = "catching-up"
-    FENCING = "fencing"
-    SETTLING = "settling"
-    READING = "reading"
-    REACHING = "reaching"
-    BEGINNING = "beginning"
-    DONE = "done"
-    ENDED = "ended"
+    BEHIND = "behind"
+    """The own wheel has not reached a frontier: another node may try."""
+    MARKER_LOST = "marker-lost"
+    """The frontier topic holds what can be neither read nor ruled out."""
+    NOT_INITIALISED = "not-initialised"
+    """No frontier record: a new cluster, or a lost topic. Never start at "now"."""
+    OTHER_TOPIC = "other-topic"
+    """The topic was made again: what was read of the one before need not be the last frontier."""
+
+
+# Facts, with the monotonic time at which they were learnt
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Leadership was won. `known` is the newest frontier that this node has read, if any."""
+
+    now_ms: int
+    known: Frontier | None
+
+
+@dataclass(frozen=True, slots=True)
+class WheelReached:
+    """Answers CatchUp and ReachFrontier."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WheelBehind:
+    """Answers CatchUp and ReachFrontier: not yet."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PredecessorsFenced:
+    """Answers FencePredecessors: what they left open is aborted, what they write is refused."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndsRead:
+    """Answers ReadEnds: last stable offset and high watermark, read in this order."""
+
+    now_ms: int
+    stable: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierRead:
+    """Answers ReadFrontier and ReadProgress: the last frontier, None if there is none at all."""
+
+    now_ms: int
+    frontier: Frontier | None
+    is_of_topic: bool = True
+    """Has the topic the id that the record names, asked for when it had been read?"""
+
+
+Fact = Granted | WheelReached | WheelBehind | PredecessorsFenced | EndsRead | FrontierRead
+
+
+# Orders
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Wait a moment until the own wheel has reached O of this frontier, the newest one known."""
+
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class FencePredecessors:
+    """`init_transactions()` of the shard's one transactional id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnds:
+    """Read the frontier partition's last stable offset, then its high watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrontier:
+    """Read the frontier partition up to this offset."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """Read the progress that etcd holds, under the leadership that was won."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachFrontier:
+    """Wait a moment until the own wheel has reached O of this frontier, the last one."""
+
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTerm:
+    """Plan from `last` on, and write `first`, the master's first step."""
+
+    last: Frontier
+    first: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Give up, and say why."""
+
+    reason: Refusal
+    detail: str
+
+
+Read = FencePredecessors | ReadEnds | ReadFrontier | ReadProgress
+"""Orders about the steps of predecessors."""
+Order = CatchUp | Read | ReachFrontier | BeginTerm | Refuse
 
 
 class Takeover:
@@ -81,119 +175,87 @@ class Takeover:
     def __init__(self, *, is_fenced: bool = True) -> None:
         """`is_fenced`: predecessors can be fenced; else etcd holds the progress."""
         self._is_fenced = is_fenced
-        self._stage = Stage.BEGUN
+        self._order: Order | None = None
         self._since_ms = 0
-        """Since when this stage has lasted."""
-        self._aim: Frontier | None = None
-        """What the wheel must reach."""
+        """Since when an order of this kind has been the last one."""
 
-    @property
-    def is_done(self) -> bool:
-        """May the master deliver?"""
-        return self._stage is Stage.DONE
-
-    def handle(self, fact: Fact) -> Order | None:
-        """Take one fact; what to do next, or None if the takeover is over."""
-        if isinstance(fact, GrantEnded):
-            self._enter(Stage.ENDED, fact)
-            return None
-        transition = _TRANSITIONS[self._stage].get(type(fact))
-        assert transition is not None, f"{fact} answers nothing in stage {self._stage.value}"
-        return transition(self, fact)
+    def handle(self, fact: Fact) -> Order:
+        """Take one fact; return what to do next."""
+        transition = TRANSITIONS[type(self._order)].get(type(fact))
+        assert transition is not None, f"{fact} does not answer {self._order}"
+        act, *leads_to = transition
+        order = act(self, fact)
+        assert type(order) in leads_to, f"{fact} led to {order}"
+        if type(order) is not type(self._order):
+            self._since_ms = fact.now_ms
+        self._order = order
+        return order
 
     def _begin(self, fact: Granted) -> Order:
-        if fact.known is None:
-            return self._fence(fact)
-        return self._wait_for(Stage.CATCHING_UP, fact, fact.known)
+        return self._fence(fact) if fact.known is None else CatchUp(fact.known)
 
-    def _wait_for(self, stage: Stage, fact: Fact, frontier: Frontier) -> Order:
-        self._aim = frontier
-        self._enter(stage, fact)
-        return WaitForWheel(frontier)
+    def _fence(self, _: Granted | WheelReached) -> Order:
+        return FencePredecessors() if self._is_fenced else ReadProgress()
 
-    def _wait_on(self, fact: WheelBehind) -> Order:
-        if fact.now_ms - self._since_ms > GIVE_WAY_MS:
-            return self._refuse(
-                fact,
-                Refusal.BEHIND,
-                "the wheel has not reached the frontier's offsets: another node may try",
-            )
-        assert self._aim is not None, "who waits knows for what"
-        return WaitForWheel(self._aim)
-
-    def _fence(self, fact: Granted | WheelReached) -> Order:
-        if not self._is_fenced:
-            self._enter(Stage.READING, fact)
-            return ReadProgress()
-        self._enter(Stage.FENCING, fact)
-        return FencePredecessors()
-
-    def _settle(self, fact: PredecessorsFenced) -> Order:
-        self._enter(Stage.SETTLING, fact)
+    def _read_ends(self, _: PredecessorsFenced) -> Order:
         return ReadEnds()
 
     def _compare_ends(self, fact: EndsRead) -> Order:
         if fact.stable == fact.written:
-            self._enter(Stage.READING, fact)
             return ReadFrontier(fact.stable)
-        if fact.now_ms - self._since_ms > STABLE_TIMEOUT_MS:
-            return self._refuse(
-                fact,
-                Refusal.MARKER_LOST,
-                f"the last stable offset {fact.stable} stays behind the high watermark "
-                f"{fact.written}, though no transaction can be open there: a commit marker was "
-                "lost",
-            )
-        return ReadEnds()
+        if fact.now_ms - self._since_ms <= STABLE_TIMEOUT_MS:
+            return ReadEnds()
+        return Refuse(
+            Refusal.MARKER_LOST,
+            f"the last stable offset {fact.stable} stays behind the high watermark {fact.written}, "
+            "though no transaction can be open there: a commit marker was lost",
+        )
 
     def _judge_frontier(self, fact: FrontierRead) -> Order:
         if fact.frontier is None:
-            return self._refuse(fact, Refusal.NOT_INITIALISED, "holds no frontier record")
+            return Refuse(Refusal.NOT_INITIALISED, "holds no frontier record")
         if not fact.is_of_topic:
-            return self._refuse(
-                fact,
+            return Refuse(
                 Refusal.OTHER_TOPIC,
                 "was deleted and made again, whatever it holds now: the frontier that was read is "
                 "of the one before",
             )
-        return self._wait_for(Stage.REACHING, fact, fact.frontier)
+        return ReachFrontier(fact.frontier)
 
-    def _begin_term(self, fact: WheelReached) -> Order:
-        assert self._aim is not None, "a term begins after the frontier that was read"
-        self._enter(Stage.BEGINNING, fact)
-        return BeginTerm(self._aim, begin_term(self._aim))
+    def _wait_on(self, fact: WheelBehind) -> Order:
+        assert self._order is not None, "a wheel is behind what was ordered"
+        if fact.now_ms - self._since_ms <= GIVE_WAY_MS:
+            return self._order
+        return Refuse(
+            Refusal.BEHIND,
+            "the wheel has not reached the frontier's offsets: another node may try",
+        )
 
-    def _finish(self, fact: TermBegun) -> None:
-        self._enter(Stage.DONE, fact)
-
-    def _refuse(self, fact: Fact, reason: Refusal, detail: str) -> Order:
-        self._enter(Stage.ENDED, fact)
-        return Refuse(reason, detail)
-
-    def _enter(self, stage: Stage, fact: Fact) -> None:
-        self._stage = stage
-        self._since_ms = fact.now_ms
+    def _begin_term(self, _: WheelReached) -> Order:
+        assert isinstance(self._order, ReachFrontier), "a term begins after the last frontier"
+        return BeginTerm(self._order.frontier, begin_term(self._order.frontier))
 
 
-_TRANSITIONS: Mapping[Stage, Mapping[type[Fact], Callable[[Takeover, Any], Order | None]]] = (
-    MappingProxyType(
-        {
-            Stage.BEGUN: {Granted: Takeover._begin},
-            Stage.CATCHING_UP: {
-                WheelReached: Takeover._fence,
-                WheelBehind: Takeover._wait_on,
-            },
-            Stage.FENCING: {PredecessorsFenced: Takeover._settle},
-            Stage.SETTLING: {EndsRead: Takeover._compare_ends},
-            Stage.READING: {FrontierRead: Takeover._judge_frontier},
-            Stage.REACHING: {
-                WheelReached: Takeover._begin_term,
-                WheelBehind: Takeover._wait_on,
-            },
-            Stage.BEGINNING: {TermBegun: Takeover._finish},
-            Stage.DONE: {},
-            Stage.ENDED: {},
-        }
-    )
+Transition = tuple[Callable[[Takeover, Any], Order], *tuple[type[Order], ...]]
+"""What a fact leads to, and the orders that may come of it."""
+
+TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = MappingProxyType(
+    {
+        NoneType: {Granted: (Takeover._begin, CatchUp, FencePredecessors, ReadProgress)},
+        CatchUp: {
+            WheelReached: (Takeover._fence, FencePredecessors, ReadProgress),
+            WheelBehind: (Takeover._wait_on, CatchUp, Refuse),
+        },
+        FencePredecessors: {PredecessorsFenced: (Takeover._read_ends, ReadEnds)},
+        ReadEnds: {EndsRead: (Takeover._compare_ends, ReadEnds, ReadFrontier, Refuse)},
+        ReadFrontier: {FrontierRead: (Takeover._judge_frontier, ReachFrontier, Refuse)},
+        ReadProgress: {FrontierRead: (Takeover._judge_frontier, ReachFrontier, Refuse)},
+        ReachFrontier: {
+            WheelReached: (Takeover._begin_term, BeginTerm),
+            WheelBehind: (Takeover._wait_on, ReachFrontier, Refuse),
+        },
+        BeginTerm: {},
+        Refuse: {},
+    }
 )
-"""All transitions. Anything else is a bug of the caller: each order has one answer."""
+"""All transitions, by the last order. Any other fact is a bug of the caller."""

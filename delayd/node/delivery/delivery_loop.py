@@ -20,13 +20,13 @@ from delayd.errors import (
 from delayd.node.delivery.commits import StepCommit, SupersededError
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.mastership import (
-    BehindError,
     ClockDriftError,
     Grant,
     HigherTermError,
     Mastership,
 )
 from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.delivery.takeover_run import BehindError
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.failures import FailingTarget

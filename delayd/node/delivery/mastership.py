@@ -1,7 +1,7 @@
 """A mastership: takeover, and then step after step, under one grant of leadership.
 
-The order of a takeover is the protocol's (`replication.takeover`); here it is carried out. Its
-first step writes the next term, and its delivery report gives B.
+The first step after a takeover (`takeover_run.py`) writes the next term, and its delivery report
+gives B.
 
 Any producer error or time-out ends the mastership. What became of its last transaction is not
 guessed: the next one reads it from the frontier.
@@ -16,22 +16,22 @@ from delayd.bus import Bus
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.cluster.topics import transactional_id
 from delayd.coordination import Leadership
-from delayd.errors import DelaydError, FrontierError, NotInitialisedError, ProducerError
+from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.planner import StepContent
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
+from delayd.node.delivery.takeover_run import run_takeover
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
 from delayd.runtime.clock import Clock
-from replication import takeover_facts as facts
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
 from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
-from replication.pause import WAIT_MAX_MS, pause_ms
+from replication.pause import pause_ms
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
 from replication.smoothing import Smoothing
@@ -53,12 +53,6 @@ class HigherTermError(DelaydError):
     """Another master has begun a later term."""
 
     code = "higher-term"
-
-
-class BehindError(DelaydError):
-    """This node has not ingested what the frontier took into account, and lets others try."""
-
-    code = "behind"
 
 
 class Grant:
@@ -159,17 +153,10 @@ class Mastership:
         return self._grant.is_valid(self._clock.monotonic_ms())
 
     def take_over(self) -> bool:
-        """Carry out what `replication.takeover` orders; False if the grant ended on the way."""
+        """Take over, up to the step that begins the term; False if the grant ended on the way."""
         begun_ms = self._clock.monotonic_ms()
-        known = self._replica.newest
-        takeover = self._commit.takeover()
-        order = takeover.handle(
-            facts.Granted(begun_ms, None if known is None else known.record.frontier)
-        )
-        while order is not None:
-            self.on_progress()
-            order = takeover.handle(self._obey(order))
-        if not takeover.is_done:
+        order = run_takeover(self._commit, self._replica, self._log, self._clock, self._goes_on)
+        if order is None or not self._begin_term(order.last, order.first):
             return False
         self.is_delivering = True
         log.info(
@@ -180,60 +167,26 @@ class Mastership:
         )
         return True
 
-    def _obey(self, order: facts.Order) -> facts.Fact:
-        """Carry out one order of a takeover, unless the grant has ended; its answer."""
-        if not isinstance(order, facts.Refuse) and not self._is_valid():
-            return facts.GrantEnded(self._clock.monotonic_ms())
-        match order:
-            case facts.WaitForWheel(frontier):
-                has_reached = self._replica.wait_ingested(frontier, WAIT_MAX_MS)
-                answer = facts.WheelReached if has_reached else facts.WheelBehind
-                return answer(self._clock.monotonic_ms())
-            case facts.BeginTerm(last, first):
-                found = self._commit.last
-                assert found is not None and found.frontier == last, "the log was not read on"
-                while not self._replica.split_before(last):
-                    self.on_progress()
-                    if not self._is_valid():
-                        return facts.GrantEnded(self._clock.monotonic_ms())
-                self._replica.open_delivery_queue(last)
-                self.smoothing = self._smoothing_after(found)
-                self.term = first.term
-                self._write_bare(first, found.now_ms)
-                return facts.TermBegun(self._clock.monotonic_ms())
-            case facts.Refuse(reason, detail):
-                raise self._refusal(reason, detail)
-            case _:
-                fact = self._commit.obey(order)
-                if self._log.newest is not None:
-                    self._replica.observe(self._log.newest)
-                return fact
+    def _goes_on(self) -> bool:
+        self.on_progress()
+        return self._is_valid()
+
+    def _begin_term(self, last: Frontier, first: Frontier) -> bool:
+        """Plan from the last frontier on, and write the first step; False if the grant ended."""
+        found = self._commit.last
+        assert found is not None and found.frontier == last, "the log was not read on"
+        while not self._replica.split_before(last):
+            if not self._goes_on():
+                return False
+        self._replica.open_delivery_queue(last)
+        self.smoothing = self._smoothing_after(found)
+        self.term = first.term
+        self._write_bare(first, found.now_ms)
+        return True
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
         queues = {} if found is None else found.smoothing
         return Smoothing(self._rates, queues, self._settings.max_delay_ms)
-
-    def _refusal(self, reason: facts.Refusal, detail: str) -> DelaydError:
-        """What a takeover that must not go on ends with."""
-        if reason is facts.Refusal.BEHIND:
-            return BehindError(detail)
-        topic = self._settings.frontier.name
-        if reason is facts.Refusal.MARKER_LOST:
-            return FrontierError(
-                f"{topic}: {detail}",
-                remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
-                "double messages",
-            )
-        if reason is facts.Refusal.OTHER_TOPIC:
-            return FrontierError(
-                f"{topic} {detail}",
-                remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
-            )
-        return NotInitialisedError(
-            f"{topic} {detail}",
-            remedy="run `delayd topics create` if the cluster is new; otherwise see "
-            "docs/operations.md",
-        )
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """A step that delivers nothing and moves no bound."""

@@ -26,27 +26,24 @@ TAKEOVER = (
         "the last frontier is read after the predecessors have been fenced",
         "frontier.md#takeover",
         (
+            Edit(TAKING_OVER, "return FencePredecessors() if", "return ReadEnds() if"),
             Edit(
                 TAKING_OVER,
-                "        self._enter(Stage.SETTLING, fact)\n        return ReadEnds()\n",
-                "        assert self._aim is not None\n"
-                "        self._enter(Stage.BEGINNING, fact)\n"
-                "        return BeginTerm(self._aim, begin_term(self._aim))\n",
+                "return BeginTerm(self._order.frontier, begin_term(self._order.frontier))",
+                "self._last = self._order.frontier\n        return FencePredecessors()",
             ),
             Edit(
                 TAKING_OVER,
-                "        self._enter(Stage.FENCING, fact)\n        return FencePredecessors()\n",
-                "        self._enter(Stage.SETTLING, fact)\n        return ReadEnds()\n",
+                "PredecessorsFenced) -> Order:\n        return ReadEnds()\n",
+                "PredecessorsFenced) -> Order:\n"
+                "        return BeginTerm(self._last, begin_term(self._last))\n",
             ),
+            Edit(TAKING_OVER, "(Takeover._begin, CatchUp,", "(Takeover._begin, CatchUp, ReadEnds,"),
+            Edit(TAKING_OVER, "(Takeover._fence,", "(Takeover._fence, ReadEnds,"),
             Edit(
-                TAKING_OVER,
-                'is not None, "a term begins after the frontier that was read"\n'
-                "        self._enter(Stage.BEGINNING, fact)\n"
-                "        return BeginTerm(self._aim, begin_term(self._aim))\n",
-                "is not None\n"
-                "        self._enter(Stage.FENCING, fact)\n"
-                "        return FencePredecessors()\n",
+                TAKING_OVER, "(Takeover._begin_term,", "(Takeover._begin_term, FencePredecessors,"
             ),
+            Edit(TAKING_OVER, "(Takeover._read_ends,", "(Takeover._read_ends, BeginTerm,"),
         ),
     ),
     Mutant(
@@ -88,9 +85,9 @@ TAKEOVER = (
                 MASTERSHIP,
                 "self._replica.open_delivery_queue(last)",
                 "now_ms = self._clock.wall_ms()\n"
-                "                now = last.highest_cursor._replace(due_ms=now_ms)\n"
-                "                cursors = tuple(max(k, now) for k in last.cursors)\n"
-                "                self._replica.open_delivery_queue(replace(last, cursors=cursors))",
+                "        now = last.highest_cursor._replace(due_ms=now_ms)\n"
+                "        cursors = tuple(max(k, now) for k in last.cursors)\n"
+                "        self._replica.open_delivery_queue(replace(last, cursors=cursors))",
             ),
         ),
     ),
@@ -101,9 +98,13 @@ TAKEOVER = (
         (
             Edit(
                 TAKING_OVER,
-                "        return self._wait_for(Stage.REACHING, fact, fact.frontier)\n",
-                "        self._enter(Stage.BEGINNING, fact)\n"
-                "        return BeginTerm(fact.frontier, begin_term(fact.frontier))\n",
+                "return ReachFrontier(fact.frontier)",
+                "return BeginTerm(fact.frontier, begin_term(fact.frontier))",
+            ),
+            Edit(
+                TAKING_OVER,
+                "ReadFrontier: {FrontierRead: (Takeover._judge_frontier, ReachFrontier",
+                "ReadFrontier: {FrontierRead: (Takeover._judge_frontier, BeginTerm",
             ),
         ),
         (
@@ -172,9 +173,9 @@ TAKEOVER = (
             ),
             Edit(
                 MASTERSHIP,
-                "                self.term = first.term\n",
-                "                first = replace(first, term=self._grant.term)\n"
-                "                self.term = first.term\n",
+                "        self.term = first.term\n",
+                "        first = replace(first, term=self._grant.term)\n"
+                "        self.term = first.term\n",
             ),
         ),
     ),

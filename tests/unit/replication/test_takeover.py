@@ -7,24 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.frontier import begin_term, first_frontier
-from replication.takeover import GIVE_WAY_MS, STABLE_TIMEOUT_MS, Takeover
-from replication.takeover_facts import (
+from replication.takeover import (
+    GIVE_WAY_MS,
+    STABLE_TIMEOUT_MS,
     BeginTerm,
+    CatchUp,
     EndsRead,
     Fact,
     FencePredecessors,
     FrontierRead,
     Granted,
-    GrantEnded,
     Order,
     PredecessorsFenced,
+    ReachFrontier,
     ReadEnds,
     ReadFrontier,
     ReadProgress,
     Refusal,
     Refuse,
-    TermBegun,
-    WaitForWheel,
+    Takeover,
     WheelBehind,
     WheelReached,
 )
@@ -39,15 +40,12 @@ ALL_WELL: tuple[Fact, ...] = (
     EndsRead(3, 40, 40),
     FrontierRead(4, LAST),
     WheelReached(5),
-    TermBegun(6),
 )
 
 
-def after(*facts: Fact) -> tuple[Takeover, Order | None]:
-    takeover, order = Takeover(), None
-    for fact in facts:
-        order = takeover.handle(fact)
-    return takeover, order
+def after(*facts: Fact) -> Order:
+    takeover = Takeover()
+    return [takeover.handle(fact) for fact in facts][-1]
 
 
 def test_a_takeover_fences_then_reads_then_waits_then_begins_its_term() -> None:
@@ -57,20 +55,18 @@ def test_a_takeover_fences_then_reads_then_waits_then_begins_its_term() -> None:
     """
     takeover = Takeover()
     assert [takeover.handle(fact) for fact in ALL_WELL] == [
-        WaitForWheel(KNOWN),
+        CatchUp(KNOWN),
         FencePredecessors(),
         ReadEnds(),
         ReadFrontier(40),
-        WaitForWheel(LAST),
+        ReachFrontier(LAST),
         BeginTerm(LAST, begin_term(LAST)),
-        None,
     ]
-    assert takeover.is_done
 
 
 def test_a_node_that_knows_no_frontier_fences_at_once() -> None:
     """docs/design/frontier.md, Takeover: it learns only from the read what it must reach."""
-    assert after(Granted(0, None))[1] == FencePredecessors()
+    assert after(Granted(0, None)) == FencePredecessors()
 
 
 def test_without_a_fence_the_progress_takes_the_place_of_the_frontier_topic() -> None:
@@ -80,14 +76,12 @@ def test_without_a_fence_the_progress_takes_the_place_of_the_frontier_topic() ->
     """
     takeover = Takeover(is_fenced=False)
     told = (Granted(0, KNOWN), WheelReached(1), FrontierRead(2, LAST), WheelReached(3))
-    assert [takeover.handle(fact) for fact in (*told, TermBegun(4))] == [
-        WaitForWheel(KNOWN),
+    assert [takeover.handle(fact) for fact in told] == [
+        CatchUp(KNOWN),
         ReadProgress(),
-        WaitForWheel(LAST),
+        ReachFrontier(LAST),
         BeginTerm(LAST, begin_term(LAST)),
-        None,
     ]
-    assert takeover.is_done
 
 
 def test_without_a_fence_and_without_any_progress_the_takeover_stops() -> None:
@@ -98,16 +92,6 @@ def test_without_a_fence_and_without_any_progress_the_takeover_stops() -> None:
     assert isinstance(refused, Refuse) and refused.reason is Refusal.NOT_INITIALISED
 
 
-@pytest.mark.parametrize("count", range(1, len(ALL_WELL)))
-def test_a_grant_that_ends_ends_the_takeover_wherever_it_is(count: int) -> None:
-    """docs/design/frontier.md, Takeover: never fence without a fresh lease, never go on.
-
-    Rules: fence-needs-lease
-    """
-    takeover, order = after(*ALL_WELL[:count], GrantEnded(count))
-    assert order is None and not takeover.is_done
-
-
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_wheel_that_does_not_get_there_gives_way_after_ten_seconds(count: int) -> None:
     """docs/design/frontier.md, Takeover: before it fences anyone, and after the read too.
@@ -116,11 +100,10 @@ def test_a_wheel_that_does_not_get_there_gives_way_after_ten_seconds(count: int)
     """
     begun = ALL_WELL[:count]
     last_ms = begun[-1].now_ms + GIVE_WAY_MS
-    _, order = after(*begun, WheelBehind(last_ms))
-    assert order == WaitForWheel(KNOWN if count == 1 else LAST)
-    takeover, order = after(*begun, WheelBehind(last_ms), WheelBehind(last_ms + 1))
+    order = after(*begun, WheelBehind(last_ms))
+    assert order == (CatchUp(KNOWN) if count == 1 else ReachFrontier(LAST))
+    order = after(*begun, WheelBehind(last_ms), WheelBehind(last_ms + 1))
     assert isinstance(order, Refuse) and order.reason is Refusal.BEHIND
-    assert not takeover.is_done
 
 
 def test_a_stable_offset_that_lags_is_read_again_and_then_called_a_lost_marker() -> None:
@@ -131,12 +114,11 @@ def test_a_stable_offset_that_lags_is_read_again_and_then_called_a_lost_marker()
     fenced = ALL_WELL[:3]
     last_ms = fenced[-1].now_ms + STABLE_TIMEOUT_MS
     lagging = EndsRead(last_ms, 39, 40)
-    assert after(*fenced, lagging)[1] == ReadEnds()
-    assert after(*fenced, lagging, EndsRead(last_ms + 9, 40, 40))[1] == ReadFrontier(40)
-    takeover, order = after(*fenced, lagging, EndsRead(last_ms + 1, 39, 40))
+    assert after(*fenced, lagging) == ReadEnds()
+    assert after(*fenced, lagging, EndsRead(last_ms + 9, 40, 40)) == ReadFrontier(40)
+    order = after(*fenced, lagging, EndsRead(last_ms + 1, 39, 40))
     assert isinstance(order, Refuse) and order.reason is Refusal.MARKER_LOST
     assert "39" in order.detail and "40" in order.detail
-    assert not takeover.is_done
 
 
 def test_no_frontier_record_at_all_stops_the_takeover() -> None:
@@ -144,9 +126,8 @@ def test_no_frontier_record_at_all_stops_the_takeover() -> None:
 
     Rules: no-frontier
     """
-    takeover, order = after(*ALL_WELL[:4], FrontierRead(4, None))
+    order = after(*ALL_WELL[:4], FrontierRead(4, None))
     assert isinstance(order, Refuse) and order.reason is Refusal.NOT_INITIALISED
-    assert not takeover.is_done
 
 
 def test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did() -> None:
@@ -154,20 +135,19 @@ def test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_
 
     Rules: no-frontier
     """
-    takeover, order = after(*ALL_WELL[:4], FrontierRead(4, LAST, is_of_topic=False))
+    order = after(*ALL_WELL[:4], FrontierRead(4, LAST, is_of_topic=False))
     assert isinstance(order, Refuse) and order.reason is Refusal.OTHER_TOPIC
-    assert not takeover.is_done
 
 
 @pytest.mark.parametrize("count", range(len(ALL_WELL) + 1))
-def test_an_answer_to_what_was_not_ordered_is_a_bug(count: int) -> None:
+def test_an_answer_to_another_order_is_a_bug(count: int) -> None:
     """docs/design/frontier.md, Takeover: each order is answered by exactly one fact."""
     expected = {type(fact) for fact in ALL_WELL[count : count + 1]}
     if WheelReached in expected:
         expected.add(WheelBehind)
     for fact in (*ALL_WELL, WheelBehind(7)):
         if type(fact) not in expected:
-            with pytest.raises(AssertionError, match="answers nothing"):
+            with pytest.raises(AssertionError, match="does not answer"):
                 after(*ALL_WELL[:count], fact)
 
 
@@ -194,19 +174,16 @@ def test_whatever_is_answered_nothing_is_read_unfenced_and_no_term_begun_unread(
     ordered: list[Order] = []
     read = None
     order = takeover.handle(Granted(0, KNOWN if knows else None))
-    while order is not None and not isinstance(order, Refuse):
+    while not isinstance(order, BeginTerm | Refuse):
         ordered.append(order)
         fact: Fact
         match order:
             case FencePredecessors():
                 fact = PredecessorsFenced(0)
-            case BeginTerm(last, first):
-                assert read is not None and read.frontier == last and read.is_of_topic
-                assert first == begin_term(last)
-                fact = TermBegun(0)
             case _:
                 wanted = {
-                    WaitForWheel: (WheelReached, WheelBehind),
+                    CatchUp: (WheelReached, WheelBehind),
+                    ReachFrontier: (WheelReached, WheelBehind),
                     ReadEnds: (EndsRead,),
                     ReadFrontier: (FrontierRead,),
                 }[type(order)]
@@ -223,4 +200,6 @@ def test_whatever_is_answered_nothing_is_read_unfenced_and_no_term_begun_unread(
             read = fact
         order = takeover.handle(fact)
     assert ordered.count(FencePredecessors()) <= 1
-    assert takeover.is_done is any(isinstance(order, BeginTerm) for order in ordered)
+    if isinstance(order, BeginTerm):
+        assert read is not None and read.frontier == order.last and read.is_of_topic
+        assert order.first == begin_term(order.last)

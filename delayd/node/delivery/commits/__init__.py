@@ -18,9 +18,8 @@ from typing import NamedTuple, Protocol
 
 from delayd.bus import Ack, Producer
 from delayd.errors import DelaydError
-from replication import takeover_facts as facts
 from replication.record import FrontierRecord
-from replication.takeover import Takeover
+from replication.takeover import Fact, Read
 
 FLUSH_TIMEOUT_MS = 5_000
 
@@ -41,10 +40,6 @@ class Written(NamedTuple):
     """Its monotonic clock when the report had arrived."""
 
 
-Asked = facts.FencePredecessors | facts.ReadEnds | facts.ReadFrontier | facts.ReadProgress
-"""The orders of a takeover that are about steps of predecessors."""
-
-
 class StepCommit(Protocol):
     """Used by one thread. Any exception is final: close it, and make another one."""
 
@@ -56,11 +51,12 @@ class StepCommit(Protocol):
     def last(self) -> FrontierRecord | None:
         """The frontier that a predecessor has left, once a takeover has read it."""
 
-    def takeover(self) -> Takeover:
-        """The takeover that comes before the first step."""
+    @property
+    def is_fenced(self) -> bool:
+        """Can predecessors be fenced? Else etcd holds the progress."""
 
-    def obey(self, order: Asked) -> facts.Fact:
-        """Carry out an order of that takeover; its answer."""
+    def obey(self, order: Read) -> Fact:
+        """Carry out an order of the takeover before the first step; return its answer."""
 
     def begin(self) -> None:
         """What is sent from now on belongs to the next step."""

@@ -23,14 +23,16 @@ from delayd.bus import Bus, Producer
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.coordination import Coordination, Leadership
 from delayd.errors import FrontierError
-from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS, Asked, SupersededError, Written
-from delayd.node.delivery.commits.writing import write_frontier
+from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS, SupersededError, Written
+from delayd.node.delivery.commits.frontier_topic import (
+    READ_TIMEOUT_MS,
+    frontier_read,
+    write_frontier,
+)
 from delayd.runtime.clock import Clock
-from replication import takeover_facts as facts
 from replication.record import FrontierFormatError, FrontierRecord, decode, encode
-from replication.takeover import Takeover
+from replication.takeover import FrontierRead, Read, ReadProgress
 
-READ_TIMEOUT_MS = 5_000
 SHARD = 0
 
 
@@ -39,6 +41,8 @@ class ProgressCommit:
 
     Raises ProducerError, CoordinationError (both: the outcome is unknown) and SupersededError.
     """
+
+    is_fenced = False
 
     def __init__(
         self,
@@ -66,13 +70,9 @@ class ProgressCommit:
         """See the port."""
         return self._last
 
-    def takeover(self) -> Takeover:
-        """See the port."""
-        return Takeover(is_fenced=False)
-
-    def obey(self, order: Asked) -> facts.Fact:
+    def obey(self, order: Read) -> FrontierRead:
         """See the port; raises KafkaUnreachableError and FrontierError too."""
-        assert isinstance(order, facts.ReadProgress), "nobody is fenced without transactions"
+        assert isinstance(order, ReadProgress), "nobody is fenced without transactions"
         stored = self._etcd.progress(SHARD, self._leadership)
         if stored is None:
             raise _superseded()
@@ -84,10 +84,7 @@ class ProgressCommit:
         # etcd once, so to go on from there loses nothing either.
         known = [record for record in (written, seen) if record is not None]
         self._last = max(known, key=lambda record: record.frontier.step, default=None)
-        if self._last is None:
-            return facts.FrontierRead(self._clock.monotonic_ms(), None)
-        is_of_topic = self._log.is_of_topic(self._last, READ_TIMEOUT_MS)
-        return facts.FrontierRead(self._clock.monotonic_ms(), self._last.frontier, is_of_topic)
+        return frontier_read(self._last, self._log, self._clock)
 
     def begin(self) -> None:
         """See the port: nothing to do."""

@@ -10,20 +10,33 @@ from collections.abc import Callable
 
 from delayd.bus import Bus, Producer, TransactionalProducer
 from delayd.cluster.frontier_log import FrontierLog
-from delayd.node.delivery.commits import Asked, Written
-from delayd.node.delivery.commits.writing import write_frontier
+from delayd.node.delivery.commits import Written
+from delayd.node.delivery.commits.frontier_topic import (
+    READ_TIMEOUT_MS,
+    frontier_read,
+    write_frontier,
+)
 from delayd.runtime.clock import Clock
-from replication import takeover_facts as facts
 from replication.record import FrontierRecord
-from replication.takeover import Takeover
+from replication.takeover import (
+    EndsRead,
+    Fact,
+    FencePredecessors,
+    PredecessorsFenced,
+    Read,
+    ReadEnds,
+    ReadFrontier,
+    ReadProgress,
+)
 
 INIT_TIMEOUT_MS = 10_000
 COMMIT_TIMEOUT_MS = 5_000
-READ_TIMEOUT_MS = 5_000
 
 
 class TransactionCommit:
     """The port `StepCommit` over a transactional producer. Raises ProducerError, FencedError."""
+
+    is_fenced = True
 
     def __init__(
         self, bus: Bus, transactional_id: str, frontier_log: FrontierLog, clock: Clock
@@ -42,28 +55,20 @@ class TransactionCommit:
         """See the port."""
         return None if self._log.newest is None else self._log.newest.record
 
-    def takeover(self) -> Takeover:
-        """See the port."""
-        return Takeover()
-
-    def obey(self, order: Asked) -> facts.Fact:
+    def obey(self, order: Read) -> Fact:
         """See the port; raises KafkaUnreachableError too."""
         match order:
-            case facts.FencePredecessors():
+            case FencePredecessors():
                 self._transaction.init_transactions(INIT_TIMEOUT_MS)
-                return facts.PredecessorsFenced(self._clock.monotonic_ms())
-            case facts.ReadEnds():
+                return PredecessorsFenced(self._clock.monotonic_ms())
+            case ReadEnds():
                 stable = self._log.stable_end(READ_TIMEOUT_MS)
                 written = self._log.high_watermark(READ_TIMEOUT_MS)
-                return facts.EndsRead(self._clock.monotonic_ms(), stable, written)
-            case facts.ReadFrontier(end):
+                return EndsRead(self._clock.monotonic_ms(), stable, written)
+            case ReadFrontier(end):
                 self._log.catch_up(end, READ_TIMEOUT_MS)
-                last = self.last
-                if last is None:
-                    return facts.FrontierRead(self._clock.monotonic_ms(), None)
-                is_of_topic = self._log.is_of_topic(last, READ_TIMEOUT_MS)
-                return facts.FrontierRead(self._clock.monotonic_ms(), last.frontier, is_of_topic)
-            case facts.ReadProgress():
+                return frontier_read(self.last, self._log, self._clock)
+            case ReadProgress():
                 raise AssertionError("the progress stands in the frontier topic")
 
     def begin(self) -> None:

@@ -18,10 +18,10 @@ from delayd.errors import ConfigError, FrontierError
 from delayd.node.delivery.commits import SupersededError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.startup_checks import check_guarantee
-from replication import takeover_facts as facts
 from replication.frontier import begin_term, stand_still
 from replication.record import FrontierRecord, decode, encode, record_key
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
+from replication.takeover import ReadProgress
 
 FRONTIER = "delayd-frontier"
 
@@ -63,8 +63,8 @@ def last_step_for_a_successor(node: OneNode) -> int:
     log.open(TIMEOUT_MS)
     found = node.etcd.leader(0)
     assert found is not None
-    told = ProgressCommit(node.bus, node.etcd, found, log, node.clock).obey(facts.ReadProgress())
-    assert isinstance(told, facts.FrontierRead) and told.frontier is not None
+    told = ProgressCommit(node.bus, node.etcd, found, log, node.clock).obey(ReadProgress())
+    assert told.frontier is not None
     return told.frontier.step
 
 

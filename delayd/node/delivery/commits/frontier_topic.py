@@ -1,10 +1,22 @@
-"""The frontier record on its way into its topic, and by which clocks."""
+"""The frontier record on its way into its topic, by which clocks, and as a takeover finds it."""
 
 from delayd.bus import Ack, Producer
+from delayd.cluster.frontier_log import FrontierLog
 from delayd.errors import ProducerError
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS, Written
 from delayd.runtime.clock import Clock
 from replication.record import FrontierRecord, encode, record_key
+from replication.takeover import FrontierRead
+
+READ_TIMEOUT_MS = 5_000
+
+
+def frontier_read(last: FrontierRecord | None, log: FrontierLog, clock: Clock) -> FrontierRead:
+    """Return what a takeover has read, and if it is still of the topic that is there now."""
+    if last is None:
+        return FrontierRead(clock.monotonic_ms(), None)
+    is_of_topic = log.is_of_topic(last, READ_TIMEOUT_MS)
+    return FrontierRead(clock.monotonic_ms(), last.frontier, is_of_topic)
 
 
 def write_frontier(producer: Producer, record: FrontierRecord, clock: Clock) -> Written:

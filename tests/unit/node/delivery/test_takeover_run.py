@@ -1,0 +1,36 @@
+"""A takeover as a node carries it out, and where it ends with its grant."""
+
+from pathlib import Path
+
+import pytest
+from one_node import TIMEOUT_MS, OneNode
+
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import transactional_id
+from delayd.node.delivery.commits.transaction import TransactionCommit
+from delayd.node.delivery.takeover_run import run_takeover
+
+ORDERS_BEFORE_THE_FENCE = 1
+ORDERS = 5
+"""Before the last one, BeginTerm."""
+
+
+@pytest.mark.parametrize("turns", range(ORDERS + 2))
+def test_a_takeover_ends_with_its_grant_wherever_it_is(tmp_path: Path, turns: int) -> None:
+    """docs/design/frontier.md, Takeover: never fence without a fresh lease, never go on.
+
+    Rules: fence-needs-lease
+    """
+    node = OneNode(tmp_path, "orders")
+    node.lead()
+    frontiers = FrontierLog(node.bus, "delayd-frontier", 0)
+    frontiers.open(TIMEOUT_MS)
+    commit = TransactionCommit(node.bus, transactional_id("c", 0), frontiers, node.clock)
+    is_good = iter([True] * turns + [False])  # The grant is not looked at again after its end.
+    order = run_takeover(commit, node.replica, frontiers, node.clock, lambda: next(is_good))
+    assert (order is None) == (turns <= ORDERS)
+    node.send("orders")
+    node.ingest()
+    node.step()
+    assert bool(node.failures) == (turns > ORDERS_BEFORE_THE_FENCE), "is the predecessor fenced?"
+    node.close()
