@@ -25,7 +25,7 @@ from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
-from delayd.node.replica.replica import Replica
+from delayd.node.replica.replica import ArrivalListener, Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
 from delayd.wheel.storage import Wheel
@@ -163,9 +163,9 @@ class ToldReplica(Replica):
             self.node.is_waiting = not reached
         return reached
 
-    def open_delivery_queue(self, frontier: Frontier) -> None:
+    def attach(self, listener: ArrivalListener) -> None:
         self.node.say("plan from there on")
-        super().open_delivery_queue(frontier)
+        super().attach(listener)
 
 
 class PlayedNode:

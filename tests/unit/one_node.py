@@ -123,7 +123,12 @@ class OneNode:
 
     def lead(self) -> None:
         """Begin a mastership; whatever keeps it from its first step is raised."""
-        self._mastership = Mastership(
+        self._mastership = self.new_mastership()
+        assert self._mastership.take_over()
+
+    def new_mastership(self) -> Mastership:
+        """Return one that has not taken over yet."""
+        return Mastership(
             self.bus,
             self.replica,
             self._frontiers,
@@ -139,7 +144,6 @@ class OneNode:
             tally=self.tally,
             rates=self.rates,
         )
-        assert self._mastership.take_over()
 
     def _progress_commit(self) -> ProgressCommit:
         """This node holds the leader key, unless somebody else does."""

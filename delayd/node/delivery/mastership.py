@@ -20,9 +20,9 @@ from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.counters import StepCounters
-from delayd.node.delivery.planner import StepContent
+from delayd.node.delivery.planner import Planner, StepContent
 from delayd.node.delivery.step_sizing import StepSizing
-from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
+from delayd.node.delivery.step_writer import KILLED, Fate, StepResult, StepWriter
 from delayd.node.delivery.takeover_run import run_takeover
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
@@ -99,6 +99,7 @@ class Mastership:
         """`commit`: how steps become true, as transactions unless it is said. `tally`: where they
         are counted, if anybody wants to know. `rates`: records a second at most, by target."""
         self._replica = replica
+        self._plans: Planner | None = None
         self._settings = replica.settings
         self._log = frontier_log
         self._targets = targets
@@ -147,7 +148,8 @@ class Mastership:
         """Discard the producer and the queue."""
         self.is_delivering = False
         self._commit.close()
-        self._replica.close_delivery_queue()
+        self._replica.detach()
+        self._plans = None
 
     def _is_valid(self) -> bool:
         return self._grant.is_valid(self._clock.monotonic_ms())
@@ -163,7 +165,7 @@ class Mastership:
             "mastership_begun",
             term=self.term,
             takeover_ms=self._clock.monotonic_ms() - begun_ms,
-            cursor_ms=self._replica.planned_frontier.lowest_cursor.due_ms,
+            cursor_ms=self._planner.frontier.lowest_cursor.due_ms,
         )
         return True
 
@@ -178,11 +180,16 @@ class Mastership:
         while not self._replica.split_before(last):
             if not self._goes_on():
                 return False
-        self._replica.open_delivery_queue(last)
+        self._plans = Planner.of(self._replica, last)
         self.smoothing = self._smoothing_after(found)
         self.term = first.term
         self._write_bare(first, found.now_ms)
         return True
+
+    @property
+    def _planner(self) -> Planner:
+        assert self._plans is not None, "only a master plans"
+        return self._plans
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
         queues = {} if found is None else found.smoothing
@@ -191,7 +198,7 @@ class Mastership:
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """A step that delivers nothing and moves no bound."""
         plan = Plan(
-            before=self._replica.planned_frontier,
+            before=self._planner.frontier,
             frontier=frontier,
             deliveries=(),
             replies=(),
@@ -201,7 +208,7 @@ class Mastership:
             passed_over=(),
         )
         with self._replica.changed:
-            self._replica.begin(plan)
+            self._planner.begin(plan)
         try:
             self._carry_out(plan, StepContent(), self._writer(plan))
         except DelaydError:
@@ -213,25 +220,26 @@ class Mastership:
         monotonic_ns = self._clock.monotonic_ns()
         now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
         if self._bound.is_stale(monotonic_ns):
-            self._write_bare(stand_still(self._replica.planned_frontier), now_ms)
+            self._write_bare(stand_still(self._planner.frontier), now_ms)
             return
         monotonic_ms = monotonic_ns // MS_NS
         idle_ms = monotonic_ms - self._last_step_ms
         with self._replica.changed:
             lanes_max = self._lane_limits(monotonic_ms)
-            plan = self._replica.plan(now_ms, replace(self._pace.limits, lanes_max=lanes_max))
+            limits = replace(self._pace.limits, lanes_max=lanes_max)
+            plan = self._planner.plan(now_ms, self._replica.ingested, limits)
             if plan.is_empty:
-                due_ms = self._replica.next_due_ms(now_ms)
+                due_ms = self._planner.next_due_ms(now_ms)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
                 wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._idle_interval_ms)
                 if wait_ms:
                     self._replica.changed.wait(wait_ms / 1000)
                     return
-            content = self._replica.begin(plan)
+            content = self._planner.begin(plan)
         begun_ms = self._clock.monotonic_ms()
         writer = self._writer(plan)
         try:
-            self._carry_out(plan, content, writer)
+            result = self._carry_out(plan, content, writer)
         except DelaydError as error:
             self._tally.failed += 1
             if isinstance(error, ProducerError):
@@ -242,9 +250,9 @@ class Mastership:
             raise
         self.has_stepped = True
         self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent)
-        for topic, (problem, count) in writer.turned_away.items():
+        for topic, (problem, count) in result.turned_away.items():
             self._targets.turned_away(topic, problem, count)
-        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, content.message_count)
+        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, result.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
         """By lane how many records a step may take, for those that must not take all."""
@@ -295,16 +303,16 @@ class Mastership:
                 f"master's is {self.term}"
             )
 
-    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
+    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> StepResult:
         """Deliveries, answers, retries, then the frontier that says so; then it is committed."""
         begun_ms = self._clock.monotonic_ms()
         self._commit.begin()
-        writer.write(content)
-        fates = writer.fates
+        result = writer.write(content)
+        fates = result.fates
         frontier = plan.frontier
-        if writer.own_writes != frontier.own_writes:
-            frontier = replace(frontier, own_writes=writer.own_writes)
-            self._replica.wrote(frontier.own_writes)
+        if result.own_writes != frontier.own_writes:
+            frontier = replace(frontier, own_writes=result.own_writes)
+            self._planner.wrote(frontier.own_writes)
         record = FrontierRecord(
             frontier=frontier,
             owner=self._grant.owner,
@@ -312,12 +320,12 @@ class Mastership:
             counts=StepCounts(
                 delivered=fates[Fate.DELIVERED],
                 late=plan.late,
-                killed=content.killed_count,
-                retried=writer.put_back_count,
+                killed=result.killed_count,
+                retried=result.requeued_count,
                 dead=fates[Fate.DEAD],
-                answers=len(content.answers) + len(content.judged),
+                answers=len(content.replies) + len(content.judged),
             ),
-            digest=writer.digest,
+            digest=result.digest,
             settings=self._settings,
             smoothing=self.smoothing.queues(frontier, plan.now_ms),
         )
@@ -330,16 +338,17 @@ class Mastership:
         self._tally.committed(
             took_ms=self._last_step_ms - begun_ms,
             messages={
-                KILLED: content.killed_count,
+                KILLED: result.killed_count,
                 **{fate.value: count for fate, count in fates.items()},
             },
-            verdicts=writer.verdicts,
-            letters=writer.letters,
+            verdicts=result.verdicts,
+            letters=result.letters,
         )
         # By the broker's clock: when the frontier was there, and the commit that followed.
         commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
-        self._tally.delivered(writer.dues_ms, ack.append_ms + commit_ms)
-        self._tally.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
+        self._tally.delivered(result.dues_ms, ack.append_ms + commit_ms)
+        self._tally.smoothed(result.smoothed_ms, ack.append_ms + commit_ms)
+        return result
 
     def _check(self, written: Written) -> None:
         """May the step be committed? Raises what ends the mastership."""

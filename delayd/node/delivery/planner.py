@@ -1,20 +1,23 @@
-"""What a master plans from its wheel: a delivery queue, what steps of it hold, and the verdicts in
-them.
+"""What a master plans from its wheel: a delivery queue, what its steps hold, and their verdicts.
 
-Made at takeover from a committed frontier that the wheel has reached, told of all that arrives, and
-thrown away with the mastership. Not here: when a step is due, and how it is carried out
-(`delayd.node.delivery.mastership`); what is planned (`replication.delivery_queue`).
+A planner is made at takeover from a committed frontier that the wheel has reached, is told of all
+that arrives, and is thrown away with the mastership. Not here: when a step is due and how it is
+carried out (`delayd.node.delivery.mastership`), which messages it takes
+(`replication.delivery_queue`).
 
-Not thread safe: part of the replica, under its lock.
+Not thread safe: every call is made under the replica's lock, unless its docstring says that it
+takes the lock.
 Source: docs/design/frontier.md, "Step" and "Verdicts".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
 from delayd.node.replica.cancel_marks import Judged, cancel_marker_of
+from delayd.node.replica.replica import Replica
 from delayd.request import id_of
 from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.storage import Wheel
@@ -26,28 +29,32 @@ from replication.verdict import judge
 
 FOREVER = Rank(1 << 63, 0, 0)
 """Beyond any due time."""
-
-
 PIECE_FRAMES = 1_000
 """Messages of a step that are read at once. While the next are read, the producer's own threads and
 the brokers are busy with those before."""
 
 
-@dataclass(slots=True)
+class Piece(NamedTuple):
+    """Messages of a step that are read together."""
+
+    messages: Sequence[Frame]
+    """Those that are not killed, in the plan's order."""
+    killed_count: int
+
+
+NO_MESSAGES = Piece((), 0)
+
+
+@dataclass(frozen=True, slots=True)
 class StepContent:
     """What a step has to produce."""
 
-    pieces: Iterator[list[Frame]] = field(default_factory=lambda: iter(()))
-    """Messages that are not killed, in the plan's order; each piece is read when it is asked for,
-    once."""
-    answers: list[Frame] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
-    deferred: list[Frame] = field(default_factory=list)
-    """Messages to be put back for a moment."""
-    message_count: int = 0
-    """Of the pieces that were read."""
-    killed_count: int = 0
-    """Of what was read: it is complete behind the last piece."""
+    pieces: Iterable[Piece] = ()
+    """To be delivered; each piece is read when it is asked for, once."""
+    deferred: Piece = NO_MESSAGES
+    """To be requeued for a moment."""
+    replies: Sequence[Frame] = ()
+    judged: Sequence[Judged] = ()
 
 
 class Planner:
@@ -59,14 +66,26 @@ class Planner:
         settings: Settings,
         frontier: Frontier,
         limits: OpenLimits = OPEN_LIMITS,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`frontier`: committed, and reached by what is in the wheel."""
+        """`frontier`: committed, and reached by what is in the wheel. `lock`: the replica's."""
+        self._lock = lock or nullcontext()
         self._wheel = wheel
         self._settings = settings
         replies = wheel.pending_replies(frontier.offsets)
         kinds = (FrameKind.CANCEL_MARKER,)
         self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
         self._opening = SlotOpener(wheel, self._queue)
+
+    @classmethod
+    def of(cls, replica: Replica, frontier: Frontier) -> "Planner":
+        """Return a planner that is told of all that the replica stores. Takes the lock."""
+        while not replica.split_before(frontier):
+            pass
+        with replica.changed:
+            planner = cls(replica.wheel, replica.settings, frontier, lock=replica.changed)
+            replica.attach(planner)
+        return planner
 
     @property
     def frontier(self) -> Frontier:
@@ -89,43 +108,48 @@ class Planner:
         return self._queue.plan(now_ms, ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
-        """Put the step under way: what it has to produce, read back; of many messages the first
-        piece only."""
+        """Put the step under way and return what it has to produce; of many messages only the first
+        piece is read at once. The caller asks for the pieces without the lock."""
         self._queue.begin(plan)
-        content = StepContent()
-        first = self._read(plan.deliveries[:PIECE_FRAMES], plan, content)
-        content.message_count += len(first)
-        content.pieces = chain([first], self._further_pieces(plan, content))
-        content.deferred = self._read(plan.deferred, plan, content)
+        first = self._read(plan.deliveries[:PIECE_FRAMES], plan)
+        deferred = self._read(plan.deferred, plan)
+        replies, judged = [], []
         for frame in self._wheel.read(plan.replies):
             if frame.kind == FrameKind.CANCEL_MARKER:
-                content.judged.append(self._judge(frame, plan.before))
+                judged.append(self._judge(frame, plan.before))
             else:
-                content.answers.append(frame)
-        return content
+                replies.append(frame)
+        pieces = self._under_lock(self._pieces(first, plan))
+        return StepContent(pieces, deferred, replies, judged)
 
-    def _further_pieces(self, plan: Plan, content: StepContent) -> Iterator[list[Frame]]:
-        """All but the first. What is killed meanwhile, by a mark that O' does not pass, is none of
-        this step's: the delivery queue has heard of that mark."""
+    def _pieces(self, first: Piece, plan: Plan) -> Iterator[Piece]:
+        """Read the others one by one. A message that is killed meanwhile, by a mark that O' does
+        not pass, is delivered: the delivery queue has heard of that mark."""
+        yield first
         for at in range(PIECE_FRAMES, len(plan.deliveries), PIECE_FRAMES):
-            piece = self._read(plan.deliveries[at : at + PIECE_FRAMES], plan, content)
-            content.message_count += len(piece)
+            yield self._read(plan.deliveries[at : at + PIECE_FRAMES], plan)
+
+    def _under_lock(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        while True:
+            with self._lock:
+                piece = next(pieces, None)
+            if piece is None:
+                return
             yield piece
 
-    def _read(self, entries: Sequence[Entry], plan: Plan, content: StepContent) -> list[Frame]:
-        """The messages that are not killed."""
+    def _read(self, entries: Sequence[Entry], plan: Plan) -> Piece:
         frames = self._wheel.read(entries)
         left = [
             frame
             for frame in frames
             if id_of(frame.body) is None or not self._is_killed(frame, plan.frontier)
         ]
-        content.killed_count += len(frames) - len(left)
-        return left
+        return Piece(left, len(frames) - len(left))
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
-        """The step under way has re-buffered messages: R."""
-        self._queue.wrote(own_writes)
+        """Note R: the step under way has re-buffered messages. Takes the lock."""
+        with self._lock:
+            self._queue.wrote(own_writes)
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When something may be due next; None if nothing is known to be."""

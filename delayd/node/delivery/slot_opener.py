@@ -13,12 +13,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from delayd.wheel import SlotInfo
+from delayd.node.replica.retention import is_passed
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import DeliveryQueue
-from replication.frontier import Frontier
 from replication.rank import SLOT_MS, START, Rank, slot_of
 
 OPEN_AHEAD_MS = 200
@@ -245,15 +244,6 @@ class SlotOpener:
         opened_to = self._queue.opened_to
         for slot in [slot for slot in self._indexes if _start_of(slot + 1) <= opened_to]:
             del self._indexes[slot]
-
-
-def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
-    """Is every offset that a slot or an hour holds below O?"""
-    assert info is not None, "what is listed has a line in the catalogue"
-    return all(
-        highest < offset
-        for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
-    )
 
 
 def _start_of(slot: int) -> Rank:

@@ -12,6 +12,7 @@ teaches. Source: docs/design/frontier.md, "Step" and "Targets".
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from zlib import crc32
 
@@ -71,6 +72,37 @@ KILLED = "killed"
 """In place of a fate: a cancel or a replace had come before."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What was written of a step; it becomes true with the commit."""
+
+    own_writes: tuple[int, ...]
+    """R: the last record in each partition of the buffer that was acknowledged to the shard."""
+    fates: Counter[Fate]
+    message_count: int
+    """Messages that were due, without those that were deferred before they were read."""
+    killed_count: int
+    digest: int
+    """Of what was delivered: the sum of the CRC-32 of the sources."""
+    turned_away: Mapping[str, tuple[str, int]]
+    """By target: why messages were not sent there, and how many."""
+    dues_ms: Mapping[str, list[int]]
+    """By target: when the messages that were sent there were due. Without those that had been
+    requeued: their delay is the target's, and would hide delayd's own."""
+    smoothed_ms: Mapping[str, list[int]]
+    """Of those that were sent after smoothing had deferred them: when they were due at first, by
+    target."""
+    verdicts: Mapping[str, int]
+    """Receipts."""
+    letters: Mapping[str, int]
+    """Dead letters, by reason."""
+
+    @property
+    def requeued_count(self) -> int:
+        """Messages that were written back into the buffer."""
+        return _requeued_count(self.fates)
+
+
 class StepWriter:
     """Writes one step; made for it, and thrown away with it. Used by one thread.
 
@@ -104,54 +136,51 @@ class StepWriter:
         self._chunks: Counter[str] = Counter()
         self.tried: set[str] = set()
         """Unproven targets that records were sent to, as far as that is limited."""
-        self.fates: Counter[Fate] = Counter()
-        self.digest = 0
-        """Of what was delivered: the sum of the CRC-32 of the sources."""
         self.sent: dict[str, tuple[int, list[str]]] = {}
         """By target: its lane, and the sources that were sent there, if any."""
-        self.turned_away: dict[str, tuple[str, int]] = {}
-        """By target: why messages were not sent there, and how many."""
-        self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
-        """By target: when the messages that were sent there were due. Without those that had been
-        put back: their delay is the target's, and would hide delayd's own."""
-        self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
-        """Of those that were sent after smoothing had deferred them: when they were due at first,
-        by target."""
-        self.verdicts: Counter[str] = Counter()
-        """Receipts."""
-        self.letters: Counter[str] = Counter()
-        """Dead letters, by reason."""
+        self._fates: Counter[Fate] = Counter()
+        self._digest = 0
+        self._turned_away: dict[str, tuple[str, int]] = {}
+        self._dues_ms: defaultdict[str, list[int]] = defaultdict(list)
+        self._smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
+        self._verdicts: Counter[str] = Counter()
+        self._letters: Counter[str] = Counter()
 
-    @property
-    def own_writes(self) -> tuple[int, ...]:
-        """R: the last record in each partition of the buffer that was acknowledged to the shard."""
-        return tuple(self._own_writes)
-
-    @property
-    def put_back_count(self) -> int:
-        """Messages that were written back into the buffer."""
-        return sum(self.fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))
-
-    def write(self, content: StepContent) -> None:
-        """Produce all of it; what was re-buffered is acknowledged when this returns."""
-        for piece in content.pieces:
-            lanes = {frame.body[0]: frame.lane for frame in piece}
+    def write(self, content: StepContent) -> StepResult:
+        """Produce all of it; what was requeued is acknowledged when this returns."""
+        message_count, killed_count = 0, content.deferred.killed_count
+        for messages, killed in content.pieces:
+            message_count += len(messages)
+            killed_count += killed
+            lanes = {frame.body[0]: frame.lane for frame in messages}
             self._targets.look_up(lanes)
             count, digest = write_fast(
-                piece, self._plain(lanes), self._now_ms, self._producer, self._write_one
+                messages, self._plain(lanes), self._now_ms, self._producer, self._write_one
             )
-            self.fates[Fate.DELIVERED] += count
-            self.digest += digest
-        for frame in content.deferred:
-            self.fates[self._defer(frame)] += 1
-        for frame in content.answers:
+            self._fates[Fate.DELIVERED] += count
+            self._digest += digest
+        for frame in content.deferred.messages:
+            self._fates[self._defer(frame)] += 1
+        for frame in content.replies:
             dead, told = frame.body
             self._answer(dead, told, source_of(frame.partition, frame.offset))
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self.put_back_count:
+        if _requeued_count(self._fates):
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
+        return StepResult(
+            own_writes=tuple(self._own_writes),
+            fates=self._fates,
+            message_count=message_count,
+            killed_count=killed_count,
+            digest=self._digest,
+            turned_away=self._turned_away,
+            dues_ms=self._dues_ms,
+            smoothed_ms=self._smoothed_ms,
+            verdicts=self._verdicts,
+            letters=self._letters,
+        )
 
     def _plain(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Of these targets, with their lanes, those that need not be asked about each message."""
@@ -163,16 +192,16 @@ class StepWriter:
             partition_count = self._targets.partitions_for_all(topic, bytes_max)
             if partition_count is not None and not self._smoothing.limits(topic):
                 sources = self.sent.setdefault(topic, (lane, []))[1]
-                plain[topic] = FastTarget(partition_count, sources, self.dues_ms[topic])
+                plain[topic] = FastTarget(partition_count, sources, self._dues_ms[topic])
         return plain
 
     def _write_one(self, frame: Frame) -> None:
         """What is not plain."""
         source = source_of(frame.partition, frame.offset)
         fate = self._deliver(frame, source)
-        self.fates[fate] += 1
+        self._fates[fate] += 1
         if fate is Fate.DELIVERED:
-            self.digest += crc32(source.encode())
+            self._digest += crc32(source.encode())
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; or, if the target would refuse it, put it back."""
@@ -184,8 +213,8 @@ class StepWriter:
         if problem is None:
             problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
         if problem is not None:
-            count = self.turned_away.get(topic, ("", 0))[1]
-            self.turned_away[topic] = (problem, count + 1)
+            count = self._turned_away.get(topic, ("", 0))[1]
+            self._turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
         put_off_ms = self._suspects.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
         if put_off_ms:
@@ -200,9 +229,9 @@ class StepWriter:
         partition = self._targets.partition_for(topic, partition, key)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
         if turn is not None:
-            self.smoothed_ms[topic].append(turn.since_ms)
+            self._smoothed_ms[topic].append(turn.since_ms)
         elif not is_requeued(frame.body):
-            self.dues_ms[topic].append(frame.due_ms)
+            self._dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:
             self._tell(frame, Verdict.DELIVERED, "")
@@ -288,7 +317,7 @@ class StepWriter:
             self._receipt(told)
 
     def _receipt(self, told: Body) -> None:
-        self.verdicts[verdict_of(told)] += 1
+        self._verdicts[verdict_of(told)] += 1
         key, value, headers = receipt_record(told, at_ms=self._now_ms)
         self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
 
@@ -317,6 +346,10 @@ class StepWriter:
         return True
 
     def _dead_letter(self, body: Body, source: str) -> None:
-        self.letters[reason_of(body)] += 1
+        self._letters[reason_of(body)] += 1
         key, value, headers = dead_letter(body, source=source)
         self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
+
+
+def _requeued_count(fates: Counter[Fate]) -> int:
+    return sum(fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))

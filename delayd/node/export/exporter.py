@@ -26,6 +26,7 @@ import structlog
 
 from delayd.errors import DelaydError, DiskError
 from delayd.node.export.child import NO_ROOM, Child
+from delayd.node.export.export_view import ExportView
 from delayd.node.export.freezing import freeze
 from delayd.node.export.manifest import Manifest, result_of
 from delayd.node.replica.replica import Replica
@@ -140,6 +141,7 @@ class Export:
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
         self._replica = exporter.replica
+        self._view = ExportView(exporter.replica)
         self._lock = threading.Lock()
         self._aborted: ExportError | None = None
         self._child: Child | None = None
@@ -212,7 +214,7 @@ class Export:
                 f"{record.settings.buffer.topic_id}, and not of this node's",
                 oldest_step=self._oldest_step(),
             )
-        if not self._replica.pin(record.frontier):
+        if not self._view.pin(record.frontier):
             raise ExportError(
                 Refusal.TOO_OLD,
                 f"the cut of step {record.frontier.step} is older than what this node still has",
@@ -234,7 +236,7 @@ class Export:
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             limit.cancel()
-            self._replica.unpin()
+            self._view.unpin()
 
     def _oldest_step(self) -> int:
         oldest = self._replica.oldest_cut
@@ -258,8 +260,8 @@ class Export:
 
     def _write(self, record: FrontierRecord, folder: Path) -> None:
         folder.mkdir()
-        manifest = Manifest(self._exporter.node, self._replica.data_dir, record)
-        frames = freeze(self._replica, folder, manifest, self._pause)
+        manifest = Manifest(self._exporter.node, self._replica.wheel.root, record)
+        frames = freeze(self._view, folder, manifest, self._pause)
         needed = self._replica.disk_free_min_bytes + ROW_BYTES_MAX * frames
         free = self._replica.free_bytes()
         if free < needed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from delayd.node.export.export_view import ExportView
 from delayd.node.export.manifest import (
     Manifest,
     kill_lines,
@@ -18,14 +19,13 @@ from delayd.node.export.manifest import (
     segments_file,
     write_manifest,
 )
-from delayd.node.replica.replica import Replica
 from replication.rank import slot_of
 
 SEGMENTS_PER_HOLD = 64
 """Each may have a tail to be written out: about 50 us with a new file."""
 
 
-def freeze(replica: Replica, folder: Path, manifest: Manifest, pause: Callable[[], None]) -> int:
+def freeze(view: ExportView, folder: Path, manifest: Manifest, pause: Callable[[], None]) -> int:
     """Write the folder; the number of frames in the slots and hours that it names.
 
     The node has ingested up to the cut, which is pinned. `pause` is called between holds of the
@@ -33,21 +33,21 @@ def freeze(replica: Replica, folder: Path, manifest: Manifest, pause: Callable[[
     """
     write_manifest(folder, manifest)
     lowest = manifest.record.frontier.lowest_cursor
-    while not replica.hold_splits():
-        replica.split_some(now_ms=0)
+    while not view.hold_splits():
+        view.replica.split_some(now_ms=0)
         pause()
     # Below this slot all offsets below O are done; what is not is a late arrival, beyond the cut.
-    names = replica.segments_from(slot_of(lowest.due_ms))
+    names = view.segments_from(slot_of(lowest.due_ms))
     frames = 0
     with segments_file(folder).open("wb") as file:
         for at in range(0, len(names), SEGMENTS_PER_HOLD):
-            frozen = replica.freeze(names[at : at + SEGMENTS_PER_HOLD])
+            frozen = view.freeze(names[at : at + SEGMENTS_PER_HOLD])
             frames += sum(segment.count for segment in frozen)
             file.write(segment_lines(frozen))
             pause()
     with (
         kills_file(folder).open("wb") as file,
-        closing(replica.kill_lines(lowest.due_ms)) as runs,
+        closing(view.kill_lines(lowest.due_ms)) as runs,
     ):
         for run in runs:
             file.write(kill_lines(run))

@@ -1,35 +1,31 @@
 """A replica: what this node knows. The wheel, how far it has ingested, and the frontiers it saw.
 
 The ingest thread puts records in, the delivery thread plans steps and reads payloads, both under
-one lock (`changed`, a condition that is notified when something may have become due). While the
-node is master there is also what it plans (`delayd.node.delivery.planner`), made from the wheel at
-takeover.
+one lock: `changed`, a condition that is notified when something may have become due. Not here: what
+a master plans (`delayd.node.delivery.planner`) and what an export reads
+(`delayd.node.export.export_view`).
 
 Invariants: records go in once, in offset order; what is ingested is what the wheel will hold after
 the next checkpoint; nothing is forgotten that a frontier younger than `export_hold` may ask for.
 Source: docs/design/frontier.md, docs/design/storage.md.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from delayd.bus import Position, Record
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError, FrontierError
-from delayd.node.delivery.planner import Planner, StepContent
-from delayd.node.delivery.slot_opener import is_passed
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.retention import Forgotten, Retention
+from delayd.node.replica.retention import Forgotten, Retention, is_passed
 from delayd.request import Reject, RequestLimits, parse
 from delayd.runtime.threads import Condition, SystemThreads, Threads
-from delayd.wheel import Frame, FrozenSegment, Progress
+from delayd.wheel import Entry, Progress
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
-from delayd.wheel.layers import Lines
-from delayd.wheel.layout import HOUR_SLOTS, hour_of
+from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.storage import TAILS_PER_CALL, Wheel, WheelStats
-from replication.delivery_queue import Plan, StepLimits
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
@@ -69,8 +65,19 @@ class KnownId(NamedTuple):
     """By killed message of the state."""
 
 
+class ArrivalListener(Protocol):
+    """A mastership, which plans by what is stored."""
+
+    def arrived(self, entries: Iterable[Entry]) -> None:
+        """Note what was stored; called under the lock."""
+
+
 class Replica:
-    """One node's state between its threads."""
+    """One node's state between its threads.
+
+    Its lock is held by whoever uses `wheel` and `retention` from outside: the planner of a
+    mastership and the view of an export.
+    """
 
     def __init__(
         self,
@@ -84,7 +91,7 @@ class Replica:
     ) -> None:
         self.changed: Condition = (threads or SystemThreads()).condition()
         self.settings = settings
-        self._wheel = wheel
+        self.wheel = wheel
         self.limits = RequestLimits(
             max_delay_ms=settings.max_delay_ms,
             record_bytes_max=settings.record_bytes_max,
@@ -100,14 +107,14 @@ class Replica:
         self.make_room: Callable[[], bool] = lambda: False
         """Called when the disk is short: True if somebody gives room back, so that the node may
         look again with its next checkpoint."""
-        self._planning: Planner | None = None
+        self._listener: ArrivalListener | None = None
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
         forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms) if progress else None
-        self._retention = Retention(export_hold_ms, forgotten)
+        self.retention = Retention(export_hold_ms, forgotten)
         if progress is None:
             self._states = [LogState(0, 0)] * settings.partitions
             self._epochs = [-1] * settings.partitions
@@ -163,7 +170,12 @@ class Replica:
     @property
     def newest(self) -> SeenFrontier | None:
         """The newest committed frontier that this node has read."""
-        return self._retention.newest
+        return self.retention.newest
+
+    @property
+    def oldest_cut(self) -> Forgotten | None:
+        """The oldest cut at which this node still has all that was pending; None if at any."""
+        return self.retention.forgotten
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; returns those that are answered with a dead letter."""
@@ -175,18 +187,16 @@ class Replica:
         }
         with self.changed:
             # What is counted as ingested must be in the wheel: both change together, or neither.
-            batch = IngestBatch(
-                self._wheel.ids, self.settings, self._states, self._retention.covered
-            )
+            batch = IngestBatch(self.wheel.ids, self.settings, self._states, self.retention.covered)
             batch.add_all(records, frames, others)
-            entries = self._wheel.append(batch.frames)
+            entries = self.wheel.append(batch.frames)
             batch.apply()
             self._states = batch.states
             for partition, epoch in {record[0]: record[2] for record in records}.items():
                 self._epochs[partition] = epoch
             self.ingested_count += len(records)
-            if self._planning is not None:
-                self._planning.arrived(entries)
+            if self._listener is not None:
+                self._listener.arrived(entries)
             self.changed.notify_all()
         return [
             Rejected(records[place].partition, records[place].offset, outcome)
@@ -214,8 +224,8 @@ class Replica:
                     f"has already acted on step {self.known_step}",
                     remedy="the topic lost records: see docs/operations.md",
                 )
-            self._retention.remember(seen)
-            self._wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
+            self.retention.remember(seen)
+            self.wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
             self.changed.notify_all()
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
@@ -225,14 +235,14 @@ class Replica:
                 lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
             )
 
-    # For the master: what it plans is thrown away with its mastership.
+    def attach(self, listener: ArrivalListener) -> None:
+        """Tell the listener of all that arrives from now on. Lock held by the caller."""
+        self._listener = listener
 
-    def open_delivery_queue(self, frontier: Frontier) -> None:
-        """Become able to plan steps beyond a committed frontier that has been reached."""
-        while not self.split_before(frontier):
-            pass
+    def detach(self) -> None:
+        """Tell nobody any more. Takes the lock."""
         with self.changed:
-            self._planning = Planner(self._wheel, self.settings, frontier)
+            self._listener = None
 
     def split_before(self, frontier: Frontier) -> bool:
         """Split a piece of the hours that a frontier stands in or has passed; True when all are.
@@ -248,63 +258,20 @@ class Replica:
                 self.changed.wait(SPLIT_RETRY_MS / 1000)
         return False
 
-    def close_delivery_queue(self) -> None:
-        """Stop planning."""
-        with self.changed:
-            self._planning = None
-
     def _is_whole_to(self, slot: int) -> bool:
         with self.changed:
-            self._wheel.advance(slot * SLOT_MS)
-            whole_below = self._wheel.whole_below
+            self.wheel.advance(slot * SLOT_MS)
+            whole_below = self.wheel.whole_below
             return whole_below is None or slot < whole_below
-
-    @property
-    def planned_frontier(self) -> Frontier:
-        """The frontier of the step last begun."""
-        return self._plans.frontier
-
-    def plan(self, now_ms: int, limits: StepLimits) -> Plan:
-        """The next step at `now_ms`; nothing changes until it is begun. Lock held by the caller."""
-        return self._plans.plan(now_ms, self.ingested, limits)
-
-    def begin(self, plan: Plan) -> StepContent:
-        """Put the step under way: what it has to produce, read back. Lock held by the caller, but
-        not when it asks for the pieces."""
-        content = self._plans.begin(plan)
-        content.pieces = self._under_lock(content.pieces)
-        return content
-
-    def _under_lock(self, pieces: Iterator[list[Frame]]) -> Iterator[list[Frame]]:
-        while True:
-            with self.changed:
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            yield piece
-
-    def wrote(self, own_writes: tuple[int, ...]) -> None:
-        """The step under way has re-buffered messages: R. Takes the lock."""
-        with self.changed:
-            self._plans.wrote(own_writes)
-
-    def next_due_ms(self, now_ms: int) -> int | None:
-        """When something may be due next. Lock held by the caller."""
-        return self._plans.next_due_ms(now_ms)
-
-    @property
-    def _plans(self) -> Planner:
-        assert self._planning is not None, "only a master plans"
-        return self._planning
 
     def know(self, partition: int, id: str) -> KnownId | None:
         """What is remembered of an id; None if nothing is. Takes the lock."""
         with self.changed:
-            state = self._wheel.ids.state(partition, id_name(id))
+            state = self.wheel.ids.state(partition, id_name(id))
             if state == NOTHING:
                 return None
             ranks = [Rank(m.due_ms, partition, m.offset) for m in state.killed]
-            return KnownId(state, [self._wheel.ids.kill(rank) for rank in ranks])
+            return KnownId(state, [self.wheel.ids.kill(rank) for rank in ranks])
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
         """Make durable what has been ingested; appends may go on meanwhile.
@@ -323,10 +290,10 @@ class Replica:
             newest = self.newest
             if newest is not None:
                 # Once more: when it was read, the hour that it stands in may not have been whole.
-                self._wheel.pass_to(slot_of(newest.record.frontier.lowest_cursor.due_ms))
-            self._forget_covered(0 if is_short else self._retention.hold_ms)
-            forgotten = self._retention.forgotten
-            pending = self._wheel.begin_checkpoint(
+                self.wheel.pass_to(slot_of(newest.record.frontier.lowest_cursor.due_ms))
+            self._forget_covered(0 if is_short else self.retention.hold_ms)
+            forgotten = self.retention.forgotten
+            pending = self.wheel.begin_checkpoint(
                 Progress(
                     offsets=self.ingested,
                     leader_epochs=tuple(self._epochs),
@@ -339,17 +306,17 @@ class Replica:
             )
         pending.sync()
         with self.changed:
-            self._wheel.finish_checkpoint(pending)
-        if is_short and not makes_room and not self._wheel.stats().files_to_unlink:
+            self.wheel.finish_checkpoint(pending)
+        if is_short and not makes_room and not self.wheel.stats().files_to_unlink:
             self._require_room()
 
     def _write_out(self) -> None:
         # So that what is left for the lock of `begin_checkpoint` is what arrives meanwhile.
         with self.changed:
-            more = self._wheel.stats().tail_segments
+            more = self.wheel.stats().tail_segments
         while more > 0:
             with self.changed:
-                self._wheel.write_out()
+                self.wheel.write_out()
             more -= TAILS_PER_CALL
 
     def split_some(self, now_ms: int) -> bool:
@@ -362,8 +329,8 @@ class Replica:
             newest = self.newest
             if newest is not None:
                 now_ms = min(now_ms, newest.append_ms + CLOCK_AHEAD_MAX_MS)
-            self._wheel.advance(now_ms)
-            return self._wheel.split_some()
+            self.wheel.advance(now_ms)
+            return self.wheel.split_some()
 
     def _require_room(self) -> None:
         free = self.free_bytes()
@@ -375,77 +342,27 @@ class Replica:
                 "nothing is lost",
             )
 
-    # For exports (delayd/node/export): each call takes the lock, and holds it for a bounded time.
-
-    @property
-    def data_dir(self) -> str:
-        """Where the wheel is."""
-        return self._wheel.root
-
     def free_bytes(self) -> int:
         """Bytes free on the disk of the wheel."""
-        return self._wheel.free_bytes()
-
-    @property
-    def oldest_cut(self) -> Forgotten | None:
-        """The oldest cut at which this node still has all that was pending; None if at any."""
-        return self._retention.forgotten
-
-    def pin(self, cut: Frontier) -> bool:
-        """Forget nothing that was pending at this cut; False if some of it may be gone."""
-        with self.changed:
-            return self._retention.pin(cut)
-
-    def unpin(self) -> None:
-        """Forget and split on."""
-        with self.changed:
-            self._retention.unpin()
-            self._wheel.release_splits()
-
-    def hold_splits(self) -> bool:
-        """Until `unpin` no frame moves from an hour's file to its slot; False while a split that
-        has begun must be finished first."""
-        with self.changed:
-            return self._wheel.hold_splits()
-
-    def segments_from(self, slot: int) -> list[tuple[bool, int]]:
-        """The slots from this one on that hold anything now, and the hours that lie in files of
-        their own: is it an hour, and its number. By time; an hour comes before its slots."""
-        with self.changed:
-            slots = [(number, 1) for number in self._wheel.slots(slot)]
-            hours = [(hour * HOUR_SLOTS, 0) for hour in self._wheel.hours()]
-        return [
-            (False, number) if is_slot else (True, hour_of(number))
-            for number, is_slot in sorted(slots + hours)
-        ]
-
-    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
-        """Write out the tails of these; what their files hold now does not change."""
-        with self.changed:
-            return self._wheel.freeze(names)
-
-    def kill_lines(self, from_ms: int) -> Generator[Lines, None, None]:
-        """See `IdMemory.kill_lines`: only this call takes the lock, not the reading."""
-        with self.changed:
-            return self._wheel.ids.kill_lines(from_ms)
+        return self.wheel.free_bytes()
 
     def close(self) -> None:
         """Close the wheel; what was not checkpointed is read again from the buffer."""
         with self.changed:
-            self._wheel.close()
+            self.wheel.close()
 
     def stats(self) -> WheelStats:
         """Counts of the wheel; delivered messages within `export_hold` are among them."""
-        return self._wheel.stats()
+        return self.wheel.stats()
 
     def pending_count(self) -> int:
         """How much is pending. Takes no lock: a figure of about now."""
-        return self._wheel.counts.total
+        return self.wheel.counts.total
 
     def pending(self) -> Pending:
         """What is pending by the newest frontier that this node has read; takes the lock."""
         with self.changed:
-            counts = self._wheel.counts
+            counts = self.wheel.counts
             hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
             return Pending(counts.total, hours, dict(counts.topics))
 
@@ -463,7 +380,7 @@ class Replica:
 
     def _forget_covered(self, hold_ms: int) -> None:
         """Drop slots and answers that a frontier at least `hold_ms` old covers."""
-        cut = self._retention.advance(hold_ms)
+        cut = self.retention.advance(hold_ms)
         if cut is None:
             return
         passed_own_writes = all(
@@ -472,13 +389,13 @@ class Replica:
         if not cut.reached_by(self.ingested) or not passed_own_writes:
             return
         floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS
-        self._wheel.ids.forget(cut, self.log_ms, floor_ms)
-        slots = self._wheel.slots(0, slot_of(floor_ms) - 1)
-        self._wheel.forget_pending_replies(cut.offsets)
+        self.wheel.ids.forget(cut, self.log_ms, floor_ms)
+        slots = self.wheel.slots(0, slot_of(floor_ms) - 1)
+        self.wheel.forget_pending_replies(cut.offsets)
         hours = [
-            hour for hour in self._wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot_of(floor_ms)
+            hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot_of(floor_ms)
         ]
-        self._wheel.forget(
-            [slot for slot in slots if is_passed(self._wheel.info(slot), cut)],
-            [hour for hour in hours if is_passed(self._wheel.hour_info(hour), cut)],
+        self.wheel.forget(
+            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],
+            [hour for hour in hours if is_passed(self.wheel.hour_info(hour), cut)],
         )

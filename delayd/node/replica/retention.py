@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.wheel import SlotInfo
 from replication.frontier import Frontier
 from replication.record import FrontierRecord, decode, encode
 
@@ -90,3 +91,12 @@ class Retention:
     def unpin(self) -> None:
         """Forget on; idempotent."""
         self._pinned = None
+
+
+def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
+    """Is every offset that a slot or an hour holds below O?"""
+    assert info is not None, "what is listed has a line in the catalogue"
+    return all(
+        highest < offset
+        for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+    )

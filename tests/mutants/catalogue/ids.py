@@ -43,14 +43,14 @@ IDS = (
         (
             Edit(
                 PLANNING,
-                "                content.judged.append(self._judge(frame, plan.before))\n",
+                "                judged.append(self._judge(frame, plan.before))\n",
                 "                by_clock = Rank(plan.now_ms, 0, 0)\n"
                 '                done = __import__("dataclasses").replace(\n'
                 "                    plan.before,\n"
                 "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
                 "                    offsets=plan.frontier.offsets,\n"
                 "                )\n"
-                "                content.judged.append(self._judge(frame, done))\n",
+                "                judged.append(self._judge(frame, done))\n",
             ),
         ),
     ),
@@ -226,8 +226,8 @@ IDS = (
         (
             Edit(
                 REPLICA,
-                "self._wheel.ids.forget(cut, self.log_ms, floor_ms)",
-                "self._wheel.ids.forget(cut, (2**62,) * len(self.log_ms), floor_ms)",
+                "self.wheel.ids.forget(cut, self.log_ms, floor_ms)",
+                "self.wheel.ids.forget(cut, (2**62,) * len(self.log_ms), floor_ms)",
             ),
         ),
     ),
@@ -280,7 +280,7 @@ IDS = (
         (
             Edit(
                 REPLICA,
-                "            [slot for slot in slots if is_passed(self._wheel.info(slot), cut)],\n",
+                "            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],\n",
                 "            slots,\n",
             ),
         ),

@@ -184,7 +184,7 @@ STEPS = (
         (
             Edit(
                 "delayd/node/delivery/mastership.py",
-                "if writer.own_writes != frontier.own_writes:",
+                "if result.own_writes != frontier.own_writes:",
                 "if False:",
             ),
         ),
@@ -193,7 +193,7 @@ STEPS = (
         "own-writes-not-acknowledged",
         "what is re-buffered is acknowledged before the frontier record that says so",
         "frontier.md#verdicts",
-        (Edit(STEP, "if self.put_back_count:", "if False:"),),
+        (Edit(STEP, "if _requeued_count(self._fates):", "if False:"),),
     ),
     Mutant(
         "failing-target-sent-to",

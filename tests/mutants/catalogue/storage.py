@@ -247,9 +247,9 @@ STORAGE = (
         (
             Edit(
                 REPLICA,
-                "            entries = self._wheel.append(batch.frames)\n",
+                "            entries = self.wheel.append(batch.frames)\n",
                 "            self._states = batch.states\n"
-                "            entries = self._wheel.append(batch.frames)\n",
+                "            entries = self.wheel.append(batch.frames)\n",
             ),
             Edit(
                 REPLICA,

@@ -71,8 +71,8 @@ TAKEOVER = (
         (
             Edit(
                 MASTERSHIP,
-                "self._replica.open_delivery_queue(last)",
-                "self._replica.open_delivery_queue(replace(last, offsets=self._replica.ingested))",
+                "Planner.of(self._replica, last)",
+                "Planner.of(self._replica, replace(last, offsets=self._replica.ingested))",
             ),
         ),
     ),
@@ -83,11 +83,12 @@ TAKEOVER = (
         (
             Edit(
                 MASTERSHIP,
-                "self._replica.open_delivery_queue(last)",
+                "self._plans = Planner.of(self._replica, last)",
                 "now_ms = self._clock.wall_ms()\n"
                 "        now = last.highest_cursor._replace(due_ms=now_ms)\n"
                 "        cursors = tuple(max(k, now) for k in last.cursors)\n"
-                "        self._replica.open_delivery_queue(replace(last, cursors=cursors))",
+                "        begun = replace(last, cursors=cursors)\n"
+                "        self._plans = Planner.of(self._replica, begun)",
             ),
         ),
     ),

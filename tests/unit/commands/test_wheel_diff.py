@@ -77,7 +77,7 @@ def stop(replica: Replica) -> Path:
     """With a last checkpoint."""
     replica.checkpoint()
     replica.close()
-    return Path(replica.data_dir)
+    return Path(replica.wheel.root)
 
 
 def compared(a: Path, b: Path) -> Comparison:
@@ -324,7 +324,7 @@ def test_a_mark_may_name_what_the_other_has_forgotten_of_its_id(tmp_path: Path) 
     killed = []
     for replica in replicas:
         replica.take([mark])
-        frames = replica._wheel.read(replica._wheel.pending_replies((0,) * PARTITIONS))
+        frames = replica.wheel.read(replica.wheel.pending_replies((0,) * PARTITIONS))
         killed.append(frames[-1].body[3])
     assert killed[0] == () and len(killed[1]) == 1
     directories = [stop(replica) for replica in replicas]
@@ -386,7 +386,7 @@ def test_a_message_that_one_holds_twice_is_a_difference(tmp_path: Path, due_ms: 
     assert isinstance(request, Request)
     lane = lane_of("orders", SETTINGS.lanes)
     body = message_body(request)
-    other._wheel.append([Frame(due_ms, 0, 90, lane, FrameKind.MESSAGE, BEGIN_MS, body)])
+    other.wheel.append([Frame(due_ms, 0, 90, lane, FrameKind.MESSAGE, BEGIN_MS, body)])
     b = stop(other)
     assert found(compared(a, b)) == {("message", "0/90", Where.TWICE_B)}
     assert found(compared(b, a)) == {("message", "0/90", Where.TWICE_A)}
@@ -399,7 +399,7 @@ def test_a_kill_that_one_has_lost_is_a_difference(tmp_path: Path) -> None:
     b = node(tmp_path / "b", *asked, *marks)
     rank = Rank(BEGIN_MS + 9 * HOUR_MS, asked[3].partition, 3)
     b.checkpoint()
-    b._wheel.ids._layers.put(kill_key(rank), None)
+    b.wheel.ids._layers.put(kill_key(rank), None)
     kill = ("kill", f"{asked[3].partition}/3", Where.ONLY_A)
     assert found(compared(a, stop(b))) == {kill}
 

@@ -200,7 +200,7 @@ def test_a_sparse_hour_of_which_slots_were_forgotten_gets_back_what_it_had(
     for number in range(100):
         node.send("t", begin_ms + 250 * number, partition=number % PARTITIONS)
     node.ingest()
-    wheel = node.replica._wheel
+    wheel = node.replica.wheel
     while node.replica.split_some(node.clock.now_ms):
         pass
     first = begin_ms // 1_000

@@ -160,7 +160,8 @@ def test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover(wheel: Wheel) ->
     delivered: list[int] = []
     for _ in range(100):
         plan = planning.plan(FIRST_MS + 61_000, (50,) * PARTITIONS, StepLimits())
-        delivered += [frame.offset for piece in planning.begin(plan).pieces for frame in piece]
+        pieces = planning.begin(plan).pieces
+        delivered += [frame.offset for piece in pieces for frame in piece.messages]
     assert sorted(delivered) == list(range(20, 50))
 
 

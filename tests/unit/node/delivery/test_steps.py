@@ -16,7 +16,6 @@ from delayd.node.replica.cancel_marks import cancel_marker_of
 from delayd.node.startup_checks import check_positions
 from delayd.wheel import FrameKind
 from delayd.wheel.storage import Wheel
-from replication.delivery_queue import StepLimits
 from replication.ids import KilledMessage
 from replication.rank import lane_of
 from replication.record import FrontierRecord, decode
@@ -93,7 +92,7 @@ def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) ->
     node.send("orders", id="a", op="cancel")
     node.ingest()
     node.replica.checkpoint()
-    folder = Path(node.replica.data_dir)
+    folder = Path(node.replica.wheel.root)
     node.replica.close()
     with closing(Wheel.open(folder, partitions=1)) as wheel:
         waiting = wheel.read(wheel.pending_replies((0,)))
@@ -201,7 +200,7 @@ def test_who_is_not_master_delivers_nothing(make: Maker) -> None:
     node.replica.checkpoint()
     assert node.read("orders") == []
     with pytest.raises(AssertionError, match="only a master plans"):
-        node.replica.plan(START_MS, StepLimits())
+        node.new_mastership().advance()
 
 
 def test_a_cluster_and_shard_have_one_transactional_id() -> None:

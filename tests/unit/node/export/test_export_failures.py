@@ -64,7 +64,7 @@ def damage(node: ExportingNode) -> str:
 def is_clean(node: ExportingNode) -> None:
     """No files, no pin, room for the next export."""
     assert left_in(node.folder) == []
-    assert node.replica._retention._pinned is None
+    assert node.replica.retention._pinned is None
     node.exporter.begin().close()
 
 
@@ -166,7 +166,7 @@ def test_a_list_of_kills_that_is_cut_short_is_found(node: ExportingNode, lost: i
     node.take(schedule(40, BEGIN_MS + 9_000, id="a"), schedule(41, BEGIN_MS + 9_000, id="c"))
     node.take(cancel(42, "a"), cancel(43, "c"))
     node.replica.checkpoint()
-    catalogue = node.replica._wheel._catalogue
+    catalogue = node.replica.wheel._catalogue
     catalogue._db = LosingDatabase(catalogue._db, lost)
     at = cut(2, (44, 0), cursor_ms=BEGIN_MS + 1_000)
     if lost < 14:

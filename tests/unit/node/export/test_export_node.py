@@ -96,10 +96,10 @@ def test_a_kill_on_its_way_to_the_disk_counts(node: ExportingNode) -> None:
     """docs/design/storage.md, "Checkpoint": between begin and finish nothing is lost from sight."""
     node.take(schedule(0, BEGIN_MS + 9_000, id="a"), schedule(1, BEGIN_MS + 9_000, id="c"))
     node.take(cancel(2, "a"))
-    ids = node.replica._wheel.ids
+    ids = node.replica.wheel.ids
     ids.capture()
     node.take(cancel(3, "c"))
-    assert [len(run) for run in node.replica.kill_lines(0)] == [2]
+    assert [len(run) for run in node.view.kill_lines(0)] == [2]
     assert node.pending(cut(1, (4, 0))) == []
     assert node.pending(cut(2, (3, 0))) == [(0, 1)]
 

@@ -74,7 +74,7 @@ class Waiting:
         self._at = at
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        while not node.replica._retention._pinned and self._thread.is_alive():
+        while not node.replica.retention._pinned and self._thread.is_alive():
             threading.Event().wait(0.005)
 
     def _run(self) -> None:
@@ -202,7 +202,7 @@ def test_forgotten_kills_are_never_needed_at_a_later_cut(open_node: Opener) -> N
     node.see(at)
     for _ in range(2):
         node.replica.checkpoint()
-    assert [len(run) for run in node.replica.kill_lines(0) if run] == [1]
+    assert [len(run) for run in node.view.kill_lines(0) if run] == [1]
     assert node.pending(at) == [(0, 4)]
 
 
@@ -237,7 +237,7 @@ def test_while_everything_goes_on_a_cut_gives_the_same_rows(open_node: Opener) -
 
     worker = threading.Thread(target=work)
     # The pin that an export of its own would take for each.
-    assert node.replica.pin(at.record.frontier)
+    assert node.view.pin(at.record.frontier)
     worker.start()
     try:
         for _ in range(8):
@@ -245,7 +245,7 @@ def test_while_everything_goes_on_a_cut_gives_the_same_rows(open_node: Opener) -
     finally:
         ending.set()
         worker.join()
-        node.replica.unpin()
+        node.view.unpin()
     assert failed == []
     assert sources(node.export(at)) == expected
 

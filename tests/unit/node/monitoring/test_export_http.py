@@ -217,8 +217,8 @@ def test_a_client_that_goes_away_ends_its_export(client: httpx.Client, node: Exp
             b"POST /export HTTP/1.1\r\nhost: n\r\ncontent-length: %d\r\n\r\n" % len(body)
         )
         leaving.sendall(body)
-        wait_for(lambda: node.replica._retention._pinned is not None, "the export waits")
-    wait_for(lambda: node.replica._retention._pinned is None, "the export is ended")
+        wait_for(lambda: node.replica.retention._pinned is not None, "the export waits")
+    wait_for(lambda: node.replica.retention._pinned is None, "the export is ended")
     wait_for(lambda: node.exporter._current is None, "the next one may begin")
 
 

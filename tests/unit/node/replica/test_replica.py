@@ -11,6 +11,7 @@ from cluster_settings import SETTINGS as CLUSTER
 from delayd.bus import Headers, Position, Record
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError, FrontierError
+from delayd.node.delivery.planner import Planner
 from delayd.node.replica.replica import Replica
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -84,18 +85,16 @@ def at(
 
 def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple[int, int]]:
     """What a new master would deliver by now, as (partition, offset)."""
-    replica.open_delivery_queue(frontier)
+    planner = Planner.of(replica, frontier)
     delivered = []
-    try:
-        while True:
-            plan = replica.plan(now_ms, PLENTY)
-            content = replica.begin(plan)
-            produced = (*(f for piece in content.pieces for f in piece), *content.answers)
-            delivered += [(frame.partition, frame.offset) for frame in produced]
-            if plan.is_empty:
-                return delivered
-    finally:
-        replica.close_delivery_queue()
+    while True:
+        plan = planner.plan(now_ms, replica.ingested, PLENTY)
+        content = planner.begin(plan)
+        produced = (*(f for piece in content.pieces for f in piece.messages), *content.replies)
+        delivered += [(frame.partition, frame.offset) for frame in produced]
+        if plan.is_empty:
+            replica.detach()
+            return delivered
 
 
 NOTHING_DONE = first_frontier(0, PARTITIONS, LANES)
@@ -108,14 +107,14 @@ def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -
     """docs/design/frontier.md, Ingest: applied to the node's state, in memory or on disk."""
     replica = open_replica()
     replica.take([request(3, BEGIN_MS + 500), request(4, BEGIN_MS + 100)])
-    replica.open_delivery_queue(NOTHING_DONE)
+    planner = Planner.of(replica, NOTHING_DONE)
     replica.take([request(0, BEGIN_MS + 300, partition=1), request(9, BEGIN_MS + 9_000)])
-    plan = replica.plan(BEGIN_MS + 500, PLENTY)
-    messages = [frame for piece in replica.begin(plan).pieces for frame in piece]
+    plan = planner.plan(BEGIN_MS + 500, replica.ingested, PLENTY)
+    messages = [frame for piece in planner.begin(plan).pieces for frame in piece.messages]
     assert [(frame.partition, frame.offset) for frame in messages] == [(0, 4), (1, 0), (0, 3)]
     assert [frame.body[3] for frame in messages] == [b"4", b"0", b"3"]
     assert plan.frontier.offsets == replica.ingested == (10, 1)
-    assert replica.planned_frontier == plan.frontier
+    assert planner.frontier == plan.frontier
 
 
 def test_a_reject_waits_as_an_answer_for_the_step_that_passes_it(open_replica: Opener) -> None:
@@ -141,12 +140,12 @@ def test_a_record_that_comes_twice_is_a_bug(open_replica: Opener) -> None:
 def test_a_master_knows_when_something_is_due(open_replica: Opener) -> None:
     """docs/design/frontier.md, Step: a master sleeps until a slot must be opened."""
     replica = open_replica()
-    replica.open_delivery_queue(NOTHING_DONE)
-    assert replica.next_due_ms(BEGIN_MS) is None
+    planner = Planner.of(replica, NOTHING_DONE)
+    assert planner.next_due_ms(BEGIN_MS) is None
     replica.take([request(0, BEGIN_MS + 60_500)])
-    assert replica.next_due_ms(BEGIN_MS) == BEGIN_MS + 60_000 - 200
-    replica.plan(BEGIN_MS + 60_000, PLENTY)
-    assert replica.next_due_ms(BEGIN_MS + 60_000) == BEGIN_MS + 60_500
+    assert planner.next_due_ms(BEGIN_MS) == BEGIN_MS + 60_000 - 200
+    planner.plan(BEGIN_MS + 60_000, replica.ingested, PLENTY)
+    assert planner.next_due_ms(BEGIN_MS + 60_000) == BEGIN_MS + 60_500
 
 
 # --- Restarts
