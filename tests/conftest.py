@@ -72,6 +72,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.nice(NICENESS_OF_SPARK)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the browser that saw the pages: fonts and versions differ from machine to machine."""
+    reports = (report for kind in terminalreporter.stats.values() for report in kind)
+    properties = (pair for each in reports for pair in getattr(each, "user_properties", ()))
+    for browser in sorted({value for name, value in properties if name == "browser"}):
+        terminalreporter.write_line(f"Pages were seen by {browser}.")
+
+
 @pytest.fixture(scope="session")
 def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Kafka with one broker and etcd, no nodes, no topics: `.bootstrap` and `.etcd_url`.

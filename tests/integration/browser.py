@@ -54,6 +54,8 @@ class Browser:
         self._from = from_
         self._received = b""
         self._calls = 0
+        self.name = ""
+        """Its program and its version."""
         self.events: list[dict[str, Any]] = []
         """Everything that was said without being asked."""
 
@@ -186,7 +188,8 @@ def running(chromium: Chromium, home: Path) -> Iterator[Browser]:
     os.close(theirs[1])
     browser = Browser(process, ours[1], theirs[0])
     try:
-        browser.call("Browser.getVersion")
+        product = browser.call("Browser.getVersion")["product"]
+        browser.name = f"{chromium.program} ({product})"
         yield browser
     except BaseException:
         print((home / "chromium.log").read_text(errors="replace")[-3000:])

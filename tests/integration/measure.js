@@ -26,17 +26,27 @@
     const [light, dark] = [luminance(one), luminance(other)].sort((a, b) => b - a);
     return (light + 0.05) / (dark + 0.05);
   };
-  // Of a text in a drawing: the filled shape below its middle that was drawn last before it.
-  const shapeBelow = (text) => {
-    const at = box(text), x = at.x + at.width / 2, y = at.y + at.height / 2;
-    const shapes = all("rect", text.ownerSVGElement).filter((rect) => {
+  // The words of figures that are seen; a label without room for them has them below its box.
+  const labels = (root = document) => all(".beside span, .drawing span", root).filter(
+    (span) => seen(span) && box(span).top < box(span.parentElement).bottom - 1
+  );
+  // Where the words of a label are: as wide as its letters, as high as its line.
+  const inked = (span) => {
+    const range = document.createRange();
+    range.selectNodeContents(span);
+    const { left, right } = box(range), { top, bottom } = box(span);
+    return { left, right, top, bottom };
+  };
+  // Of a label: the filled shape below its middle that was drawn last.
+  const shapeBelow = (label) => {
+    const at = box(label), x = at.x + at.width / 2, y = at.y + at.height / 2;
+    const shapes = all("rect", label.closest(".plot")).filter((rect) => {
       const own = box(rect);
-      const before = rect.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
-      return before && own.left <= x && x <= own.right && own.top <= y && y <= own.bottom
+      return own.left <= x && x <= own.right && own.top <= y && y <= own.bottom
         && parsed(getComputedStyle(rect).fill);
     });
     const last = shapes.pop();
-    return last ? parsed(getComputedStyle(last).fill) : ground(text.ownerSVGElement);
+    return last ? parsed(getComputedStyle(last).fill) : ground(label);
   };
 
   window.measure = {
@@ -47,16 +57,22 @@
     },
     tops: (selector) => all(selector).map((node) => box(node).top),
     drawings: () => all("svg").filter(seen).map((svg) => [box(svg).width, box(svg).height]),
-    figures: () => all("figure").map((each) => all("svg", each).filter(seen).length),
-    // Texts of drawings that are cut at their edge, or too small to read.
-    badTexts: () => all("svg text").filter(seen).filter((text) => {
-      const own = box(text), svg = box(text.ownerSVGElement);
-      return own.left < svg.left - 0.5 || own.right > svg.right + 0.5
-        || own.top < svg.top - 0.5 || own.bottom > svg.bottom + 0.5 || own.height < 10;
-    }).map((text) => text.textContent),
-    // Texts of one drawing that lie over one another.
-    overlaps: () => all("svg").filter(seen).flatMap((svg) => {
-      const texts = all("text", svg).map((text) => [text.textContent, box(text)]);
+    figures: () => all("figure").map((each) => all("[role=img]", each).filter(seen).length),
+    labels: () => labels().map((span) => span.textContent),
+    // Words of figures that are cut, or too small to read. A long name may end in an ellipsis.
+    badTexts: () => labels().filter((span) => {
+      const own = inked(span), figure = box(span.closest("figure"));
+      const isName = span.classList.contains("row");
+      return (!isName && own.right > figure.right + 0.5) || own.left < figure.left - 0.5
+        || own.top < figure.top - 1 || own.bottom > figure.bottom + 0.5
+        || parseFloat(getComputedStyle(span).fontSize) < 11
+        || (!isName && span.scrollWidth > span.clientWidth + 1);
+    }).map((span) => span.textContent),
+    // Words of one figure that lie over one another.
+    overlaps: () => all("figure").flatMap((figure) => {
+      const texts = labels(figure).map((span) => [
+        span.textContent, span.classList.contains("row") ? box(span) : inked(span)
+      ]);
       return texts.flatMap(([name, one], n) => texts.slice(n + 1).filter(([, other]) =>
         one.left < other.right - 1 && other.left < one.right - 1
         && one.top < other.bottom - 3 && other.top < one.bottom - 3
@@ -65,12 +81,13 @@
     // The text with the least contrast: [ratio, text].
     contrast: () => {
       const html = all("h1, h2, h3, p, th, td, span, dt, dd, li, figcaption, caption, footer, label")
-        .filter(seen).filter((node) => Array.from(node.childNodes).some(
+        .filter((node) => seen(node) && !node.closest(".plot")).filter((node) => Array.from(node.childNodes).some(
           (child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim()
         ))
         .map((node) => [contrast(parsed(getComputedStyle(node).color), ground(node)), node.textContent]);
-      const drawn = all("svg text").filter(seen)
-        .map((text) => [contrast(parsed(getComputedStyle(text).fill), shapeBelow(text)), text.textContent]);
+      const drawn = labels().map((label) => [
+        contrast(parsed(getComputedStyle(label).color), shapeBelow(label)), label.textContent
+      ]);
       return [...html, ...drawn].sort((a, b) => a[0] - b[0])[0];
     },
     // What hostile text would leave behind if it were taken for markup.
@@ -83,7 +100,7 @@
     texts: (selector) => all(selector).map((node) => node.textContent),
     shownRows: () => all(".findings tbody tr").filter(seen).length,
     unlabelled: () => [
-      ...all("svg").filter((svg) => svg.getAttribute("aria-hidden") !== "true"
+      ...all("svg, [role=img]").filter((svg) => svg.getAttribute("aria-hidden") !== "true"
         && !svg.getAttribute("aria-label")
         && !(svg.getAttribute("aria-labelledby") || "").split(" ").every((id) => document.getElementById(id)?.textContent)),
       ...all("table").filter((table) => !table.caption || !all("thead th[scope=col]", table).length),

@@ -1,112 +1,129 @@
-"""Small parts of figures: text, lines, axes, and a figure in two sizes.
+"""A figure: shapes, words beside them, words over them.
 
-A figure is drawn twice, for wide and for narrow pages, and style.css shows the one that fits: so
-its text is always of a size that can be read. Coordinates are CSS pixels of the size drawn for.
+A figure is drawn once and fits any width. Its shapes stand in an SVG that stretches sideways: x
+runs from 0 to WIDE, y is in CSS pixels. Its words are HTML that style.css places and never scales.
+A label has a box, and the browser shows it only if it fits in there, whatever the font is.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from delayd.audit.showing.building.elements import Attribute, Element, Node, element
+from delayd.audit.showing.building.elements import Element, Node, element, number
 from delayd.audit.showing.building.scales import Scale, Tick
 
-WIDE: Final = 1040
-NARROW: Final = 352
-LETTER: Final = 7.4
-"""A letter's width in the text of figures, in the widest of their fonts; nothing is measured."""
+WIDE: Final = 1000
+"""The right edge of every drawing; the left one is 0."""
+LINE: Final = 16
+"""The height of a line of text, as in style.css."""
+ASIDE: Final = 24
+"""How far a label may stand out of either end of an axis, CSS pixels; style.css leaves as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Where a figure may draw, horizontally."""
+class Drawing:
+    """What a figure shows, added part by part; what is added later lies above."""
 
-    width: int
-    left: int
-    right: int
+    def __init__(self, height: int) -> None:
+        """`height` is in CSS pixels."""
+        self._height = height
+        self._beside: list[Node] = []
+        self._shapes: list[Node] = []
+        self._labels: list[Node] = []
 
-    @property
-    def is_wide(self) -> bool:
-        """Is there room for more than the bare figure?"""
-        return self.width >= WIDE
+    def shape(self, name: str, class_: str, *, tip: str | None = None, **places: float) -> None:
+        """Add an SVG shape; browsers show `tip` where the mouse rests."""
+        title = None if tip is None else element("title", tip)
+        given = {key: float(value) for key, value in places.items()}
+        self._shapes.append(element(name, title, class_=class_, **given))
 
-    @property
-    def end(self) -> int:
-        """The right edge of the plot."""
-        return self.width - self.right
+    def path(self, class_: str, steps: Sequence[str]) -> None:
+        """Add a path."""
+        self._shapes.append(element("path", d="".join(steps), class_=class_))
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, class_: str, tip: str | None = None
+    ) -> None:
+        """Add a rectangle."""
+        places = {"x": x, "y": y, "width": max(width, 0), "height": max(height, 0)}
+        self.shape("rect", class_, tip=tip, **places)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, class_: str) -> None:
+        """Add a straight line."""
+        self.shape("line", class_, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def beside(self, words: str, y: float, class_: str | None = None) -> None:
+        """Write at the left of the drawing, in the middle of `y`; too long a name is cut."""
+        top = f"margin-top:{y - LINE / 2:.0f}px"
+        self._beside.append(element("span", words, class_=class_, style=top, title=words))
+
+    def label(self, words: str, left: float, right: float, y: float, class_: str) -> None:
+        """Write below `y`, between `left` and `right`, if the words fit there."""
+        box = f"left:{_percent(left)};width:{_percent(right - left)};top:{y:.0f}px"
+        self._labels.append(element("div", element("span", words), class_=class_, style=box))
+
+    def flag(self, words: str, x: float, y: float, room: tuple[float, float]) -> float:
+        """Write beside a line at `x`, on the side where more of the `room` is; return the right
+        end of what is taken."""
+        left, right = room
+        if right - x >= x - left:
+            self.label(words, x, right, y, "flag")
+            return right
+        self.label(words, left, x, y, "flag end")
+        return x
+
+    def value_axis(self, scale: Scale, ticks: Sequence[Tick]) -> None:
+        """Add values at the left, and a faint line across for each."""
+        for tick in ticks:
+            y = scale(tick.value)
+            self.line(0, y, WIDE, y, "grid")
+            self.beside(tick.label, y)
+
+    def time_axis(self, scale: Scale, ticks: Sequence[Tick], top: float, base: float) -> None:
+        """Add times below `base`, and a faint line up to `top` for each."""
+        self.line(0, base, WIDE, base, "axis")
+        for tick in ticks:
+            x = scale(tick.value)
+            self.line(x, top, x, base + 4, "grid")
+        self.ruler([(scale(tick.value), tick.label) for tick in ticks], base + 8)
+
+    def ruler(self, labels: Sequence[tuple[float, str]], y: float) -> None:
+        """Write labels below `y` that are equally far apart. As on a ruler each second one has
+        twice the room, each fourth one four times, ...: the browser shows as many as it can."""
+        apart = labels[1][0] - labels[0][0] if len(labels) > 1 else WIDE
+        chars = max((len(words) for _, words in labels), default=0)
+        for n, (x, words) in enumerate(labels):
+            room = _percent(apart * ((n & -n) or len(labels)))
+            edge = f"{_percent(2 * min(x, WIDE - x))} + {2 * ASIDE}px"
+            box = f"left:{_percent(x)};width:min({room},{edge});top:{y:.0f}px"
+            text = element("span", words, style=f"min-width:{chars}ch")
+            self._labels.append(element("div", text, class_="tick", style=box))
+
+    def render(self, words: str) -> Element:
+        """Return the drawing; `words` are for whoever does not see it."""
+        svg = element(
+            "svg",
+            self._shapes,
+            viewBox=f"0 0 {WIDE} {self._height}",
+            preserveAspectRatio="none",
+            aria_hidden="true",
+        )
+        size = f"height:{self._height}px"
+        return element(
+            "div",
+            element("div", self._beside, class_="beside"),
+            element("div", svg, self._labels, class_="drawing", style=size),
+            class_="plot",
+            role="img",
+            aria_label=words,
+        )
 
 
 def figure(
-    slug: str,
-    caption: str,
-    description: str,
-    draw: Callable[[int], tuple[Sequence[Node], int]],
-    legend: Node = None,
+    slug: str, caption: str, description: str, drawing: Drawing, legend: Node = None
 ) -> Element:
-    """A figure in both sizes. `draw(width)` gives its parts and its height; `description` is what
-    it shows, for whoever does not see it."""
-    sizes: list[Node] = []
-    for name, width in (("wide", WIDE), ("narrow", NARROW)):
-        parts, height = draw(width)
-        title = f"{slug}-{name}"
-        sizes.append(
-            element(
-                "svg",
-                element("title", caption, id=f"{title}-title"),
-                element("desc", description, id=f"{title}-desc"),
-                parts,
-                class_=name,
-                viewBox=f"0 0 {width} {height}",
-                width=width,
-                height=height,
-                role="img",
-                aria_labelledby=f"{title}-title {title}-desc",
-            )
-        )
-    return element("figure", sizes, element("figcaption", caption, legend), id=slug)
+    """Return a figure with its caption; `description` is for whoever does not see it."""
+    shown = drawing.render(f"{caption}. {description}")
+    return element("figure", shown, element("figcaption", caption, legend), id=slug)
 
 
-def text(words: str, x: float, y: float, class_: str = "", **more: Attribute) -> Element:
-    """A line of text; `y` is its base line."""
-    return element("text", words, x=float(x), y=float(y), class_=class_ or None, **more)
-
-
-def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
-    """A straight line."""
-    return element("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
-
-
-def rect(
-    x: float, y: float, width: float, height: float, class_: str, tip: str | None = None
-) -> Element:
-    """A rectangle; `tip` is shown by browsers where the mouse rests."""
-    return element(
-        "rect",
-        None if tip is None else element("title", tip),
-        x=float(x),
-        y=float(y),
-        width=float(max(width, 0)),
-        height=float(max(height, 0)),
-        class_=class_,
-    )
-
-
-def value_axis(room: Room, scale: Scale, ticks: Sequence[Tick]) -> list[Node]:
-    """Labels at the left, and a faint line across for each."""
-    parts: list[Node] = []
-    for tick in ticks:
-        y = scale(tick.value)
-        parts.append(line(room.left, y, room.end, y, "grid"))
-        parts.append(text(tick.label, room.left - 8, y + 4, "tick end"))
-    return parts
-
-
-def time_axis(room: Room, scale: Scale, ticks: Sequence[Tick], top: float, y: float) -> list[Node]:
-    """Labels below `y`, and a faint line up to `top` for each."""
-    parts: list[Node] = [line(room.left, y, room.end, y, "axis")]
-    for tick in ticks:
-        x = scale(tick.value)
-        parts.append(line(x, top, x, y + 4, "grid"))
-        edge = "start" if x < room.left + 20 else "end" if x > room.end - 20 else "middle"
-        parts.append(text(tick.label, x, y + 18, f"tick {edge}"))
-    return parts
+def _percent(x: float) -> str:
+    return f"{number(x * 100 / WIDE)}%"

@@ -1,12 +1,12 @@
 """What is pending at the cut, by due time and node: one cell each, those that differ are marked."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from delayd.audit.report import HeatCell
 from delayd.audit.showing.bounded import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
-from delayd.audit.showing.building.drawing import Room, figure, line, rect, text, time_axis
+from delayd.audit.showing.building.drawing import WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Element, Node, element
 from delayd.audit.showing.building.scales import Linear, time_ticks
 from delayd.audit.showing.words import (
@@ -30,9 +30,9 @@ def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Element | None
     nothing is pending anywhere."""
     if not any(cell.pending or cell.differ for cell in cells):
         return None
-    known = {cell.node for cell in heat_within(cells, HEAT_COLUMNS_MAX)[0]}
+    shown, width = heat_within(cells, HEAT_COLUMNS_MAX)
+    known = {cell.node for cell in shown}
     rows = sorted(known | set(sorted(set(absent) - known)[: HEAT_NODES_MAX // 2]))
-    height = TOP + ROW * len(rows) + 28
     expected = sum(cell.pending for cell in cells if cell.node == "")
     differ = sum(cell.differ for cell in cells)
     low, high = min(cell.at_ms for cell in cells), max(cell.at_ms for cell in cells)
@@ -41,43 +41,35 @@ def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Element | None
         f"Pending messages by due time and node, {span_text(low, high)}",
         f"By the log {count_text(expected)} messages are pending. On the nodes, "
         f"{count_text(differ)} differ.",
-        lambda width: (_map(cells, rows, Room(width, 120 if width > 400 else 84, 12)), height),
+        _map(shown, width, rows),
         _legend(differ > 0),
     )
 
 
-def _map(cells: Sequence[HeatCell], rows: Sequence[str], room: Room) -> list[Node]:
-    columns = HEAT_COLUMNS_MAX if room.is_wide else HEAT_COLUMNS_MAX // 3
-    shown, width = heat_within(cells, columns)
-    low, high = min(cell.at_ms for cell in shown), max(cell.at_ms for cell in shown) + width
-    across = Linear(low, high, room.left, room.end)
-    most = max(cell.pending for cell in shown)
-    ticks = time_ticks(low, high, 9 if room.is_wide else 3)
-    parts = time_axis(room, across, ticks, TOP, TOP + ROW * len(rows))
-    parts += _rows(rows, {cell.node for cell in shown}, room)
-    differing: list[Node] = []
-    for cell in shown:
-        x, y = across(cell.at_ms), TOP + rows.index(cell.node) * ROW + 2
-        wide = max(across(cell.at_ms + width) - x, 2)
-        tip = _tip(cell, width) if room.is_wide else None  # narrow screens have no mouse
-        if cell.differ:
-            differing.append(rect(x, y, wide, ROW - 4, "differs", tip))
-            differing.append(line(x, y, x + wide, y + ROW - 4, "differs"))
-        elif cell.pending:
-            parts.append(rect(x, y, wide, ROW - 4, f"heat-{shade(cell.pending, most)}", tip))
-    return [*parts, *differing]
-
-
-def _rows(rows: Sequence[str], known: Container[str], room: Room) -> list[Node]:
-    parts: list[Node] = []
+def _map(cells: Sequence[HeatCell], width_ms: int, rows: Sequence[str]) -> Drawing:
+    base = TOP + ROW * len(rows)
+    drawing = Drawing(base + 28)
+    low, high = min(cell.at_ms for cell in cells), max(cell.at_ms for cell in cells) + width_ms
+    across = Linear(low, high, 0, WIDE)
+    most = max(cell.pending for cell in cells)
+    drawing.time_axis(across, time_ticks(low, high, 9), TOP, base)
+    known = {cell.node for cell in cells}
     for n, node in enumerate(rows):
-        name = visible(node, 16 if room.is_wide else 11) if node else LOG
         y = TOP + n * ROW
-        parts.append(text(name, room.left - 10, y + 19, "row end"))
-        parts.append(rect(room.left, y + 2, room.end - room.left, ROW - 4, "empty"))
+        drawing.beside(visible(node, NAME_CHARS_MAX) or LOG, y + ROW / 2, "row")
+        drawing.rect(0, y + 2, WIDE, ROW - 4, "empty")
         if node not in known:
-            parts.append(text("no export", room.left + 10, y + 19, "gap"))
-    return parts
+            drawing.label("no export", 0, WIDE, y + 7, "missing")
+    for cell in sorted(cells, key=lambda cell: cell.differ > 0):
+        x, y = across(cell.at_ms), TOP + rows.index(cell.node) * ROW + 2
+        wide = across(cell.at_ms + width_ms) - x
+        if cell.differ:
+            drawing.rect(x, y, wide, ROW - 4, "differs", _tip(cell, width_ms))
+            drawing.line(x, y, x + wide, y + ROW - 4, "differs")
+        elif cell.pending:
+            class_ = f"heat-{shade(cell.pending, most)}"
+            drawing.rect(x, y, wide, ROW - 4, class_, _tip(cell, width_ms))
+    return drawing
 
 
 def _tip(cell: HeatCell, width_ms: int) -> str:

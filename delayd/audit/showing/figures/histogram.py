@@ -6,16 +6,16 @@ from typing import Final
 
 from delayd.audit.report import Bin, Lateness
 from delayd.audit.showing.bounded import BINS_MAX
-from delayd.audit.showing.building.drawing import LETTER, Room, figure, line, rect, text, value_axis
-from delayd.audit.showing.building.elements import Element, Node
+from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
+from delayd.audit.showing.building.elements import Element
 from delayd.audit.showing.building.scales import Linear, count_ticks
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
-TOP, BASE = 62, 232
-HEIGHT: Final = 264
-BAR_WIDTH_MAX: Final = 110
-LABEL_ROWS: Final = (14, 28, 42)
-"""Base lines of the percentiles, above the bars."""
+TOP, BASE = 66, 236
+"""Above the bars there is room for three percentiles, and for the count of the highest one."""
+BINS_WIDTH_MIN: Final = 8
+"""Fewer bins leave the rest of the width empty."""
+BAR_GAP: Final = 1
 BAR_HEIGHT_MIN: Final = 2.0
 """So that a single message among millions is seen."""
 
@@ -31,7 +31,7 @@ def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Element | None:
         "lateness-histogram",
         "Deliveries by how late they were",
         f"Most, {count_text(most.count)}, are {_range(most)} late.{late}",
-        lambda width: (_bars(shown, lateness, Room(width, 56 if width > 400 else 50, 12)), HEIGHT),
+        _bars(shown, lateness),
     )
 
 
@@ -49,52 +49,39 @@ def _bins_shown(bins: Sequence[Bin]) -> list[Bin]:
     ]
 
 
-def _bars(bins: Sequence[Bin], lateness: Lateness | None, room: Room) -> list[Node]:
+def _bars(bins: Sequence[Bin], lateness: Lateness | None) -> Drawing:
+    drawing = Drawing(BASE + 26)
     ticks = count_ticks(max(each.count for each in bins), 4)
     up = Linear(0, ticks[-1].value, BASE, TOP)
-    wide = min((room.end - room.left) / len(bins), BAR_WIDTH_MAX)
-    parts: list[Node] = value_axis(room, up, ticks)
-    labels: list[Node] = []
+    wide = WIDE / max(len(bins), BINS_WIDTH_MIN)
+    drawing.value_axis(up, ticks)
     for n, each in enumerate(bins):
-        x = room.left + n * wide
+        x = n * wide
         y = min(up(each.count), BASE - BAR_HEIGHT_MIN) if each.count else float(BASE)
         tip = f"{_range(each)} late: {count_text(each.count)}"
-        parts.append(rect(x + 1, y, wide - 2, BASE - y, "bar", tip))
-        if each.count and wide >= 34:
-            labels.append(text(short_count(each.count), x + wide / 2, y - 5, "halo middle"))
+        drawing.rect(x + BAR_GAP, y, wide - 2 * BAR_GAP, BASE - y, "bar", tip)
+        if each.count:
+            drawing.label(short_count(each.count), x, x + wide, y - LINE - 1, "halo middle")
     edges = [*(each.from_ms for each in bins), bins[-1].to_ms]
-    free_from = 0.0
-    for n, edge in enumerate(edges):
-        label, x = duration_text(edge), room.left + n * wide
-        half = LETTER * len(label) / 2
-        if x - half >= free_from and x + half <= room.width:
-            labels.append(text(label, x, BASE + 18, "middle"))
-            free_from = x + half + 8
-    parts.append(line(room.left, BASE, room.end, BASE, "axis"))
+    drawing.ruler([(n * wide, duration_text(edge)) for n, edge in enumerate(edges)], BASE + 8)
+    drawing.line(0, BASE, WIDE, BASE, "axis")
     if lateness is not None:
-        parts += _percentiles(bins, lateness, room, wide)
-    return [*parts, *labels]
+        _percentiles(drawing, bins, lateness, wide)
+    return drawing
 
 
-def _percentiles(bins: Sequence[Bin], lateness: Lateness, room: Room, wide: float) -> list[Node]:
+def _percentiles(drawing: Drawing, bins: Sequence[Bin], lateness: Lateness, wide: float) -> None:
     starts = [each.from_ms for each in bins]
     names: dict[int, list[str]] = {}
     for name, value in (("p50", lateness.p50), ("p99", lateness.p99), ("p99.9", lateness.p999)):
         names.setdefault(value, []).append(name)
-    parts: list[Node] = []
-    free_from = dict.fromkeys(LABEL_ROWS, 0.0)
-    for value, same in names.items():
+    for row, (value, same) in enumerate(names.items()):
         n = min(max(bisect_right(starts, value) - 1, 0), len(bins) - 1)
         share = Linear(bins[n].from_ms, bins[n].to_ms, 0, 1)(value)
-        x = room.left + (n + share) * wide
-        label = ", ".join(same) + (f" {duration_text(value)}" if room.is_wide else "")
-        width = LETTER * len(label)
-        left, edge = (x, "start") if x + width < room.end else (x - width, "end")
-        row = next(row for row, free in free_from.items() if left >= free)
-        free_from[row] = left + width + 8
-        parts.append(line(x, row + 4, x, BASE, "percentile"))
-        parts.append(text(label, x, row, f"gap halo {edge}"))
-    return parts
+        x = (n + share) * wide
+        words = f"{', '.join(same)} {duration_text(value)}"
+        drawing.line(x, row * LINE, x, BASE, "percentile")
+        drawing.flag(words, x, row * LINE, (0, WIDE))
 
 
 def _range(each: Bin) -> str:

@@ -2,20 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from delayd.audit.report import Failover, Moment, Reign, Report
 from delayd.audit.showing.bounded import MARKS_MAX, moments_within, reigns_within
-from delayd.audit.showing.building.drawing import (
-    LETTER,
-    Room,
-    figure,
-    line,
-    rect,
-    text,
-    time_axis,
-    value_axis,
-)
+from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Element, Node, element, number
 from delayd.audit.showing.building.scales import (
     Linear,
@@ -36,11 +28,10 @@ from delayd.audit.showing.words import (
     time_text,
 )
 
-DELIVERIES_TOP, DELIVERIES_BASE = 34, 194
-BAND_TOP, BAND_BASE = 232, 256
-LATENESS_TOP, LATENESS_BASE = 294, 414
-HEIGHT: Final = 446
-TITLE: Final = "Deliveries per second"
+DELIVERIES_TOP, DELIVERIES_BASE = 40, 200
+MASTER_TOP, MASTER_BASE = 240, 264
+LATENESS_TOP, LATENESS_BASE = 304, 424
+HEIGHT: Final = 450
 MANY: Final = 12
 """Failovers, of which no more are marked through all panels."""
 OWNERS: Final = 6
@@ -73,7 +64,7 @@ def timeline(report: Report) -> Element | None:
         "over-time",
         f"Deliveries, leadership and lateness, {span_text(shown.low_ms, shown.high_ms)}",
         _description(shown),
-        lambda width: (_panels(shown, Room(width, 56 if width > 400 else 50, 12)), HEIGHT),
+        _panels(shown),
         _legend(shown),
     )
 
@@ -104,56 +95,54 @@ def _shown(report: Report) -> _Shown | None:
     )
 
 
-def _panels(shown: _Shown, room: Room) -> list[Node]:
-    across = Linear(shown.low_ms, shown.high_ms, room.left, room.end)
-    ticks = time_ticks(shown.low_ms, shown.high_ms, 9 if room.is_wide else 3)
-    return [
-        *time_axis(room, across, ticks, DELIVERIES_TOP, LATENESS_BASE),
-        *_deliveries(shown, room, across),
-        *_lateness(shown, room, across),
-        *_band(shown, room, across),
-        *_marks(shown, room, across),
-    ]
+def _panels(shown: _Shown) -> Drawing:
+    drawing = Drawing(HEIGHT)
+    across = Linear(shown.low_ms, shown.high_ms, 0, WIDE)
+    ticks = time_ticks(shown.low_ms, shown.high_ms, 9)
+    drawing.time_axis(across, ticks, DELIVERIES_TOP, LATENESS_BASE)
+    _deliveries(drawing, shown, across)
+    _lateness(drawing, shown, across)
+    _masters(drawing, shown, across)
+    _failovers(drawing, shown, across)
+    return drawing
 
 
-def _deliveries(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+def _deliveries(drawing: Drawing, shown: _Shown, across: Scale) -> None:
     ticks = count_ticks(max(map(shown.rate, shown.moments), default=0), 4)
     up = Linear(0, ticks[-1].value, DELIVERIES_BASE, DELIVERIES_TOP)
-    parts: list[Node] = [text(TITLE, room.left, DELIVERIES_TOP - 14, "panel")]
-    parts += value_axis(room, up, ticks)
-    outline = []
+    drawing.label("Deliveries per second", 0, WIDE, 0, "panel")
+    drawing.value_axis(up, ticks)
+    outline, intervals = [], []
     for moment in shown.moments:
         left, right = across(moment.at_ms), across(moment.at_ms + shown.interval_ms)
         y = up(shown.rate(moment))
         outline.append(
             f"M{number(left)} {DELIVERIES_BASE}V{number(y)}H{number(right)}V{DELIVERIES_BASE}"
         )
-    parts.append(element("path", d="".join(outline), class_="deliveries"))
-    if room.is_wide:
-        parts += [_tip(shown, moment, across) for moment in shown.moments]
-    return parts
+        intervals.append((left, right, moment))
+    drawing.path("deliveries", outline)
+    height = LATENESS_BASE - DELIVERIES_TOP
+    for left, right, moment in intervals:
+        tip = _tip(moment, shown.interval_ms)
+        drawing.rect(left, DELIVERIES_TOP, right - left, height, "hit", tip)
 
 
-def _tip(shown: _Shown, moment: Moment, across: Scale) -> Element:
+def _tip(moment: Moment, interval_ms: int) -> str:
     """What a browser says of an interval where the mouse rests, over all panels."""
-    left, right = across(moment.at_ms), across(moment.at_ms + shown.interval_ms)
-    words = (
-        f"{time_text(moment.at_ms)}, {duration_text(shown.interval_ms)}: "
+    return (
+        f"{time_text(moment.at_ms)}, {duration_text(interval_ms)}: "
         f"{count_text(moment.delivered)} delivered, "
         f"p50 {duration_text(moment.late_p50)}, p99 {duration_text(moment.late_p99)}, "
         f"max {duration_text(moment.late_max)}"
     )
-    height = LATENESS_BASE - DELIVERIES_TOP
-    return rect(left, DELIVERIES_TOP, right - left, height, "hit", words)
 
 
-def _lateness(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+def _lateness(drawing: Drawing, shown: _Shown, across: Scale) -> None:
     late = [moment for moment in shown.moments if moment.delivered]
     ticks = late_ticks(max((moment.late_p99 for moment in late), default=0))
     up = Log(1, ticks[-1].value, LATENESS_BASE, LATENESS_TOP)
-    title = "Lateness: median and p99 (log scale)" if room.is_wide else "Lateness: median, p99"
-    parts: list[Node] = [text(title, room.left, LATENESS_TOP - 14, "panel")]
-    parts += value_axis(room, up, ticks)
+    drawing.label("Lateness: median, p99 (log)", 0, WIDE, LATENESS_TOP - 24, "panel")
+    drawing.value_axis(up, ticks)
     for class_, values in (
         ("p99", [moment.late_p99 for moment in late]),
         ("p50", [moment.late_p50 for moment in late]),
@@ -166,48 +155,42 @@ def _lateness(shown: _Shown, room: Room, across: Scale) -> list[Node]:
             path.append(f"{'L' if follows else 'M'}{number(left)} {number(up(value))}")
             path.append(f"H{number(right)}")
             before = moment.at_ms
-        parts.append(element("path", d="".join(path), class_=f"late {class_}"))
-    return parts
+        drawing.path(f"late {class_}", path)
 
 
-def _band(shown: _Shown, room: Room, across: Scale) -> list[Node]:
-    parts: list[Node] = [text("Master", room.left, BAND_TOP - 14, "panel")]
-    parts.append(rect(room.left, BAND_TOP, room.end - room.left, BAND_BASE - BAND_TOP, "nobody"))
+def _masters(drawing: Drawing, shown: _Shown, across: Scale) -> None:
+    height = MASTER_BASE - MASTER_TOP
+    drawing.label("Master", 0, WIDE, MASTER_TOP - 22, "panel")
+    drawing.rect(0, MASTER_TOP, WIDE, height, "nobody")
     for reign in shown.reigns:
         left, right = across(reign.from_ms), across(reign.to_ms)
-        right = min(max(right, left + 2), room.end)
+        right = min(max(right, left + 2), WIDE)
         left = min(left, right - 2)
         name = owner_name(reign.owner)
-        words = (
+        tip = (
             f"term {reign.term}: {name}, {time_text(reign.from_ms)} to {time_text(reign.to_ms)}, "
             f"{count_text(reign.steps)} steps, {count_text(reign.delivered)} delivered"
         )
-        height = BAND_BASE - BAND_TOP
-        parts.append(
-            rect(left, BAND_TOP, right - left, height, f"owner-{shown.owners[name]}", words)
-        )
-        if right - left > LETTER * len(name) + 12:
-            parts.append(text(name, (left + right) / 2, BAND_TOP + 16, "in-band middle"))
-    return parts
+        class_ = f"owner-{shown.owners[name]}"
+        drawing.rect(left, MASTER_TOP, right - left, height, class_, tip)
+        drawing.label(name, left, right, MASTER_TOP + (height - LINE) / 2, "in-band middle")
 
 
-def _marks(shown: _Shown, room: Room, across: Scale) -> list[Node]:
+def _failovers(drawing: Drawing, shown: _Shown, across: Scale) -> None:
     """A line through all panels for each failover, with its gap where there is room; of many only
     short ones, across the masters."""
-    parts: list[Node] = []
-    many = len(shown.failovers) > (MANY if room.is_wide else MANY // 2)
-    top, base = (BAND_TOP - 4, BAND_BASE + 4) if many else (DELIVERIES_TOP - 8, LATENESS_BASE)
-    free_from = room.left + LETTER * len(TITLE) + 8
-    for failover in sorted(shown.failovers, key=lambda each: each.at_ms):
-        x = across(failover.at_ms)
-        parts.append(line(x, top, x, base, "failover"))
-        label = f"gap: {gap_text(failover.gap_ms)}"
-        width = LETTER * len(label)
-        left, edge = (x, "start") if x + width < room.end else (x - width, "end")
-        if left >= free_from and not many:
-            parts.append(text(label, x, DELIVERIES_TOP - 14, f"gap {edge}"))
-            free_from = left + width + 8
-    return parts
+    many = len(shown.failovers) > MANY
+    failovers = sorted(shown.failovers, key=lambda each: each.at_ms)
+    places = [*(across(each.at_ms) for each in failovers), WIDE]
+    free_from = 0.0
+    for failover, (x, after) in zip(failovers, pairwise(places), strict=True):
+        if many:
+            drawing.line(x, MASTER_TOP - 4, x, MASTER_BASE + 4, "failover")
+            continue
+        y = DELIVERIES_TOP - LINE - 2
+        drawing.line(x, y, x, LATENESS_BASE, "failover")
+        words = f"gap: {gap_text(failover.gap_ms)}"
+        free_from = drawing.flag(words, x, y, (free_from, after))
 
 
 def _legend(shown: _Shown) -> Node:
