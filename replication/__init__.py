@@ -40,37 +40,12 @@ Each rule has a name in docs/design/rules.md, and each name has a test.
 Two nodes may believe to be master at once. That is expected and harmless: etcd only decides who
 tries, Kafka's transactional id lets only the later one commit.
 
-3. The election
+3. Three machines
 
-By state: the states that may follow, and the facts that lead there; a fact that is not listed
-changes nothing. *time* is any fact whose time is beyond the deadline of the lease, or finds a
-master's delivery loop stuck for 10 s. What is ordered meanwhile: election.py, and as whole stories
-tests/scenarios/*.txt.
-
-(generated from election.py: pytest tests/unit/commands/test_manual.py --rewrite)
-
-    FOLLOWER
-      --> CAMPAIGNING  LeaderRead
-      --> STOPPED      ShutdownRequested
-      stays            LeaderRead, LeaseGranted, FaultFound, LagChanged
-    CAMPAIGNING
-      --> FOLLOWER     *time*, LeaseGranted, LeaseGrantFailed, CampaignAnswered, LeaderRead,
-                       FaultFound
-      --> MASTER       CampaignAnswered, LeaderRead
-      --> STOPPED      ShutdownRequested
-      stays            LeaseGranted, CampaignFailed, LeaderRead, LagChanged
-    MASTER
-      --> FOLLOWER     DeliveryStopped
-      --> RESIGNING    *time*, LeaseKept, LeaseFoundDead, FaultFound, ShutdownRequested
-      stays            LeaseKept, KeepAliveFailed, DeliveryProgressed, LagChanged
-    RESIGNING
-      --> FOLLOWER     DeliveryStopped
-      --> STOPPED      DeliveryStopped
-      stays            FaultFound, LagChanged, ShutdownRequested
-    STOPPED
-      stays            LeaseGranted
-
-(end)
+Election, leadership session and takeover each have one table of transitions, at the end of their
+file: by state (or last order) and fact, what is done and which states may follow. Their diagrams
+are drawn from the tables: docs/design/election.md, docs/design/frontier.md ("Takeover"). Whole
+stories: tests/scenarios/*.txt.
 
 4. The order of the effects
 

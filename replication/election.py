@@ -19,8 +19,7 @@ Invariants:
   StopDelivery, or unasked if delivery ended by itself (a StopDelivery that crosses it reports
   nothing more).
 
-The state diagram, drawn from the table at the end of this file, is in `replication/__init__.py`.
-Source: docs/design/election.md.
+Source: docs/design/election.md, with a diagram of `TRANSITIONS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -127,7 +126,7 @@ class Election:
         if ordered is None or isinstance(self._call, ordered):
             if ordered is not None:
                 self._call = None
-            transition = _TRANSITIONS[self._state].get(type(event))
+            transition = TRANSITIONS[self._state].get(type(event))
             if transition is not None:
                 act, *leads_to = transition
                 effects += act(self, event)
@@ -137,7 +136,7 @@ class Election:
     def _by_time(self, act: Callable[[], Effects]) -> Effects:
         before = self._state
         effects = act()
-        assert self._state in (before, _BY_TIME.get(before)), f"time led to {self._state}"
+        assert self._state in (before, BY_TIME.get(before)), f"time led to {self._state}"
         return effects
 
     def _check_deadline(self) -> Effects:
@@ -198,24 +197,18 @@ class Election:
         self._hold(event.lease_id, event.ttl_ms)
         return self._check_deadline() or self._order(Campaign(event.lease_id))
 
-    def _judge_answer(self, event: CampaignAnswered) -> Effects:
-        return self._win_or_lose(event.leader)
-
     def _read_again(self, _: CampaignFailed) -> Effects:
         # Not sent again blindly: the key says whether the campaign was carried out.
         self._next_poll_ms = self._soonest_repetition_ms()
         return ()
 
-    def _judge_reading(self, event: LeaderRead) -> Effects:
-        if event.leader is not None:
-            return self._win_or_lose(event.leader)
-        # Not carried out, or not yet: to create the same key under the same lease is harmless.
-        assert self._lease is not None, "nothing is read before the lease is granted"
-        return self._order(Campaign(self._lease.id))
-
-    def _win_or_lose(self, leader: Leader) -> Effects:
+    def _win_or_lose(self, event: CampaignAnswered | LeaderRead) -> Effects:
         assert self._lease is not None, "a campaign has a lease"
         assert self._now_ms < self._lease.deadline_ms, "deadlines are checked before each fact"
+        leader = event.leader
+        if leader is None:
+            # Not carried out, or not yet: to create the same key under the same lease is harmless.
+            return self._order(Campaign(self._lease.id))
         self._leader = leader
         if (leader.nonce, leader.lease_id) != (self._nonce, self._lease.id):
             return self._give_up()
@@ -223,16 +216,13 @@ class Election:
         self._progressed_ms = self._now_ms
         return (StartDelivery(leader, self._lease.deadline_ms),)
 
-    def _give_up(self) -> Effects:
+    def _give_up(self, _: LeaseGrantFailed | None = None) -> Effects:
         # The lease goes even if the campaign may still be under way: under a dead lease it is
         # refused, and a key that it made goes with the lease.
         self._state = State.FOLLOWER
         self._absent_since_ms = None
         self._next_poll_ms = self._now_ms + self._times.poll_ms
         return self._let_go()
-
-    def _give_up_without_lease(self, _: LeaseGrantFailed) -> Effects:
-        return self._give_up()
 
     def _give_up_for(self, event: FaultFound) -> Effects:
         self._cool_down(event.reason)
@@ -335,7 +325,7 @@ class Election:
 Transition = tuple[Callable[[Election, Any], Effects], *tuple[State, ...]]
 """What a fact does in a state, and the states that may follow."""
 
-_TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
+TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
     {
         State.FOLLOWER: {
             LeaderRead: (Election._follow_or_ask_for_a_lease, State.FOLLOWER, State.CAMPAIGNING),
@@ -346,10 +336,10 @@ _TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyTyp
         },
         State.CAMPAIGNING: {
             LeaseGranted: (Election._campaign_under, State.CAMPAIGNING, State.FOLLOWER),
-            LeaseGrantFailed: (Election._give_up_without_lease, State.FOLLOWER),
-            CampaignAnswered: (Election._judge_answer, State.MASTER, State.FOLLOWER),
+            LeaseGrantFailed: (Election._give_up, State.FOLLOWER),
+            CampaignAnswered: (Election._win_or_lose, State.MASTER, State.FOLLOWER),
             CampaignFailed: (Election._read_again, State.CAMPAIGNING),
-            LeaderRead: (Election._judge_reading, State.CAMPAIGNING, State.MASTER, State.FOLLOWER),
+            LeaderRead: (Election._win_or_lose, State.CAMPAIGNING, State.MASTER, State.FOLLOWER),
             FaultFound: (Election._give_up_for, State.FOLLOWER),
             LagChanged: (Election._note_lag, State.CAMPAIGNING),
             ShutdownRequested: (Election._stop, State.STOPPED),
@@ -377,7 +367,7 @@ _TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyTyp
 )
 """All transitions. A fact that a state does not list changes nothing in it but the time."""
 
-_BY_TIME: Mapping[State, State] = MappingProxyType(
+BY_TIME: Mapping[State, State] = MappingProxyType(
     {
         State.CAMPAIGNING: State.FOLLOWER,
         State.MASTER: State.RESIGNING,

@@ -1,40 +1,34 @@
-"""LeadershipSession: what a node does with a grant of leadership, until the grant or its use is
-over.
+"""Leadership session: what a node does with a grant of leadership, until it rests.
 
 Pure: no clock, no I/O. A fact goes in, one order comes out; the caller carries it out and answers
-with its fact. The last order is Rest: delivery is at rest, and the election hears of it. What
-happens inside of one mastership is not told here (`takeover.py`, `delivery_queue.py`).
-
-                 failed, and may pass                  over
-    BeMaster ---------------------------> Wait --+   ---------> Rest(asked)
-       ^  ^                                      |
-       |  +--------------------------------------+    another node may try
-       +----- at once, if it has learnt               ---------> Rest(fenced, higher-term,
-              what to send less of                                    leadership-lost,
-                                                                      clock-drift, failed)
+with one fact. The last order is Rest: delivery is at rest, and the election learns why. Not here:
+what happens inside of one mastership (`takeover.py`, `delivery_queue.py`).
 
 Invariants:
 - Any failure ends the mastership that met it. The next one begins with a takeover of its own.
-- Who was fenced or superseded, or whose clock is wrong, does not try again under this grant.
-- No step for `GIVE_WAY_MS`: it rests, though its lease is good, so that another node may try.
+- A master that was fenced or superseded, or whose clock is wrong, does not try again under this
+  grant.
+- A node that commits no step for `GIVE_WAY_MS` rests, though its lease is good, so that another
+  node may try.
 - Nothing is ordered once the grant has ended.
 
-Source: docs/design/election.md, "Leadership session".
+Source: docs/design/election.md, "Leadership session", with a diagram of `TRANSITIONS`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
+from typing import Any
 
 from replication.election_facts import Ended
 from replication.takeover import GIVE_WAY_MS
 
 RETRY_FIRST_MS = 50
-"""A wait before the next mastership; it doubles with each that has committed no step."""
+"""The wait before the next mastership; it doubles with each that has committed no step."""
 
 RETRY_MAX_MS = 2_000
-"""The longest of them: whatever failed may be well again, and messages are waiting."""
+"""The longest wait: the failure may be over, and messages are waiting."""
 
 
 class Failure(Enum):
@@ -44,12 +38,12 @@ class Failure(Enum):
     SUPERSEDED = "superseded"
     """A later term was read."""
     LEADERSHIP_LOST = "leadership-lost"
-    """etcd took its progress no more."""
+    """etcd refused its progress."""
     CLOCK_DRIFT = "clock-drift"
     BEHIND = "behind"
     """Its wheel did not reach a frontier in `GIVE_WAY_MS`."""
     STEP_FAILED = "step-failed"
-    """Kafka refused or was not heard, or etcd was not, where it holds the progress: it may pass."""
+    """Kafka refused or could not be reached, or etcd where it holds the progress: it may pass."""
 
 
 _ENDS: Mapping[Failure, Ended] = MappingProxyType(
@@ -61,7 +55,7 @@ _ENDS: Mapping[Failure, Ended] = MappingProxyType(
         Failure.BEHIND: Ended.FAILED,
     }
 )
-"""What to try again after would be of no use."""
+"""Failures after which another try under the same grant is useless."""
 
 
 # Facts
@@ -76,22 +70,21 @@ class GrantGiven:
 
 @dataclass(frozen=True, slots=True)
 class GrantOver:
-    """It was withdrawn or ran out, or the node is to stop: instead of an answer, or in the middle
-    of a mastership."""
+    """The grant was withdrawn or ran out, or the node is to stop."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class MastershipFailed:
-    """Answers BeMaster; its producer and its delivery queue are thrown away."""
+    """Answers BeMaster. The producer and the delivery queue are thrown away."""
 
     now_ms: int
     failure: Failure
     has_stepped: bool
     """Was a step committed, beside the one that begins the term?"""
     has_learnt: bool
-    """Did the failure say what to send less of, so that the next step is another one?"""
+    """Did the failure say what to send less of, so that the next step differs?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +107,14 @@ class BeMaster:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let so much time pass, less if the grant ends."""
+    """Let this time pass, or less if the grant ends."""
 
     wait_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Write no more under this grant, and report DeliveryStopped: nothing answers it."""
+    """Write no more under this grant, and report DeliveryStopped."""
 
     ended: Ended
 
@@ -139,22 +132,17 @@ class LeadershipSession:
         self._wait_ms = RETRY_FIRST_MS
 
     def handle(self, fact: Fact) -> Order:
-        """Take one fact; what to do next."""
-        self._order = self._next(fact)
+        """Take one fact; return what to do next."""
+        transition = TRANSITIONS[type(self._order)].get(type(fact))
+        assert transition is not None, f"{fact} does not answer {self._order}"
+        act, *leads_to = transition
+        self._order = act(self, fact)
+        assert type(self._order) in leads_to, f"{fact} led to {self._order}"
         return self._order
 
-    def _next(self, fact: Fact) -> Order:
-        match fact, self._order:
-            case GrantGiven(), None:
-                self._failing_since_ms = fact.now_ms
-                return BeMaster()
-            case GrantOver(), BeMaster() | Wait():
-                return Rest(Ended.ASKED)
-            case MastershipFailed(), BeMaster():
-                return self._judge(fact)
-            case Waited(), Wait():
-                return BeMaster()
-        raise AssertionError(f"{fact} does not answer {self._order}")
+    def _begin(self, fact: GrantGiven) -> Order:
+        self._failing_since_ms = fact.now_ms
+        return BeMaster()
 
     def _judge(self, fact: MastershipFailed) -> Order:
         ended = _ENDS.get(fact.failure)
@@ -164,8 +152,34 @@ class LeadershipSession:
             self._wait_ms = RETRY_FIRST_MS
             self._failing_since_ms = fact.now_ms
         if fact.has_learnt:
-            return BeMaster()  # Nothing passes by waiting: the next step is another one.
+            return BeMaster()  # Waiting would gain nothing: the next step is another one.
         if fact.now_ms - self._failing_since_ms > GIVE_WAY_MS:
             return Rest(Ended.FAILED)
         wait_ms, self._wait_ms = self._wait_ms, min(RETRY_MAX_MS, self._wait_ms * 2)
         return Wait(wait_ms)
+
+    def _try_again(self, _: Waited) -> Order:
+        return BeMaster()
+
+    def _rest(self, _: GrantOver) -> Order:
+        return Rest(Ended.ASKED)
+
+
+Transition = tuple[Callable[[LeadershipSession, Any], Order], *tuple[type[Order], ...]]
+"""What a fact leads to, and the orders that may come of it."""
+
+TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = MappingProxyType(
+    {
+        NoneType: {GrantGiven: (LeadershipSession._begin, BeMaster)},
+        BeMaster: {
+            MastershipFailed: (LeadershipSession._judge, BeMaster, Wait, Rest),
+            GrantOver: (LeadershipSession._rest, Rest),
+        },
+        Wait: {
+            Waited: (LeadershipSession._try_again, BeMaster),
+            GrantOver: (LeadershipSession._rest, Rest),
+        },
+        Rest: {},
+    }
+)
+"""All transitions, by the last order. Any other fact is a bug of the caller."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delayd.coordination import Leadership
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
-from replication.election import _TRANSITIONS, Election, State
+from replication.election import TRANSITIONS, Election, State
 from replication.election_facts import (
     ANSWERS,
     Call,
@@ -786,7 +786,7 @@ def test_every_arrow_of_the_state_diagram_is_walked() -> None:
                 walked.add((before, type(event), auditor.election.state))
     drawn = {
         (state, event, after)
-        for state, facts in _TRANSITIONS.items()
+        for state, facts in TRANSITIONS.items()
         for event, (_, *leads_to) in facts.items()
         for after in leads_to
     }
