@@ -29,9 +29,9 @@ from delayd.coordination import Coordination
 from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
-from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.election.control_loop import ControlLoop, Identity
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
@@ -46,6 +46,7 @@ from delayd.runtime.threads import SystemThreads, Threads
 from delayd.wheel.layout import Layout
 from delayd.wheel.scratch import remove_scratch
 from delayd.wheel.storage import Wheel
+from replication.delivery_queue import StepLimits
 from replication.election import Election
 from replication.election_facts import ResignReason
 from replication.settings import AT_LEAST_ONCE
@@ -166,12 +167,14 @@ class Node:
             self._replica,
             frontier_log,
             clock,
-            StepSizing(config.step_records_max, config.step_bytes_max),
+            DeliveryOptions(
+                idle_interval_ms=config.idle_step_interval_ms,
+                clock_drift_max_ms=config.clock_drift_max_ms,
+                step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
+                unreplicated_targets=config.unreplicated_targets,
+                rates=config.rate_max,
+            ),
             self._report,
-            idle_interval_ms=config.idle_step_interval_ms,
-            clock_drift_max_ms=config.clock_drift_max_ms,
-            unreplicated_targets=config.unreplicated_targets,
-            rates=config.rate_max,
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=threads,
         )

@@ -22,11 +22,11 @@ from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
+from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, HigherTermError, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
-from delayd.node.targets.quarantine import Quarantine
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.storage import Wheel
 
@@ -126,19 +126,17 @@ class Master:
         self._log = FrontierLog(bus, settings.frontier.name, 0)
         self._log.open(20_000)
         self._cluster = bus.cluster()
-        self.mastership = Mastership(
-            bus,
-            self.replica,
-            self._log,
-            Targets(self._cluster, clock, 10_000),
-            Quarantine(),
-            clock,
-            self.grant,
-            StepSizing(records_max=1000, bytes_max=10**7),
-            lambda: None,
-            idle_interval_ms=500,
-            clock_drift_max_ms=500,
+        context = DeliveryContext(
+            bus=bus,
+            replica=self.replica,
+            frontier_log=self._log,
+            clock=clock,
+            options=DeliveryOptions(idle_interval_ms=500, clock_drift_max_ms=500),
+            targets=Targets(self._cluster, clock, 10_000),
+            step_sizing=StepSizing(records_max=1000, bytes_max=10**7),
+            note_progress=lambda: None,
         )
+        self.mastership = Mastership(context, self.grant)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def ingest(self, count: int) -> None:

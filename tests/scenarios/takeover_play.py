@@ -23,11 +23,11 @@ from delayd.cluster.topics import create_topics, load_settings
 from delayd.coordination.memory import MemoryEtcd
 from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import ArrivalListener, Replica
 from delayd.node.targets.checks import Targets
-from delayd.node.targets.quarantine import Quarantine
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import Rank
@@ -242,20 +242,17 @@ class PlayedNode:
             etcd = ToldEtcd(self, self.play.etcd, told)
             leads = etcd.campaign(0, self._grant.owner, etcd.grant_lease(FOREVER_MS).id)
             commit = ProgressCommit(self._bus, etcd, leads, self._log, self.clock)
-        self._mastership = Mastership(
-            self._bus,
-            self._replica,
-            self._log,
-            self._targets,
-            Quarantine(),
-            self.clock,
-            self._grant,
-            StepSizing(100, 10**6),
-            self._pass_time,
-            idle_interval_ms=5_000,
-            clock_drift_max_ms=500,
-            commit=commit,
+        context = DeliveryContext(
+            bus=self._bus,
+            replica=self._replica,
+            frontier_log=self._log,
+            clock=self.clock,
+            options=DeliveryOptions(idle_interval_ms=5_000, clock_drift_max_ms=500),
+            targets=self._targets,
+            step_sizing=StepSizing(100, 10**6),
+            note_progress=self._pass_time,
         )
+        self._mastership = Mastership(context, self._grant, commit)
         if self._as_master(self._mastership.take_over) and self._mastership is not None:
             self.play.say(f"{self.name} delivers in term {self._mastership.term}", "==")
 

@@ -16,6 +16,7 @@ from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
@@ -86,8 +87,8 @@ class OneNode:
         self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
-        self.suspects = Quarantine()
-        self.tally = StepCounters()
+        self.quarantine = Quarantine()
+        self.counters = StepCounters()
         self.failures: Counter[str] = Counter()
         self.targets = Targets(
             self.bus.cluster(), self.clock, TIMEOUT_MS, anchor=self.settings.buffer.name
@@ -105,7 +106,7 @@ class OneNode:
         self._frontiers.open(TIMEOUT_MS)
         self.consumer = self.bus.consumer(self.settings.buffer.name)
         self.consumer.assign(self.replica.positions)
-        self._pace = StepSizing(records_max, 16 * 1024 * 1024)
+        self.step_sizing = StepSizing(records_max, 16 * 1024 * 1024)
         self.passes_ms = 0
         """Time that passes at each turn of a loop in which the master waits."""
         self.grant = Grant("n/1", FOREVER_MS)
@@ -128,21 +129,24 @@ class OneNode:
 
     def new_mastership(self) -> Mastership:
         """Return one that has not taken over yet."""
-        return Mastership(
-            self.bus,
-            self.replica,
-            self._frontiers,
-            self.targets,
-            self.suspects,
-            self.clock,
-            self.grant,
-            self._pace,
-            self._turn,
-            idle_interval_ms=1_000,
-            clock_drift_max_ms=500,
-            commit=self._progress_commit() if self.settings.guarantee == AT_LEAST_ONCE else None,
-            tally=self.tally,
-            rates=self.rates,
+        commit = self._progress_commit() if self.settings.guarantee == AT_LEAST_ONCE else None
+        return Mastership(self.delivery_context(), self.grant, commit)
+
+    def delivery_context(self) -> DeliveryContext:
+        """Return what its masterships share."""
+        return DeliveryContext(
+            bus=self.bus,
+            replica=self.replica,
+            frontier_log=self._frontiers,
+            clock=self.clock,
+            options=DeliveryOptions(
+                idle_interval_ms=1_000, clock_drift_max_ms=500, rates=self.rates
+            ),
+            targets=self.targets,
+            step_sizing=self.step_sizing,
+            note_progress=self._turn,
+            quarantine=self.quarantine,
+            counters=self.counters,
         )
 
     def _progress_commit(self) -> ProgressCommit:

@@ -18,7 +18,7 @@ from delayd.errors import (
     ProducerError,
 )
 from delayd.node.delivery.commits import StepCommit, SupersededError
-from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import (
     ClockDriftError,
     Grant,
@@ -30,7 +30,6 @@ from delayd.node.delivery.takeover_run import BehindError
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.failures import FailingTarget
-from delayd.node.targets.quarantine import Quarantine
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import SystemThreads, Threads
 from replication.election_facts import Ended
@@ -83,39 +82,38 @@ class DeliveryLoop:
         replica: Replica,
         frontier_log: FrontierLog,
         clock: Clock,
-        pace: StepSizing,
+        options: DeliveryOptions,
         report: Report,
         *,
-        idle_interval_ms: int,
-        clock_drift_max_ms: int,
-        unreplicated_targets: bool = False,
-        rates: Mapping[str, int] | None = None,
         commit_for: Callable[[Grant], StepCommit] | None = None,
         threads: Threads | None = None,
     ) -> None:
-        """`rates`: records a second at most, by target. `commit_for`: how steps become true under
-        a grant, as transactions unless it is said."""
+        """`commit_for`: how steps become true under a grant; as transactions if it is left out."""
         threads = threads or SystemThreads()
-        self._bus = bus
         self._replica = replica
         self._log = frontier_log
         self._clock = clock
-        self._pace = pace
         self._report = report
-        self._idle_interval_ms = idle_interval_ms
-        self._clock_drift_max_ms = clock_drift_max_ms
         self._cluster = bus.cluster()
         self._targets = Targets(
             self._cluster,
             clock,
             METADATA_TIMEOUT_MS,
             anchor=replica.settings.buffer.name,
-            unreplicated=unreplicated_targets,
+            unreplicated=options.unreplicated_targets,
         )
-        self._suspects = Quarantine()
-        self.tally = StepCounters()
-        """Of all steps of this process."""
-        self._rates = rates or {}
+        limits = options.step_limits
+        self._context = DeliveryContext(
+            bus=bus,
+            replica=replica,
+            frontier_log=frontier_log,
+            clock=clock,
+            options=options,
+            targets=self._targets,
+            step_sizing=StepSizing(limits.records_max, limits.bytes_max),
+            note_progress=self._note_progress,
+        )
+        self.counters = self._context.counters
         self._commit_for = commit_for
         self._grant: Grant | None = None
         self._stopping = threads.event()
@@ -211,7 +209,8 @@ class DeliveryLoop:
         if isinstance(order, Wait):
             self._stopping.wait(order.wait_ms / 1000)
             return Waited(self._clock.monotonic_ms())
-        mastership = self._mastership = self._new_mastership(grant)
+        commit = None if self._commit_for is None else self._commit_for(grant)
+        mastership = self._mastership = Mastership(self._context, grant, commit)
         try:
             mastership.run()
             return GrantOver(self._clock.monotonic_ms())
@@ -239,24 +238,6 @@ class DeliveryLoop:
         self._note_progress()
         return MastershipFailed(
             self._clock.monotonic_ms(), failure, mastership.has_stepped, mastership.has_learnt
-        )
-
-    def _new_mastership(self, grant: Grant) -> Mastership:
-        return Mastership(
-            self._bus,
-            self._replica,
-            self._log,
-            self._targets,
-            self._suspects,
-            self._clock,
-            grant,
-            self._pace,
-            self._note_progress,
-            idle_interval_ms=self._idle_interval_ms,
-            clock_drift_max_ms=self._clock_drift_max_ms,
-            commit=None if self._commit_for is None else self._commit_for(grant),
-            tally=self.tally,
-            rates=self._rates,
         )
 
     def _end_mastership(self) -> None:

@@ -7,27 +7,20 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
 
-from delayd.bus import Bus
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.topics import transactional_id
 from delayd.coordination import Leadership
 from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.transaction import TransactionCommit
-from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.planner import Planner, StepContent
-from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.step_writer import KILLED, Fate, StepResult, StepWriter
 from delayd.node.delivery.takeover_run import run_takeover
-from delayd.node.replica.replica import Replica
-from delayd.node.targets.checks import Targets
-from delayd.node.targets.quarantine import Quarantine
-from delayd.runtime.clock import Clock
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
 from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
@@ -79,43 +72,24 @@ class Mastership:
     """One attempt at being master. Made, run and closed by the delivery thread."""
 
     def __init__(
-        self,
-        bus: Bus,
-        replica: Replica,
-        frontier_log: FrontierLog,
-        targets: Targets,
-        suspects: Quarantine,
-        clock: Clock,
-        grant: Grant,
-        pace: StepSizing,
-        on_progress: Callable[[], None],
-        *,
-        idle_interval_ms: int,
-        clock_drift_max_ms: int,
-        commit: StepCommit | None = None,
-        tally: StepCounters | None = None,
-        rates: Mapping[str, int] | None = None,
+        self, context: DeliveryContext, grant: Grant, commit: StepCommit | None = None
     ) -> None:
-        """`commit`: how steps become true, as transactions unless it is said. `tally`: where they
-        are counted, if anybody wants to know. `rates`: records a second at most, by target."""
-        self._replica = replica
-        self._plans: Planner | None = None
-        self._settings = replica.settings
-        self._log = frontier_log
-        self._targets = targets
-        self._suspects = suspects
-        self._clock = clock
+        """`commit`: how steps become true; as transactions if it is left out."""
+        self._context = context
+        self._options = context.options
+        self._replica = context.replica
+        self._settings = context.replica.settings
+        self._log = context.frontier_log
+        self._targets = context.targets
+        self._quarantine = context.quarantine
+        self._step_sizing = context.step_sizing
+        self._counters = context.counters
+        self._clock = context.clock
         self._grant = grant
-        self._pace = pace
-        self._idle_interval_ms = idle_interval_ms
-        self._clock_drift_max_ms = clock_drift_max_ms
-        self.on_progress = on_progress
-        """Called at every turn of the loop."""
+        self._plans: Planner | None = None
         self._commit: StepCommit = commit or TransactionCommit(
-            bus, transactional_id(replica.settings.cluster, 0), frontier_log, clock
+            context.bus, transactional_id(self._settings.cluster, 0), self._log, self._clock
         )
-        self._tally = tally or StepCounters()
-        self._rates = rates or {}
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
         self._bound = BrokerBound(0, 0)
@@ -139,7 +113,7 @@ class Mastership:
         """One step, or one wait for something to do; False if the grant has ended."""
         if not self._is_valid():
             return False
-        self.on_progress()
+        self._context.note_progress()
         self._watch()
         self._step()
         return True
@@ -170,7 +144,7 @@ class Mastership:
         return True
 
     def _goes_on(self) -> bool:
-        self.on_progress()
+        self._context.note_progress()
         return self._is_valid()
 
     def _begin_term(self, last: Frontier, first: Frontier) -> bool:
@@ -193,7 +167,7 @@ class Mastership:
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
         queues = {} if found is None else found.smoothing
-        return Smoothing(self._rates, queues, self._settings.max_delay_ms)
+        return Smoothing(self._options.rates, queues, self._settings.max_delay_ms)
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """A step that delivers nothing and moves no bound."""
@@ -212,7 +186,7 @@ class Mastership:
         try:
             self._carry_out(plan, StepContent(), self._writer(plan))
         except DelaydError:
-            self._tally.failed += 1
+            self._counters.failed += 1
             raise
 
     def _step(self) -> None:
@@ -226,12 +200,12 @@ class Mastership:
         idle_ms = monotonic_ms - self._last_step_ms
         with self._replica.changed:
             lanes_max = self._lane_limits(monotonic_ms)
-            limits = replace(self._pace.limits, lanes_max=lanes_max)
+            limits = replace(self._step_sizing.limits, lanes_max=lanes_max)
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
             if plan.is_empty:
                 due_ms = self._planner.next_due_ms(now_ms)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
-                wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._idle_interval_ms)
+                wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._options.idle_interval_ms)
                 if wait_ms:
                     self._replica.changed.wait(wait_ms / 1000)
                     return
@@ -241,46 +215,36 @@ class Mastership:
         try:
             result = self._carry_out(plan, content, writer)
         except DelaydError as error:
-            self._tally.failed += 1
+            self._counters.failed += 1
             if isinstance(error, ProducerError):
-                self._suspects.note_failed(writer.tried)
+                self._quarantine.note_failed(writer.tried)
                 self._note_refusals(error, writer)
             if not self.has_learnt:
-                self._pace.failed()
+                self._step_sizing.failed()
             raise
         self.has_stepped = True
-        self._suspects.note_committed(self._clock.monotonic_ms(), writer.sent)
+        self._quarantine.note_committed(self._clock.monotonic_ms(), writer.sent)
         for topic, (problem, count) in result.turned_away.items():
             self._targets.turned_away(topic, problem, count)
-        self._pace.succeeded(self._clock.monotonic_ms() - begun_ms, result.message_count)
+        self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, result.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
         """By lane how many records a step may take, for those that must not take all."""
-        limits = dict(self._suspects.lane_limits(now_ms))
+        limits = dict(self._quarantine.lane_limits(now_ms))
         for topic, records in self._targets.record_limits.items():
             lane = lane_of(topic, self._settings.lanes)
             limits[lane] = min(records, limits.get(lane, records))
         return limits
 
     def _writer(self, plan: Plan) -> StepWriter:
-        return StepWriter(
-            self._commit.producer,
-            self._settings,
-            self._replica.limits,
-            self._targets,
-            self._suspects,
-            self.smoothing,
-            self._clock,
-            self.on_progress,
-            plan,
-        )
+        return StepWriter(self._context, self._commit.producer, self.smoothing, plan)
 
     def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
         """Brokers refused what the checks had let pass: send less there, or no more."""
         refusals = {topic: code for topic, code in error.refusals.items() if topic in writer.sent}
         if refusals:
             now_ms = self._clock.monotonic_ms()
-            self._suspects.note_refused(now_ms, refusals, str(error), writer.sent)
+            self._quarantine.note_refused(now_ms, refusals, str(error), writer.sent)
             self.has_learnt = True
 
     def _watch(self) -> None:
@@ -335,7 +299,7 @@ class Mastership:
         self._last_step_ms = self._clock.monotonic_ms()
         self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
-        self._tally.committed(
+        self._counters.committed(
             took_ms=self._last_step_ms - begun_ms,
             messages={
                 KILLED: result.killed_count,
@@ -346,8 +310,8 @@ class Mastership:
         )
         # By the broker's clock: when the frontier was there, and the commit that followed.
         commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
-        self._tally.delivered(result.dues_ms, ack.append_ms + commit_ms)
-        self._tally.smoothed(result.smoothed_ms, ack.append_ms + commit_ms)
+        self._counters.delivered(result.dues_ms, ack.append_ms + commit_ms)
+        self._counters.smoothed(result.smoothed_ms, ack.append_ms + commit_ms)
         return result
 
     def _check(self, written: Written) -> None:
@@ -358,10 +322,10 @@ class Mastership:
 
     def _check_clock(self, written: Written) -> None:
         drift = drift_ms(written.ack.append_ms, written.sent_wall_ms, self._clock.wall_ms())
-        self._tally.drift_ms = drift
-        if abs(drift) > self._clock_drift_max_ms:
+        self._counters.drift_ms = drift
+        if abs(drift) > self._options.clock_drift_max_ms:
             raise ClockDriftError(
                 f"the broker's clock is {drift} ms from this node's, more than clock_drift_max_ms "
-                f"= {self._clock_drift_max_ms}",
+                f"= {self._options.clock_drift_max_ms}",
                 remedy="synchronise the clocks of this node and the brokers (NTP)",
             )

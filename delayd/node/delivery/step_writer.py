@@ -11,24 +11,24 @@ teaches. Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from zlib import crc32
 
 from delayd.bus import Ack, Producer
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
+from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, write_fast
 from delayd.node.delivery.planner import StepContent
 from delayd.node.replica.cancel_marks import receipt_of
-from delayd.node.targets.checks import CHUNKS_MAX, Targets
-from delayd.node.targets.quarantine import PUT_OFF_MS, Quarantine
+from delayd.node.targets.checks import CHUNKS_MAX
+from delayd.node.targets.quarantine import PUT_OFF_MS
 from delayd.request import (
     INTERNAL_MARGIN_BYTES,
     Body,
     Op,
     Reason,
-    RequestLimits,
     Turn,
     Verdict,
     asked_due_of,
@@ -48,10 +48,9 @@ from delayd.request import (
     turn_of,
     verdict_of,
 )
-from delayd.runtime.clock import Clock
 from delayd.wheel import Frame
 from replication.delivery_queue import Plan
-from replication.settings import RECEIPTS_ALL, Settings
+from replication.settings import RECEIPTS_ALL
 from replication.smoothing import Deferral, Smoothing
 
 
@@ -110,25 +109,16 @@ class StepWriter:
     """
 
     def __init__(
-        self,
-        producer: Producer,
-        settings: Settings,
-        limits: RequestLimits,
-        targets: Targets,
-        suspects: Quarantine,
-        smoothing: Smoothing,
-        clock: Clock,
-        on_progress: Callable[[], None],
-        plan: Plan,
+        self, context: DeliveryContext, producer: Producer, smoothing: Smoothing, plan: Plan
     ) -> None:
         self._producer = producer
-        self._settings = settings
-        self._limits = limits
-        self._targets = targets
-        self._suspects = suspects
+        self._settings = context.replica.settings
+        self._limits = context.replica.limits
+        self._targets = context.targets
+        self._quarantine = context.quarantine
         self._smoothing = smoothing
-        self._clock = clock
-        self._on_progress = on_progress
+        self._clock = context.clock
+        self._note_progress = context.note_progress
         self._now_ms = plan.now_ms
         self._cursors = plan.before.cursors
         self._own_writes = list(plan.frontier.own_writes)
@@ -184,7 +174,7 @@ class StepWriter:
 
     def _plain(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Of these targets, with their lanes, those that need not be asked about each message."""
-        if self._settings.receipts_written == RECEIPTS_ALL or not self._suspects.are_none:
+        if self._settings.receipts_written == RECEIPTS_ALL or not self._quarantine.are_none:
             return {}
         bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
         plain: dict[str, FastTarget] = {}
@@ -211,12 +201,12 @@ class StepWriter:
         size_bytes = size_of(key, value, headers)
         problem = self._targets.problem_of(topic, partition, key, size_bytes)
         if problem is None:
-            problem = self._suspects.problem(self._clock.monotonic_ms(), topic, source)
+            problem = self._quarantine.problem(self._clock.monotonic_ms(), topic, source)
         if problem is not None:
             count = self._turned_away.get(topic, ("", 0))[1]
             self._turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
-        put_off_ms = self._suspects.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
+        put_off_ms = self._quarantine.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
         if put_off_ms:
             return self._defer(frame, put_off_ms)
         turn = None
@@ -339,7 +329,7 @@ class StepWriter:
                 return False
             self._chunks[topic] += 1
             self._producer.flush(FLUSH_TIMEOUT_MS)
-            self._on_progress()
+            self._note_progress()
             self._unflushed_bytes.clear()
             waiting = 0
         self._unflushed_bytes[topic] = waiting + size_bytes

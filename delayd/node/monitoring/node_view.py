@@ -194,7 +194,7 @@ class LiveNodeView:
             leaderships_won=self._standing.won_count,
             leaderships_ended=dict(self._standing.ended),
             lease_margin_ms=self._standing.lease_margin_ms,
-            steps=self._delivery.tally.read(),
+            steps=self._delivery.counters.read(),
             delivery_lag_ms=max(0, now_ms - reached_ms),
             failing_targets=len(self._delivery.failing_targets),
             smoothing_ms=self._delivery.smoothing_ms,

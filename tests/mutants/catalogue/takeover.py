@@ -16,8 +16,8 @@ TAKEOVER = (
         (
             Edit(
                 MASTERSHIP,
-                "transactional_id(replica.settings.cluster, 0)",
-                "transactional_id(replica.settings.cluster, 0) + grant.owner",
+                "transactional_id(self._settings.cluster, 0)",
+                "transactional_id(self._settings.cluster, 0) + grant.owner",
             ),
         ),
     ),

@@ -86,7 +86,7 @@ def test_each_delivered_message_is_in_the_histogram_of_its_target_as_late_as_it_
     node.clock.now_ms = START_MS + 400
     deliver_all(node)
     assert len(node.read("orders")) == 30
-    lateness = node.tally.read().lateness
+    lateness = node.counters.read().lateness
     assert set(lateness) == {"orders", "letters"}
     assert sum(lateness["orders"].counts) == 30
     assert lateness["orders"].sum_ms == sum(300 - number for number in range(30))
@@ -98,7 +98,7 @@ def test_what_arrives_overdue_is_late_since_its_acceptance(make: Maker) -> None:
     node = make("orders")
     node.send("orders", START_MS - 3_600_000)
     deliver_all(node)
-    [histogram] = node.tally.read().lateness.values()
+    [histogram] = node.counters.read().lateness.values()
     assert histogram.counts[0] == 1
 
 
@@ -110,7 +110,7 @@ def test_a_message_that_was_put_back_is_counted_and_in_no_histogram(make: Maker)
     node.kafka.create_topic("nowhere", 1, {"message.timestamp.type": "LogAppendTime"})
     node.clock.now_ms += 20_000
     deliver_all(node)
-    figures = node.tally.read()
+    figures = node.counters.read()
     assert len(node.read("nowhere")) == 1
     assert (figures.messages["retried"], figures.messages["delivered"]) == (1, 1)
     assert figures.lateness == {}
@@ -127,7 +127,7 @@ def test_verdicts_killed_messages_and_dead_letters_are_counted_when_they_are_com
     deliver_all(node)
     node.clock.now_ms += 20_000
     deliver_all(node)
-    figures = node.tally.read()
+    figures = node.counters.read()
     assert figures.verdicts == {Verdict.CANCELLED.slug: 1, Verdict.NOT_FOUND.slug: 1}
     assert figures.letters == {Reason.UNKNOWN_HEADER.slug: 1}
     assert figures.messages["killed"] == 1
@@ -140,7 +140,7 @@ def test_a_message_that_is_given_up_is_dead_by_reason(make: Maker) -> None:
     for _ in range(5):
         deliver_all(node)
         node.clock.now_ms += 1_000
-    figures = node.tally.read()
+    figures = node.counters.read()
     assert (figures.messages["retried"], figures.messages["dead"]) == (1, 1)
     assert figures.letters == {Reason.DEAD.slug: 1} and figures.verdicts == {Verdict.DEAD.slug: 1}
 
@@ -150,10 +150,10 @@ def test_a_step_that_fails_counts_as_failed_and_nothing_of_it_as_done(make: Make
     node.send("orders")
     node.ingest()
     node.lead()
-    before = node.tally.read()
+    before = node.counters.read()
     node.kafka.refuse("orders", "_MSG_TIMED_OUT")
     node.step()
-    figures = node.tally.read()
+    figures = node.counters.read()
     assert sum(node.failures.values()) == 1
     assert figures._replace(failed=0, drift_ms=None) == before._replace(failed=0, drift_ms=None)
     assert figures.failed == before.failed + 1
@@ -166,7 +166,7 @@ def test_each_committed_step_is_counted_with_its_time(make: Maker) -> None:
         node.ingest()
         node.step()
         node.clock.now_ms += 10
-    figures = node.tally.read()
+    figures = node.counters.read()
     newest = node.replica.newest
     assert newest is not None
     assert figures.committed == newest.record.frontier.step > 4

@@ -13,9 +13,9 @@ from delayd.bus import Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import create_topics, load_settings
+from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
-from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.wheel.storage import Wheel
 from replication.election_facts import Ended
@@ -74,10 +74,8 @@ class Desk:
             self.replica,
             log,
             self.clock,
-            StepSizing(100, 10**6),
+            DeliveryOptions(idle_interval_ms=1_000, clock_drift_max_ms=10_000),
             self.reports.put,
-            idle_interval_ms=1_000,
-            clock_drift_max_ms=10_000,
         )
 
     def due(self, *topics: str) -> None:

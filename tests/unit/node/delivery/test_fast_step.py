@@ -68,7 +68,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
 
 
 def write(
-    node: OneNode, frames: list[Frame], suspects: Quarantine, **changed: object
+    node: OneNode, frames: list[Frame], quarantine: Quarantine, **changed: object
 ) -> tuple[StepWriter, StepResult, list[Sent]]:
     """What a step sends of these messages."""
     frontier = node.replica.newest
@@ -76,27 +76,21 @@ def write(
     before = frontier.record.frontier
     plan = Plan(before, stand_still(before), (), (), 0, START_MS + 5, {}, ())
     producer = Recorder()
-    writer = StepWriter(
-        producer,
-        replace(node.settings, **changed),  # type: ignore[arg-type]
-        node.replica.limits,
-        node.targets,
-        suspects,
-        Smoothing(node.rates, {}, node.settings.max_delay_ms),
-        node.clock,
-        lambda: None,
-        plan,
-    )
+    context = replace(node.delivery_context(), quarantine=quarantine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node.replica, "settings", replace(node.settings, **changed))  # type: ignore[arg-type]
+        smoothing = Smoothing(node.rates, {}, node.settings.max_delay_ms)
+        writer = StepWriter(context, producer, smoothing, plan)
     result = writer.write(StepContent([Piece(frames[:7], 0), Piece(frames[7:], 0)]))
     return writer, result, producer.sent
 
 
 def suspicious() -> Quarantine:
     """Something is held against a record that is in no step: nothing is plain."""
-    suspects = Quarantine()
-    suspects.note_refused(0, {"elsewhere": "INVALID_RECORD"}, "", {"elsewhere": (0, ["9/9"])})
-    assert not suspects.are_none
-    return suspects
+    quarantine = Quarantine()
+    quarantine.note_refused(0, {"elsewhere": "INVALID_RECORD"}, "", {"elsewhere": (0, ["9/9"])})
+    assert not quarantine.are_none
+    return quarantine
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)

@@ -69,7 +69,7 @@ def test_a_burst_goes_out_in_rank_order_at_the_rate_and_says_how_late_it_is(make
     assert all(b - a in (40, 60) for a, b in pairwise(later)), later
     assert {header(record, "delayd-due") for record in out} == {str(DUE_MS)}
     assert {header(record, "delayd-attempt") for record in out} == {None}
-    figures = node.tally.read()
+    figures = node.counters.read()
     assert figures.messages[Fate.SMOOTHED.value] == COUNT - at_once == len(later)
     assert sum(figures.lateness["orders"].counts) == at_once
     smoothed = figures.smoothed["orders"]

@@ -68,7 +68,7 @@ def test_a_mark_beyond_what_the_step_takes_in_comes_too_late(make: Maker) -> Non
         node.kafka.append("delayd-buffer", 0, None, b"no request")
     node.send("orders", id="a", op="cancel")
     node.ingest()
-    node._pace = StepSizing(1, 10**6)
+    node.step_sizing = StepSizing(1, 10**6)
     node.lead()
     node.clock.now_ms += 100
     node.step()

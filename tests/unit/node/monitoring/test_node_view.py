@@ -20,9 +20,9 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.cluster.topics import create_topics, load_settings
 from delayd.config.node import NodeConfig
+from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
-from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import build_app
@@ -95,10 +95,8 @@ class Desk:
             self.replica,
             log,
             clock,
-            StepSizing(100, 10**6),
+            DeliveryOptions(idle_interval_ms=50, clock_drift_max_ms=500),
             lambda _: None,
-            idle_interval_ms=50,
-            clock_drift_max_ms=500,
         )
         self.watch = KafkaHealth(self.bus, settings)
         self.picture = LiveNodeView(
