@@ -75,17 +75,17 @@ def page_of(mutants: Sequence[Mutant], rows: Mapping[str, Row]) -> str:
     return f"""# Mutants
 
 A mutant is delayd with one of its safety rules broken: a small change of one or two files, applied
-to a copy of the tree. `make mutants` hunts them all, and writes this page. A mutant that nothing
-catches is a missing test.
+to a copy of the tree. `make mutants` hunts them all and writes this page. A mutant that survives
+shows a missing test.
 
 **{len(caught)} of {len(known)} are caught**: {len(seeds)} by simulation, after {mean:.1f} seeds
 on average and {most} at most; {len(caught) - len(seeds)} by a test of their own.
 
-First the tree is judged unbroken, by the same seeds and tests: all of them must be green. Then each
-mutant gets a copy of the tree, and is [simulated](simulation.md) seed by seed until one is red,
-{SEEDS_MAX} at most. The simulation is not asked (`-`) of what it does not reach, or has not noticed
-in so many seeds: tests are named for that in the
-[catalogue](../../tests/mutants/catalogue/__init__.py).
+1. The same seeds and tests judge the unbroken tree: all of them must be green.
+2. Each mutant gets a copy of the tree, and is [simulated](simulation.md) seed by seed until one is
+   red, {SEEDS_MAX} at most.
+3. Where the simulation does not reach the rule, or has not noticed in so many seeds, the mutant is
+   not simulated (`-`): the [catalogue](../../tests/mutants/catalogue/__init__.py) names its tests.
 
 {HEAD}
 |---|---|---|---|

@@ -127,7 +127,7 @@ ELECTION = (
     ),
     Mutant(
         "fenced-master-tries-again",
-        "who was fenced does not fence back under the same grant",
+        "a fenced master does not fence back under the same grant",
         "election.md#leadership-session",
         (Edit(SESSION, "        Failure.FENCED: Ended.FENCED,\n", ""),),
         (f"{SESSION_TESTS}::test_what_would_fail_again_is_not_tried_again",),
@@ -135,7 +135,7 @@ ELECTION = (
     ),
     Mutant(
         "never-gives-way",
-        "who commits no step for ten seconds lets another node try",
+        "a master that commits no step for ten seconds lets another node try",
         "election.md#leadership-session",
         (
             Edit(
@@ -149,7 +149,7 @@ ELECTION = (
     ),
     Mutant(
         "cool-down-as-if-asked",
-        "how delivery ended says for how long others go first",
+        "the way in which delivery ended decides for how long others go first",
         "election.md#cool-down",
         (
             Edit(

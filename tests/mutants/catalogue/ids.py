@@ -14,7 +14,7 @@ REPLICAS = "tests/unit/node/replica/test_replica.py"
 IDS = (
     Mutant(
         "cancel-looked-up-after-delivery",
-        "a mark below O' counts for what the same step would deliver",
+        "a cancel marker below O' counts for what the same step would deliver",
         "frontier.md#verdicts",
         (
             Edit(
@@ -26,7 +26,7 @@ IDS = (
     ),
     Mutant(
         "killed-at-the-ingested-position",
-        "a mark at or beyond O' does not count yet, though it has been ingested",
+        "a cancel marker at or beyond O' does not count yet, though it has been ingested",
         "frontier.md#verdicts",
         (
             Edit(
@@ -38,7 +38,7 @@ IDS = (
     ),
     Mutant(
         "verdict-from-the-clock",
-        "a verdict asks the frontier what has been delivered, not the time",
+        "a verdict depends on what the frontier says was delivered, not on the time",
         "frontier.md#verdicts",
         (
             Edit(
@@ -56,7 +56,7 @@ IDS = (
     ),
     Mutant(
         "verdict-without-r",
-        "a mark is judged when what was re-buffered up to then has been ingested",
+        "a cancel marker is passed when what was requeued up to then has been ingested",
         "frontier.md#verdicts",
         (
             Edit(
@@ -71,7 +71,7 @@ IDS = (
     ),
     Mutant(
         "verdict-not-postponed",
-        "a mark that a step finds on what it re-buffers waits for the R of that step",
+        "a cancel marker whose message a step requeues waits for the R of that step",
         "frontier.md#verdicts",
         (
             Edit(
@@ -93,7 +93,7 @@ IDS = (
     ),
     Mutant(
         "refusal-not-noted",
-        "a mark is told that it made a continuation be refused",
+        "a cancel marker knows that it had a continuation refused",
         "frontier.md#verdicts",
         (Edit(BATCH, "kill._replace(is_refused=True)", "kill"),),
         (
@@ -103,7 +103,7 @@ IDS = (
     ),
     Mutant(
         "done-and-old-counts",
-        "a verdict ignores what was done longer ago than ids are kept",
+        "a verdict ignores a message that was done longer ago than ids are kept",
         "frontier.md#verdicts",
         (Edit(VERDICT, " and m.due_ms + id_memory_ms >= marker.log_ms", ""),),
         (f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",),
@@ -131,7 +131,7 @@ IDS = (
     ),
     Mutant(
         "taken-for-a-moment-longer",
-        "an id is free again when log time has reached what was due",
+        "an id is free again when log time has reached the due time of its message",
         "frontier.md#ids",
         (
             Edit(
@@ -195,7 +195,7 @@ IDS = (
     ),
     Mutant(
         "continuation-without-proof",
-        "a continuation is believed only with a proof under the cluster key",
+        "a continuation is accepted only with a proof under the cluster key",
         "frontier.md#ids",
         (
             Edit(
@@ -209,7 +209,7 @@ IDS = (
     ),
     Mutant(
         "dedupe-dropped-after-a-crash",
-        "what is known of ids is in the checkpoint that has ingested it",
+        "a checkpoint holds what is known of the ids that it has ingested",
         "storage.md#catalogue",
         (
             Edit(

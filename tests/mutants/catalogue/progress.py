@@ -18,7 +18,7 @@ PROGRESS = (
     ),
     Mutant(
         "progress-not-guarded-by-leadership",
-        "etcd takes a frontier only of the master that leads",
+        "etcd takes a frontier only from the master that leads",
         "frontier.md#at-least-once",
         (
             Edit(
@@ -49,7 +49,7 @@ PROGRESS = (
     ),
     Mutant(
         "repeats-of-internal-records-not-ignored",
-        "what continues a message a second time is ignored",
+        "a record that continues a message a second time is ignored",
         "frontier.md#at-least-once",
         (
             Edit(
@@ -63,7 +63,7 @@ PROGRESS = (
     ),
     Mutant(
         "late-frontier-believed",
-        "what a superseded master appends behind its successor's records is overlooked",
+        "readers skip a record that a superseded master appends behind its successor's",
         "frontier.md#at-least-once",
         (Edit("delayd/cluster/frontier_log.py", "if self._is_late(decoded):", "if False:"),),
         (f"{UNIT}::test_a_superseded_masters_last_record_is_overlooked_by_readers",),

@@ -81,7 +81,7 @@ STEPS = (
     ),
     Mutant(
         "full-lane-open-to-the-end",
-        "a lane that could not take all is open up to the first message that it could not take",
+        "a lane that could not take all is open up to the first message that had no room",
         "frontier.md#full-steps",
         (Edit(LANE, "            until = _rank_of(entries[room])\n", ""),),
         ("tests/unit/replication/test_delivery_queue.py::test_a_lane_that_is_full_waits_alone",),
@@ -89,7 +89,7 @@ STEPS = (
     ),
     Mutant(
         "crowded-lane-not-closed",
-        "a lane that is given too much by arrivals is closed from the first that it lets go",
+        "a lane that gets too much by arrivals is closed from the first message that it drops",
         "frontier.md#full-steps",
         (Edit(LANE, "            self.opened_to = _rank_of(self.peek(most))\n", ""),),
         (
@@ -116,7 +116,7 @@ STEPS = (
     ),
     Mutant(
         "passed-over-and-forgotten",
-        "what K passes though O does not becomes a late arrival",
+        "a message that K passes though O does not becomes a late arrival",
         "frontier.md#step",
         (
             Edit(
@@ -152,8 +152,8 @@ STEPS = (
         ),
     ),
     Mutant(
-        "put-back-taken-for-plain",
-        "what was put back says so when it is delivered",
+        "requeued-taken-for-fresh",
+        "a requeued message carries its origin when it is delivered",
         "frontier.md#targets",
         (Edit(PLAIN, "if origin or attempt or (", "if ("),),
         (
@@ -162,8 +162,8 @@ STEPS = (
         is_simulated=False,
     ),
     Mutant(
-        "any-target-is-plain",
-        "only a target that takes all is not asked about each message",
+        "any-target-takes-the-fast-path",
+        "only a target that takes everything is not checked for each message",
         "frontier.md#targets",
         (
             Edit(
@@ -179,7 +179,7 @@ STEPS = (
     ),
     Mutant(
         "own-writes-not-in-the-frontier",
-        "a frontier tells, as R, what its step has re-buffered",
+        "a frontier records, as R, what its step has requeued",
         "frontier.md#verdicts",
         (
             Edit(
@@ -191,13 +191,13 @@ STEPS = (
     ),
     Mutant(
         "own-writes-not-acknowledged",
-        "what is re-buffered is acknowledged before the frontier record that says so",
+        "requeued records are acknowledged before the frontier record that names them",
         "frontier.md#verdicts",
         (Edit(STEP, "if _requeued_count(self._fates):", "if False:"),),
     ),
     Mutant(
         "failing-target-sent-to",
-        "what a target is known to refuse does not enter a transaction",
+        "a record that its target is known to refuse does not enter a transaction",
         "frontier.md#targets",
         (
             Edit(
@@ -209,7 +209,7 @@ STEPS = (
     ),
     Mutant(
         "smoothing-overtakes",
-        "while a message of a topic with a rate waits for its turn, what becomes due waits behind",
+        "while a message of a topic with a rate waits for its turn, later ones wait behind",
         "frontier.md#smoothing",
         (
             Edit(
@@ -221,7 +221,7 @@ STEPS = (
     ),
     Mutant(
         "smoothing-without-a-rate",
-        "not more goes out than the rate and what may be borrowed of it",
+        "a topic receives at most its rate and what may be borrowed of it",
         "frontier.md#smoothing",
         (
             Edit(
@@ -233,7 +233,7 @@ STEPS = (
     ),
     Mutant(
         "overdue-turns-at-the-tail",
-        "after a stall turns shift: what is overdue is not put behind what it precedes",
+        "after a stall turns shift: an overdue message is not put behind those it precedes",
         "frontier.md#smoothing",
         (
             Edit(
@@ -250,7 +250,7 @@ STEPS = (
     ),
     Mutant(
         "turns-not-handed-on",
-        "a successor goes on with the turns that the frontier record tells of",
+        "a successor goes on with the turns in the frontier record",
         "frontier.md#smoothing",
         (Edit("replication/record.py", "if record.smoothing else", "if False else"),),
     ),

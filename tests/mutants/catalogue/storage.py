@@ -109,7 +109,7 @@ STORAGE = (
     ),
     Mutant(
         "split-not-remembered",
-        "how far an hour is split is in the checkpoint that has the frames in their slots",
+        "the checkpoint with the frames in their slots records how far the hour is split",
         "storage.md#hour-files",
         (Edit(STORAGE_FILE, "                self._dirty.add(hour)\n", ""),),
         (
@@ -120,7 +120,7 @@ STORAGE = (
     ),
     Mutant(
         "split-file-not-compared",
-        "what an hour's file gave to its slots is what its line tells of",
+        "the frames that an hour's file gave to its slots match its line",
         "storage.md#hour-files",
         (
             Edit(
@@ -154,7 +154,7 @@ STORAGE = (
     ),
     Mutant(
         "room-given-back-too-soon",
-        "what was split of an hour is punched out when a durable checkpoint says so",
+        "the split part of an hour's file is punched out when a durable checkpoint records it",
         "storage.md#hour-files",
         (
             Edit(
@@ -169,7 +169,7 @@ STORAGE = (
     ),
     Mutant(
         "append-time-splits",
-        "hours are split by a time that the wheel is told, not by append times",
+        "hours are split by a time that the wheel is given, not by append times",
         "storage.md#hour-files",
         (
             Edit(
@@ -183,7 +183,7 @@ STORAGE = (
     ),
     Mutant(
         "late-in-a-sparse-hour-missed",
-        "a takeover looks for late arrivals in the files of sparse hours, too",
+        "a takeover searches the files of sparse hours for late arrivals, too",
         "storage.md#hour-files",
         (
             Edit(
@@ -242,7 +242,7 @@ STORAGE = (
     ),
     Mutant(
         "progress-ahead-of-the-frames",
-        "what counts as ingested is in the wheel: both change together, or neither",
+        "progress and frames change together: an ingested record is in the wheel",
         "frontier.md#ingest",
         (
             Edit(

@@ -115,8 +115,8 @@ TAKEOVER = (
         is_simulated=False,
     ),
     Mutant(
-        "late-arrivals-not-looked-for",
-        "a successor looks in its wheel for late arrivals that O has not passed",
+        "late-arrivals-not-searched-for",
+        "a successor searches its wheel for late arrivals that O has not passed",
         "frontier.md#takeover",
         (
             Edit(
@@ -131,7 +131,7 @@ TAKEOVER = (
     ),
     Mutant(
         "late-arrivals-found-twice",
-        "what arrives while late arrivals are looked for is late once, not found again",
+        "a message that arrives during the search for late arrivals is late once, not found again",
         "frontier.md#takeover",
         (Edit(OPENING, "(entry.position < search.end or", "(entry.position >= 0 or"),),
         (
@@ -141,8 +141,8 @@ TAKEOVER = (
         is_simulated=False,
     ),
     Mutant(
-        "answers-not-looked-for",
-        "a successor looks in its wheel for answers that O has not passed",
+        "replies-not-searched-for",
+        "a successor searches its wheel for pending replies that O has not passed",
         "frontier.md#takeover",
         (
             Edit(
@@ -182,7 +182,7 @@ TAKEOVER = (
     ),
     Mutant(
         "higher-term-ignored",
-        "whoever reads a term above its own stops being master",
+        "a master that reads a term above its own stops being master",
         "frontier.md#term",
         (Edit(MASTERSHIP, "newest.record.frontier.term > self.term:", "False:"),),
         (f"{ONE_MASTER}::test_a_master_that_reads_a_later_term_stops",),
@@ -190,7 +190,7 @@ TAKEOVER = (
     ),
     Mutant(
         "producer-used-again-after-an-error",
-        "after any error in a step the producer is thrown away and takeover begins again",
+        "after any error in a step the producer is discarded and takeover begins again",
         "frontier.md#step",
         (
             Edit(

@@ -206,7 +206,7 @@ def test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it() -> None:
 def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
     """docs/design/frontier.md, Step: all answers with offsets in [O, O').
 
-    Rules: answer-waits
+    Rules: reply-waits
     """
     first, second, third = answer(2), answer(4), answer(7)
     queue = queue_of(first)

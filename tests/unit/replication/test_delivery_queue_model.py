@@ -241,7 +241,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
     def check_lanes(self, plan: Plan, limits: StepLimits) -> None:
         """docs/design/frontier.md, Targets: O' passes what a suspect lane must not take.
 
-        Rules: guilty-found
+        Rules: fault-isolated
         """
         for lane, most in limits.lanes_max.items():
             assert sum(entry.lane == lane for entry in plan.deliveries) <= most

@@ -90,7 +90,7 @@ def test_a_step_makes_the_next_wait_short_again() -> None:
 def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
     """docs/design/frontier.md, "Targets": nobody waits for the guilty of a lost transaction.
 
-    Rules: guilty-found
+    Rules: fault-isolated
     """
     session = given_at(0)
     assert session.handle(failed(GIVE_WAY_MS * 2, learnt=True)) == BeMaster()

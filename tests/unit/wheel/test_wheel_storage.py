@@ -191,7 +191,7 @@ def test_the_digest_is_the_same_whatever_the_order_of_arrival(tmp_path: Path) ->
 
 
 def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
-    """Rules: answer-waits"""
+    """Rules: reply-waits"""
     wheel.append([answer(5_000, 1, 4), answer(9_000, 0, 6), message(5_000, 7)])
     checkpoint(wheel)
     wheel.append([answer(9_500, 0, 8)])

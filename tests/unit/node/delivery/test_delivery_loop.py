@@ -142,7 +142,7 @@ def test_a_refused_step_is_tried_otherwise_without_a_wait(
 ) -> None:
     """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction.
 
-    Rules: guilty-found
+    Rules: fault-isolated
     """
     monkeypatch.setattr("replication.leadership_session.RETRY_FIRST_MS", FOREVER_MS)
     desk.clock.passes_ms = 1

@@ -128,7 +128,7 @@ def frames(draw: st.DrawFn) -> Frame:
 @given(st.lists(frames(), max_size=14))
 @settings(deadline=None)
 def test_a_step_writes_the_same_however_it_asks(node: OneNode, messages: list[Frame]) -> None:
-    """Rules: plain-as-others"""
+    """Rules: fast-as-general"""
     plain_writer, plain, sent = write(node, messages, Quarantine())
     general_writer, general, wanted = write(node, messages, suspicious())
     assert sent == wanted

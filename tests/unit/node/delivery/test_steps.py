@@ -82,7 +82,7 @@ def test_a_mark_beyond_what_the_step_takes_in_comes_too_late(make: Maker) -> Non
 def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) -> None:
     """docs/design/frontier.md, Verdicts: its offset, its L, what it killed, and what was before.
 
-    Rules: mark-kept
+    Rules: marker-kept
     """
     node = make("orders")
     node.send("orders", START_MS + 9_000, id="a")
@@ -116,7 +116,7 @@ def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) ->
 def test_a_frontier_record_tells_what_its_step_delivered(make: Maker) -> None:
     """docs/design/frontier.md, Step: what audits check each step against.
 
-    Rules: step-told
+    Rules: step-recorded
     """
     node = make("orders")
     sources = [node.send("orders", START_MS + 10).offset for _ in range(3)]

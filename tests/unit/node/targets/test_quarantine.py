@@ -269,7 +269,7 @@ def test_what_is_remembered_is_bounded(suspects: Quarantine) -> None:
 def test_the_guilty_are_found_in_few_failures_and_the_others_all_go_out(seed: int) -> None:
     """docs/design/frontier.md, Targets: innocent neighbours of a guilty record in one batch.
 
-    Rules: guilty-found
+    Rules: fault-isolated
     """
     random = Random(seed)
     waiting = sources(random.choice([1, 20, 1_000, 10_000]))
