@@ -1,23 +1,26 @@
 """Processes in the background: started, recognised for certain, signalled, waited for.
 
-Linux only (`/proc` and pidfds). Not here: what the processes are.
+Linux only (pidfds). Not here: what the processes are.
 
 Invariants: a signal goes to the process that was meant or to none, even if its pid was reused
-(pid + boot + start time are compared while a pidfd holds the process). A zombie counts as gone as
-soon as its last thread has ended: until then it still holds its ports and files.
+(pid, boot and start time are compared while a pidfd holds the process). A killed process counts as
+gone when its last thread has ended: until then it still holds its ports and files.
 """
 
 import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import psutil
 
 from delayd.runtime.clock import SystemClock
 
-CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: the folder it belongs to
+CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: its cluster's folder
 
 # Python and shells ignore some signals, and ignoring is inherited: children start with defaults.
 _DEFAULT_SIGNALS = (
@@ -28,18 +31,20 @@ _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
 )
+_ENDED: Final = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+_FROZEN: Final = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process for ever: `started` is the boot's id and the start time in clock ticks."""
+    """One process, for ever: `started` is the id of the boot and the start time in clock ticks."""
 
     pid: int
     started: str
 
 
 def spawn(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> ProcessIdentity:
-    """Starts `command` in a session of its own, output appended to `log`, no standard input.
+    """Start `command` in a session of its own, output appended to `log`, no standard input.
 
     Raises OSError if it cannot be executed.
     """
@@ -57,35 +62,36 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Proce
         setsigmask=[],
         setsigdef=_DEFAULT_SIGNALS,
     )
-    return identity_of(pid)  # a child that nobody waited for stays in /proc
+    return identity_of(pid)  # the kernel keeps a child until its parent has waited for it
 
 
 def is_alive(process: ProcessIdentity) -> bool:
-    """Whether this very process still runs (stopped counts as running, a zombie does not)."""
-    status = _status_of(process.pid)
-    if status is None or status.started != process.started:
-        return False
-    if status.is_over:
-        # Only its parent can bury it, and only a direct child of ours is ours to bury.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(process.pid, os.WNOHANG)
-        return False
-    return True
+    """Return whether this very process still runs (a stopped one does, a zombie does not)."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found = _find(process)
+        if found is not None and not _is_over(found):
+            return True
+        if found is not None:
+            # Only the parent can reap it, and this may be the parent.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+    return False
 
 
 def is_stopped(process: ProcessIdentity) -> bool:
-    """Whether this very process is frozen by SIGSTOP, each of its threads."""
-    status = _status_of(process.pid)
-    if status is None or status.started != process.started:
-        return False
-    threads = [_status_of(process.pid, thread) for thread in _threads_of(process.pid)]
-    states = {thread.state for thread in threads if thread is not None}
-    return bool(states & set("Tt")) and states <= set("TtZX")
+    """Return whether SIGSTOP has frozen this very process, each of its threads."""
+    states = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found = _find(process)
+        for thread in found.threads() if found is not None else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                states.add(psutil.Process(thread.id).status())
+    return bool(states & _FROZEN) and states <= _FROZEN | _ENDED
 
 
 def wait_until_stopped(process: ProcessIdentity, timeout_ms: int) -> bool:
-    """Waits until a SIGSTOP has reached each thread: until then the others run, and may answer.
-    False if it is gone or does not stop within `timeout_ms`."""
+    """Wait until a SIGSTOP has reached each thread: until then the others run, and may answer.
+    Return False if the process is gone or does not stop within `timeout_ms`."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while not is_stopped(process):
@@ -96,15 +102,15 @@ def wait_until_stopped(process: ProcessIdentity, timeout_ms: int) -> bool:
 
 
 def identity_of(pid: int) -> ProcessIdentity:
-    """Who has this pid now. Raises ProcessLookupError if nobody has."""
-    status = _status_of(pid)
-    if status is None:
+    """Return the process that has this pid now. Raises ProcessLookupError if none has."""
+    started = _started(pid)
+    if started is None:
         raise ProcessLookupError(f"no process {pid}")
-    return ProcessIdentity(pid, status.started)
+    return ProcessIdentity(pid, started)
 
 
 def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
-    """Signals this very process; False if it is gone."""
+    """Signal this very process. Return False if it is gone."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -121,7 +127,7 @@ def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
 
 
 def wait_for_an_exit(processes: Iterable[ProcessIdentity], timeout_ms: int) -> None:
-    """Returns when one of `processes` has ended, or after `timeout_ms`."""
+    """Return when one of `processes` has ended, or after `timeout_ms`."""
     poll = select.poll()
     with contextlib.ExitStack() as opened:
         for process in processes:
@@ -139,7 +145,7 @@ def wait_for_an_exit(processes: Iterable[ProcessIdentity], timeout_ms: int) -> N
 def wait_until_gone(
     processes: Iterable[ProcessIdentity], timeout_ms: int
 ) -> tuple[ProcessIdentity, ...]:
-    """Waits until all are gone; what is still alive after `timeout_ms` is returned."""
+    """Wait until all are gone. Return the processes that still live after `timeout_ms`."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + timeout_ms
     for process in (waited_for := tuple(processes)):
@@ -152,56 +158,39 @@ def wait_until_gone(
 
 
 def processes_of(directory: Path) -> frozenset[ProcessIdentity]:
-    """Every living process that carries this cluster's folder in its environment."""
-    marker = f"{CLUSTER_VARIABLE}={directory}".encode()
-    return frozenset(
-        process for process in _all_processes() if marker in _environment_of(process.pid)
-    )
+    """Return all other living processes that carry this cluster's folder in their environment."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+            is_marked = process.environ().get(CLUSTER_VARIABLE) == str(directory)
+            if is_marked and process.pid != os.getpid() and not _is_over(process):
+                found.add(identity_of(process.pid))
+    return frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _ProcessStatus:
-    state: str
-    threads: int
-    started: str
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it only waits to be buried. Its first thread may be dead before the others."""
-        return self.state in "ZX" and self.threads <= 1
+def _find(process: ProcessIdentity) -> psutil.Process | None:
+    """Return this very process, a zombie too; None if it is gone or its pid was reused."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found = psutil.Process(process.pid)
+        if _started(process.pid) == process.started:
+            return found
+    return None
 
 
-def _status_of(pid: int, thread: int | None = None) -> _ProcessStatus | None:
-    folder = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
+def _is_over(found: psutil.Process) -> bool:
+    """Return whether it only waits to be reaped. Its first thread may end before the others."""
+    return found.status() in _ENDED and found.num_threads() <= 1
+
+
+def _started(pid: int) -> str | None:
+    """Return the boot and the start time of whoever has this pid now; None if nobody has.
+
+    Not psutil's `create_time`, which moves when the machine's clock is set.
+    """
     try:
-        text = Path(folder, "stat").read_text(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # proc(5): the command may hold spaces and parentheses; state is field 3, the number of threads
-    # field 20, start time field 22.
-    fields = text.rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return _ProcessStatus(state=fields[0], threads=int(fields[17]), started=f"{boot}/{fields[19]}")
-
-
-def _threads_of(pid: int) -> list[int]:
-    try:
-        return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _all_processes() -> Iterator[ProcessIdentity]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        status = _status_of(int(entry.name))
-        if status is not None and not status.is_over:
-            yield ProcessIdentity(int(entry.name), status.started)
-
-
-def _environment_of(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+    # proc(5): the command may hold spaces and parentheses; the start time is field 22.
+    return f"{boot}/{stat.rpartition(')')[2].split()[19]}"
