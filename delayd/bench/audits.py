@@ -2,7 +2,7 @@
 
 One local cluster with a mixture of requests (mixture.py); when its nodes have done what is due, it
 is audited as often as there are runs, each after a bare read in the same minute. The nodes keep
-running. The audit's memory is that of its whole process tree (process_tree.py).
+running. The audit's memory is that of its whole process tree (process_costs.py).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from delayd.audit.reading.session import require_spark
 from delayd.bench.figures import Figure
 from delayd.bench.mixture import BUFFER, Sent, send, targets_of
-from delayd.bench.process_tree import MemoryPeak
+from delayd.bench.process_costs import tree_pss_peak
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.http import get
@@ -159,7 +159,7 @@ def _audit(cluster: LocalCluster) -> Audited:
             stderr=err,
         )
         try:
-            with MemoryPeak.of_tree(process.pid) as memory:
+            with tree_pss_peak(process.pid) as memory:
                 code = process.wait()
         finally:
             process.kill()  # its Spark ends with it

@@ -1,4 +1,4 @@
-"""The machine, as far as it matters for reading figures. Linux, elsewhere with less to say."""
+"""The machine, as far as it matters for reading figures."""
 
 import os
 import platform
@@ -6,22 +6,23 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from delayd import __version__
 from delayd.dev.jars import KAFKA_VERSION
 from delayd.errors import DelaydError
 from delayd.runtime.java import find_java
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
-_MEMINFO: Final = Path("/proc/meminfo")
 
 
 def machine(*, has_own_brokers: bool = True) -> dict[str, Any]:
-    """Processors, memory, kernel, Python, and what the brokers run on if they are the bench's."""
+    """Return processors, memory, kernel, Python, and what the bench's own brokers run on."""
     found = {
         "delayd": __version__,
-        "cpu": _said(_CPUINFO, r"^model name\s*: (.+)$") or platform.processor() or "unknown",
+        "cpu": _cpu(),
         "cpus": os.cpu_count(),
-        "memory_mib": int(_said(_MEMINFO, r"^MemTotal:\s*(\d+) kB$") or 0) // 1024,
+        "memory_mib": psutil.virtual_memory().total // 2**20,
         "arch": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -38,9 +39,10 @@ def _java() -> str:
         return "unknown"
 
 
-def _said(file: Path, pattern: str) -> str:
+def _cpu() -> str:
+    """Return the model's name, which psutil does not tell; not every kernel has it."""
     try:
-        found = re.search(pattern, file.read_text(), re.MULTILINE)
+        found = re.search(r"^model name\s*: (.+)$", _CPUINFO.read_text(), re.MULTILINE)
     except OSError:
-        return ""
-    return found[1].strip() if found else ""
+        found = None
+    return found[1].strip() if found else platform.processor() or "unknown"

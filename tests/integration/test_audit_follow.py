@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import psutil
 import pytest
 from clusters import TestCluster, make_cluster
 from nodes import CLOCK, CLUSTER_KEY, HANGS_S, master_of, node_group, wait_for
@@ -99,18 +100,13 @@ class Follower:
         os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(60)
 
-    def left(self) -> list[str]:
+    def left(self) -> list[int]:
         """Processes that belong to it, whoever is their parent now."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-                except OSError:
-                    continue
-                if str(self.work).encode() in words:
-                    found.append(entry.name)
-        return found
+        return [
+            process.pid
+            for process in psutil.process_iter(["cmdline", "environ"])
+            if str(self.work) in f"{process.info['cmdline']} {process.info['environ']}"
+        ]
 
 
 @contextmanager

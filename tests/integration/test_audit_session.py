@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -43,16 +45,14 @@ def test_whatever_happens_nothing_is_left_of_spark_and_it_can_start_again(tmp_pa
     refused, _first, raised, _second, counted = ended.stdout.splitlines()
     assert "Spark did not start:" in refused and str(tmp_path / "spark.log") in refused
     assert raised == "in the middle" and counted == "10"
-    assert _processes_with(f"TEST_OF={tmp_path}") == []
+    assert _processes_of(tmp_path) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def _processes_with(variable: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if variable in path.read_bytes().decode(errors="replace").split("\0"):
-                found.append(path.with_name("cmdline").read_text())
-        except OSError:  # it ended, or belongs to someone else
-            continue
-    return found
+def _processes_of(folder: Path) -> list[list[str]]:
+    """Return the command lines of the processes that carry this test's mark."""
+    return [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline", "environ"])
+        if (process.info["environ"] or {}).get("TEST_OF") == str(folder)
+    ]

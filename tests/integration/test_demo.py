@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from delayd.dev.processes import processes_of
@@ -20,24 +21,10 @@ COMMAND = [sys.executable, "-m", "delayd.cli", "dev", "demo"]
 COMMAND += ["--orders", str(ORDERS), "--seconds", str(SECONDS), "--json"]
 
 
-def witnesses() -> frozenset[int]:
-    """The pids of all witnesses' processes on this machine."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"delayd.dev.watch" in words:
-                found.add(int(entry.name))
-    return frozenset(found)
-
-
-def children_of(pid: int) -> frozenset[int]:
-    """The pids of a process's children."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return frozenset(int(word) for word in text.split())
+def witnesses_of(demo: int) -> list[psutil.Process]:
+    """Return the witnesses that this process has started."""
+    children = psutil.Process(demo).children()
+    return [child for child in children if "delayd.dev.watch" in child.cmdline()]
 
 
 def test_every_order_comes_once_or_is_cancelled_for_good_through_a_killed_master(
@@ -86,13 +73,12 @@ def test_an_interrupted_demo_leaves_nothing_running_and_no_folder(tmp_path: Path
             if "orders scheduled" in line:
                 break
         [directory] = tmp_path.glob("delayd-demo-*")
-        witness = children_of(demo.pid) & witnesses()
-        assert len(witness) == 1
+        [witness] = witnesses_of(demo.pid)
         assert processes_of(directory)
         demo.send_signal(signal.SIGTERM)
         demo.communicate(timeout=TIMEOUT_S)
 
     assert demo.returncode == 128 + signal.SIGTERM
     assert processes_of(directory) == frozenset()
-    assert not witness & witnesses()
+    assert not witness.is_running()
     assert list(tmp_path.iterdir()) == []

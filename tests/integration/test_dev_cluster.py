@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from etcd3gw.client import Etcd3Client
@@ -209,7 +210,7 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(tmp_path: Path
         report = cluster.status()
         assert report["master"] != first
         [pid] = [node["pid"] for node in report["nodes"] if node["name"] == first]
-        assert b"DELAYD_CLOCK_OFFSET_MS=7\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        assert psutil.Process(pid).environ()["DELAYD_CLOCK_OFFSET_MS"] == "7"
     assert processes_of(tmp_path) == frozenset()
 
 

@@ -13,10 +13,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from clusters import TestCluster, make_cluster
@@ -167,18 +168,12 @@ def check(rows: list[dict[str, Any]], record: FrontierRecord, far: set[str]) -> 
 
 
 def writer_of(node: NodeProcess) -> int | None:
-    """The process id of the node's writer, while it has one."""
+    """Return the process id of the node's writer, while it has one."""
     assert node.process is not None
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(parent) == node.process.pid and b"delayd.node.export.writer" in command:
-            return int(entry.name)
+    for child in psutil.Process(node.process.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if "delayd.node.export.writer" in child.cmdline():
+                return child.pid
     return None
 
 
@@ -198,10 +193,9 @@ def freeze_writer(node: NodeProcess) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return True
 
 
 @contextmanager

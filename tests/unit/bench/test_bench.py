@@ -7,7 +7,7 @@ import pytest
 
 from delayd.bench.audits import stage_seconds
 from delayd.bench.figures import Figure, is_wrong
-from delayd.bench.process_tree import descendants, pss_bytes
+from delayd.bench.process_costs import tree_of, tree_pss
 
 
 def test_the_ratio_is_of_paired_runs() -> None:
@@ -49,10 +49,10 @@ def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
     assert process.stdin is not None and process.stdout is not None
     with process:
         assert process.stdout.readline() == b"held\n"
-        found = descendants(process.pid)
-        sizes = [pss_bytes(pid) for pid in found]
+        found = list(tree_of(process.pid))
+        held_bytes = tree_pss(process.pid)
         process.stdin.close()
         process.stdout.read()
 
-    assert len(found) == 2 and 80_000_000 < sum(sizes) < 160_000_000
-    assert pss_bytes(process.pid) == 0
+    assert len(found) == 2 and 80_000_000 < held_bytes < 160_000_000
+    assert tree_pss(process.pid) == 0

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
-from delayd.bench.process_costs import anon_peak, memory_of, written_bytes
-from delayd.bench.process_tree import descendants
+from delayd.bench.process_costs import anon_peak, memory_of, tree_of, written_bytes
 from delayd.bench.wheels import jobs, measuring
 from delayd.bench.wheels.driven import DrivenWheel
 from delayd.bench.wheels.jobs import drain
@@ -80,7 +79,7 @@ def wheel(tmp_path: Path, load: Load) -> Iterator[DrivenWheel]:
 
 
 def test_a_run_tells_each_figure_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    before = descendants(os.getpid())
+    before = set(tree_of(os.getpid()))
     told: list[str] = []
 
     figures = bench_wheel(MESSAGES, RUNS, tmp_path / "made", told.append)
@@ -98,7 +97,7 @@ def test_a_run_tells_each_figure_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert "10 pending" in found["cost"].against and "dropped" in found["cost"].against
     assert told[0] == "run 1: ingest over 60s"
     assert list((tmp_path / "made").iterdir()) == []
-    assert descendants(os.getpid()) == before
+    assert set(tree_of(os.getpid())) == before
 
 
 def test_what_waits_to_be_killed_stores_one_batch_and_no_more(
@@ -128,11 +127,11 @@ def test_a_part_that_fails_says_why_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "SPREADS_MS", {"60s": "a minute"})
-    before = descendants(os.getpid())
+    before = set(tree_of(os.getpid()))
     with pytest.raises(BenchError, match=r"ended with 1: .*TypeError"):
         bench_wheel(MESSAGES, RUNS, tmp_path, lambda what: None)
     assert list(tmp_path.iterdir()) == []
-    assert descendants(os.getpid()) == before
+    assert set(tree_of(os.getpid())) == before
 
 
 def test_the_command_prints_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from delayd.dev.processes import (
@@ -38,11 +39,6 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
     yield process
     send(process, signal.SIGKILL)
     assert wait_until_gone([process], TIMEOUT_MS) == ()
-
-
-def state_of(pid: int) -> str:
-    """The state letter of a process's first thread."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -95,7 +91,10 @@ def test_a_process_is_not_gone_before_its_last_thread(tmp_path: Path) -> None:
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
         process = identity_of(child.pid)
-        until(lambda: state_of(child.pid) == "Z", "its first thread has ended")
+        until(
+            lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE,
+            "its first thread has ended",
+        )
 
         assert is_alive(process)
         assert wait_until_gone([process], timeout_ms=10) == (process,)
