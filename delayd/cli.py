@@ -1,73 +1,121 @@
 """The `delayd` command. A thin shell: every command is a call into the package.
 
+A command's module is imported when the command runs, so that `delayd --help` and `delayd send` load
+neither a node nor Spark. The table of commands therefore repeats the first sentence of each help.
+
 Exit codes: 0 fine, 1 found a problem, 2 usage, 3 cannot reach Kafka or etcd. With --json, stdout
 carries one JSON object and nothing else.
 """
 
-import asyncio
-import contextlib
-import json
 import os
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 from delayd import __version__
-from delayd.audit.commands import audit
-from delayd.bench.commands import bench
-from delayd.cluster.connect import cluster_status, open_bus
-from delayd.cluster.topics import (
-    MAX_DELAY_MS_DEFAULT,
-    check_topics,
-    create_topics,
-    load_settings,
-)
-from delayd.commands import messages
-from delayd.commands.dead.commands import app as dead_app
-from delayd.commands.examine.commands import app as wheel_app
-from delayd.config.cli_options import (
-    AsJson,
-    Bootstrap,
-    ClusterName,
-    Config,
-    Etcd,
-    Prefix,
-    endpoints,
-)
-from delayd.config.cluster_key import check_key, fingerprint, new_cluster_key
-from delayd.config.node import load
-from delayd.config.security import load_security
-from delayd.dev.commands import app as dev_app
-from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
-from delayd.node.node import run_node
-from delayd.request.reasons import RefusedError
-from delayd.request.times import delay_ms_of
-from delayd.runtime.logs import set_up_logs
-from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
+from delayd.errors import DelaydError, ExitCode
 
-CONNECT_TIMEOUT_MS = 15_000
-RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
+
+class Command(NamedTuple):
+    """A command or a group of commands: its place, and its line in `delayd --help`."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "audit": Command(
+        "delayd.audit.commands",
+        "audit",
+        "Prove that nothing was lost, doubled, early or altered, and that all replicas agree.",
+    ),
+    "bench": Command(
+        "delayd.bench.commands",
+        "bench",
+        "Measure delayd on this machine, beside the bare driver on the same brokers.",
+    ),
+    "send": Command("delayd.commands.messages", "send", "Schedule one message."),
+    "cancel": Command(
+        "delayd.commands.messages",
+        "cancel",
+        "Cancel what is pending under an id. With --wait, exit 1 if it was not cancelled.",
+    ),
+    "replace": Command(
+        "delayd.commands.messages",
+        "replace",
+        "Schedule a message in place of what is pending under an id.",
+    ),
+    "show": Command(
+        "delayd.commands.messages", "show", "Show what is known of an id. Exit 1 if nothing is."
+    ),
+    "pending": Command(
+        "delayd.commands.messages",
+        "pending",
+        "Show how many messages are pending, by hour or by target topic.",
+    ),
+    "node": Command("delayd.commands.node", "node", "Run a node until SIGTERM."),
+    "status": Command(
+        "delayd.commands.cluster",
+        "status",
+        "Show the cluster: frontier, cursor, master, failing targets and nodes.",
+    ),
+    "topics": Command("delayd.commands.cluster", "topics_app", "delayd's own topics."),
+    "dead": Command(
+        "delayd.commands.dead.commands",
+        "app",
+        "Dead letters: list them, show one, send them again.",
+    ),
+    "dev": Command(
+        "delayd.dev.commands",
+        "app",
+        "A local cluster: real Kafka, real etcd and delayd nodes as processes of this machine.",
+    ),
+    "wheel": Command(
+        "delayd.commands.examine.commands",
+        "app",
+        "The wheel of a stopped node: look at it, verify it, compare it.",
+    ),
+}
+
+
+class LazyGroup(TyperGroup):
+    """The root command. Its `commands` are placeholders with a name and a line of help."""
+
+    def __init__(self, **attributes: Any) -> None:
+        placeholders = {name: TyperCommand(name, help=each.help) for name, each in COMMANDS.items()}
+        super().__init__(**{**attributes, "commands": placeholders})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that the arguments name."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import one of `COMMANDS`."""
+    module, attribute, _ = COMMANDS[name]
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(found)
+    command = typer.main.get_command(alone)
+    assert isinstance(command, TyperCommand), f"{name} is one function"
+    return command
+
 
 app = typer.Typer(
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Delayed messages for Kafka: exactly once, never early, through the death of any node.",
 )
-topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
-app.add_typer(topics_app, name="topics")
-app.add_typer(dead_app, name="dead")
-app.add_typer(dev_app, name="dev")
-app.add_typer(wheel_app, name="wheel")
-app.command("audit")(audit)
-app.command("bench")(bench)
-for command in (messages.send, messages.cancel, messages.replace, messages.show, messages.pending):
-    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -75,203 +123,16 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Delayed messages for Kafka: exactly once, never early, through the death of any node."""
+    from delayd.runtime.logs import set_up_logs  # 0.1 s that `--help` does not need
+
     set_up_logs(as_json=False)
     if version:
         typer.echo(f"delayd {__version__}")
         raise typer.Exit
 
 
-@app.command()
-def node(
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="TOML file; every key is also DELAYD_<KEY>."),
-    ] = None,
-) -> None:
-    """Run a node until SIGTERM.
-
-    Example: delayd node --config /etc/delayd/node.toml
-    """
-    settings = load(config)
-    set_up_logs(as_json=settings.log_json)
-    raise typer.Exit(asyncio.run(run_node(settings)))
-
-
-@app.command()
-def status(
-    bootstrap: Bootstrap,
-    etcd: Etcd = None,
-    cluster: ClusterName = "delayd",
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the cluster: frontier, cursor, master, failing targets and nodes.
-
-    Exit 1 if nothing delivers.
-
-    Example: delayd status --bootstrap 127.0.0.1:9092 --etcd http://127.0.0.1:2379
-    """
-    report = cluster_status(
-        bootstrap,
-        endpoints(etcd),
-        load_security(config),
-        cluster=cluster,
-        prefix=prefix,
-        timeout_ms=CONNECT_TIMEOUT_MS,
-    )
-    if as_json:
-        typer.echo(json.dumps(report))
-    else:
-        _show_status(report)
-    raise typer.Exit(ExitCode.FINE if report["healthy"] else ExitCode.PROBLEM)
-
-
-@topics_app.command("create")
-def topics_create(
-    bootstrap: Bootstrap,
-    cluster: ClusterName = "delayd",
-    prefix: Prefix = "delayd-",
-    partitions: Annotated[
-        int, typer.Option(min=1, max=1024, help="Partitions of the buffer: fixed for ever.")
-    ] = 4,
-    replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
-    ] = None,
-    max_delay_days: Annotated[
-        int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
-    ] = MAX_DELAY_MS_DEFAULT // DAY_MS,
-    retry_delays: Annotated[
-        str, typer.Option(help="Pauses before each retry of a target that fails.")
-    ] = RETRY_DELAYS_DEFAULT,
-    receipts: Annotated[
-        str, typer.Option(help="verdicts, or all: scheduled and delivered too.")
-    ] = RECEIPTS_VERDICTS,
-    guarantee: Annotated[
-        str,
-        typer.Option(help="exactly-once, or at-least-once for brokers without transactions."),
-    ] = EXACTLY_ONCE,
-    cluster_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DELAYD_CLUSTER_KEY",
-            help="The cluster's secret; a new cluster without one gets one, which is printed.",
-        ),
-    ] = None,
-    adopt_buffer: Annotated[
-        bool,
-        typer.Option(
-            "--adopt-buffer", help="Accept a buffer that already holds records: deliver them all."
-        ),
-    ] = False,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make delayd's topics and initialise the cluster; harmless if that was done before.
-
-    Example: delayd topics create --bootstrap 127.0.0.1:9092 --partitions 12
-    """
-    proposed_key = new_cluster_key() if cluster_key is None else cluster_key
-    try:
-        settings = create_topics(
-            open_bus(bootstrap, load_security(config).properties()),
-            cluster=cluster,
-            cluster_key=proposed_key,
-            prefix=prefix,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            max_delay_ms=max_delay_days * DAY_MS,
-            retry_delays_ms=_retry_delays_ms(retry_delays),
-            receipts_written=receipts,
-            guarantee=guarantee,
-            adopt_buffer=adopt_buffer,
-            timeout_ms=CONNECT_TIMEOUT_MS,
-        )
-    except ProducerError:
-        if cluster_key is None:
-            typer.echo(f"if the cluster was initialised, its key is {proposed_key}", err=True)
-        raise
-    if cluster_key is not None:
-        check_key(cluster_key, settings)
-    is_made = cluster_key is None and settings.key_fingerprint == fingerprint(proposed_key, cluster)
-    if as_json:
-        made = {"cluster_key": proposed_key} if is_made else {}
-        typer.echo(json.dumps({**settings.to_json(), **made}))
-        return
-    typer.echo(
-        f"cluster {settings.cluster} is initialised: "
-        + ", ".join(topic.name for topic in settings.topics)
-    )
-    if is_made:
-        typer.echo(f"cluster key, for every node and shown only now: {proposed_key}")
-
-
-@topics_app.command("check")
-def topics_check(
-    bootstrap: Bootstrap,
-    cluster: ClusterName = "delayd",
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check topics and broker settings against the contract. Exit 1 if something is wrong.
-
-    Example: delayd topics check --bootstrap 127.0.0.1:9092
-    """
-    bus = open_bus(bootstrap, load_security(config).properties())
-    problems: list[str] = []
-    try:
-        seen = load_settings(bus, cluster, prefix, CONNECT_TIMEOUT_MS)
-        with contextlib.closing(bus.cluster()) as kafka:
-            problems = check_topics(kafka, seen.record.settings, CONNECT_TIMEOUT_MS)
-    except DelaydError as error:
-        if error.exit_code is not ExitCode.PROBLEM:
-            raise
-        problems = [str(error)]
-    if as_json:
-        typer.echo(json.dumps({"ok": not problems, "problems": problems}))
-    else:
-        typer.echo("\n".join(problems) or "all topics are as they should be")
-    raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
-
-
-def _retry_delays_ms(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(delay_ms_of(part.strip()) for part in text.split(","))
-    except RefusedError as error:
-        raise ConfigError(f"--retry-delays {text!r} is not a list such as 10s,30s,1m") from error
-
-
-def _show_status(report: dict[str, Any]) -> None:
-    console = Console()
-    table = Table("", "", show_header=False)
-    for name in ("cluster", "master", "term", "step", "cursor", "cursor_age_ms", "lag"):
-        table.add_row(name, str(report[name]))
-    console.print(table)
-    nodes = Table("node", "role", "ready", "ingested", "delivered", "admin")
-    for entry in report["nodes"]:
-        nodes.add_row(
-            entry["node"],
-            entry.get("role", "unreachable"),
-            str(entry.get("ready", "")),
-            str(entry.get("ingested_count", "")),
-            str(entry.get("delivered_count", "")),
-            entry["admin"],
-        )
-    console.print(nodes)
-    if report["failing_targets"]:
-        targets = Table("failing target", "since", "messages", "problem")
-        for failing in report["failing_targets"]:
-            since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
-            told = f"{since:%Y-%m-%dT%H:%M:%SZ}"
-            targets.add_row(failing["topic"], told, str(failing["messages"]), failing["problem"])
-        console.print(targets)
-    for problem in report["problems"]:
-        console.print(f"[red]{problem}[/red]")
-
-
 def main() -> None:
-    """The entry point: turns an environment failure into one line and its exit code."""
+    """Run `delayd`; an environment failure becomes one line on stderr and an exit code."""
     try:
         app()
     except DelaydError as error:

@@ -8,11 +8,11 @@ Invariant: every error says what happened, carries a stable code, and says what 
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 
 class ExitCode(IntEnum):
-    """What the process tells its parent. The numbers are part of the command-line contract."""
+    """How a process ends. The numbers are part of the command-line contract."""
 
     FINE = 0
     PROBLEM = 1
@@ -21,26 +21,27 @@ class ExitCode(IntEnum):
 
 
 Remedies: TypeAlias = Sequence[tuple[Sequence[str], str]]
-"""What the text of an error may hold, in small letters, and what to do then."""
+"""Words that the text of an error may contain, in lower case, and what to do then."""
 
 
 def remedy_in(remedies: Remedies, why: str, otherwise: str) -> str:
-    """What to do by the text of someone else's error: the first that fits."""
+    """Return what to do by the text of someone else's error: the first remedy that fits."""
     text = why.lower()
     return next((do for words, do in remedies if any(each in text for each in words)), otherwise)
 
 
 class DelaydError(Exception):
-    """An environment failure that a person must read.
+    """An environment failure that a person must read. Abstract: each kind has a class and a code.
 
     `code` is a stable slug for logs and tests, `remedy` a sentence that says what to do, and
     `exit_code` is how a process that cannot go on ends.
     """
 
-    code = "delayd-error"
-    exit_code = ExitCode.PROBLEM
+    code: ClassVar[str]
+    exit_code: ClassVar[ExitCode] = ExitCode.PROBLEM
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
+        assert type(self) is not DelaydError, "raise a subclass: it has a code of its own"
         super().__init__(message)
         self.message = message
         self.remedy = remedy
@@ -82,6 +83,12 @@ class NotInitialisedError(DelaydError):
     code = "not-initialised"
 
 
+class OtherClusterError(DelaydError):
+    """The topics belong to a cluster of another name; nothing was started."""
+
+    code = "other-cluster"
+
+
 class WrongClusterKeyError(DelaydError):
     """The cluster key is not the one that the cluster was made with; nothing was started."""
 
@@ -119,7 +126,7 @@ class ProducerError(DelaydError):
 
 
 class FencedError(ProducerError):
-    """A successor holds the transactional id: this master's time is over."""
+    """A successor holds the transactional id: this node is no longer the master."""
 
     code = "fenced"
 

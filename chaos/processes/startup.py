@@ -24,6 +24,7 @@ from chaos.scenario import Scenario
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
+from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, ClusterFolder, cluster_key_file
 from delayd.dev.jars import cache_directory, kafka_jars
@@ -35,7 +36,6 @@ from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.report import bootstrap_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import environment_for, start_part, wait_until_answering
-from delayd.errors import DelaydError
 from delayd.runtime.java import find_java
 
 FORMAT_TIMEOUT_MS: Final = 60_000
@@ -243,4 +243,7 @@ def _format(kafka: Kafka, directory: Path) -> None:
     wait_until_gone(formatting, FORMAT_TIMEOUT_MS)
     for broker in kafka.brokers:
         if not is_formatted(broker):
-            raise DelaydError(f"{broker.name} could not be prepared: {last_words(log)}")
+            raise LocalClusterError(
+                f"{broker.name} could not be prepared: {last_words(log)}",
+                remedy=f"read {log}",
+            )

@@ -7,6 +7,7 @@ loaded when it is needed: it takes Spark along.
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from delayd.audit.cut import NodeAddress, nodes_of_members
 from delayd.audit.reading.session import require_spark
-from delayd.cluster.connect import cluster_members, open_bus
+from delayd.cluster.connect import open_bus, open_coordination
 from delayd.config.cli_options import AsJson, ClusterName, Config, Prefix, endpoints
 from delayd.config.cluster_key import check_key
 from delayd.config.security import Security, load_security
@@ -260,7 +261,9 @@ def _where(
     found = None
     security = load_security(config)
     if etcd is not None:
-        members = cluster_members(endpoints(etcd), cluster, security, CONNECT_TIMEOUT_MS)
+        with closing(open_coordination(endpoints(etcd), cluster, security)) as coordination:
+            coordination.check_reachable(CONNECT_TIMEOUT_MS)
+            members = coordination.members()
         found = nodes_of_members(members)
     return Where(bootstrap, cluster, prefix, found, cluster_key, security)
 

@@ -15,15 +15,15 @@ import http.client
 import json
 import shutil
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from delayd.cluster.admin_client import admin_of, opened
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import SystemClock
 from replication.record import encode
@@ -44,8 +44,6 @@ BUSY_RETRY_S: Final = 2.0
 
 COPY_BYTES: Final = 1024 * 1024
 
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Nodes are asked themselves, whatever proxy the environment names."""
 PROBLEM_CHARS_MAX: Final = 500
 
 
@@ -130,10 +128,7 @@ class Exporting:
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
     """The nodes that etcd knows: name to JSON with `admin`."""
-    return tuple(
-        NodeAddress(name, str(json.loads(value).get("admin", "")))
-        for name, value in sorted(members.items())
-    )
+    return tuple(NodeAddress(name, admin_of(member)) for name, member in sorted(members.items()))
 
 
 def _begun(address: NodeAddress, asked: Asked, file: Path) -> Future[Export]:
@@ -167,24 +162,17 @@ def _fetch(address: NodeAddress, asked: Asked, file: Path) -> Export:
 def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
     """Why there is no export; None if there is, in the file."""
     _check_alive(admin)
-    request = urllib.request.Request(
-        f"http://{admin}/export", data=asked.body, headers=dict(asked.headers), method="POST"
-    )
     clock = SystemClock()
     begun_ms = clock.monotonic_ms()
     while True:
-        try:
-            with (
-                _DIRECT.open(request, timeout=EXPORT_TIMEOUT_S) as answer,
-                file.open("wb") as out,
-            ):
-                shutil.copyfileobj(answer, out, COPY_BYTES)
+        with opened(f"http://{admin}/export", EXPORT_TIMEOUT_S, "POST", *asked) as answer:
+            if answer.status == HTTPStatus.OK:
+                with file.open("wb") as out:
+                    shutil.copyfileobj(answer, out, COPY_BYTES)
                 # http.client tells of it only when all is read at once.
                 left = answer.length
                 return f"the node broke off {left} bytes before the end" if left else None
-        except urllib.error.HTTPError as error:
-            with error:
-                reason, problem = _refusal_of(error)
+            reason, problem = _refusal_of(answer)
         if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
             return problem
         threading.Event().wait(BUSY_RETRY_S)
@@ -192,17 +180,14 @@ def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
 
 def _check_alive(admin: str) -> None:
     """OSError if nothing answers: a process that is stopped takes connections and never does."""
-    try:
-        with _DIRECT.open(f"http://{admin}/livez", timeout=ALIVE_TIMEOUT_S):
-            return
-    except urllib.error.HTTPError as error:  # it is there, if not well
-        error.close()
+    with opened(f"http://{admin}/livez", ALIVE_TIMEOUT_S):
+        pass  # whatever its status: it is there
 
 
-def _refusal_of(error: urllib.error.HTTPError) -> tuple[str, str]:
-    """Reason and problem, as a node gives them."""
+def _refusal_of(answer: http.client.HTTPResponse) -> tuple[str, str]:
+    """Return reason and problem, as a node gives them."""
     try:
-        said = json.loads(error.read(64 * 1024))
+        said = json.loads(answer.read(64 * 1024))
         return str(said.get("reason")), str(said["problem"])[:PROBLEM_CHARS_MAX]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "", f"status {error.code}"
+        return "", f"status {answer.status}"

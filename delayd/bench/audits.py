@@ -22,9 +22,9 @@ from delayd.audit.reading.session import require_spark
 from delayd.bench.figures import Figure
 from delayd.bench.mixture import BUFFER, Sent, send, targets_of
 from delayd.bench.process_costs import tree_pss_peak
+from delayd.cluster.admin_client import get
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.http import get
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
@@ -137,7 +137,7 @@ class _NodeProgress(NamedTuple):
 
 def _progress_of(admin: str) -> _NodeProgress:
     answer = get(f"{admin}/status")
-    status: dict[str, Any] = json.loads(answer.body) if answer is not None else {}
+    status = (answer.fields() if answer else None) or {}
     frontier = status.get("frontier") or {}
     return _NodeProgress(
         tuple(status.get("ingested") or ()),

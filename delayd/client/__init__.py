@@ -22,7 +22,8 @@ Invariants:
 - the buffer topic is never created by sending to it.
 """
 
-from delayd.client.async_client import AsyncClient
+from typing import TYPE_CHECKING, Any
+
 from delayd.client.client import Client
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import (
@@ -35,6 +36,9 @@ from delayd.client.outbox import REPORT_GRACE_MS
 from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.requests import Request, cancel_record, replace_record, schedule_record
 from delayd.client.transaction import Transaction
+
+if TYPE_CHECKING:
+    from delayd.client.async_client import AsyncClient as AsyncClient
 
 __all__ = [
     "REPORT_GRACE_MS",
@@ -54,3 +58,11 @@ __all__ = [
     "replace_record",
     "schedule_record",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AsyncClient":  # it takes asyncio along: half of what importing this would cost
+        from delayd.client.async_client import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,6 @@ turn; a cancelled call leaves nothing behind once what it sent has its outcome.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -16,29 +15,22 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
-    Mapping,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
-from delayd.client.client import (
-    ACK_TIMEOUT_MS,
-    VERDICT_TIMEOUT_MS,
-    WINDOW,
+from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
+from delayd.client.errors import (
+    RequestRefusedError,
     no_receipt,
-    receipts_of,
     receipts_unreachable,
     refuse_to_wait,
 )
-from delayd.client.drivers import DriverName, open_driver
-from delayd.client.errors import RequestRefusedError
-from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Scheduled, Sent, Verdict
-from delayd.client.requests import BUFFER, Request
-from delayd.client.verdicts import Verdicts
-from delayd.config.security import Security
+from delayd.client.requests import Request
+from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op
 
@@ -55,22 +47,9 @@ class AsyncClient:
     An asynchronous context manager; `close` ends it otherwise.
     """
 
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        driver: DriverName = "confluent",
-        buffer: str = BUFFER,
-        receipts: str | None = None,
-        security: Security | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        ack_timeout_ms: int = ACK_TIMEOUT_MS,
-    ) -> None:
-        library = open_driver(driver, bootstrap, security, overrides or {}, ack_timeout_ms)
-        self._outbox = Outbox(library, buffer, ack_timeout_ms)
-        self._verdicts = Verdicts(
-            lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms
-        )
+    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
+        self._connection = connect(bootstrap, **options)
+        self._outbox, self._verdicts = self._connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="delayd-async")
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._closed = False
@@ -212,8 +191,7 @@ class AsyncClient:
         await self.close()
 
     def _end(self) -> None:
-        self._verdicts.close()
-        self._outbox.close()
+        self._connection.close()
         self._thread.shutdown()
 
     async def _sent(self, send: "Callable[[], Future[R]]") -> R:
@@ -225,18 +203,17 @@ class AsyncClient:
             return asyncio.wrap_future(await call.on_thread(send))
 
     async def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
-        deadline_s = time.monotonic() + timeout_ms / 1000
+        deadline = Deadline.after(timeout_ms)
         async with _Call(self) as call:
             await call.on_thread(self._outbox.check_buffer)
-            assert asked.id is not None, "only requests with an id get a verdict"
-            with self._verdicts.ticket(asked.id, asked.op) as ticket:
+            with self._verdicts.ticket(asked, deadline) as ticket:
                 try:
-                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                    async with asyncio.timeout(deadline.left_s()):
                         await asyncio.wrap_future(ticket.ready)
                 except TimeoutError as error:
                     raise receipts_unreachable(timeout_ms) from error
                 try:
-                    async with asyncio.timeout(deadline_s - time.monotonic()):
+                    async with asyncio.timeout(deadline.left_s()):
                         acknowledged = await call.on_thread(lambda: self._outbox.send(asked))
                         acknowledged.add_done_callback(ticket.follow)
                         return await asyncio.wrap_future(ticket.answer)

@@ -1,16 +1,14 @@
 """The client for threads: calls that block, and futures."""
 
 import threading
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
+from typing import Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import (
-    BUFFER_SUFFIX,
     Ask,
     Content,
     Moment,
@@ -21,25 +19,15 @@ from delayd.client.asking import (
     ask,
     ask_cancel,
 )
-from delayd.client.drivers import DriverName, open_driver, transacting
-from delayd.client.errors import RequestRefusedError, outcome_unknown, verdict_unknown
-from delayd.client.outbox import Outbox
+from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
+from delayd.client.drivers import transacting
+from delayd.client.errors import RequestRefusedError, outcome_unknown, refuse_to_wait
 from delayd.client.outcomes import Scheduled, Sent, Verdict
-from delayd.client.requests import BUFFER, Request
+from delayd.client.requests import Request
 from delayd.client.transaction import Transaction
-from delayd.client.verdicts import Verdicts
-from delayd.config.security import Security
-from delayd.errors import ConfigError, DelaydError, KafkaUnreachableError
+from delayd.client.verdicts import Deadline
+from delayd.errors import DelaydError
 from delayd.request import Op
-
-ACK_TIMEOUT_MS: Final = 30_000
-"""How long a request may wait for its acknowledgement; longer than a broker's restart."""
-
-VERDICT_TIMEOUT_MS: Final = 30_000
-"""How long a call waits for a verdict, from its start; longer than a takeover."""
-
-WINDOW: Final = 1_000
-"""How many requests `schedule_many` has under way: enough to fill Kafka's batches."""
 
 T = TypeVar("T", Sent, Scheduled)
 
@@ -47,31 +35,13 @@ T = TypeVar("T", Sent, Scheduled)
 class Client:
     """Schedules messages, cancels and replaces them. For several threads; not across a fork.
 
-    `driver` is the library underneath: `confluent` (librdkafka, ten times as fast) or
-    `kafka-python` (pure Python). `security` is how it gets into Kafka, by the keys that nodes have:
-    what `delayd.config.security.load_security` returns. `overrides` are more properties of the
-    library (compression, linger), by its own names, and go before security; a prefix `producer.` or
-    `consumer.` limits one to the sender or to the reader of receipts; those that the wire contract
-    fixes cannot be changed. Nothing is sent and nothing awaited before the first request. Raises
-    ConfigError for what the library refuses.
+    The options are those of `ClientOptions`. Nothing is sent or awaited before the first request.
+    Raises ConfigError for what the library refuses.
     """
 
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        driver: DriverName = "confluent",
-        buffer: str = BUFFER,
-        receipts: str | None = None,
-        security: Security | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        ack_timeout_ms: int = ACK_TIMEOUT_MS,
-    ) -> None:
-        library = open_driver(driver, bootstrap, security, overrides or {}, ack_timeout_ms)
-        self._outbox = Outbox(library, buffer, ack_timeout_ms)
-        self._verdicts = Verdicts(
-            lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms
-        )
+    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
+        self._connection = connect(bootstrap, **options)
+        self._outbox, self._verdicts = self._connection
         self._in_transaction: set[int] = set()
 
     def schedule(
@@ -278,8 +248,7 @@ class Client:
         What is still unacknowledged at the time-out ends with its error in its future. A wait for a
         verdict in another thread ends at once, with VerdictUnknownError.
         """
-        self._verdicts.close()
-        self._outbox.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -298,19 +267,12 @@ class Client:
                 "no verdict can come while this thread has its transaction open",
                 remedy="send it in the transaction, or wait after the commit",
             )
-        deadline_s = time.monotonic() + timeout_ms / 1000
+        deadline = Deadline.after(timeout_ms)
         self._outbox.check_buffer()
-        assert asked.id is not None, "only requests with an id get a verdict"
-        with self._verdicts.ticket(asked.id, asked.op) as ticket:
-            try:
-                ticket.ready.result(max(0.0, deadline_s - time.monotonic()))
-            except TimeoutError as error:
-                raise receipts_unreachable(timeout_ms) from error
+        with self._verdicts.ticket(asked, deadline) as ticket:
+            ticket.wait_until_ready()
             self._outbox.send(asked).add_done_callback(ticket.follow)
-            try:
-                return ticket.answer.result(max(0.0, deadline_s - time.monotonic()))
-            except TimeoutError as error:
-                raise no_receipt(timeout_ms, asked.op) from error
+            return ticket.wait()
 
     def _acknowledged(self, future: "Future[T]", op: Op) -> T:
         try:
@@ -325,36 +287,3 @@ class Client:
             return self._acknowledged(of, Op.SCHEDULE)
         except DelaydError as error:
             return error
-
-
-def receipts_of(buffer: str) -> str:
-    """The receipts' topic beside a buffer; ConfigError if its name does not tell."""
-    prefix = buffer.removesuffix(BUFFER_SUFFIX)
-    if prefix == buffer:
-        raise ConfigError(
-            f"the name of the buffer, {buffer}, does not tell that of the receipts",
-            remedy="give the argument receipts",
-        )
-    return f"{prefix}receipts"
-
-
-def receipts_unreachable(timeout_ms: int) -> KafkaUnreachableError:
-    """The reader of receipts did not stand in time; nothing was sent."""
-    return KafkaUnreachableError(
-        f"the receipts could not be read within {timeout_ms} ms, so nothing was sent",
-        remedy="check the brokers, or wait longer",
-    )
-
-
-def no_receipt(timeout_ms: int, op: Op) -> DelaydError:
-    """The verdict did not come in time."""
-    return verdict_unknown(f"no receipt came within {timeout_ms} ms", op)
-
-
-def refuse_to_wait(wait: bool) -> None:
-    """RequestRefusedError if a verdict is to be waited for inside a transaction."""
-    if wait:
-        raise RequestRefusedError(
-            "no verdict can come inside the transaction that asks for it",
-            remedy="send without wait, commit, then ask: a repeated cancel gets a true answer",
-        )

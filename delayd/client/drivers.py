@@ -1,11 +1,11 @@
 """Which library a client sends through. A library is loaded only when it is asked for."""
 
 import sys
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from delayd.client.driver import Driver, Overrides, Transacting
 from delayd.client.errors import RequestRefusedError
-from delayd.config.security import Security
 from delayd.errors import ConfigError
 
 DriverName: TypeAlias = Literal["confluent", "kafka-python"]
@@ -14,21 +14,23 @@ DriverName: TypeAlias = Literal["confluent", "kafka-python"]
 def open_driver(
     name: DriverName,
     bootstrap: str,
-    security: Security | None,
+    properties: Mapping[str, str],
     overrides: Overrides,
     ack_timeout_ms: int,
 ) -> Driver:
-    """The driver of that name. ConfigError for any other name, or for a setting it refuses."""
-    said = {} if security is None else security.properties()
+    """Return the driver of that name. ConfigError for any other name or a setting it refuses.
+
+    `properties` are those of security, by librdkafka's names; `overrides` go before them.
+    """
     if name == "confluent":
         from delayd.client.confluent import ConfluentDriver
 
-        of_client = {name: said[name] for name in said if not name.startswith("admin.")}
+        of_client = {k: v for k, v in properties.items() if not k.startswith("admin.")}
         return ConfluentDriver(bootstrap, {**of_client, **overrides}, ack_timeout_ms)
     if name == "kafka-python":
         from delayd.client.kafka_python import KafkaPythonDriver, in_its_words
 
-        both = {**in_its_words(said), **overrides}
+        both = {**in_its_words(properties), **overrides}
         return KafkaPythonDriver(bootstrap, both, ack_timeout_ms)
     raise ConfigError(
         f"there is no driver {str(name)[:80]!a}", remedy="use confluent or kafka-python"
@@ -36,7 +38,7 @@ def open_driver(
 
 
 def transacting(producer: object) -> Transacting:
-    """The user's own producer, of whichever library it is; its library is loaded already."""
+    """Wrap the user's own producer, of whichever library it is: that one is loaded already."""
     known: Transacting | None = None
     if "confluent_kafka" in sys.modules:
         from delayd.client import confluent
@@ -49,7 +51,7 @@ def transacting(producer: object) -> Transacting:
     if known is not None:
         return known
     raise RequestRefusedError(
-        f"{type(producer).__name__} is no producer that delayd knows",
+        f"{type(producer).__name__} is not a producer that delayd knows",
         remedy="give a confluent_kafka.Producer or a kafka.KafkaProducer, or send the plain record "
         "of schedule_record, cancel_record or replace_record yourself",
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delayd.client.driver import Failure
-from delayd.errors import DelaydError
+from delayd.errors import DelaydError, KafkaUnreachableError
 from delayd.request import Op
 
 _NOTHING_DONE: Final[Mapping[Op, str]] = {
@@ -59,6 +59,12 @@ class VerdictUnknownError(DelaydError):
     code = "verdict-unknown"
 
 
+class ReceiptsUnreadableError(DelaydError):
+    """The reader of receipts failed in a way that no driver knows; nothing was sent."""
+
+    code = "receipts-unreadable"
+
+
 def failed(op: Op, failure: Failure) -> DelaydError:
     """What a failed delivery report means for the request."""
     return not_done(failure.text, op) if failure.certain else outcome_unknown(failure.text, op)
@@ -81,3 +87,33 @@ def verdict_unknown(what: str, op: Op) -> VerdictUnknownError:
         remedy=f"{_REPEAT[op]}. While a transaction of yours is open on the buffer, no verdict "
         "can come: end it first",
     )
+
+
+def receipts_unreachable(timeout_ms: int) -> KafkaUnreachableError:
+    """Return the error for a reader of receipts that was not ready in time; nothing was sent."""
+    return KafkaUnreachableError(
+        f"the receipts could not be read within {timeout_ms} ms, so nothing was sent",
+        remedy="check the brokers, or wait longer",
+    )
+
+
+def receipts_unreadable(error: Exception) -> ReceiptsUnreadableError:
+    """Return the error for a reader of receipts that failed unexpectedly."""
+    return ReceiptsUnreadableError(
+        f"the reader of receipts failed: {error!r}",
+        remedy="nothing was sent: repeat the call, and report the error if it repeats",
+    )
+
+
+def no_receipt(timeout_ms: int, op: Op) -> VerdictUnknownError:
+    """Return the error for a verdict that did not come in time."""
+    return verdict_unknown(f"no receipt came within {timeout_ms} ms", op)
+
+
+def refuse_to_wait(wait: bool) -> None:
+    """Raise RequestRefusedError if a verdict is to be waited for inside a transaction."""
+    if wait:
+        raise RequestRefusedError(
+            "no verdict can come inside the transaction that asks for it",
+            remedy="send without wait, commit, then ask: a repeated cancel gets a true answer",
+        )

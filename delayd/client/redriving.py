@@ -6,23 +6,14 @@ Invariants: redrives are sent in the order in which they come, so that letters o
 theirs; UNDER_WAY_MAX are under way; an answer is the receipt of the very request that was sent.
 """
 
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Iterable, Iterator
+from typing import Final, Self, Unpack
 
 from delayd.client.asking import Ask
-from delayd.client.client import (
-    ACK_TIMEOUT_MS,
-    VERDICT_TIMEOUT_MS,
-    no_receipt,
-    receipts_unreachable,
-)
-from delayd.client.drivers import open_driver
-from delayd.client.outbox import Outbox
+from delayd.client.connection import VERDICT_TIMEOUT_MS, ClientOptions, connect
 from delayd.client.outcomes import Verdict
-from delayd.client.verdicts import EARLY_MAX, Ticket, Verdicts
-from delayd.config.security import Security
+from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket
 from delayd.errors import DelaydError
 from delayd.request import Op
 from delayd.request.redrives import Redrive
@@ -33,23 +24,11 @@ before itself and behind itself until it knows which is its own."""
 
 
 class Redriver:
-    """Sends redrives through librdkafka. A context manager; used by one thread.
+    """Sends redrives, with the options of `Client`. A context manager; used by one thread."""
 
-    `security` and `overrides` as of `Client`. Raises ConfigError for what the library refuses.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        buffer: str,
-        receipts: str,
-        security: Security | None = None,
-        overrides: Mapping[str, Any] | None = None,
-    ) -> None:
-        library = open_driver("confluent", bootstrap, security, overrides or {}, ACK_TIMEOUT_MS)
-        self._outbox = Outbox(library, buffer, ACK_TIMEOUT_MS)
-        self._verdicts = Verdicts(lambda: library.reader(receipts), ACK_TIMEOUT_MS)
+    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
+        self._connection = connect(bootstrap, **options)
+        self._outbox, self._verdicts = self._connection
 
     def redrive(
         self, redrives: Iterable[Redrive], timeout_ms: int = VERDICT_TIMEOUT_MS
@@ -60,23 +39,22 @@ class Redriver:
         have been sent. `timeout_ms` counts from the sending of each. Lazy, as
         `Client.schedule_many`.
         """
-        under_way: deque[tuple[Ticket, float] | DelaydError] = deque()
+        under_way: deque[Ticket | DelaydError] = deque()
         try:
             for each in redrives:
                 under_way.append(self._send(each, timeout_ms))
                 if len(under_way) >= UNDER_WAY_MAX:
-                    yield self._outcome(under_way.popleft(), timeout_ms)
+                    yield _outcome(under_way.popleft())
             while under_way:
-                yield self._outcome(under_way.popleft(), timeout_ms)
+                yield _outcome(under_way.popleft())
         finally:
             for left in under_way:
                 if not isinstance(left, DelaydError):
-                    left[0].close()
+                    left.close()
 
     def close(self) -> None:
         """Wait for what is being sent, then give back sockets and threads. Idempotent."""
-        self._verdicts.close()
-        self._outbox.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +62,7 @@ class Redriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, redrive: Redrive, timeout_ms: int) -> tuple[Ticket, float] | DelaydError:
-        """The wait for its answer, and the monotonic second at which that is over."""
+    def _send(self, redrive: Redrive, timeout_ms: int) -> Ticket | DelaydError:
         asked = Ask(
             redrive.key,
             redrive.value,
@@ -97,29 +74,21 @@ class Redriver:
             partition=redrive.partition,
         )
         self._outbox.check_buffer()
-        deadline_s = time.monotonic() + timeout_ms / 1000
-        ticket = self._verdicts.ticket(redrive.told, Op.REDRIVE)
+        ticket = self._verdicts.ticket(asked, Deadline.after(timeout_ms))
         try:
-            ticket.ready.result(max(0.0, deadline_s - time.monotonic()))
+            ticket.wait_until_ready()
             self._outbox.send(asked).add_done_callback(ticket.follow)
-        except TimeoutError:
-            ticket.close()
-            return receipts_unreachable(timeout_ms)
         except DelaydError as error:
             ticket.close()
             return error
-        return ticket, deadline_s
+        return ticket
 
-    def _outcome(
-        self, sent: tuple[Ticket, float] | DelaydError, timeout_ms: int
-    ) -> Verdict | DelaydError:
-        if isinstance(sent, DelaydError):
-            return sent
-        ticket, deadline_s = sent
-        with ticket:
-            try:
-                return ticket.answer.result(max(0.0, deadline_s - time.monotonic()))
-            except TimeoutError:
-                return no_receipt(timeout_ms, Op.REDRIVE)
-            except DelaydError as error:
-                return error
+
+def _outcome(sent: Ticket | DelaydError) -> Verdict | DelaydError:
+    if isinstance(sent, DelaydError):
+        return sent
+    with sent as ticket:
+        try:
+            return ticket.wait()
+        except DelaydError as error:
+            return error

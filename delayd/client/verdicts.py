@@ -18,11 +18,20 @@ Invariants:
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Lock, Thread
-from typing import Final
+from typing import Final, Self
 
+from delayd.client.asking import Ask
 from delayd.client.driver import Reader
-from delayd.client.errors import OutcomeUnknownError, RequestRefusedError, verdict_unknown
+from delayd.client.errors import (
+    OutcomeUnknownError,
+    RequestRefusedError,
+    no_receipt,
+    receipts_unreachable,
+    receipts_unreadable,
+    verdict_unknown,
+)
 from delayd.client.outcomes import Sent, Verdict, verdict_of
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -42,12 +51,32 @@ POLL_MS: Final = 100
 CLOSE_MS: Final = 5_000
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The end of a wait, on the monotonic clock."""
+
+    timeout_ms: int
+    at_s: float
+
+    @classmethod
+    def after(cls, timeout_ms: int) -> Self:
+        """Return the deadline `timeout_ms` from now."""
+        return cls(timeout_ms, time.monotonic() + timeout_ms / 1000)
+
+    def left_s(self) -> float:
+        """Return the seconds left; 0 when it has passed."""
+        return max(0.0, self.at_s - time.monotonic())
+
+
 class Ticket:
     """One wait for the verdict on one request. A context manager; closing it forgets the wait."""
 
-    def __init__(self, verdicts: "Verdicts", id: str, op: Op, ready: "Future[None]") -> None:
-        self.key: Final = id.encode()
+    def __init__(
+        self, verdicts: "Verdicts", key: bytes, op: Op, deadline: Deadline, ready: "Future[None]"
+    ) -> None:
+        self.key: Final = key
         self.op: Final = op
+        self.deadline: Final = deadline
         self.ready: Final = ready
         """Ends when the request may be sent, or with the reader's error: then it must not be."""
         self.answer: Final[Future[Verdict]] = Future()
@@ -56,6 +85,20 @@ class Ticket:
         self._lock = Lock()
         self._source: str | None = None
         self._early: dict[str, Verdict] = {}
+
+    def wait_until_ready(self) -> None:
+        """Return when the request may be sent; KafkaUnreachableError at the deadline."""
+        try:
+            self.ready.result(self.deadline.left_s())
+        except TimeoutError as error:
+            raise receipts_unreachable(self.deadline.timeout_ms) from error
+
+    def wait(self) -> Verdict:
+        """Return the answer; VerdictUnknownError at the deadline."""
+        try:
+            return self.answer.result(self.deadline.left_s())
+        except TimeoutError as error:
+            raise no_receipt(self.deadline.timeout_ms, self.op) from error
 
     def follow(self, acknowledged: "Future[Sent]") -> None:
         """To be called when the request has its outcome: now its source is known, or its error."""
@@ -134,7 +177,7 @@ class Verdicts:
         self._count = 0
         self._closed = False
 
-    def ticket(self, id: str, op: Op) -> Ticket:
+    def ticket(self, asked: Ask, deadline: Deadline) -> Ticket:
         """A wait for the verdict on a request that is not sent yet."""
         with self._lock:
             if self._closed:
@@ -151,7 +194,8 @@ class Verdicts:
                     target=self._read, args=(reading,), name="delayd-receipts", daemon=True
                 )
                 reading.thread.start()
-            ticket = Ticket(self, id, op, reading.ready)
+            assert asked.id is not None, "only requests with an id get a verdict"
+            ticket = Ticket(self, asked.id.encode(), asked.op, deadline, reading.ready)
             reading.tickets.setdefault(ticket.key, []).append(ticket)
             reading.idle_since_s = None
             self._count += 1
@@ -228,8 +272,7 @@ class Verdicts:
             tickets = [each for waiting in reading.tickets.values() for each in waiting]
             reading.tickets.clear()
             if not reading.ready.done():
-                known = isinstance(error, DelaydError)
-                told = error if known else DelaydError(f"the reader of receipts failed: {error!r}")
-                reading.ready.set_exception(told)
+                is_known = isinstance(error, DelaydError)
+                reading.ready.set_exception(error if is_known else receipts_unreadable(error))
         for ticket in tickets:
             ticket.fail(error)

@@ -1,20 +1,20 @@
 """Connecting to a cluster: the drivers of Kafka and etcd, made from settings.
 
-Connecting is not being a node: commands, the client and the bench connect without loading one.
+Connecting is not being a node: commands, audits and benchmarks connect without loading one. A
+driver's library is imported when the driver is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from delayd.bus import Bus
-from delayd.bus.confluent import ConfluentBus
-from delayd.cluster.lookup import admin_ports, known_of_id, pending_of
-from delayd.cluster.status import status_report
-from delayd.cluster.topics import topic_names
-from delayd.config.security import Security
-from delayd.coordination.etcd import EtcdCoordination
-from delayd.runtime.clock import SystemClock
+from delayd.coordination import Coordination
+
+if TYPE_CHECKING:
+    from delayd.config.security import Security
+    from delayd.coordination.etcd import EtcdCoordination
 
 ETCD_TIMEOUT_MS = 1_000
 
@@ -25,18 +25,22 @@ def open_bus(
     record_bytes_max: int | None = None,
     driver: str = "confluent",
 ) -> Bus:
-    """The data plane's driver; `record_bytes_max` is the largest record that it must produce."""
+    """Return the data plane's driver; `record_bytes_max` is the largest record it must produce."""
     if driver == "kafka-python":
-        from delayd.bus.kafka_python import KafkaPythonBus  # 0.3 s that few commands need
+        from delayd.bus.kafka_python import KafkaPythonBus
 
         return KafkaPythonBus(bootstrap, overrides=kafka, record_bytes_max=record_bytes_max)
+    from delayd.bus.confluent import ConfluentBus
+
     return ConfluentBus(bootstrap, overrides=kafka or {}, record_bytes_max=record_bytes_max)
 
 
 def open_coordination(
-    endpoints: Sequence[str], cluster: str, security: Security
-) -> EtcdCoordination:
-    """The door to etcd. ConfigError if endpoints and security contradict each other."""
+    endpoints: Sequence[str], cluster: str, security: "Security"
+) -> "EtcdCoordination":
+    """Return the driver of etcd. ConfigError if endpoints and security contradict each other."""
+    from delayd.coordination.etcd import EtcdCoordination
+
     password = security.etcd_password
     return EtcdCoordination(
         endpoints,
@@ -50,82 +54,18 @@ def open_coordination(
     )
 
 
+@contextmanager
+def coordination_if_named(
+    endpoints: Sequence[str], cluster: str, security: "Security"
+) -> Iterator[Coordination | None]:
+    """Yield the driver of etcd, closed at the end; None without endpoints."""
+    coordination = open_coordination(endpoints, cluster, security) if endpoints else None
+    try:
+        yield coordination
+    finally:
+        if coordination is not None:
+            coordination.close()
+
+
 def _text(file: Path | None) -> str | None:
     return None if file is None else str(file)
-
-
-def cluster_status(
-    bootstrap: str,
-    etcd: Sequence[str],
-    security: Security,
-    *,
-    cluster: str,
-    prefix: str,
-    timeout_ms: int,
-) -> dict[str, Any]:
-    """What `delayd status` shows; without etcd endpoints only what Kafka knows."""
-    coordination = open_coordination(etcd, cluster, security) if etcd else None
-    try:
-        return status_report(
-            open_bus(bootstrap, security.properties()),
-            coordination,
-            SystemClock(),
-            cluster=cluster,
-            prefix=prefix,
-            timeout_ms=timeout_ms,
-        )
-    finally:
-        if coordination is not None:
-            coordination.close()
-
-
-def cluster_members(
-    etcd: Sequence[str], cluster: str, security: Security, timeout_ms: int
-) -> dict[str, str]:
-    """The nodes that etcd knows now: name to JSON with `admin`. Raises EtcdUnreachableError."""
-    coordination = open_coordination(etcd, cluster, security)
-    try:
-        coordination.check_reachable(timeout_ms)
-        return coordination.members()
-    finally:
-        coordination.close()
-
-
-def look_up_id(
-    id: str,
-    bootstrap: str,
-    security: Security,
-    *,
-    etcd: Sequence[str],
-    admin: str | None,
-    cluster: str,
-    prefix: str,
-    timeout_ms: int,
-) -> dict[str, Any] | None:
-    """What `delayd show` shows; nodes are found through etcd unless one is named."""
-    return known_of_id(
-        id,
-        open_bus(bootstrap, security.properties()),
-        _nodes_to_ask(security, etcd, admin, cluster),
-        SystemClock(),
-        buffer=topic_names(prefix).buffer,
-        timeout_ms=timeout_ms,
-    )
-
-
-def look_up_pending(
-    security: Security, *, etcd: Sequence[str], admin: str | None, cluster: str
-) -> dict[str, Any]:
-    """What `delayd pending` shows; nodes are found through etcd unless one is named."""
-    return pending_of(_nodes_to_ask(security, etcd, admin, cluster))
-
-
-def _nodes_to_ask(
-    security: Security, etcd: Sequence[str], admin: str | None, cluster: str
-) -> tuple[str, ...]:
-    coordination = open_coordination(etcd, cluster, security) if etcd else None
-    try:
-        return admin_ports(coordination, admin)
-    finally:
-        if coordination is not None:
-            coordination.close()

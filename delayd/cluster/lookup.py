@@ -1,22 +1,21 @@
-"""What `delayd show` says of an id: a node's word for what is pending, the buffer's for what it is.
+"""What `delayd show` and `delayd pending` print: a node's view of an id, or of all that is pending.
 
-Nodes are asked in the order of their names. The first that knows the id is believed: one that has
-just been started may not know it yet. What a message is comes from its own record in the buffer.
+Nodes are asked in the order of their names. The first that knows the id is believed: a node that
+has just started may not know it yet. What a message contains comes from its record in the buffer.
 """
 
-import json
-import urllib.error
 import urllib.parse
-import urllib.request
+from contextlib import closing, suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 from delayd.bus import Bus, Position, Record
+from delayd.cluster.admin_client import admin_of, get
 from delayd.coordination import Coordination
 from delayd.errors import BufferPositionError, ConfigError, NodeUnreachableError
 from delayd.request import size_of
 from delayd.runtime.clock import Clock
 
-NODE_TIMEOUT_S: Final = 2.0
 LIVE_SHOWN_MAX: Final = 20
 """Live messages of one id whose records are read; normally there is one."""
 
@@ -32,7 +31,7 @@ def known_of_id(
     buffer: str,
     timeout_ms: int,
 ) -> dict[str, Any] | None:
-    """A JSON-able object with `live` and `killed` messages; None if no node knows of any.
+    """Return a JSON-able object with `live` and `killed` messages; None if no node knows any.
 
     Raises NodeUnreachableError if no node answers, ConsumerError if the buffer cannot be read.
     """
@@ -52,60 +51,48 @@ def known_of_id(
 
 
 def admin_ports(coordination: Coordination | None, admin: str | None) -> tuple[str, ...]:
-    """Where nodes can be asked: the one named, or all that etcd knows."""
+    """Return the addresses of the admin ports to ask: the one named, or all that etcd knows."""
     if admin is not None:
         return (admin,)
     if coordination is None:
         raise ConfigError(
-            "nobody to ask", remedy="name a node with --admin, or etcd's endpoints with --etcd"
+            "no node to ask", remedy="name a node with --admin, or etcd's endpoints with --etcd"
         )
-    members = sorted(coordination.members().items())
-    return tuple(str(json.loads(value).get("admin", "")) for _, value in members)
+    return tuple(admin_of(member) for _, member in sorted(coordination.members().items()))
 
 
 def pending_of(nodes: tuple[str, ...]) -> dict[str, Any]:
-    """What the first node that answers counts as pending, and its `node`.
+    """Return what the first node that answers counts as pending, and its `node`.
 
     Raises NodeUnreachableError if none answers.
     """
     for node in nodes:
-        try:
-            url = f"http://{node}/pending"
-            with urllib.request.urlopen(url, timeout=NODE_TIMEOUT_S) as answer:
-                found = json.load(answer)
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict) and {"total", "hours", "topics"} <= found.keys():
+        answer = get(f"http://{node}/pending")
+        found = answer.fields() if answer else None
+        if found is not None and {"total", "hours", "topics"} <= found.keys():
             return {**found, "node": node}
-    raise _nobody_answers(nodes)
+    raise _no_node_answers(nodes)
 
 
-def _nobody_answers(nodes: tuple[str, ...]) -> NodeUnreachableError:
+def _no_node_answers(nodes: tuple[str, ...]) -> NodeUnreachableError:
     return NodeUnreachableError(
         f"no node answers ({', '.join(nodes) or 'etcd knows none of this cluster'})",
-        remedy="start one, check --cluster, or name a living one's admin port with --admin",
+        remedy="start a node, check --cluster, or name the admin port of a live node with --admin",
     )
 
 
 def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
-    """The first node's answer that knows the id; None if those that answer do not."""
+    """Return the answer of the first node that knows the id; None if those that answer do not."""
     answered = False
     for node in nodes:
-        url = f"http://{node}/ids/{urllib.parse.quote(id, safe='')}"
-        try:
-            with urllib.request.urlopen(url, timeout=NODE_TIMEOUT_S) as answer:
-                found = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                answered = answered or error.code == 404
-            continue
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict) and {"live", "killed"} <= found.keys():
+        answer = get(f"http://{node}/ids/{urllib.parse.quote(id, safe='')}")
+        found = answer.fields() if answer else None
+        if found is not None and {"live", "killed"} <= found.keys():
             return {**found, "node": node}
+        answered = answered or (answer is not None and answer.status == HTTPStatus.NOT_FOUND)
     if answered:
         return None
-    raise _nobody_answers(nodes)
+    raise _no_node_answers(nodes)
 
 
 def _content(
@@ -126,16 +113,11 @@ def _content(
 def _record(
     bus: Bus, buffer: str, partition: int, offset: int, clock: Clock, timeout_ms: int
 ) -> Record | None:
-    """The record at exactly that place; None if the log does not hold it any more."""
-    consumer = bus.consumer(buffer)
+    """Return the record at exactly that place; None if the log no longer holds it."""
     deadline_ms = clock.monotonic_ms() + timeout_ms
-    try:
+    with closing(bus.consumer(buffer)) as consumer, suppress(BufferPositionError):
         consumer.assign({partition: Position(offset)})
         while clock.monotonic_ms() < deadline_ms and consumer.position(partition) <= offset:
             for record in consumer.poll(1, POLL_MS):
                 return record if record.offset == offset else None
-    except BufferPositionError:
-        return None
-    finally:
-        consumer.close()
     return None

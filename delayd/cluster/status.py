@@ -1,25 +1,24 @@
-"""What `delayd status` says: the truth from Kafka, the picture from etcd and from the nodes.
+"""What `delayd status` prints: the truth from Kafka, the rest from etcd and from the nodes.
 
-The frontier and the cursor come from the frontier topic, so that they are right even when etcd is
-away; master and nodes come from etcd, and each node is asked itself.
+The frontier and the cursor come from the frontier topic, so they are right even when etcd is away.
+The names of the master and of the nodes come from etcd; each node is asked for its own status.
 """
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 from delayd.bus import Bus
+from delayd.cluster.admin_client import admin_of, get
 from delayd.cluster.topics import load_settings
 from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
 from delayd.runtime.clock import Clock
 
-NODE_TIMEOUT_S = 2.0
 CURSOR_AGE_MAX_MS = 30_000
-"""A cursor that stands this far behind the clock means that nothing delivers."""
+"""If the cursor is this far behind the clock, nothing delivers."""
 
 
 def status_report(
@@ -31,19 +30,17 @@ def status_report(
     prefix: str,
     timeout_ms: int,
 ) -> dict[str, Any]:
-    """One JSON-able object; `healthy` is False if something needs a person. Targets that fail are
-    listed, as the master sees them, and do not make delayd unhealthy.
+    """Return one JSON-able object; `healthy` is False if something needs a person.
+
+    Targets that fail are listed, as the master sees them; they do not make delayd unhealthy.
 
     Raises KafkaUnreachableError, NotInitialisedError or TopicMismatchError.
     """
     seen = load_settings(bus, cluster, prefix, timeout_ms)
     frontier = seen.record.frontier
     problems: list[str] = []
-    kafka = bus.cluster()
-    try:
+    with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)
-    finally:
-        kafka.close()
     lag = sum(max(0, ends[p] - offset) for p, offset in enumerate(frontier.offsets))
     cursor_ms = frontier.lowest_cursor.due_ms
     age_ms = clock.wall_ms() - cursor_ms
@@ -57,15 +54,15 @@ def status_report(
             held = coordination.leader(0)
             master = None if held is None else str(json.loads(held.owner).get("node"))
             nodes = [
-                {"node": name, **_ask(str(json.loads(value).get("admin", "")))}
-                for name, value in sorted(coordination.members().items())
+                {"node": name, **_ask(admin_of(member))}
+                for name, member in sorted(coordination.members().items())
             ]
         except CoordinationError as error:
             problems.append(str(error))
         if master is None:
             problems.append("no node holds the leader key")
         problems += [problem for node in nodes for problem in _problems_of(node)]
-        # A former master's list ends with its mastership: only what is tried now fails now.
+        # A former master's list is out of date: only the master tries targets.
         failing = [
             target
             for node in nodes
@@ -90,7 +87,7 @@ def status_report(
 
 
 def _problems_of(node: dict[str, Any]) -> Iterator[str]:
-    """What a person must see to, of a node that was asked."""
+    """Yield what a person must see to, of a node that was asked."""
     if "role" not in node:
         yield f"node {node['node']} does not answer"
     elif problem := node["kafka_problem"]:
@@ -98,11 +95,10 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _ask(admin: str) -> dict[str, Any]:
-    """A node's own status, or just its address if it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{admin}/status", timeout=NODE_TIMEOUT_S) as answer:
-            fields: dict[str, Any] = json.load(answer)
-    except (OSError, ValueError, urllib.error.URLError):
+    """Return a node's own status, or only its address if it does not answer."""
+    answer = get(f"http://{admin}/status")
+    fields = answer.fields() if answer else None
+    if fields is None:
         return {"admin": admin}
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),

@@ -13,9 +13,9 @@ from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.config.cluster_key import fingerprint, refuse_weak_key
 from delayd.errors import (
     ConfigError,
-    DelaydError,
     FrontierError,
     NotInitialisedError,
+    OtherClusterError,
     TopicMismatchError,
 )
 from delayd.runtime.clock import SystemClock
@@ -434,7 +434,7 @@ def _refuse_problems(problems: list[str]) -> None:
 
 def _refuse_other_cluster(settings: Settings, cluster: str) -> None:
     if settings.cluster != cluster:
-        raise DelaydError(
+        raise OtherClusterError(
             f"these topics belong to the cluster {settings.cluster!r}, not {cluster!r}",
             remedy="set --cluster to that name, or use another --prefix",
         )

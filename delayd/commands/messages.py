@@ -1,4 +1,4 @@
-"""The commands about single messages: send, cancel, replace, show. Calls into the client."""
+"""`delayd send`, `cancel`, `replace`, `show` and `pending`: single messages."""
 
 import json
 from dataclasses import asdict
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
-from delayd.cluster.connect import look_up_id, look_up_pending
+from delayd.cluster.connect import coordination_if_named, open_bus
+from delayd.cluster.lookup import admin_ports, known_of_id, pending_of
 from delayd.cluster.topics import topic_names
 from delayd.config.cli_options import (
     AsJson,
@@ -28,8 +29,9 @@ from delayd.config.cli_options import (
     Wait,
     endpoints,
 )
-from delayd.config.security import load_security
+from delayd.config.security import Security, load_security
 from delayd.errors import ExitCode
+from delayd.runtime.clock import SystemClock
 
 CONNECT_TIMEOUT_MS = 15_000
 WAIT_S_DEFAULT = 30.0
@@ -152,14 +154,13 @@ def show(
     Example: delayd show order-7 --etcd http://127.0.0.1:2379
     """
     cancel_record(id)  # refuses what cannot be an id
-    known = look_up_id(
+    security = load_security(config)
+    known = known_of_id(
         id,
-        bootstrap,
-        load_security(config),
-        etcd=endpoints(etcd),
-        admin=admin,
-        cluster=cluster,
-        prefix=prefix,
+        open_bus(bootstrap, security.properties()),
+        _admin_ports(admin, etcd, cluster, security),
+        SystemClock(),
+        buffer=topic_names(prefix).buffer,
         timeout_ms=CONNECT_TIMEOUT_MS,
     )
     if as_json:
@@ -187,9 +188,7 @@ def pending(
 
     Example: delayd pending --by topic --etcd http://127.0.0.1:2379
     """
-    found = look_up_pending(
-        load_security(config), etcd=endpoints(etcd), admin=admin, cluster=cluster
-    )
+    found = pending_of(_admin_ports(admin, etcd, cluster, load_security(config)))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -200,6 +199,13 @@ def pending(
     for name, count in rows:
         typer.echo(f"{count:>14,}  {name}")
     typer.echo(f"{found['total']:>14,}  pending, as {found['node']} counts")
+
+
+def _admin_ports(
+    admin: str | None, etcd: str | None, cluster: str, security: Security
+) -> tuple[str, ...]:
+    with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
+        return admin_ports(coordination, admin)
 
 
 def _hour(from_ms: int) -> str:

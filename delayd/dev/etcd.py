@@ -1,11 +1,10 @@
 """The local etcd: its command line, and whether it answers."""
 
 import importlib.util
-import json
 from pathlib import Path
 
+from delayd.cluster.admin_client import get
 from delayd.dev.errors import LocalClusterError
-from delayd.dev.http import get
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 
@@ -39,10 +38,8 @@ def plan_etcd(directory: Path, *, client_port: int, peer_port: int) -> Part:
 def etcd_is_healthy(url: str) -> bool:
     """Whether etcd answers and has a leader."""
     answer = get(f"{url}/health")
-    if answer is None or answer.status != 200:
-        return False
-    health: object = json.loads(answer.body)
-    return isinstance(health, dict) and health.get("health") == "true"
+    health = answer.fields() if answer else None
+    return health is not None and health.get("health") == "true"
 
 
 def etcd_binary() -> Path:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delayd.cluster.admin_client import get
 from delayd.config.security import Security
-from delayd.dev.http import get
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 
@@ -80,13 +80,7 @@ def plan_node(
 def read_status(admin_url: str) -> dict[str, Any] | None:
     """`GET /status` of a node, or None if it says nothing that makes sense in time."""
     answer = get(f"{admin_url}/status")
-    if answer is None or answer.status != 200:
-        return None
-    try:
-        document: object = json.loads(answer.body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+    return answer.fields() if answer else None
 
 
 def ask_node(admin_url: str) -> NodeAnswer | None:

@@ -21,7 +21,7 @@ from delayd.client import (
     VerdictUnknownError,
     async_client,
 )
-from delayd.client.client import WINDOW
+from delayd.client.connection import WINDOW
 from delayd.client.drivers import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions

@@ -24,8 +24,8 @@ from scraping import scrape
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
 from delayd.client.drivers import DriverName
+from delayd.cluster.admin_client import get
 from delayd.config.security import Security
-from delayd.dev.http import get
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 

@@ -22,8 +22,8 @@ from delayd.client import (
     schedule_record,
 )
 from delayd.client.asking import Ask, ask, ask_cancel
-from delayd.client.client import receipts_of
 from delayd.client.confluent import failure_of
+from delayd.client.connection import receipts_of
 from delayd.client.errors import failed
 from delayd.errors import ConfigError, KafkaUnreachableError
 from delayd.request import Op, Request, RequestLimits, parse
@@ -348,7 +348,7 @@ def test_a_wait_inside_the_transaction_that_asks_is_refused() -> None:
 def test_a_producer_that_nobody_knows_is_refused() -> None:
     with (
         Client(NOWHERE, overrides={"log_level": "0"}) as client,
-        pytest.raises(RequestRefusedError, match="object is no producer"),
+        pytest.raises(RequestRefusedError, match="object is not a producer"),
     ):
         client.schedule_in(object(), "orders", b"v", in_="1s")
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from delayd.client import verdicts as module
+from delayd.client.asking import ask_cancel
 from delayd.client.driver import Reader
 from delayd.client.errors import (
     RequestRefusedError,
@@ -18,7 +19,7 @@ from delayd.client.errors import (
     outcome_unknown,
 )
 from delayd.client.outcomes import Sent, Verdict, verdict_of
-from delayd.client.verdicts import EARLY_MAX, Verdicts
+from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket, Verdicts
 from delayd.errors import ConsumerError, DelaydError, KafkaUnreachableError
 from delayd.request import Op
 
@@ -78,6 +79,11 @@ def failed(error: Exception) -> "Future[Sent]":
     return future
 
 
+def a_wait(verdicts: Verdicts, id: str = "a") -> Ticket:
+    """For the verdict on a cancel."""
+    return verdicts.ticket(ask_cancel(id), Deadline.after(TIMEOUT_S * 1_000))
+
+
 def opened(reader: Reader) -> Verdicts:
     return Verdicts(lambda: reader, 1_000)
 
@@ -92,12 +98,12 @@ def until(true: Callable[[], bool]) -> None:
 def test_a_receipt_before_the_acknowledgement_waits_for_it() -> None:
     reader = ScriptedReader()
     verdicts = opened(reader)
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         ticket.ready.result(TIMEOUT_S)
         reader.given.put(receipt("1/7", "too-late"))
         reader.given.put(receipt("1/8"))
         until(reader.given.empty)
-        verdicts.ticket("a", Op.CANCEL).close()  # so that both were handed out
+        a_wait(verdicts).close()  # so that both were handed out
         until(lambda: len(ticket._early) == 2)
         assert not ticket.answer.done()
         ticket.follow(acknowledged("1/8"))
@@ -107,7 +113,7 @@ def test_a_receipt_before_the_acknowledgement_waits_for_it() -> None:
 
 def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded() -> None:
     verdicts = opened(ScriptedReader())
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         for offset in range(10 * EARLY_MAX):
             ticket.deliver(Verdict("too-late", (), None, 0, "", f"1/{offset}"))
         assert len(ticket._early) == EARLY_MAX
@@ -120,7 +126,7 @@ def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded() -> None
 def test_receipts_of_other_ids_are_not_kept() -> None:
     reader = ScriptedReader()
     verdicts = opened(reader)
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         for offset in range(100):
             reader.given.put(receipt(f"1/{offset}", id="b"))
         reader.given.put(receipt("1/100"))
@@ -136,7 +142,7 @@ def test_what_is_no_receipt_is_nobodys_answer(value: bytes | None) -> None:
     assert verdict_of(value) is None
     reader = ScriptedReader()
     verdicts = opened(reader)
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         ticket.follow(acknowledged("1/8"))
         reader.given.put((b"a", value))
         reader.given.put(receipt("1/8"))
@@ -147,7 +153,7 @@ def test_what_is_no_receipt_is_nobodys_answer(value: bytes | None) -> None:
 def test_a_reader_that_cannot_open_keeps_the_request_from_being_sent() -> None:
     verdicts = opened(ScriptedReader(KafkaUnreachableError("no broker")))
     with (
-        verdicts.ticket("a", Op.CANCEL) as ticket,
+        a_wait(verdicts) as ticket,
         pytest.raises(KafkaUnreachableError, match="no broker"),
     ):
         ticket.ready.result(TIMEOUT_S)
@@ -158,7 +164,7 @@ def test_a_reader_that_fails_ends_every_wait_and_the_next_wait_gets_a_new_one() 
     readers = [ScriptedReader(), ScriptedReader()]
     made = iter(readers)
     verdicts = Verdicts(lambda: next(made), 1_000)
-    tickets = [verdicts.ticket(id, Op.CANCEL) for id in "abc"]
+    tickets = [a_wait(verdicts, id) for id in "abc"]
     tickets[0].follow(acknowledged("1/8"))
     readers[0].given.put(ConsumerError("the topic is gone"))
     for ticket in tickets:
@@ -166,7 +172,7 @@ def test_a_reader_that_fails_ends_every_wait_and_the_next_wait_gets_a_new_one() 
             ticket.answer.result(TIMEOUT_S)
         ticket.close()
     assert readers[0].closed.wait(TIMEOUT_S)
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         ticket.ready.result(TIMEOUT_S)
         ticket.follow(acknowledged("1/8"))
         readers[1].given.put(receipt("1/8"))
@@ -176,7 +182,7 @@ def test_a_reader_that_fails_ends_every_wait_and_the_next_wait_gets_a_new_one() 
 
 def test_a_bug_in_the_reader_reaches_the_waiters_too() -> None:
     verdicts = opened(ScriptedReader(AssertionError("a bug")))
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         with pytest.raises(DelaydError, match="a bug"):
             ticket.ready.result(TIMEOUT_S)
         with pytest.raises(VerdictUnknownError, match="a bug"):
@@ -187,11 +193,11 @@ def test_a_bug_in_the_reader_reaches_the_waiters_too() -> None:
 def test_a_request_that_failed_ends_its_wait() -> None:
     """What Kafka certainly does not have is no unknown outcome."""
     verdicts = opened(ScriptedReader())
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         ticket.follow(failed(not_done("too large", Op.CANCEL)))
         with pytest.raises(DelaydError, match="nothing is cancelled"):
             ticket.answer.result(0)
-    with verdicts.ticket("a", Op.CANCEL) as ticket:
+    with a_wait(verdicts) as ticket:
         ticket.follow(failed(outcome_unknown("no acknowledgement", Op.CANCEL)))
         with pytest.raises(VerdictUnknownError, match="no acknowledgement"):
             ticket.answer.result(0)
@@ -202,7 +208,7 @@ def test_close_ends_every_wait_and_the_thread() -> None:
     before = threading.active_count()
     reader = ScriptedReader()
     verdicts = opened(reader)
-    ticket = verdicts.ticket("a", Op.CANCEL)
+    ticket = a_wait(verdicts)
     ticket.ready.result(TIMEOUT_S)
     verdicts.close()
     verdicts.close()
@@ -211,7 +217,7 @@ def test_close_ends_every_wait_and_the_thread() -> None:
     assert reader.closed.is_set()
     assert threading.active_count() == before
     with pytest.raises(RequestRefusedError, match="closed"):
-        verdicts.ticket("a", Op.CANCEL)
+        a_wait(verdicts)
 
 
 def test_the_reader_leaves_when_nobody_has_waited_for_a_while(
@@ -220,7 +226,7 @@ def test_the_reader_leaves_when_nobody_has_waited_for_a_while(
     monkeypatch.setattr(module, "IDLE_MS", 50)
     reader = ScriptedReader()
     verdicts = opened(reader)
-    ticket = verdicts.ticket("a", Op.CANCEL)
+    ticket = a_wait(verdicts)
     ticket.ready.result(TIMEOUT_S)
     assert not reader.closed.wait(0.5), "somebody waits"
     ticket.close()
@@ -231,12 +237,12 @@ def test_the_reader_leaves_when_nobody_has_waited_for_a_while(
 def test_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITS_MAX", 2)
     verdicts = opened(ScriptedReader())
-    first, _ = verdicts.ticket("a", Op.CANCEL), verdicts.ticket("a", Op.CANCEL)
+    first, _ = a_wait(verdicts), a_wait(verdicts)
     with pytest.raises(RequestRefusedError, match="2 requests wait"):
-        verdicts.ticket("b", Op.CANCEL)
+        a_wait(verdicts, "b")
     first.close()
     first.close()
-    verdicts.ticket("b", Op.CANCEL)
+    a_wait(verdicts, "b")
     with pytest.raises(RequestRefusedError, match="2 requests wait"):
-        verdicts.ticket("c", Op.CANCEL)
+        a_wait(verdicts, "c")
     verdicts.close()

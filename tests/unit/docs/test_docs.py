@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import delayd
 import replication
-from delayd.cli import app
+from delayd import cli
 from delayd.config.node import NodeConfig
 from delayd.config.security import Security
 from delayd.errors import DelaydError
@@ -113,13 +113,10 @@ def commands(group: TyperGroup, path: str) -> Iterator[tuple[str, typer.core.Typ
             yield f"{path} {name}", command
 
 
-def root_command() -> TyperGroup:
-    command = typer.main.get_command(app)
-    assert isinstance(command, TyperGroup)
-    return command
-
-
-COMMANDS = dict(commands(root_command(), "delayd"))
+ROOT_COMMAND = TyperGroup(
+    name="delayd", commands={name: cli.load_command(name) for name in cli.COMMANDS}
+)
+COMMANDS = dict(commands(ROOT_COMMAND, "delayd"))
 
 
 def modules() -> Iterator[str]:
@@ -129,8 +126,9 @@ def modules() -> Iterator[str]:
 
 
 def error_classes(of: type[DelaydError] = DelaydError) -> Iterator[type[DelaydError]]:
-    yield of
+    """The kinds of errors; their base class has no code."""
     for each in of.__subclasses__():
+        yield each
         yield from error_classes(each)
 
 

@@ -1,0 +1,92 @@
+"""What `Client`, `AsyncClient` and the redriver are made of: an outbox and verdicts on one driver.
+
+Not here: the shape of their calls.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+
+from delayd.client.asking import BUFFER_SUFFIX
+from delayd.client.drivers import DriverName, open_driver
+from delayd.client.outbox import Outbox
+from delayd.client.requests import BUFFER
+from delayd.client.verdicts import Verdicts
+from delayd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from delayd.config.security import Security
+
+ACK_TIMEOUT_MS: Final = 30_000
+"""How long a request may wait for its acknowledgement; longer than a broker's restart."""
+
+VERDICT_TIMEOUT_MS: Final = 30_000
+"""How long a call waits for a verdict, from its start; longer than a takeover."""
+
+WINDOW: Final = 1_000
+"""How many requests `schedule_many` has under way: enough to fill Kafka's batches."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client may be given besides the brokers' addresses."""
+
+    driver: DriverName
+    """The library underneath: `confluent` (librdkafka, ten times as fast, the default) or
+    `kafka-python` (pure Python)."""
+    buffer: str
+    """Name of the buffer topic, if the cluster has a prefix of its own."""
+    receipts: str | None
+    """Name of the receipts topic; default: beside the buffer."""
+    security: "Security | None"
+    """How the client gets into Kafka, by the keys that nodes have: what
+    `delayd.config.security.load_security` returns."""
+    overrides: Mapping[str, Any] | None
+    """More properties of the library (compression, linger), by its own names; they go before
+    `security`. A prefix `producer.` or `consumer.` limits one to the sender or to the reader of
+    receipts. Properties that the wire contract fixes cannot be changed."""
+    ack_timeout_ms: int
+    """How long a request may wait for its acknowledgement (30 s)."""
+
+
+class Connection(NamedTuple):
+    """The two halves of a client, over one library."""
+
+    outbox: Outbox
+    verdicts: Verdicts
+
+    def close(self) -> None:
+        """End every wait for a verdict, then wait for what is in flight. Idempotent."""
+        self.verdicts.close()
+        self.outbox.close()
+
+
+def connect(
+    bootstrap: str,
+    *,
+    driver: DriverName = "confluent",
+    buffer: str = BUFFER,
+    receipts: str | None = None,
+    security: "Security | None" = None,
+    overrides: Mapping[str, Any] | None = None,
+    ack_timeout_ms: int = ACK_TIMEOUT_MS,
+) -> Connection:
+    """Make the halves of a client. Nothing is sent or awaited before the first request.
+
+    Raises ConfigError for what the library refuses.
+    """
+    properties = {} if security is None else security.properties()
+    library = open_driver(driver, bootstrap, properties, overrides or {}, ack_timeout_ms)
+    return Connection(
+        Outbox(library, buffer, ack_timeout_ms),
+        Verdicts(lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms),
+    )
+
+
+def receipts_of(buffer: str) -> str:
+    """Return the receipts topic beside a buffer; ConfigError if the buffer's name has no prefix."""
+    prefix = buffer.removesuffix(BUFFER_SUFFIX)
+    if prefix == buffer:
+        raise ConfigError(
+            f"the name of the buffer, {buffer}, does not tell that of the receipts",
+            remedy="give the argument receipts",
+        )
+    return f"{prefix}receipts"

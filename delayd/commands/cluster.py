@@ -1,0 +1,214 @@
+"""`delayd status` and `delayd topics`: the cluster as a whole, and its topics."""
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from delayd.cluster.connect import coordination_if_named, open_bus
+from delayd.cluster.status import status_report
+from delayd.cluster.topics import (
+    MAX_DELAY_MS_DEFAULT,
+    check_topics,
+    create_topics,
+    load_settings,
+)
+from delayd.config.cli_options import (
+    AsJson,
+    Bootstrap,
+    ClusterName,
+    Config,
+    Etcd,
+    Prefix,
+    endpoints,
+)
+from delayd.config.cluster_key import check_key, fingerprint, new_cluster_key
+from delayd.config.security import load_security
+from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
+from delayd.request.reasons import RefusedError
+from delayd.request.times import delay_ms_of
+from delayd.runtime.clock import SystemClock
+from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
+
+CONNECT_TIMEOUT_MS = 15_000
+RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
+
+topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
+
+
+def status(
+    bootstrap: Bootstrap,
+    etcd: Etcd = None,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cluster: frontier, cursor, master, failing targets and nodes.
+
+    Exit 1 if nothing delivers.
+
+    Example: delayd status --bootstrap 127.0.0.1:9092 --etcd http://127.0.0.1:2379
+    """
+    security = load_security(config)
+    with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
+        report = status_report(
+            open_bus(bootstrap, security.properties()),
+            coordination,
+            SystemClock(),
+            cluster=cluster,
+            prefix=prefix,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        _show_status(report)
+    raise typer.Exit(ExitCode.FINE if report["healthy"] else ExitCode.PROBLEM)
+
+
+@topics_app.command("create")
+def topics_create(
+    bootstrap: Bootstrap,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    partitions: Annotated[
+        int, typer.Option(min=1, max=1024, help="Partitions of the buffer: fixed for ever.")
+    ] = 4,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
+    ] = None,
+    max_delay_days: Annotated[
+        int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
+    ] = MAX_DELAY_MS_DEFAULT // DAY_MS,
+    retry_delays: Annotated[
+        str, typer.Option(help="Pauses before each retry of a target that fails.")
+    ] = RETRY_DELAYS_DEFAULT,
+    receipts: Annotated[
+        str, typer.Option(help="verdicts, or all: scheduled and delivered too.")
+    ] = RECEIPTS_VERDICTS,
+    guarantee: Annotated[
+        str,
+        typer.Option(help="exactly-once, or at-least-once for brokers without transactions."),
+    ] = EXACTLY_ONCE,
+    cluster_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DELAYD_CLUSTER_KEY",
+            help="The cluster's secret; a new cluster without one gets one, which is printed.",
+        ),
+    ] = None,
+    adopt_buffer: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-buffer", help="Accept a buffer that already holds records: deliver them all."
+        ),
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make delayd's topics and initialise the cluster; harmless if that was done before.
+
+    Example: delayd topics create --bootstrap 127.0.0.1:9092 --partitions 12
+    """
+    proposed_key = new_cluster_key() if cluster_key is None else cluster_key
+    try:
+        settings = create_topics(
+            open_bus(bootstrap, load_security(config).properties()),
+            cluster=cluster,
+            cluster_key=proposed_key,
+            prefix=prefix,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            max_delay_ms=max_delay_days * DAY_MS,
+            retry_delays_ms=_retry_delays_ms(retry_delays),
+            receipts_written=receipts,
+            guarantee=guarantee,
+            adopt_buffer=adopt_buffer,
+            timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+    except ProducerError:
+        if cluster_key is None:
+            typer.echo(f"if the cluster was initialised, its key is {proposed_key}", err=True)
+        raise
+    if cluster_key is not None:
+        check_key(cluster_key, settings)
+    is_made = cluster_key is None and settings.key_fingerprint == fingerprint(proposed_key, cluster)
+    if as_json:
+        made = {"cluster_key": proposed_key} if is_made else {}
+        typer.echo(json.dumps({**settings.to_json(), **made}))
+        return
+    typer.echo(
+        f"cluster {settings.cluster} is initialised: "
+        + ", ".join(topic.name for topic in settings.topics)
+    )
+    if is_made:
+        typer.echo(f"cluster key, for every node and shown only now: {proposed_key}")
+
+
+@topics_app.command("check")
+def topics_check(
+    bootstrap: Bootstrap,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check topics and broker settings against the contract. Exit 1 if something is wrong.
+
+    Example: delayd topics check --bootstrap 127.0.0.1:9092
+    """
+    bus = open_bus(bootstrap, load_security(config).properties())
+    problems: list[str] = []
+    try:
+        seen = load_settings(bus, cluster, prefix, CONNECT_TIMEOUT_MS)
+        with contextlib.closing(bus.cluster()) as kafka:
+            problems = check_topics(kafka, seen.record.settings, CONNECT_TIMEOUT_MS)
+    except DelaydError as error:
+        if error.exit_code is not ExitCode.PROBLEM:
+            raise
+        problems = [str(error)]
+    if as_json:
+        typer.echo(json.dumps({"ok": not problems, "problems": problems}))
+    else:
+        typer.echo("\n".join(problems) or "all topics are as they should be")
+    raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
+
+
+def _retry_delays_ms(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(delay_ms_of(part.strip()) for part in text.split(","))
+    except RefusedError as error:
+        raise ConfigError(f"--retry-delays {text!r} is not a list such as 10s,30s,1m") from error
+
+
+def _show_status(report: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("", "", show_header=False)
+    for name in ("cluster", "master", "term", "step", "cursor", "cursor_age_ms", "lag"):
+        table.add_row(name, str(report[name]))
+    console.print(table)
+    nodes = Table("node", "role", "ready", "ingested", "delivered", "admin")
+    for entry in report["nodes"]:
+        nodes.add_row(
+            entry["node"],
+            entry.get("role", "unreachable"),
+            str(entry.get("ready", "")),
+            str(entry.get("ingested_count", "")),
+            str(entry.get("delivered_count", "")),
+            entry["admin"],
+        )
+    console.print(nodes)
+    if report["failing_targets"]:
+        targets = Table("failing target", "since", "messages", "problem")
+        for failing in report["failing_targets"]:
+            since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
+            told = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+            targets.add_row(failing["topic"], told, str(failing["messages"]), failing["problem"])
+        console.print(targets)
+    for problem in report["problems"]:
+        console.print(f"[red]{problem}[/red]")
