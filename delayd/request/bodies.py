@@ -1,20 +1,22 @@
-"""What the wheel stores of a request, and what is produced from it.
+"""The bodies that the wheel stores, and the records that delayd produces from them.
 
-    message body = (topic, asked due ms, key, value, [[name, value]...], partition, id,
-                    digest, origin, attempt[, [turn ms, since ms]])
-    dead body    = (key, value, [[name, value]...], reason slug, detail, truncated size or nil,
-                    origin, attempts)
+    message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
+                          digest, origin, attempt[, [turn ms, since ms]])
+    dead body          = (key, value, [[name, value]...], reason slug, detail,
+                          truncated size or nil, origin, attempts)
     pending reply body = (dead body or nil, receipt or nil)
 
-All are plain tuples that msgpack carries; the functions that read them take lists and tuples
-alike, because unpacking makes one of the other. A later field goes to the end.
+All are plain tuples that msgpack carries. The functions that read them take lists and tuples alike,
+because unpacking may return either. A new field goes to the end. The layout of a message body is
+written here and nowhere else: its positions are the constants below, and the hot paths, which
+unpack or build a body in one go, check their order against them.
 
-Invariants:
-- delivered: user headers first, in their order, then `delayd-id`, `delayd-due`, `delayd-fired`,
-  `delayd-source`, of a requeued message `delayd-origin`, and of a retry `delayd-attempt`;
-- dead letters: key, value and headers of the record, then `delayd-reason`, `delayd-detail`,
-  `delayd-source`, `delayd-truncated` where the value is left out, and of a message that could not
-  be delivered `delayd-origin`, `delayd-attempt`.
+Invariants, the order of headers:
+- delivered: the user's headers in their order, `delayd-id`, `delayd-due`, `delayd-fired`,
+  `delayd-source`; if requeued, `delayd-origin`; of a retry, `delayd-attempt`;
+- dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
+  `delayd-truncated` if the value is left out; of an undeliverable message, `delayd-origin` and
+  `delayd-attempt`.
 
 Source: docs/design, "The wire contract".
 """
@@ -28,7 +30,12 @@ from delayd.request.reasons import Reason, Reject, bounded
 from delayd.request.request import Request, Turn
 
 Body: TypeAlias = Sequence[Any]
-"""A stored body: the tuple that was made here, or what msgpack gave back for it."""
+"""A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
+
+TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT, TURN = range(11)
+"""Positions in a message body."""
+FIELDS_WITHOUT_TURN: Final = TURN
+"""Number of fields of a message body that smoothing has not deferred."""
 
 TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
 """Key and headers of a too large record are dead-lettered only up to this size: half of the 64 KiB
@@ -54,17 +61,17 @@ class DeadLetter(NamedTuple):
 
 
 def source_of(partition: int, offset: int) -> str:
-    """The stable identity of a buffer record, as `delayd-source` has it."""
+    """Return the stable identity of a buffer record, as `delayd-source` has it."""
     return f"{partition}/{offset}"
 
 
 def offset_of(source: str) -> int:
-    """The offset in a source."""
+    """Return the offset in a source."""
     return int(source.partition("/")[2])
 
 
 def message_body(request: Request) -> tuple[Any, ...]:
-    """What a message's frame keeps of its request."""
+    """Return the message body of a request."""
     _, topic, asked_due_ms, _, key, value, headers, partition, id, digest, origin, attempt, *_ = (
         request
     )
@@ -73,43 +80,56 @@ def message_body(request: Request) -> tuple[Any, ...]:
     return body if request.turn is None else (*body, request.turn)
 
 
+def plain_message_body(
+    topic: str,
+    asked_due_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    partition: int | None,
+) -> tuple[Any, ...]:
+    """Return the message body of a schedule without an id. Used by the fast path of ingest."""
+    return (topic, asked_due_ms, key, value, headers, partition, None, b"", "", 0)
+
+
 def asked_due_of(body: Body) -> int:
-    """The due time of a message body as asked, Unix ms."""
-    due_ms: int = body[1]
+    """Return the due time of a message body as asked, Unix ms."""
+    due_ms: int = body[ASKED_DUE_MS]
     return due_ms
 
 
 def id_of(body: Body) -> str | None:
-    """The id of a message body."""
-    id: str | None = body[6]
+    """Return the id of a message body."""
+    id: str | None = body[ID]
     return id
 
 
 def attempt_of(body: Body) -> int:
-    """How often the message was tried in vain."""
-    attempt: int = body[9]
+    """Return how many attempts to deliver the message have failed."""
+    attempt: int = body[ATTEMPT]
     return attempt
 
 
 def turn_of(body: Body) -> Turn | None:
-    """The turn of a message body that smoothing deferred."""
-    return Turn(*body[10]) if len(body) > 10 else None
+    """Return the turn of a message body that smoothing deferred, else None."""
+    return Turn(*body[TURN]) if len(body) > TURN else None
 
 
 def is_requeued(body: Body) -> bool:
     """Return whether this message was requeued into the buffer."""
-    return bool(body[8])
+    return bool(body[ORIGIN])
 
 
 def origin_of(body: Body, partition: int, offset: int) -> str:
-    """The source of the user's own request for the message `body`, which is stored under this
-    partition and offset of the buffer."""
-    origin: str = body[8]
+    """Return the source of the user's own request for the message `body`, which is stored under
+    this partition and offset of the buffer."""
+    origin: str = body[ORIGIN]
     return origin or source_of(partition, offset)
 
 
 def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
-    """What a message body is delivered as, at `fired_ms`; `source` is of its buffer record."""
+    """Return the record that delivers a message body at `fired_ms`; `source` is its buffer
+    record's."""
     topic, asked_due_ms, key, value, pairs, partition, id, _, origin, attempt, *_ = body
     headers: Headers = [(name, content) for name, content in pairs]
     if id is not None:
@@ -133,7 +153,7 @@ def pending_reply_body(
 
 
 def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:
-    """The dead body of a rejected record."""
+    """Return the dead body of a rejected record."""
     key, value, headers = record.key, record.value, record.headers
     truncated_size = None
     if reject.truncated:
@@ -149,41 +169,39 @@ def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:
 
 
 def conflict_body(record: Record, detail: str) -> tuple[Any, ...]:
-    """The dead body of a schedule whose id is taken by a different pending message."""
+    """Return the dead body of a schedule whose id another pending message has."""
     return reject_body(record, Reject(Reason.CONFLICT, detail))
 
 
 def dead_body(
     body: Body, *, reason: Reason, detail: str, origin: str, attempts: int
 ) -> tuple[Any, ...]:
-    """The dead body of a stored message that cannot be delivered; `detail` has the last error.
+    """Return the dead body of a stored message that cannot be delivered.
 
-    The request headers are restored, so that the dead letter can be sent again: the due time is
-    the asked one, absolute. `origin` is the source of the user's own request (`origin_of`),
-    `attempts` how often it was tried, at least once.
+    It has the request headers, so that the dead letter can be sent again. `detail` has the last
+    error, `origin` is the source of the user's own request (`origin_of`), `attempts` counts the
+    attempts to deliver it, at least one.
     """
-    assert attempts >= 1, "what was never tried is not dead"
-    topic, asked_due_ms, key, value, pairs, partition, id, *_ = body
-    key, asked = request_headers(topic, asked_due_ms, key, partition, id)
-    headers: Headers = [(name, content) for name, content in pairs]
-    headers += asked
+    assert attempts >= 1, "a message that was never tried is not dead"
+    key, value, headers = asked_again(body)
     return (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
 
 
 def reason_of(dead: Body) -> str:
-    """The reason's slug of a dead body."""
+    """Return the reason's slug of a dead body."""
     slug: str = dead[3]
     return slug
 
 
-def request_headers(
-    topic: str, asked_due_ms: int, key: bytes | None, partition: int | None, id: str | None
-) -> tuple[bytes | None, Headers]:
-    """Record key and `delayd-*` headers that ask for a message again, at its asked due time.
+def asked_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
+    """Return key, value and headers of a record that asks for a message again.
 
-    With an id the record key is the id; without one it is `key`, the one to deliver.
+    The headers are the user's, then those of the request, with the absolute due time that was
+    asked for. The record key is the id, or without an id the key to deliver.
     """
-    headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % asked_due_ms)]
+    topic, asked_due_ms, key, value, pairs, partition, id, *_ = body
+    headers: Headers = [(name, content) for name, content in pairs]
+    headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % asked_due_ms)]
     if id is not None:
         headers.append(("delayd-id", id.encode()))
         if key != id.encode():
@@ -191,11 +209,11 @@ def request_headers(
         key = id.encode()
     if partition is not None:
         headers.append(("delayd-partition", b"%d" % partition))
-    return key, headers
+    return key, value, headers
 
 
 def dead_letter(body: Body, *, source: str) -> DeadLetter:
-    """What a dead body is dead-lettered as; `source` is of its buffer record."""
+    """Return the dead letter of a dead body; `source` is its buffer record's."""
     key, value, pairs, slug, detail, truncated_size, origin, attempts = body
     headers: Headers = [(name, content) for name, content in pairs]
     headers.append(("delayd-reason", slug.encode()))

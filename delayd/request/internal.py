@@ -24,7 +24,7 @@ import hmac
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
-from delayd.request.bodies import Body, origin_of, request_headers
+from delayd.request.bodies import DIGEST, Body, asked_again, attempt_of, id_of, origin_of
 from delayd.request.grammar import (
     check_id,
     number_of,
@@ -82,17 +82,14 @@ def continuation(
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
-    topic, asked_due_ms, key, value, pairs, target_partition, id, digest, _, attempt, *_ = body
-    key, asked = request_headers(topic, asked_due_ms, key, target_partition, id)
-    headers: Headers = [(name, content) for name, content in pairs]
-    headers += asked
-    if id is not None:
-        headers.append(("delayd-digest", digest.hex().encode()))
+    key, value, headers = asked_again(body)
+    if id_of(body) is not None:
+        headers.append(("delayd-digest", body[DIGEST].hex().encode()))
     headers.append(("delayd-continues", b"%d" % offset))
     headers.append(("delayd-continues-due", b"%d" % rank_due_ms))
     headers.append(("delayd-next-due", b"%d" % next_due_ms))
     headers.append(("delayd-origin", origin_of(body, partition, offset).encode()))
-    headers.append(("delayd-attempt", b"%d" % (attempt + is_retry)))
+    headers.append(("delayd-attempt", b"%d" % (attempt_of(body) + is_retry)))
     if turn is not None:
         headers.append(("delayd-turn", b"%d/%d" % turn))
     headers.append(("delayd-proof", proof_of(limits, partition, key, value, headers)))

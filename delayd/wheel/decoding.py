@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from delayd.wheel import Entry, Frame
 from delayd.wheel.frame import (
+    FORM_OF,
     FORMS,
     FRAME_BYTES_MAX,
     HEADER_BYTES,
@@ -30,7 +31,6 @@ GAP_BYTES_MAX = 4 * 1024
 """Frames of which the next begins within so many bytes are read in one go: copying the gap costs
 less than another call, which is half a microsecond when the file is in the page cache."""
 
-_FORM_OF = {kind: form for form, kind in FORMS.items()}
 _new_tuple = tuple.__new__
 
 
@@ -92,7 +92,7 @@ def decode_all(entries: Sequence[Entry], fetch: Callable[[int, int], bytes]) -> 
     """
     frames: list[Frame] = []
     read, crc_of_bytes, unpack, new = read_forms, crc32c, unpack_body, _new_tuple
-    form_of = _FORM_OF
+    form_of = FORM_OF
     data = b""
     start = end = 0
     next_positions = [entry[5] for entry in entries[1:]]

@@ -37,27 +37,25 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 
 PREFIX = Struct("<II")
 """length, crc"""
-FIELDS = Struct("<BBHHHQQQ")
-"""version, kind, flags, lane, partition, offset, append_ms, due_ms"""
 HEADER = Struct("<IIBBHHHQQQ")
-"""PREFIX and FIELDS together, for reading."""
+"""All before the body, for reading."""
 HEADER_BYTES = HEADER.size
 PARTITIONS_MAX = 1 << 16
 
 _pack_body: Callable[[tuple[Any, ...]], bytes] = msgpack.Packer(use_bin_type=True).pack
 unpack_body = msgpack.unpackb
 _pack_prefix = PREFIX.pack
-_pack_fields = FIELDS.pack
-_pack_form = Struct("<IHHQQQ").pack
-"""FIELDS with version, kind and flags as one number: see `read_forms`."""
+_pack_fields = Struct("<IHHQQQ").pack
+"""From the form (see `read_forms`) up to the body."""
 _read_header = HEADER.unpack_from
 read_forms = Struct("<IIIHHQQQ").unpack_from
 """A header with version, kind and flags as one number, the *form*: less to compare per frame."""
 _PREFIX_BYTES = PREFIX.size
 _new_tuple = tuple.__new__
 _KINDS = frozenset(int(kind) for kind in FrameKind)
-FORMS: Final = {FRAME_VERSION | int(kind) << 8: int(kind) for kind in FrameKind}
-MESSAGE_FORM: Final = FRAME_VERSION | int(FrameKind.MESSAGE) << 8
+FORM_OF: Final = {int(kind): FRAME_VERSION | int(kind) << 8 for kind in FrameKind}
+FORMS: Final = {form: kind for kind, form in FORM_OF.items()}
+MESSAGE_FORM: Final = FORM_OF[FrameKind.MESSAGE]
 _KIND_BYTES = b"".join(re.escape(bytes([kind])) for kind in sorted(_KINDS))
 _FORM_AHEAD = re.compile(rb"(?=%b[%b]\x00\x00)" % (re.escape(bytes([FRAME_VERSION])), _KIND_BYTES))
 """version, kind and flags of a frame that this version writes; found wherever they overlap, too"""
@@ -76,19 +74,24 @@ class BrokenFrameError(Exception):
 
 
 def encode(frame: Frame) -> tuple[bytes, int]:
-    """The frame's bytes and their CRC. A value that does not fit its field is the caller's bug."""
+    """Return the frame's bytes and their CRC. A value that does not fit its field is a bug of the
+    caller."""
     due_ms, partition, offset, lane, kind, append_ms, body = frame
-    rest = _pack_fields(FRAME_VERSION, kind, 0, lane, partition, offset, append_ms, due_ms)
-    rest += _pack_body(body)
-    crc: int = crc32c(rest)
-    return _pack_prefix(len(rest) + PREFIX.size, crc) + rest, crc
+    return encode_fields(FORM_OF[kind], lane, partition, offset, append_ms, due_ms, body)
 
 
-def encode_message(
-    due_ms: int, partition: int, offset: int, lane: int, append_ms: int, body: tuple[Any, ...]
+def encode_fields(
+    form: int,
+    lane: int,
+    partition: int,
+    offset: int,
+    append_ms: int,
+    due_ms: int,
+    body: tuple[Any, ...],
 ) -> tuple[bytes, int]:
-    """`encode` of a message, for the hot path of ingest: no Frame has to be made for it."""
-    rest = _pack_form(MESSAGE_FORM, lane, partition, offset, append_ms, due_ms) + _pack_body(body)
+    """Return the bytes and CRC of the frame with these fields, in the order in which they lie in
+    it. The fast path of ingest calls this, and needs no Frame for it."""
+    rest = _pack_fields(form, lane, partition, offset, append_ms, due_ms) + _pack_body(body)
     crc: int = crc32c(rest)
     return _pack_prefix(len(rest) + _PREFIX_BYTES, crc) + rest, crc
 

@@ -14,14 +14,26 @@ way, byte for byte.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 from zlib import crc32
 
 from delayd.bus import Producer
+from delayd.request.bodies import (
+    ASKED_DUE_MS,
+    ATTEMPT,
+    DIGEST,
+    FIELDS_WITHOUT_TURN,
+    HEADERS,
+    ID,
+    KEY,
+    ORIGIN,
+    PARTITION,
+    TOPIC,
+    VALUE,
+)
 from delayd.wheel import Frame
 
-BODY_FIELDS: Final = 10
-"""Of a message body without a turn; see `delayd.request.bodies`."""
+_UNPACKED = (TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT)
+assert tuple(range(FIELDS_WITHOUT_TURN)) == _UNPACKED, "write_fast unpacks a body in this order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +62,8 @@ def write_fast(
     count = digest = 0
     for frame in piece:
         due_ms, partition, offset, _, _, _, body = frame
-        target = get(body[0])
-        if target is None or len(body) != BODY_FIELDS:
+        target = get(body[TOPIC])
+        if target is None or len(body) != FIELDS_WITHOUT_TURN:
             otherwise(frame)
             continue
         topic, asked_due_ms, key, value, pairs, wanted, id, _, origin, attempt = body

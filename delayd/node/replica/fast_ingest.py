@@ -21,12 +21,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from delayd.bus import Record
 from delayd.request import RequestLimits
+from delayd.request.bodies import plain_message_body
 from delayd.request.grammar import asked_due_ms_of, target_of, target_partition_of
 from delayd.request.headers import HEADER_ALLOWANCE_BYTES, HEADER_PREFIX, RECORD_ALLOWANCE_BYTES
 from delayd.request.reasons import RefusedError
 from delayd.request.times import DIGITS_MAX, due_ms_of
 from delayd.wheel import FrameKind
-from delayd.wheel.frame import encode_message
+from delayd.wheel.frame import MESSAGE_FORM, encode_fields
 from delayd.wheel.packed import PackedFrame
 from replication.rank import lane_of
 
@@ -123,9 +124,10 @@ class FastIngest:
             topic, lane = target
             due_ms = asked_due_ms if asked_due_ms > append_ms else append_ms
             users = headers[user] if type(user) is slice else [headers[at] for at in user]
-            # A `message_body` without id, digest, origin and attempts.
-            body = (topic, asked_due_ms, key, value, users, target_partition, None, b"", "", 0)
-            data, crc = encode_message(due_ms, partition, offset, lane, append_ms, body)
+            body = plain_message_body(topic, asked_due_ms, key, value, users, target_partition)
+            data, crc = encode_fields(
+                MESSAGE_FORM, lane, partition, offset, append_ms, due_ms, body
+            )
             frames[place] = _made(
                 PackedFrame,
                 (due_ms, partition, offset, lane, _MESSAGE, append_ms, topic, data, crc),
