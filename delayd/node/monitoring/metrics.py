@@ -106,35 +106,35 @@ FAMILIES: Final[tuple[Family, ...]] = (
     # Is it well?
     _gauge(
         "delayd_ready",
-        "1 if the node could take over now: what GET /readyz says.",
+        "1 if the node could take over now, as GET /readyz reports.",
         lambda of: of.is_ready,
     ),
     Family(
         "delayd_role",
         Kind.GAUGE,
         ("role",),
-        "1 for what the node is: master (it delivers) or follower.",
+        "1 for the node's role: master (it delivers) or follower.",
         lambda of: _one_of("master" if of.is_master else "follower", ("master", "follower")),
     ),
     Family(
         "delayd_leader_info",
         Kind.GAUGE,
         ("master",),
-        "1, with the node that held the leader key when this one last read it; empty for none.",
+        "1, with the node that held the leader key when this node last read it; empty for none.",
         lambda of: [((of.master or "",), 1)],
     ),
     Family(
         "delayd_build_info",
         Kind.GAUGE,
         ("version", "python", "driver", "cluster", "node"),
-        "1, with what runs here.",
+        "1, with the versions and names of this node.",
         lambda of: [
             ((__version__, platform.python_version(), of.driver, of.cluster, of.node), 1),
         ],
     ),
     _gauge(
         "delayd_kafka_up",
-        "0 while Kafka does not answer this node, or does not let it in: asked every 30 s.",
+        "0 while Kafka does not answer this node, or refuses it. Asked every 30 s.",
         lambda of: of.lets_in,
     ),
     _counter(
@@ -146,8 +146,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_loop_age_seconds",
         Kind.GAUGE,
         ("loop",),
-        "Since the ingest and the delivery loop last gave a sign of life; GET /livez fails above"
-        " 30.",
+        "Time since the last sign of life of the ingest and the delivery loop; GET /livez fails"
+        " above 30.",
         lambda of: [((name,), age / 1000) for name, age in of.loop_ages_ms.items()],
     ),
     # Is it in time?
@@ -155,25 +155,25 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_lateness_seconds",
         Kind.HISTOGRAM,
         ("topic",),
-        "From when a message was due (or accepted, if that was later) until its step was committed,"
+        "Time from when a message was due (or accepted, if later) until its step was committed,"
         f" by the broker's clock, by target; above {TOPICS_MAX} targets the others are {OTHER}."
-        " What was put back is left out. Master only.",
+        " Requeued messages are left out. Master only.",
         distributions=lambda of: [((topic,), d) for topic, d in of.steps.lateness.items()],
     ),
     Family(
         "delayd_smoothing_lateness_seconds",
         Kind.HISTOGRAM,
         ("topic",),
-        "The same of messages that rate_max had deferred, from when they were due at first: how"
-        " late smoothing made them. Master only.",
+        "The same for messages that rate_max deferred, from their first due time: how late"
+        " smoothing made them. Master only.",
         distributions=lambda of: [((topic,), d) for topic, d in of.steps.smoothed.items()],
     ),
     Family(
         "delayd_smoothing_delay_seconds",
         Kind.GAUGE,
         ("topic",),
-        "By target with a rate_max, how late the message will be that was deferred last; 0 if"
-        " nothing waits for its turn. Master only.",
+        "How late the most recently deferred message will be, by target with a rate_max; 0 if"
+        " none waits for its turn. Master only.",
         lambda of: [((topic,), ms / 1000) for topic, ms in of.smoothing_ms.items()],
     ),
     Family(
@@ -181,7 +181,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         Kind.GAUGE,
         ("role",),
         "How far the cursor of the newest frontier that this node has read is behind its clock."
-        " An idle master moves it every idle_step_interval_ms only.",
+        " An idle master moves the cursor only every idle_step_interval_ms.",
         lambda of: [
             (("master" if of.is_master else "follower",), of.delivery_lag_ms / 1000),
         ],
@@ -190,13 +190,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_ingest_lag_offsets",
         Kind.GAUGE,
         ("partition",),
-        "Offsets of the buffer that this node has not read, as of its last checkpoint. Markers"
-        " count, and so does what an open transaction holds back.",
+        "Offsets of the buffer that this node has not read, as of its last checkpoint. Commit"
+        " markers count, and so do records behind an open transaction.",
         lambda of: [((str(n),), e) for n, e in enumerate(of.unread) if e is not None],
     ),
     _gauge(
         "delayd_ingest_delay_seconds",
-        "How old the first record of the last batch was when this node had ingested it.",
+        "Age of the first record of the last batch when this node had ingested it.",
         lambda of: _seconds(of.ingest_delay_ms),
     ),
     # What was done?
@@ -215,7 +215,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _counters(
         "delayd_steps_total",
         "outcome",
-        "Steps of this node: committed, or failed, after which it takes over again.",
+        "Steps of this node: committed, or failed. After a failed step it takes over again.",
         ("committed", "failed"),
         lambda of: {"committed": of.steps.committed, "failed": of.steps.failed},
     ),
@@ -223,35 +223,35 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_step_seconds",
         Kind.HISTOGRAM,
         (),
-        "How long committed steps took, empty ones too.",
+        "Duration of committed steps, empty ones too.",
         distributions=lambda of: [((), of.steps.seconds)],
     ),
     _counters(
         "delayd_step_messages_total",
         "fate",
-        "Messages in committed steps: delivered, retried (put back, tried), deferred (put back,"
-        " not tried), smoothed (put back to its turn, because of rate_max), dead, or killed (by a"
-        " cancel or a replace).",
+        "Messages in committed steps: delivered, retried (requeued after an attempt), deferred"
+        " (requeued without one), smoothed (requeued to its turn, because of rate_max), dead, or"
+        " killed (by a cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
         lambda of: of.steps.messages,
     ),
     _counters(
         "delayd_verdicts_total",
         "verdict",
-        "Receipts that committed steps have written.",
+        "Receipts in committed steps.",
         (verdict.slug for verdict in Verdict),
         lambda of: of.steps.verdicts,
     ),
     _counters(
         "delayd_dead_letters_total",
         "reason",
-        "Dead letters that committed steps have written.",
+        "Dead letters in committed steps.",
         (reason.slug for reason in Reason),
         lambda of: of.steps.letters,
     ),
     _gauge(
         "delayd_failing_targets",
-        "Targets that turn messages away; GET /status names them. Master only.",
+        "Targets that fail; GET /status names them. Master only.",
         lambda of: of.failing_targets,
     ),
     # Who leads?
@@ -263,7 +263,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _counters(
         "delayd_leaderships_ended_total",
         "reason",
-        "Leaderships of this node that ended.",
+        "Leaderships of this node that ended, by reason.",
         (reason.value for reason in ResignReason),
         lambda of: of.leaderships_ended,
     ),
@@ -271,7 +271,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_election_state",
         Kind.GAUGE,
         ("state",),
-        "1 for where the node stands in the election.",
+        "1 for the node's state in the election.",
         lambda of: _one_of(of.election, (state.value for state in State)),
     ),
     _gauge(
@@ -291,30 +291,30 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _gauge(
         "delayd_clock_drift_seconds",
-        "The broker's clock less this node's at its last step, as far as the time on the way does"
-        " not explain it. On nodes that have been master.",
+        "The broker's clock minus this node's at its last step, less what transit time explains."
+        " Only on nodes that have been master.",
         lambda of: _seconds(of.steps.drift_ms),
     ),
     _gauge(
         "delayd_log_time_ahead_seconds",
         "How far the newest append time in the buffer is ahead of this node's clock; 0 if it is"
-        " not.",
+        " not ahead.",
         lambda of: of.log_ahead_ms / 1000,
     ),
     # What does it hold?
     _gauge(
         "delayd_pending_messages",
-        "Messages from the cursor's second on; those that were cancelled count until then.",
+        "Messages due from the cursor's second on. A cancelled message counts until then.",
         lambda of: of.pending,
     ),
     _gauge(
         "delayd_wheel_slots",
-        "Slots in the wheel; delivered ones stay for export_hold_s.",
+        "Slots in the wheel; a delivered one stays for export_hold_s.",
         lambda of: of.slots,
     ),
     _gauge(
         "delayd_wheel_frames",
-        "Frames in the wheel: messages and answers, delivered ones too.",
+        "Frames in the wheel: messages and pending replies, delivered ones too.",
         lambda of: of.frames,
     ),
     _gauge(
@@ -324,12 +324,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _gauge(
         "delayd_checkpoint_age_seconds",
-        "Since the last checkpoint was durable.",
+        "Time since the last checkpoint was durable.",
         lambda of: of.checkpoint_age_ms / 1000,
     ),
     _gauge(
         "delayd_disk_free_bytes",
-        "Free on the disk of the wheel, as of the last checkpoint.",
+        "Free bytes on the disk of the wheel, as of the last checkpoint.",
         lambda of: of.disk_free_bytes,
     ),
     _gauge(
@@ -343,10 +343,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
 PROCESS_METRICS: Final[Mapping[str, tuple[Kind, str]]] = {
     "process_cpu_seconds_total": (Kind.COUNTER, "Processor time of the node."),
     "process_resident_memory_bytes": (Kind.GAUGE, "Its memory."),
-    "process_virtual_memory_bytes": (Kind.GAUGE, "Its address space, mapped files too."),
+    "process_virtual_memory_bytes": (Kind.GAUGE, "Its address space, mapped files included."),
     "process_open_fds": (Kind.GAUGE, "Its open files."),
-    "process_max_fds": (Kind.GAUGE, "How many it may open."),
-    "process_start_time_seconds": (Kind.GAUGE, "When it was started, Unix time."),
+    "process_max_fds": (Kind.GAUGE, "Its limit of open files."),
+    "process_start_time_seconds": (Kind.GAUGE, "When it was started, in Unix time."),
 }
 """The library's own, read from /proc; the same for every program that uses it."""
 
