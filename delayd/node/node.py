@@ -32,7 +32,8 @@ from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
-from delayd.node.election.control_loop import ControlLoop, Identity
+from delayd.node.election.control_loop import ControlLoop
+from delayd.node.election.identity import Identity
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import AdminServer, NodeView

@@ -11,7 +11,7 @@ from kernel import SECOND_US, Kernel
 
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import CoordinationError
-from delayd.node.election.control_loop import SHARD
+from delayd.node.election.etcd_calls import SHARD
 from simulated.machine import Machine
 
 EXCUSED_US = 4 * SECOND_US

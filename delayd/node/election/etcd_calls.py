@@ -1,0 +1,79 @@
+"""The election's calls to etcd, and the facts that answer them.
+
+Not here: when a call is made, and what follows from its answer (`replication/election.py`).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from delayd.coordination import Coordination, Leadership
+from delayd.node.election.identity import Identity
+from delayd.runtime.clock import Clock
+from replication import election_facts as facts
+
+SHARD = 0
+
+FAILURES: Mapping[type, Callable[[int], facts.Event]] = MappingProxyType(
+    {
+        facts.PollLeader: facts.LeaderReadFailed,
+        facts.GrantLease: facts.LeaseGrantFailed,
+        facts.Campaign: facts.CampaignFailed,
+        facts.KeepAlive: facts.KeepAliveFailed,
+    }
+)
+"""The fact, with its time, that a call which failed is answered by; RevokeLease needs none."""
+
+
+class EtcdCalls:
+    """Carries out one call at a time, in any thread."""
+
+    def __init__(self, coordination: Coordination, clock: Clock, identity: Identity) -> None:
+        self._etcd = coordination
+        self._clock = clock
+        self._identity = identity
+        self.master_name: str | None = None
+        """The node that held the leader key when it was last read."""
+
+    def carry_out(self, call: facts.Call | facts.RevokeLease) -> facts.Event | None:
+        """Return the fact that answers the call, None to RevokeLease; raises CoordinationError."""
+        now_ms = self._clock.monotonic_ms
+        match call:
+            case facts.PollLeader():
+                asked_ms = now_ms()
+                return facts.LeaderRead(asked_ms, self._noted(self._etcd.leader(SHARD)))
+            case facts.GrantLease(ttl_s):
+                lease = self._etcd.grant_lease(ttl_s)
+                return facts.LeaseGranted(now_ms(), lease.id, lease.ttl_ms)
+            case facts.Campaign(lease_id):
+                value = self._identity.leader_value(lease_id)
+                leader = self._noted(self._etcd.campaign(SHARD, value, lease_id))
+                assert leader is not None, "somebody holds the key after a campaign"
+                return facts.CampaignAnswered(now_ms(), leader)
+            case facts.KeepAlive(lease_id):
+                ttl_ms = self._etcd.keep_alive(lease_id)
+                if ttl_ms is None:
+                    return facts.LeaseFoundDead(now_ms())
+                return facts.LeaseKept(now_ms(), ttl_ms)
+            case facts.RevokeLease(lease_id):
+                self._etcd.revoke(lease_id)
+                return None
+
+    def leadership(self, leader: facts.Leader) -> Leadership:
+        """Return the leadership that this node has won."""
+        self.master_name = self._identity.node
+        return Leadership(self._identity.leader_value(leader.lease_id), leader.create_revision)
+
+    def _noted(self, held: Leadership | None) -> facts.Leader | None:
+        """Return what the leader key says, in the election's words."""
+        if held is None:
+            self.master_name = None
+            return None
+        try:
+            owner: dict[str, Any] = json.loads(held.owner)
+            self.master_name = owner["node"]
+            return facts.Leader(owner["nonce"], int(owner["lease"]), held.create_revision)
+        except (ValueError, KeyError, TypeError):
+            # A foreign value under the leader key: whoever wrote it, this node did not.
+            return facts.Leader("?", 0, held.create_revision)
