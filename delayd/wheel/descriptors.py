@@ -4,8 +4,7 @@ Closing a file with unsynced bytes is fine: they stay with the operating system,
 opens it again to sync it.
 """
 
-from collections import OrderedDict
-
+from delayd.runtime.bounded_dict import BoundedDict
 from delayd.wheel.disk import Disk, OpenFile
 
 OPEN_FILES_MAX = 256
@@ -18,8 +17,9 @@ class Descriptors:
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self._disk = disk
-        self._limit = limit
-        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._open: BoundedDict[str, OpenFile] = BoundedDict(
+            limit, on_evict=lambda _, file: disk.close(file)
+        )
 
     def __len__(self) -> int:
         return len(self._open)
@@ -28,13 +28,9 @@ class Descriptors:
         """The open file at `path`, opened when it is not."""
         file = self._open.get(path)
         if file is not None:
-            self._open.move_to_end(path)
+            self._open.touch(path)
             return file
-        file = self._disk.open(path, create=create)
-        self._open[path] = file
-        if len(self._open) > self._limit:
-            _, oldest = self._open.popitem(last=False)
-            self._disk.close(oldest)
+        file = self._open[path] = self._disk.open(path, create=create)
         return file
 
     def take(self, path: str) -> OpenFile:
@@ -44,7 +40,7 @@ class Descriptors:
 
     def give(self, file: OpenFile) -> None:
         """Take a file back that was taken; it is closed when there is no room or no need."""
-        if file.path in self._open or len(self._open) >= self._limit:
+        if file.path in self._open or len(self._open) >= self._open.limit:
             self._disk.close(file)
         else:
             self._open[file.path] = file

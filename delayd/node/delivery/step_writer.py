@@ -23,7 +23,7 @@ from delayd.node.delivery.fast_step import FastTarget, write_fast
 from delayd.node.delivery.planner import StepContent
 from delayd.node.replica.cancel_marks import receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
-from delayd.node.targets.quarantine import PUT_OFF_MS
+from delayd.node.targets.quarantine import DEFER_MS
 from delayd.request import (
     INTERNAL_MARGIN_BYTES,
     Body,
@@ -174,7 +174,7 @@ class StepWriter:
 
     def _plain(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Of these targets, with their lanes, those that need not be asked about each message."""
-        if self._settings.receipts_written == RECEIPTS_ALL or not self._quarantine.are_none:
+        if self._settings.receipts_written == RECEIPTS_ALL or not self._quarantine.is_empty:
             return {}
         bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
         plain: dict[str, FastTarget] = {}
@@ -206,9 +206,9 @@ class StepWriter:
             count = self._turned_away.get(topic, ("", 0))[1]
             self._turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
-        put_off_ms = self._quarantine.put_off_ms(self._clock.monotonic_ms(), topic, self.tried)
-        if put_off_ms:
-            return self._defer(frame, put_off_ms)
+        defer_ms = self._quarantine.defer_ms(self._clock.monotonic_ms(), topic, self.tried)
+        if defer_ms:
+            return self._defer(frame, defer_ms)
         turn = None
         if self._smoothing.limits(topic):
             turn = turn_of(frame.body)
@@ -242,7 +242,7 @@ class StepWriter:
         self._put_back(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
         return Fate.RETRIED
 
-    def _defer(self, frame: Frame, by_ms: int = PUT_OFF_MS) -> Fate:
+    def _defer(self, frame: Frame, by_ms: int = DEFER_MS) -> Fate:
         """Put off a message whose turn it is, so that others need not wait for it."""
         self._put_back(frame, self._now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED

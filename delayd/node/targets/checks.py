@@ -1,10 +1,10 @@
-"""Targets: can a message be written to where it wants to go? Asked before it enters a step.
+"""Targets: whether a message can be written to its topic. A step asks before it takes it.
 
-A transaction that meets a bad target fails as a whole, so what is known to fail must never enter
-one. Answers come from cached descriptions; what is wrong with a target is a text for its own
-messages, and never an error that would stop the messages of others.
+A transaction with a bad target fails as a whole, so no message that is known to fail may enter one.
+Answers come from cached descriptions. What is wrong with a target is a text for its own messages,
+and never an error that would stop the messages of others.
 
-Not here: what the brokers refuse although it looked well (suspects.py); what becomes of a message
+Not here: what brokers refuse although it looked well (`quarantine.py`), what becomes of a message
 that is turned away.
 
 Invariants:
@@ -14,7 +14,6 @@ Invariants:
 Source: docs/design/frontier.md, "Targets".
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.bus.overrides import BATCH_BYTES_MAX
 from delayd.errors import KafkaUnreachableError
 from delayd.node.targets.failures import FailingTarget, TargetFailures
+from delayd.runtime.bounded_dict import BoundedDict
 from delayd.runtime.clock import Clock
 
 FRESH_MS = 5_000
@@ -107,7 +107,7 @@ class Targets:
         self._timeout_ms = timeout_ms
         self._anchor = anchor
         self._unreplicated = unreplicated
-        self._known: OrderedDict[str, _Target] = OrderedDict()
+        self._known: BoundedDict[str, _Target] = BoundedDict(KNOWN_MAX, on_evict=self._evicted)
         self._brokers = 0
         """The most that were ever seen: a cluster that lost brokers is not a smaller one."""
         self._brokers_asked_ms: int | None = None
@@ -130,16 +130,14 @@ class Targets:
             if known is None:
                 unknown.append(topic)
                 continue
-            self._known.move_to_end(topic)
+            self._known.touch(topic)
             if known.ask_ms <= now_ms:
                 old.append(topic)
         old.sort(key=lambda topic: self._known[topic].ask_ms)
         probed = self._to_probe(now_ms, wanted)
         if asked := sorted(unknown) + old[:REFRESHED_MAX] + probed:
+            self._known.limit = max(KNOWN_MAX, len(wanted) + len(probed))
             self._read(asked, now_ms)
-            while len(self._known) > max(KNOWN_MAX, len(wanted) + len(probed)):
-                forgotten, _ = self._known.popitem(last=False)
-                self.record_limits.pop(forgotten, None)
 
     def problem_of(
         self, topic: str, partition: int | None, key: bytes | None, size_bytes: int
@@ -218,6 +216,9 @@ class Targets:
     def failing(self) -> list[FailingTarget]:
         """What turned messages away and is not known to be well again. Any thread may ask."""
         return self._failing.report()
+
+    def _evicted(self, topic: str, _: _Target) -> None:
+        self.record_limits.pop(topic, None)
 
     def _to_probe(self, now_ms: int, wanted: set[str]) -> list[str]:
         """Failing topics that no message asks for, so that people see when they are well."""

@@ -1,15 +1,16 @@
-"""Which targets turn messages away, since when, and how many: for people, not for decisions.
+"""Targets whose messages are turned away, since when and how many: for people, not for decisions.
 
-Not here: why a target fails (targets.py, suspects.py), what becomes of the messages.
+Not here: why a target fails (`checks.py`, `quarantine.py`), what becomes of the messages.
 
 Invariant: bounded, whatever names the requests bring: the newest TOPICS_MAX.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypedDict
+
+from delayd.runtime.bounded_dict import BoundedDict
 
 TOPICS_MAX = 100
 """More than a person reads; the ones that turned a message away last are kept."""
@@ -41,7 +42,7 @@ class TargetFailures:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._failing: OrderedDict[str, _Failing] = OrderedDict()
+        self._failing: BoundedDict[str, _Failing] = BoundedDict(TOPICS_MAX)
 
     def turned_away(
         self, topic: str, problem: str, messages: int, *, wall_ms: int, monotonic_ms: int
@@ -51,13 +52,11 @@ class TargetFailures:
             failing = self._failing.get(topic)
             if failing is None:
                 self._failing[topic] = _Failing(problem, wall_ms, messages, monotonic_ms)
-                if len(self._failing) > TOPICS_MAX:
-                    self._failing.popitem(last=False)
                 return
             failing.problem = problem
             failing.messages += messages
             failing.last_ms = monotonic_ms
-            self._failing.move_to_end(topic)
+            self._failing.touch(topic)
 
     def topics(self) -> list[str]:
         """The names, those that turned a message away last at the end."""

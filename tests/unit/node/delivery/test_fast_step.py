@@ -89,7 +89,7 @@ def suspicious() -> Quarantine:
     """Something is held against a record that is in no step: nothing is plain."""
     quarantine = Quarantine()
     quarantine.note_refused(0, {"elsewhere": "INVALID_RECORD"}, "", {"elsewhere": (0, ["9/9"])})
-    assert not quarantine.are_none
+    assert not quarantine.is_empty
     return quarantine
 
 
