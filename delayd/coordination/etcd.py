@@ -5,11 +5,13 @@ Not here: who should be master (`replication/election.py`), retries and back-off
 Invariants:
 - One operation is one HTTP request, sent at most once, bounded by the time-out given at
   construction (connecting and reading share it; resolving a host name is outside it). A user's
-  token is asked for before it, within the same time; only what etcd refused for the token's sake,
-  and so did not do, is sent again.
+  token is requested before it, within the same time. A request is sent again only if etcd refused
+  it because of the token, and so did not carry it out.
+- Every read is part of a transaction, so it is linearizable, and an answer that is not etcd's is
+  an error: etcd3gw's `get` would take it for a key that does not exist.
 - A failure is a CoordinationError, its outcome is unknown, its connection is thrown away, and the
   next call uses the next endpoint.
-- Threads never share a connection: a call borrows an idle client or makes one, and gives it back
+- Threads never share a connection: a call borrows an idle client or makes one, and returns it
   afterwards, so any number of threads may call at the same time.
 - Proxy settings of the environment are ignored: they are not meant for etcd.
 
@@ -19,12 +21,14 @@ Source: docs/design/election.md, "Keys"; the etcd v3 API (needs etcd >= 3.4).
 import base64
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
 from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
+from etcd3gw.lease import Lease as Etcd3Lease
 
 from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
@@ -60,7 +64,7 @@ _TOKEN = "Authorization"
 _TOKEN_ENDED = "invalid auth token"
 
 T = TypeVar("T")
-Json = dict[str, Any]
+Json = Mapping[str, Any]
 
 
 class _LeaseNotFoundError(CoordinationError):
@@ -139,137 +143,97 @@ class EtcdCoordination:
                     )
                 endpoint = self.endpoint
                 try:
-                    body = {"key": _encoded(settings_key(self._cluster)), "count_only": True}
-                    self._call("kv/range", body, lambda _: None, min(left_ms, self._timeout_ms))
+                    reads = [_range(settings_key(self._cluster))]
+                    self._transact([], reads, _found, timeout_ms=min(left_ms, self._timeout_ms))
                     return
                 except CoordinationError as error:
                     told = _told(error.__cause__ or error)
-                    # That a later try had no answer in time says less than why one was refused.
+                    # A refusal says more than the time-out of a later attempt.
                     if endpoint not in failures or "timed out" not in told:
                         failures[endpoint] = told
             threading.Event().wait(REACH_PAUSE_S)
 
     def grant_lease(self, ttl_s: int) -> Lease:
-        # etcd3gw's own lease() forgets the TTL that was granted; this is the same request.
-        return self._call(
-            "lease/grant",
-            {"TTL": ttl_s, "ID": 0},
-            lambda answer: Lease(int(answer["ID"]), int(answer["TTL"]) * 1_000),
-        )
+        def grant(client: Etcd3Client) -> Lease:
+            # etcd3gw's own lease() forgets the TTL that was granted; this is the same request.
+            answer = client.post(client.get_url("/lease/grant"), json={"TTL": ttl_s, "ID": 0})
+            return Lease(int(answer["ID"]), int(answer["TTL"]) * 1_000)
+
+        return self._call("lease/grant", grant)
 
     def keep_alive(self, lease_id: int) -> int | None:
         # A dead lease is answered like a live one, only without a TTL.
-        ttl_s = self._call(
-            "lease/keepalive",
-            {"ID": lease_id},
-            lambda answer: int(answer["result"].get("TTL", 0)),
-        )
+        ttl_s = self._call("lease/keepalive", lambda c: Etcd3Lease(lease_id, c).refresh())
         return ttl_s * 1_000 if ttl_s > 0 else None
 
     def revoke(self, lease_id: int) -> None:
-        try:
-            self._call("lease/revoke", {"ID": lease_id}, lambda _: None)
-        except _LeaseNotFoundError:
-            return
+        with suppress(_LeaseNotFoundError):
+            self._call("lease/revoke", lambda client: Etcd3Lease(lease_id, client).revoke())
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
         key = leader_key(self._cluster, shard)
-        read = {"request_range": {"key": _encoded(key)}}
         put = {"key": _encoded(key), "value": _encoded(owner), "lease": lease_id}
-        transaction = {
-            "compare": [_created_at(key, 0)],
-            "success": [{"request_put": put}, read],
-            "failure": [read],
-        }
-        return self._call(
-            "kv/txn",
-            transaction,
-            lambda answer: _leadership(answer["responses"][-1]["response_range"]["kvs"][0]),
+        return self._transact(
+            [_is_created_at(key, 0)],
+            [{"request_put": put}, _range(key)],
+            lambda answer: _leadership(_found(answer)[0]),
+            otherwise=[_range(key)],
         )
 
     def leader(self, shard: int) -> Leadership | None:
-        def read(answer: Json) -> Leadership | None:
-            found = answer.get("kvs", [])
-            return _leadership(found[0]) if found else None
-
-        return self._call("kv/range", {"key": _encoded(leader_key(self._cluster, shard))}, read)
+        return self._read(leader_key(self._cluster, shard), _leadership)
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         put = {"key": _encoded(cursor_key(self._cluster, shard)), "value": _encoded(cursor)}
-        transaction = {
-            "compare": [_created_at(leader_key(self._cluster, shard), leadership.create_revision)],
-            "success": [{"request_put": put}],
-            "failure": [],
-        }
-        # A transaction whose comparison failed is answered without `succeeded`.
-        return self._call("kv/txn", transaction, lambda answer: answer.get("succeeded") is True)
+        return self._transact([self._leads(shard, leadership)], [{"request_put": put}], _succeeded)
 
     def cursor(self, shard: int) -> str | None:
-        def read(answer: Json) -> str | None:
-            found = answer.get("kvs", [])
-            return _decoded(found[0].get("value", "")) if found else None
-
-        return self._call("kv/range", {"key": _encoded(cursor_key(self._cluster, shard))}, read)
+        return self._read(cursor_key(self._cluster, shard), _value)
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
-        transaction = {
-            "compare": [_created_at(leader_key(self._cluster, shard), leadership.create_revision)],
-            "success": [{"request_range": {"key": _encoded(progress_key(self._cluster, shard))}}],
-            "failure": [],
-        }
-
         def read(answer: Json) -> StoredProgress | None:
-            if answer.get("succeeded") is not True:
+            if not _succeeded(answer):
                 return None
-            found = answer["responses"][0]["response_range"].get("kvs", [])
-            if not found:
-                return StoredProgress(b"", 0)
-            return StoredProgress(
-                _decoded(found[0].get("value", "")).encode(), int(found[0]["mod_revision"])
-            )
+            for found in _found(answer):
+                return StoredProgress(_value(found).encode(), int(found["mod_revision"]))
+            return StoredProgress(b"", 0)
 
-        return self._call("kv/txn", transaction, read)
+        reads = [_range(progress_key(self._cluster, shard))]
+        return self._transact([self._leads(shard, leadership)], reads, read)
 
     def put_progress(
         self, shard: int, leadership: Leadership, value: bytes, *, after: int
     ) -> int | None:
         key = progress_key(self._cluster, shard)
-        transaction = {
-            "compare": [
-                _created_at(leader_key(self._cluster, shard), leadership.create_revision),
-                _written_at(key, after),
-            ],
-            "success": [{"request_put": {"key": _encoded(key), "value": _encoded(value.decode())}}],
-            "failure": [],
-        }
-
-        def read(answer: Json) -> int | None:
-            return int(answer["header"]["revision"]) if answer.get("succeeded") is True else None
-
-        return self._call("kv/txn", transaction, read)
+        return self._transact(
+            [self._leads(shard, leadership), _is_written_at(key, after)],
+            [{"request_put": {"key": _encoded(key), "value": _encoded(value.decode())}}],
+            lambda answer: int(answer["header"]["revision"]) if _succeeded(answer) else None,
+        )
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
         key = members_prefix(self._cluster) + node
-        body = {"key": _encoded(key), "value": _encoded(value), "lease": lease_id}
-        self._call("kv/put", body, lambda _: None)
+        self._call(
+            "kv/put",
+            lambda client: client.put(key.encode(), value.encode(), Etcd3Lease(lease_id, client)),
+        )
 
     def members(self) -> dict[str, str]:
         prefix = members_prefix(self._cluster)
         # The first key behind a prefix is the prefix with its last byte, the slash, plus one.
-        end = prefix[:-1] + "0"
-        body = {"key": _encoded(prefix), "range_end": _encoded(end), "limit": MEMBERS_MAX}
-        return self._call(
-            "kv/range",
-            body,
+        reads = _range(prefix, range_end=_encoded(prefix[:-1] + "0"), limit=MEMBERS_MAX)
+        return self._transact(
+            [],
+            [reads],
             lambda answer: {
-                _decoded(found["key"]).removeprefix(prefix): _decoded(found.get("value", ""))
-                for found in answer.get("kvs", [])
+                _decoded(found["key"]).removeprefix(prefix): _value(found)
+                for found in _found(answer)
             },
         )
 
     def put_settings(self, settings: str) -> None:
-        body = {"key": _encoded(settings_key(self._cluster)), "value": _encoded(settings)}
-        self._call("kv/put", body, lambda _: None)
+        key = settings_key(self._cluster)
+        self._call("kv/put", lambda client: client.put(key.encode(), settings.encode()))
 
     def close(self) -> None:
         with self._lock:
@@ -278,13 +242,35 @@ class EtcdCoordination:
         for client in idle:
             client.session.close()
 
-    def _call(
-        self, path: str, body: Json, read: Callable[[Json], T], timeout_ms: int | None = None
+    def _leads(self, shard: int, leadership: Leadership) -> Json:
+        return _is_created_at(leader_key(self._cluster, shard), leadership.create_revision)
+
+    def _read(self, key: str, read: Callable[[Json], T]) -> T | None:
+        def read_first(answer: Json) -> T | None:
+            found = _found(answer)
+            return read(found[0]) if found else None
+
+        return self._transact([], [_range(key)], read_first)
+
+    def _transact(
+        self,
+        compare: Sequence[Json],
+        then: Sequence[Json],
+        read: Callable[[Json], T],
+        *,
+        otherwise: Sequence[Json] = (),
+        timeout_ms: int | None = None,
     ) -> T:
+        transaction = {"compare": compare, "success": then, "failure": otherwise}
+        return self._call(
+            "kv/txn", lambda client: read(client.transaction(transaction)), timeout_ms
+        )
+
+    def _call(self, path: str, do: Callable[[Etcd3Client], T], timeout_ms: int | None = None) -> T:
         deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._timeout_ms)
         index, client = self._borrow()
         try:
-            answer = read(self._asked(client, path, body, deadline_ms))
+            answer = self._asked(client, do, deadline_ms)
         except (
             Etcd3Exception,
             requests.RequestException,
@@ -311,37 +297,34 @@ class EtcdCoordination:
         self._give_back(index, client)
         return answer
 
-    def _asked(self, client: Etcd3Client, path: str, body: Json, deadline_ms: int) -> Json:
-        """etcd's answer to one request; a connection has the user's token from its first."""
+    def _asked(self, client: Etcd3Client, do: Callable[[Etcd3Client], T], deadline_ms: int) -> T:
+        """Return etcd's answer to one request; a connection has the user's token from its first."""
         if self._credentials is None:
-            return self._sent(client, path, body, deadline_ms)
+            return self._bounded(client, do, deadline_ms)
         had_token = _TOKEN in client.session.headers
         if not had_token:
             self._authenticate(client, deadline_ms)
         try:
-            return self._sent(client, path, body, deadline_ms)
+            return self._bounded(client, do, deadline_ms)
         except Etcd3Exception as error:
-            # Tokens end, with etcd's process or their time; what is refused for it is not done.
+            # Tokens end, with etcd's process or their time. etcd does not do what it refuses.
             if not had_token or _TOKEN_ENDED not in _told(error):
                 raise
         self._authenticate(client, deadline_ms)
-        return self._sent(client, path, body, deadline_ms)
+        return self._bounded(client, do, deadline_ms)
 
     def _authenticate(self, client: Etcd3Client, deadline_ms: int) -> None:
         client.session.headers.pop(_TOKEN, None)
-        assert self._credentials is not None, "only a user has a token"
-        answer = self._sent(client, "auth/authenticate", self._credentials, deadline_ms)
+        url = client.get_url("/auth/authenticate")
+        answer = self._bounded(client, lambda c: c.post(url, json=self._credentials), deadline_ms)
         client.session.headers[_TOKEN] = answer["token"]
 
-    def _sent(
-        self, client: Etcd3Client, path: str, body: Mapping[str, Any], deadline_ms: int
-    ) -> Json:
+    def _bounded(self, client: Etcd3Client, do: Callable[[Etcd3Client], T], deadline_ms: int) -> T:
         timeout_s = max(1, deadline_ms - self._clock.monotonic_ms()) / 1_000
         # etcd3gw hands this to requests unseen, which also takes (connect, read).
         bounds: Any = (timeout_s * CONNECT_SHARE, timeout_s * (1 - CONNECT_SHARE))
         client.timeout = bounds
-        answer: Json = client.post(client.get_url(path), json=body)
-        return answer
+        return do(client)
 
     def _borrow(self) -> tuple[int, Etcd3Client]:
         with self._lock:
@@ -407,26 +390,36 @@ def _told(error: BaseException) -> str:
     return str(getattr(error, "detail_text", None) or error)
 
 
-def _created_at(key: str, create_revision: int) -> Json:
-    return {
-        "key": _encoded(key),
-        "result": "EQUAL",
-        "target": "CREATE",
-        "create_revision": create_revision,
-    }
+def _is_created_at(key: str, revision: int) -> Json:
+    target = {"target": "CREATE", "create_revision": revision}
+    return {"key": _encoded(key), "result": "EQUAL", **target}
 
 
-def _written_at(key: str, revision: int) -> Json:
-    return {
-        "key": _encoded(key),
-        "result": "EQUAL",
-        "target": "MOD",
-        "mod_revision": revision,
-    }
+def _is_written_at(key: str, revision: int) -> Json:
+    return {"key": _encoded(key), "result": "EQUAL", "target": "MOD", "mod_revision": revision}
+
+
+def _range(key: str, **bounds: Any) -> Json:
+    return {"request_range": {"key": _encoded(key), **bounds}}
+
+
+def _succeeded(answer: Json) -> bool:
+    """Return if the comparison held: where it did not, etcd omits `succeeded`."""
+    return answer.get("succeeded") is True
+
+
+def _found(answer: Json) -> list[Json]:
+    """Return the keys of a transaction's last read."""
+    found: list[Json] = answer["responses"][-1]["response_range"].get("kvs", [])
+    return found
 
 
 def _leadership(found: Json) -> Leadership:
-    return Leadership(_decoded(found.get("value", "")), int(found["create_revision"]))
+    return Leadership(_value(found), int(found["create_revision"]))
+
+
+def _value(found: Json) -> str:
+    return _decoded(found.get("value", ""))
 
 
 def _encoded(text: str) -> str:

@@ -581,7 +581,10 @@ def test_an_unreachable_etcd_is_said_within_the_bound_with_every_endpoint_named(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b"<html>", b'{"ID": [], "TTL": 1}'])
-def test_an_answer_that_is_not_etcds_is_a_coordination_error(body: bytes) -> None:
+@pytest.mark.parametrize("call", [lambda c: c.grant_lease(TTL_S), lambda c: c.leader(0)])
+def test_an_answer_that_is_not_etcds_is_a_coordination_error(
+    body: bytes, call: Callable[[EtcdCoordination], object]
+) -> None:
     def answer_once(listener: socket.socket) -> None:
         caller, _ = listener.accept()
         with caller:
@@ -595,7 +598,7 @@ def test_an_answer_that_is_not_etcds_is_a_coordination_error(body: bytes) -> Non
     ):
         served = threads.submit(answer_once, listener)
         client = EtcdCoordination([f"http://127.0.0.1:{listener.getsockname()[1]}"], "strange")
-        elapsed_ms(lambda: client.grant_lease(TTL_S) if body != b"[]" else client.leader(0))
+        elapsed_ms(lambda: call(client))
         served.result(timeout=10)
         client.close()
 
