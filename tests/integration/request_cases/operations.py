@@ -61,7 +61,7 @@ def op_cases() -> Iterable[Case]:
         id = f"cancel-with-{unfit}".encode()
         yield refused(
             name,
-            "cancel with what it does not take",
+            "cancel with a header that it does not take",
             cancel,
             about(id),
             shown,
@@ -74,7 +74,7 @@ def op_cases() -> Iterable[Case]:
     id = b"replace-with-redrive"
     yield refused(
         name,
-        "replace with what it does not take",
+        "replace with a header that it does not take",
         replace,
         about(id),
         ("delayd-redrive", b"0/4711"),
@@ -153,7 +153,7 @@ def id_cases() -> Iterable[Case]:
     wrong = b"order-6"  # murmur2 has it in partition 0 of 3
     yield refused(
         name,
-        "in another partition than murmur2 has it",
+        "in another partition than murmur2 gives",
         (name, wrong),
         reason="wrong-partition",
         detail="partitioner=murmur2_random",

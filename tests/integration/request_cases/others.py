@@ -76,7 +76,7 @@ def other_header_cases() -> Iterable[Case]:
 
 
 def user_cases() -> Iterable[Case]:
-    section = "What is yours"
+    section = "Your own key, value and headers"
 
     def mine(
         says: str, *shown: Header, user: tuple[tuple[str, bytes | None], ...] | None = None

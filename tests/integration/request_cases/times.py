@@ -80,7 +80,7 @@ def due_cases() -> Iterable[Case]:
     yield bad("a leap second", "2016-12-31T23:59:60Z", "names a leap second")
     yield bad("hour 24", "2020-01-01T24:00:00Z", "a time of day that does not exist")
     yield bad("minute 60", "2020-01-01T00:60:00Z", "a time of day that does not exist")
-    yield bad("a day that is not", "2023-02-29T00:00:00Z", "a day that is in no calendar")
+    yield bad("a day that does not exist", "2023-02-29T00:00:00Z", "a day that is in no calendar")
     yield bad("month 13", "2020-13-01T00:00:00Z", "a day that is in no calendar")
     yield bad(
         "an offset of a day", "2020-01-01T00:00:00+24:00", "has an offset that does not exist"
@@ -157,7 +157,7 @@ def level_cases() -> Iterable[Case]:
 
 
 def several_due_cases() -> Iterable[Case]:
-    section = "When, altogether"
+    section = "Due headers together"
     due: Header = ("delayd-due", b"0")
     delay: Header = ("delayd-delay", b"1s")
     level: Header = ("delayd-level", b"1")
