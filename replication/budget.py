@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 
 def share_fairly(wanted: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Give each lane what it wants, or the same share as the other lanes that want more.
+    """Return what each lane gets: what it wants, or the same share as others that want more.
 
-    Whole numbers; the sum is at most `budget`, except that every lane that wants something gets at
-    least one, so that no lane ever stands still.
+    The sum is at most `budget`, except that every lane that wants something gets at least one, so
+    that no lane ever stands still.
     """
     shares: dict[int, int] = {}
     left = budget

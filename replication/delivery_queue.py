@@ -1,22 +1,22 @@
 """The delivery queue: what a master still has to deliver, and the plan of its next step.
 
-A delivery queue is made at takeover from the last committed frontier and the wheel, is told of
-every arrival, and plans steps. It holds entries (where a frame is stored), never payloads. When a
-step fails the delivery queue is thrown away with the producer: the next takeover makes a new one
-from what was committed.
+A takeover makes it from the last committed frontier and the wheel. The replica adds every arrival,
+and the master plans its steps from it. It holds entries (where a frame is stored), never payloads.
+When a step fails, the delivery queue is thrown away with the producer; the next takeover makes a
+new one from what was committed.
 
 A stored message with rank >= K of its lane waits in its lane, once the lane has been opened beyond
 its rank. One with rank < K and offset >= O is a *late arrival* and waits under its offset, for the
 step that moves O over it. A *pending reply* waits under its offset too.
 
-How many entries the lanes hold is bounded (`OpenLimits`), each for itself and all together, and
-however many messages are due in one second: the rest stays closed, and is opened as steps make
-room. A lane that has been given too much by arrivals is closed again from behind.
+`OpenLimits` bounds how many entries each lane and all lanes together hold, however many messages
+are due in one second: the rest stays closed, and is opened as steps make room. A lane that arrivals
+have filled beyond its limit is closed again from behind.
 
-A verdict among them must know what became of everything that it kills: whether what a step has
-re-buffered was refused at ingest. So it waits until the wheel has ingested R, as R was when the
-verdict could first be given. R may grow on: what later steps re-buffer is refused only if it
-continues something that the verdict kills, and the caller says so when that happens.
+The verdict of a cancel marker depends on what became of everything that it kills: was a message
+that a step requeued refused at ingest? So it waits until the wheel has ingested R, as R was when
+the verdict could first be given. R may grow on. A message that a later step requeues is refused
+only if it continues one that the marker kills, and then the caller postpones the verdict.
 
 Not thread safe: the caller holds one lock around it and the wheel.
 Source: docs/design/frontier.md, "Step" and "Full steps".
@@ -40,10 +40,10 @@ LATE_GRACE_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenLimits:
-    """How many entries the lanes may hold opened, of about 250 bytes each.
+    """How many open entries the lanes may hold, of about 250 bytes each.
 
-    Arrivals may double each number before a lane is closed again: closing it costs another look
-    into the wheel.
+    Arrivals may double each number before a lane is closed again, because opening it once more
+    costs another look into the wheel.
     """
 
     lane_max: int = 20_000
@@ -51,8 +51,8 @@ class OpenLimits:
     total_max: int = 60_000
     """Of all lanes together."""
     share: int = 500
-    """What each lane may hold even when others hold too much: three times its part of a step that
-    all lanes share."""
+    """What each lane may hold even when others hold too much: three times its share of a step
+    that all lanes fill."""
 
 
 OPEN_LIMITS = OpenLimits()
@@ -87,7 +87,7 @@ class Plan:
     deliveries: tuple[Entry, ...]
     """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
     replies: tuple[Entry, ...]
-    """Answers with offsets in [O, O')."""
+    """Pending replies with offsets in [O, O')."""
     late: int
     """How many late arrivals it passes."""
     now_ms: int
@@ -96,8 +96,8 @@ class Plan:
     passed_over: tuple[Entry, ...]
     """Entries that K' passes though O' does not: from now on late arrivals."""
     deferred: tuple[Entry, ...] = ()
-    """Late arrivals beyond what their lane may take: to be put back into the buffer, because O'
-    passes them for the sake of everybody else."""
+    """Late arrivals beyond what their lane may take: to be requeued, because O' passes them for
+    the sake of all other messages."""
 
     @property
     def is_empty(self) -> bool:
@@ -116,8 +116,8 @@ class DeliveryQueue:
         *,
         marker_kinds: Container[int] = (),
     ) -> None:
-        """`marker_kinds`: the kinds of replies that are verdicts. Late arrivals that are stored
-        already are told of as if they arrived now (`arrived`), before the first plan."""
+        """`replies` are pending; those of `marker_kinds` are cancel markers. The caller reports
+        late arrivals that are stored already by `arrived`, before the first plan."""
         self._marker_kinds = marker_kinds
         self.frontier = frontier
         """The frontier of the step last begun; committed, unless that step is under way."""
@@ -128,9 +128,9 @@ class DeliveryQueue:
         self._late: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._replies: list[list[tuple[int, Entry]]] = [[] for _ in frontier.offsets]
         self._verdict_waits: dict[tuple[int, int], int] = {}
-        """By partition and offset of a verdict: the offset that must be ingested before it."""
+        """By partition and offset of a cancel marker: the offset to be ingested before it."""
         self._verdicts_new: list[tuple[int, int]] = []
-        """Those of which that is not known before the step under way has ended."""
+        """Markers of which that is not known before the step under way has ended."""
         for entry in replies:
             self.reply_arrived(entry)
 
@@ -145,8 +145,8 @@ class DeliveryQueue:
         return frozenset(slot_of(lane.opened_to.due_ms) for lane in self._lanes)
 
     def wanted(self, before: Rank, since: Rank = START) -> Wanted | None:
-        """What to open, of lanes that have room and are open to `since` or beyond, but not to
-        `before`; None if nothing.
+        """Return what to open, of lanes that have room and are open to `since` or beyond, but not
+        to `before`; None if nothing.
 
         A lane that holds more than half of what it may waits until it has room for a good deal:
         finding its messages among those of others is the greater part of the work.
@@ -182,14 +182,14 @@ class DeliveryQueue:
                 self._held += len(lane) - held
 
     def _room(self, lane: Lane) -> int:
-        """How many entries more the lane may take in."""
+        """Return how many more entries the lane may take in."""
         limits, held = self._limits, len(lane)
         return max(
             min(limits.lane_max - held, limits.total_max - self._held), limits.share - held, 0
         )
 
     def arrived(self, entry: Entry) -> None:
-        """A message was stored. Never between a plan and its beginning."""
+        """Add a message that was stored. Never between a plan and its beginning."""
         cursor = self.frontier.cursors[entry.lane]
         if entry < cursor:
             insort(self._late[entry.partition], (entry.offset, entry))
@@ -201,7 +201,7 @@ class DeliveryQueue:
             self._close_crowded(lane)
 
     def _close_crowded(self, lane: Lane) -> None:
-        """What arrives must not fill a lane without bound: the wheel has it too."""
+        """Close a lane that arrivals would fill without bound; the wheel has them too."""
         limits, held = self._limits, len(lane)
         most = max(limits.share, min(limits.lane_max, limits.total_max - (self._held - held)))
         if held > 2 * most:
@@ -209,20 +209,18 @@ class DeliveryQueue:
             self._held -= held - most
 
     def reply_arrived(self, entry: Entry) -> None:
-        """A reply was stored."""
+        """Add a pending reply that was stored."""
         insort(self._replies[entry.partition], (entry.offset, entry))
         if entry.kind in self._marker_kinds:
             self._verdicts_new.append((entry.partition, entry.offset))
 
     def postpone_verdict(self, partition: int, offset: int) -> None:
-        """The step under way may re-buffer a message that the verdict at this offset kills."""
+        """Let a cancel marker wait for the step under way, which may requeue what it kills."""
         self._verdicts_new.append((partition, offset))
 
     def next_due_ms(self) -> int | None:
-        """The earliest due time of anything opened, late or waiting for a reply; None if none.
-
-        A reply is due at once (0).
-        """
+        """Return the earliest due time of any open entry, late arrival or pending reply, which is
+        due at once (0); None if there is none."""
         if any(self._replies):
             return 0
         heads = [head.due_ms for lane in self._lanes if (head := lane.head()) is not None]
@@ -230,7 +228,7 @@ class DeliveryQueue:
         return min(heads, default=None)
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
-        """The next step at `now_ms`, with everything below `ingested` known to the queue."""
+        """Return the next step at `now_ms`; the queue knows of everything below `ingested`."""
         last = self.frontier
         assert last.reached_by(ingested), "a step needs a wheel that has reached O"
         for partition, offset in self._verdicts_new:
@@ -285,7 +283,7 @@ class DeliveryQueue:
         )
 
     def begin(self, plan: Plan) -> None:
-        """The step is under way: what arrives from now on is judged by its frontier."""
+        """Begin the step: what arrives from now on is judged by its frontier."""
         for number, count in plan.taken.items():
             self._lanes[number].drop(count)
             self._held -= count
@@ -301,14 +299,14 @@ class DeliveryQueue:
         self.frontier = plan.frontier
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
-        """The step that was begun last has written these to the buffer: its R."""
+        """Note R, what the step that was begun last has written to the buffer."""
         self.frontier = replace(self.frontier, own_writes=own_writes)
 
     def _pass_offsets(
         self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits
     ) -> tuple[list[int], list[Entry], list[Entry], list[Entry]]:
-        """O', and the late arrivals and replies below it. Only these ever cut O'. The last are late
-        arrivals that their lane may not take."""
+        """Return O', the late arrivals and replies below it, and late arrivals that their lane may
+        not take. Only late arrivals and replies ever cut O'."""
         waiting = sum(bool(x) or bool(y) for x, y in zip(self._late, self._replies, strict=True))
         records_max = max(1, limits.records_max // max(1, waiting))
         bytes_max = limits.bytes_max // max(1, waiting)

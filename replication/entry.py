@@ -1,4 +1,4 @@
-"""Where a stored frame is: what the delivery queue queues and what the wheel reads by."""
+"""The place of a stored frame: the delivery queue holds it, the wheel reads by it."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ class Entry(NamedTuple):
     """A stored frame's place. Entries sort by rank, because rank comes first."""
 
     due_ms: int
-    """Of an answer: its append time."""
+    """Of a pending reply: its append time."""
     partition: int
     offset: int
     lane: int
     kind: int
-    """Message or answer, as the wheel numbers them."""
+    """Message or pending reply, as the wheel numbers them."""
     position: int
     """Byte offset of the frame in its slot's file."""
     length: int

@@ -3,8 +3,8 @@
     Done(K, O) = { m : rank(m) < K[lane(m)] and offset(m) < O[partition(m)] }
 
 is exactly the set of messages that have been delivered, continued, expired or found killed. The
-frontier is committed in the same transaction as the deliveries that it covers, so whoever reads
-the last committed one knows exactly what is left to do.
+master commits the frontier in the same transaction as the deliveries that it covers, so the last
+committed frontier says exactly what is left to do.
 
 Invariants: every component of (K, O, R) moves forward only, and the term never decreases.
 Source: docs/design/frontier.md.
@@ -30,7 +30,7 @@ class Frontier:
     step: int
 
     def covers(self, lane: int, rank: Rank) -> bool:
-        """Is the message in Done(K, O)?"""
+        """Return True if the message is in Done(K, O)."""
         return rank < self.cursors[lane] and rank.offset < self.offsets[rank.partition]
 
     @property
@@ -44,12 +44,12 @@ class Frontier:
         return max(self.cursors)
 
     def reached_by(self, offsets: tuple[int, ...]) -> bool:
-        """Has whoever ingested up to `offsets` seen all that this frontier took into account?"""
+        """Return True if a node that ingested up to `offsets` has seen all that this one covers."""
         return all(own >= needed for own, needed in zip(offsets, self.offsets, strict=True))
 
     def is_within(self, other: "Frontier") -> bool:
-        """Is no component of (K, O, R) beyond the other's? Then whatever this one covers, the
-        other covers too."""
+        """Return True if no component of (K, O, R) is beyond the other's: then the other covers
+        whatever this one covers."""
         return (
             self.shard == other.shard
             and all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
@@ -58,12 +58,12 @@ class Frontier:
         )
 
     def precedes(self, other: "Frontier") -> bool:
-        """May `other` follow this one? Forward in every component, term not lower, step higher."""
+        """Return True if `other` may follow: no component lower, and a higher step."""
         return self.term <= other.term and self.step < other.step and self.is_within(other)
 
 
 def first_frontier(shard: int, partitions: int, lanes: int) -> Frontier:
-    """The frontier of a cluster that has just been initialised: nothing is done."""
+    """Return the frontier of a cluster that has just been initialised: nothing is done."""
     return Frontier(
         shard=shard,
         cursors=(START,) * lanes,
@@ -75,12 +75,12 @@ def first_frontier(shard: int, partitions: int, lanes: int) -> Frontier:
 
 
 def stand_still(last: Frontier) -> Frontier:
-    """What a step writes that only renews the broker's bound: nothing moves but its number."""
+    """Return what a step writes that only renews the broker's bound: only its number moves."""
     return replace(last, step=last.step + 1)
 
 
 def begin_term(last: Frontier) -> Frontier:
-    """What a master's first step writes: the next term, and nothing else moves.
+    """Return what a master's first step writes: the next term, and nothing else moves.
 
     Source: docs/design/frontier.md, "Term".
     """

@@ -39,7 +39,7 @@ class LiveMessage(NamedTuple):
 
 
 class KilledMessage(NamedTuple):
-    """A message that a mark killed, if it had not been done before."""
+    """A message that a cancel marker killed, unless it had been done before."""
 
     due_ms: int
     offset: int
@@ -54,7 +54,7 @@ class KilledMessage(NamedTuple):
 
 
 def killed_from(live: Iterable[LiveMessage]) -> tuple[KilledMessage, ...]:
-    """What live messages are once a mark has killed them."""
+    """Return what remains of live messages that a cancel marker has killed."""
     return tuple(KilledMessage(m.due_ms, m.offset, m.lane, m.origin) for m in live)
 
 
@@ -65,7 +65,7 @@ class IdState(NamedTuple):
     killed: tuple[KilledMessage, ...] = ()
     """The last killed set."""
     killed_by: int = -1
-    """Offset of the mark that killed it; -1 for none."""
+    """Offset of the cancel marker that killed it; -1 for none."""
 
     @property
     def last_due_ms(self) -> int:
@@ -75,24 +75,24 @@ class IdState(NamedTuple):
 
 
 NOTHING = IdState()
-"""An id that nobody has used, or that was forgotten."""
+"""An id that was never used, or was forgotten."""
 
 
 def with_live(state: IdState, message: LiveMessage) -> IdState:
-    """The state with one more live message, at most LIVE_MAX of them."""
+    """Return the state with one more live message, at most LIVE_MAX of them."""
     live = sorted((*state.live, message))
     return state._replace(live=tuple(live[-LIVE_MAX:]))
 
 
 def without_live(state: IdState, offset: int) -> IdState:
-    """The state after the message at `offset` was continued."""
+    """Return the state after the message at `offset` was continued."""
     return state._replace(live=tuple(m for m in state.live if m.offset != offset))
 
 
-def kill_all(state: IdState, mark_offset: int, log_ms: int, id_memory_ms: int) -> IdState:
-    """The state after a mark: nothing is live.
+def kill_all(state: IdState, marker_offset: int, log_ms: int, id_memory_ms: int) -> IdState:
+    """Return the state after a cancel marker: nothing is live.
 
-    The last killed set gives way to what this mark kills. Messages that were due longer ago than
+    What this marker kills replaces the last killed set. Messages that were due longer ago than
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
     killed = killed_from(state.live)
@@ -100,4 +100,4 @@ def kill_all(state: IdState, mark_offset: int, log_ms: int, id_memory_ms: int) -
         if not killed:
             return state
         killed = (*state.killed, *killed)[-LIVE_MAX:]
-    return IdState((), killed, mark_offset)
+    return IdState((), killed, marker_offset)

@@ -1,24 +1,24 @@
 """Ingest: what becomes of a record, as a pure function of the log.
 
 The decision depends only on the committed records of the record's own partition, in order: never on
-a clock, on the frontier, on local configuration or on who is master. So all replicas agree.
+a clock, on the frontier, on local configuration or on which node is master. So all replicas agree.
 
 A record is decided in parts: `Asked` is what the request parser made of it, `LogState` and the
 `IdState` of its id are what the partition's log has said before, and `Decision` is what the wheel
 must keep:
 
-    request     live messages under the id       message   answer      of the id
-    schedule    none, or all have due <= L       stored    -           live beside them
-                one with due > L                 -         DUPLICATE (same digest) or CONFLICT
-    replace     any or none                      stored    MARK        all killed; the new one live
-    cancel      any or none                      -         MARK        all killed
-    continue    continued one was killed         -         -           (the mark is told: refused)
-                it was continued before (*)      -         -           unchanged
-                else                             stored    -           live in place of it
-    redrive     source redriven <= 30 days ago   -         DUPLICATE   unchanged
-                32 or more with due > L          -         CONFLICT    unchanged
-                else                             stored    SCHEDULED   live beside them
-    reject                                       -         REJECTED    unchanged
+    request    live messages under the id       message  pending reply  of the id
+    schedule   none, or all have due <= L       stored   -              live beside them
+               one with due > L                 -        DUPLICATE (same digest) or CONFLICT
+    replace    any or none                      stored   CANCEL_MARKER  all killed; the new one live
+    cancel     any or none                      -        CANCEL_MARKER  all killed
+    continue   continued one was killed         -        -              (the marker notes: refused)
+               it was continued before (*)      -        -              unchanged
+               else                             stored   -              live in place of it
+    redrive    source redriven <= 30 days ago   -        DUPLICATE      unchanged
+               32 or more with due > L          -        CONFLICT       unchanged
+               else                             stored   SCHEDULED      live beside them
+    reject                                      -        REJECTED       unchanged
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -41,7 +41,7 @@ from replication.ids import (
 )
 from replication.rank import Rank, due_of
 
-# Past the constructors of named tuples, which take half a microsecond for each message.
+# Bypasses the constructors of named tuples, which take half a microsecond for each message.
 _made = tuple.__new__
 
 REDRIVE_MEMORY_MS = 30 * 24 * 60 * 60 * 1000
@@ -59,13 +59,13 @@ class Op(IntEnum):
     SCHEDULE = 0
     """Deliver something later."""
     REJECT = 1
-    """Nothing that can be done: an answer says why."""
+    """Nothing that can be done: a reply says why."""
     CANCEL = 2
     """Kill what is live under an id."""
     REPLACE = 3
     """Kill what is live under an id, and deliver something else."""
     CONTINUE = 4
-    """The master's own: go on with a message that could not be delivered yet."""
+    """The master's own: requeue a message that could not be delivered yet."""
     REDRIVE = 5
     """Deliver a dead letter after all."""
 
@@ -96,16 +96,16 @@ class LogState(NamedTuple):
 
 
 class PendingReply(IntEnum):
-    """What the step that passes a record has to answer."""
+    """What the step that passes a record has to reply."""
 
     NONE = 0
     REJECTED = 1
     DUPLICATE = 2
     CONFLICT = 3
     CANCEL_MARKER = 4
-    """Decided by that step: see `replication.verdict`."""
+    """That step decides it: see `replication.verdict`."""
     SCHEDULED = 5
-    """A redrive is always answered: who sends one must know if it was the first."""
+    """A redrive always gets a reply: its sender must know if it was the first."""
 
 
 class Known(NamedTuple):
@@ -115,7 +115,7 @@ class Known(NamedTuple):
     redriven: IdState = NOTHING
     """Of the source that the record redrives."""
     killed_by: int | None = None
-    """Offset of the mark that killed the message that the record continues."""
+    """Offset of the cancel marker that killed the message that the record continues."""
     continued: IdState | None = None
     """Of the message that the record continues; None where nothing is continued twice."""
 
@@ -133,7 +133,7 @@ class Decision(NamedTuple):
     redriven: IdState | None = None
     """The redriven source's state afterwards; None if it did not change."""
     killed: tuple[KilledMessage, ...] = ()
-    """What the mark kills: all that was live."""
+    """What the cancel marker kills: all that was live."""
     continued: IdState | None = None
     """The continued message's state afterwards; None if it did not change."""
     is_refused: bool = False
@@ -143,7 +143,7 @@ class Decision(NamedTuple):
 def ingest_plain(
     state: LogState, partition: int, offset: int, append_ms: int, asked_due_ms: int
 ) -> tuple[Rank, LogState]:
-    """Decide a schedule without an id, which is always stored: its place, and the state after it.
+    """Decide a schedule without an id, which is always stored; return its rank and the new state.
 
     All of `ingest` for the most frequent case, and how it begins for the others.
     """
@@ -213,7 +213,7 @@ def ingest(
 
 
 def _schedule(rank: Rank, after: LogState, message: LiveMessage, id: IdState) -> Decision:
-    """A schedule under an id that may be taken. Never a silent replace."""
+    """Decide a schedule under an id that may be taken. Never a silent replace."""
     taken = [m for m in id.live if m.due_ms > after.log_ms]
     if not taken:
         return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))

@@ -1,4 +1,4 @@
-"""One lane's queue of a master's delivery queue: what is stored, opened and not yet delivered."""
+"""One lane of a master's delivery queue: what is stored, open and not yet delivered."""
 
 from bisect import bisect_left, insort
 
@@ -6,17 +6,17 @@ from replication.entry import Entry
 from replication.rank import Rank
 
 COMPACT_AT = 256
-"""Delivered entries at the front of the list before they are cut off, if they are half of it (keeps
-that amortised). Every lane may have so many that nobody counts."""
+"""A lane cuts this many delivered entries off the front of its list, if they are half of it (which
+keeps the cost amortised). No limit counts them."""
 
 
 class Lane:
-    """A sorted list with a moving front, and the rank up to which the wheel has been opened."""
+    """A sorted list with a moving front, and the rank up to which the lane is open."""
 
     def __init__(self, opened_to: Rank) -> None:
         self.opened_to = opened_to
-        """Everything of the lane that is stored below this rank, and not done, is known to it (an
-        exclusive bound)."""
+        """The lane holds everything that is stored below this rank and not done (an exclusive
+        bound)."""
         self._entries: list[Entry] = []
         self._front = 0
 
@@ -28,8 +28,8 @@ class Lane:
         insort(self._entries, entry, lo=self._front)
 
     def open(self, entries: list[Entry], until: Rank, room: int) -> None:
-        """Take in what is stored from `opened_to` on, sorted, up to `until`; at most `room` of it,
-        and then the lane is open up to the first that it could not take."""
+        """Take in what is stored from `opened_to` up to `until`, sorted; at most `room` of it, and
+        then the lane is open up to the first entry that it could not take."""
         if len(entries) > room:
             until = _rank_of(entries[room])
             entries = entries[:room]
@@ -37,21 +37,21 @@ class Lane:
         self.opened_to = until
 
     def close(self, most: int) -> None:
-        """Forget all but this many entries; they must be opened again."""
+        """Keep this many entries; the others must be opened again."""
         if len(self) > most:
             self.opened_to = _rank_of(self.peek(most))
             del self._entries[self._front + most :]
 
     def head(self) -> Entry | None:
-        """The entry of the lowest rank."""
+        """Return the entry of the lowest rank; None if the lane is empty."""
         return self._entries[self._front] if self._front < len(self._entries) else None
 
     def count_below(self, cursor: Rank) -> int:
-        """How many entries rank below the cursor."""
+        """Return how many entries rank below the cursor."""
         return bisect_left(self._entries, cursor, lo=self._front) - self._front
 
     def peek(self, index: int) -> Entry:
-        """The entry at an index from the front."""
+        """Return the entry at an index from the front."""
         return self._entries[self._front + index]
 
     def drop(self, count: int) -> None:

@@ -3,7 +3,7 @@
     now = min(wall clock, B + monotonic time since B arrived, less 200 ppm)
 
 B is the broker's append time in the delivery report of the master's last frontier record. When the
-report arrives the broker's clock shows at least B, so the second term never runs ahead of it:
+report arrives, the broker's clock shows at least B. So the second term never runs ahead of it:
 
 - B is what the broker's clock showed, cut to whole ms: never more than it showed;
 - the time since is counted in ns and cut to whole ms at the end: two readings in ms, each cut,
@@ -21,11 +21,11 @@ Source: docs/design/frontier.md, "Now".
 from typing import NamedTuple
 
 BOUND_AGE_MAX_MS = 60_000
-"""An older bound is renewed by an empty step first."""
+"""An empty step renews an older bound first."""
 
 RATES_PPM_MAX = 200
-"""By how much more than the broker's clock this machine's may count: twice what quartz is specified
-to. It makes an idle master 1 ms late after 5 s without a step."""
+"""How much faster than the broker's clock this machine's may run: twice the tolerance of quartz. It
+makes an idle master 1 ms late after 5 s without a step."""
 
 CLOCK_DRIFT_MAX_MS = 500
 """How far the broker's clock and the master's may be apart."""
@@ -40,18 +40,18 @@ class BrokerBound(NamedTuple):
     arrived_ns: int
 
     def is_stale(self, monotonic_ns: int) -> bool:
-        """Too old to deliver by."""
+        """Return True if the bound is too old to deliver by."""
         return monotonic_ns - self.arrived_ns > BOUND_AGE_MAX_MS * MS_NS
 
 
 def bounded_now_ms(wall_ms: int, monotonic_ns: int, bound: BrokerBound) -> int:
-    """The time by which a step may deliver."""
+    """Return the time by which a step may deliver."""
     surely_ns = (monotonic_ns - bound.arrived_ns) * (1_000_000 - RATES_PPM_MAX) // 1_000_000
     return min(wall_ms, bound.append_ms + surely_ns // MS_NS)
 
 
 def drift_ms(append_ms: int, sent_wall_ms: int, reported_wall_ms: int) -> int:
-    """How far a broker's append time lies outside of the wall-clock interval that contains it.
+    """Return how far a broker's append time lies outside the interval of its sender's wall clock.
 
     Positive: the broker is ahead of this machine; negative: behind; 0: consistent.
     """

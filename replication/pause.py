@@ -1,7 +1,7 @@
 """How long a master that has nothing to deliver waits before it looks again.
 
-A step without work is taken every `idle_interval_ms`, so that the cursor that people see moves, a
-transactional id is never idle long enough to expire, and `now` gets a new bound.
+A master without work takes an empty step every `idle_interval_ms`, so that the cursor that people
+see moves, its transactional id does not expire, and `now` gets a new bound.
 
 Source: docs/design/frontier.md, "Step".
 """
@@ -16,7 +16,7 @@ HELD_WAIT_MS: Final = 5
 
 
 def pause_ms(due_ms: int | None, now_ms: int, idle_ms: int, idle_interval_ms: int) -> int:
-    """Milliseconds to wait when the plan is empty; 0: take the empty step.
+    """Return how many ms to wait when the plan is empty; 0: take the empty step.
 
     `due_ms`: when something may be due next (Unix ms), None if nothing is known to be.
     `idle_ms`: since the last step. What arrives meanwhile must wake the waiter.

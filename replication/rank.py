@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 LANES_REMEMBERED = 4_096
-"""Topics whose lane is not computed again."""
+"""Topics whose lane is kept."""
 SLOT_MS = 1000
 """A slot is one second of due time."""
 
@@ -29,21 +29,21 @@ START = Rank(0, 0, 0)
 
 
 def due_of(requested_due_ms: int, append_ms: int) -> int:
-    """The due time that ranks a message: never before its record was appended."""
+    """Return the due time that ranks a message: never before its record was appended."""
     return max(requested_due_ms, append_ms)
 
 
 def slot_of(due_ms: int) -> int:
-    """The slot (Unix second) that holds a message due at `due_ms`."""
+    """Return the slot (Unix second) that holds a message due at `due_ms`."""
     return due_ms // SLOT_MS
 
 
 def passed_by(now_ms: int) -> Rank:
-    """The highest cursor that a step may write at `now_ms`: all that is due by now is below it."""
+    """Return the highest cursor that a step may write at `now_ms`: above all that is due by now."""
     return Rank(now_ms + 1, 0, 0)
 
 
 @lru_cache(LANES_REMEMBERED)
 def lane_of(target_topic: str, lanes: int) -> int:
-    """The lane of a target topic: CRC-32 (zlib) of its UTF-8 name modulo the cluster's lanes."""
+    """Return the lane of a topic: CRC-32 (zlib) of its UTF-8 name modulo the cluster's lanes."""
     return crc32(target_topic.encode()) % lanes

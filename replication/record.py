@@ -18,13 +18,13 @@ One JSON object in UTF-8, key `shard-<n>`:
     smoothing   {"<topic>": [served_ns, next_ns, tail_ms, tail_partition, [[from_ms, by_ms]...]]}
                 of topics with a rate (`replication.smoothing`); absent where there is none
 
-A reader refuses a format that it does not know: guessing at a frontier means loss or doubles.
+A reader refuses a format that it does not know: to guess at a frontier loses or doubles messages.
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -36,8 +36,8 @@ from replication.smoothing import Queue
 FORMAT = 2
 
 SETTINGS_REMEMBERED: Final = 8
-"""Settings whose JSON is not made and read again: a process has to do with one cluster, whose
-settings are most of each of its records."""
+"""Settings whose JSON is kept: a process serves one cluster, and the settings are most of each of
+its records."""
 
 
 class FrontierFormatError(ValueError):
@@ -46,14 +46,14 @@ class FrontierFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """How many messages and answers a step dealt with."""
+    """How many messages and pending replies a step dealt with."""
 
     delivered: int = 0
     late: int = 0
-    """Of the delivered: those that had arrived after their cursor had passed."""
+    """Those of the delivered that arrived after their cursor had passed."""
     killed: int = 0
     retried: int = 0
-    """Written back into the buffer, to be tried again."""
+    """Requeued, to be tried again."""
     dead: int = 0
     answers: int = 0
 
@@ -73,15 +73,14 @@ class FrontierRecord:
 
 
 def record_key(shard: int) -> bytes:
-    """Key of a shard's frontier records: compaction keeps the newest of each shard."""
+    """Return the key of a shard's frontier records: compaction keeps the newest of each shard."""
     return f"shard-{shard}".encode()
 
 
 def encode(record: FrontierRecord) -> bytes:
-    """The record's value."""
+    """Return the value of the record."""
     frontier = record.frontier
     usual = _usual(frontier.cursors)
-    counts = record.counts
     fields: dict[str, Any] = {
         "format": FORMAT,
         "shard": frontier.shard,
@@ -95,14 +94,7 @@ def encode(record: FrontierRecord) -> bytes:
         },
         "offsets": frontier.offsets,
         "own_writes": frontier.own_writes,
-        "counts": {
-            "delivered": counts.delivered,
-            "late": counts.late,
-            "killed": counts.killed,
-            "retried": counts.retried,
-            "dead": counts.dead,
-            "answers": counts.answers,
-        },
+        "counts": asdict(record.counts),
         "digest": record.digest,
     }
     settings = f',"settings":{_settings_text(record.settings)}'
@@ -111,7 +103,7 @@ def encode(record: FrontierRecord) -> bytes:
 
 
 def decode(value: bytes) -> FrontierRecord:
-    """The inverse of `encode`; FrontierFormatError for anything that is not exactly that."""
+    """Invert `encode`; raises FrontierFormatError for anything that `encode` does not write."""
     try:
         fields = json.loads(value)
         if fields["format"] != FORMAT:
@@ -161,7 +153,7 @@ def decode(value: bytes) -> FrontierRecord:
 
 
 def _usual(cursors: tuple[Rank, ...]) -> Rank:
-    """What most cursors are; where it is several as often, the first of them."""
+    """Return the most frequent cursor; the first one of several that are."""
     if 2 * cursors.count(cursors[0]) > len(cursors):
         return cursors[0]
     [(usual, _)] = Counter(cursors).most_common(1)
@@ -188,20 +180,11 @@ def _whole(value: object) -> int:
     return value
 
 
-def _queue(
-    served_ns: object,
-    next_ns: object,
-    tail_ms: object,
-    partition: object,
-    shifts: list[list[object]],
-) -> Queue:
-    return Queue(
-        _whole(served_ns),
-        _whole(next_ns),
-        _whole(tail_ms),
-        _whole(partition),
-        tuple((_whole(from_ms), _whole(by_ms)) for from_ms, by_ms in shifts),
-    )
+def _queue(*fields: Any) -> Queue:
+    *numbers, shifts = fields
+    moved = tuple((_whole(from_ms), _whole(by_ms)) for from_ms, by_ms in shifts)
+    served_ns, next_ns, tail_ms, partition = map(_whole, numbers)
+    return Queue(served_ns, next_ns, tail_ms, partition, moved)
 
 
 def _rank(parts: list[object]) -> Rank:

@@ -1,7 +1,7 @@
 """The cluster's fixed settings: chosen once by `delayd topics create`, carried by every frontier.
 
-They decide what nodes compute from the log, so no node may have an opinion of its own about them.
-The frontier record is their truth; etcd holds a copy for people.
+They decide what nodes compute from the log, so no node may choose its own. The frontier record is
+authoritative; etcd holds a copy for people.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ RULES_VERSION = 3
 """Version of the ingest rules that a new cluster is made with."""
 
 SMOOTHING_RULES = 3
-"""From this one on internal records may carry a turn (`replication.smoothing`); nothing else is
-new in it."""
+"""The first version whose internal records may carry a turn (`replication.smoothing`). It changes
+nothing else."""
 
 RULES_KNOWN: Final = (2, RULES_VERSION)
 """Versions that this package follows; a node that reads another one must stop."""
@@ -37,10 +37,10 @@ RETRIES_MAX = 64
 """Longest back-off: every retry is a record in the buffer."""
 
 RECEIPTS_VERDICTS: Final = "verdicts"
-"""Receipts for what a client must be told: the outcome of requests with an id, and failures."""
+"""Receipts that a client needs: the outcome of requests with an id, and failures."""
 
 RECEIPTS_ALL: Final = "all"
-"""Besides these, `scheduled` and `delivered` for every message."""
+"""Also `scheduled` and `delivered` for every message."""
 
 EXACTLY_ONCE: Final = "exactly-once"
 """Progress is committed with the deliveries, in Kafka transactions."""
@@ -76,7 +76,7 @@ class Settings:
     """How long an id is remembered after its message was due."""
     rules_version: int
     prefix: str
-    """Prefix of delayd's own topics, which nobody may target."""
+    """Prefix of delayd's own topics, which no message may target."""
     retry_delays_ms: tuple[int, ...]
     """Pauses before the 1st, 2nd, ... retry; after the last one a message is dead."""
     receipts_written: str
@@ -97,7 +97,7 @@ class Settings:
         return (self.buffer, self.frontier, self.receipts, self.dead)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the frontier record and for etcd; without the guarantee where it is
+        """Return plain values, for the frontier record and for etcd; without the guarantee if it is
         EXACTLY_ONCE, as before there was another one."""
         fields = asdict(self)
         if self.guarantee == EXACTLY_ONCE:
@@ -106,8 +106,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Settings":
-        """The inverse of `to_json`; unknown, missing or mistyped fields and what makes no sense
-        are a ValueError."""
+        """Invert `to_json`; raises ValueError for fields that it does not write."""
         values = dict(fields)
         try:
             for role in TOPIC_ROLES:
@@ -138,7 +137,7 @@ def settings_problem(
     receipts_written: str,
     guarantee: str = EXACTLY_ONCE,
 ) -> str | None:
-    """Why nobody may choose this; None if it makes sense."""
+    """Return why these may not be chosen; None if they may."""
     if not 1 <= len(retry_delays_ms) <= RETRIES_MAX:
         return f"{len(retry_delays_ms)} retry delays, where 1 to {RETRIES_MAX} are possible"
     if min(retry_delays_ms) < 1:
@@ -154,7 +153,7 @@ def settings_problem(
 
 
 def _is_of(kind: object, value: object) -> bool:
-    """If a value has exactly the annotated type; a bool is not an int."""
+    """Return True if a value has exactly the annotated type; a bool is not an int."""
     if kind == tuple[int, ...]:
         return type(value) is tuple and all(type(item) is int for item in value)
     return type(value) is kind

@@ -1,13 +1,13 @@
-"""The verdict of a marker: what a cancel or a replace came to, judged by the step that passes it.
+"""The verdict of a cancel marker, judged by the step that passes it.
 
-    t in T, the killed set                                   cancelled / replaced if any t
-      not in Done(K, O)                                      was not delivered: the mark is below O'
-      in Done(K, O), its continuation refused by the mark    was to be retried, and never will be
-      in Done(K, O), due longer ago than ids are kept        does not count: others have dropped it
-      else in Done(K, O)                                     delivered, expired or dead: too late
+    t in T, the killed set                             cancelled / replaced if any t
+      not in Done(K, O)                                was not delivered: the marker is below O'
+      in Done(K, O), the marker refused to continue t  was to be retried, and never will be
+      in Done(K, O), due longer ago than ids are kept  does not count: others have dropped it
+      else in Done(K, O)                               delivered, expired or dead: too late
 
-(K, O) is the frontier before the step. A mark counts for whatever it kills if its offset is below
-O', so nothing that is called cancelled here is delivered by this step or any later one.
+(K, O) is the frontier before the step. A cancel marker counts for all that it kills if its offset
+is below O', so neither this step nor a later one delivers what is called cancelled here.
 Source: docs/design/frontier.md, "Verdicts".
 """
 
@@ -21,13 +21,13 @@ from replication.rank import Rank
 
 
 class CancelMarker(NamedTuple):
-    """A cancel or replace, as ingest left it."""
+    """What ingest keeps of a cancel or a replace."""
 
     is_replace: bool
     partition: int
     offset: int
     log_ms: int
-    """L at the marker."""
+    """L (log time) at its record."""
     killed: tuple[KilledMessage, ...]
     """T: all that was live."""
     killed_before: tuple[KilledMessage, ...]
@@ -35,7 +35,7 @@ class CancelMarker(NamedTuple):
 
 
 class Outcome(Enum):
-    """What a mark came to."""
+    """What came of a cancel marker."""
 
     CANCELLED = "cancelled"
     REPLACED = "replaced"
@@ -49,7 +49,7 @@ class Judgement(NamedTuple):
 
     outcome: Outcome
     killed: tuple[KilledMessage, ...]
-    """Those that are never delivered, because of this mark or, repeated, of an earlier one."""
+    """Those that are never delivered, because of this marker or, if repeated, of an earlier one."""
     done: tuple[KilledMessage, ...]
     """Those that were delivered, expired or dead before."""
 
@@ -57,11 +57,11 @@ class Judgement(NamedTuple):
 def judge(
     marker: CancelMarker, before: Frontier, refused_offsets: Container[int], id_memory_ms: int
 ) -> Judgement:
-    """The verdict, under the frontier before the step that passes the marker.
+    """Return the verdict, under the frontier before the step that passes the marker.
 
-    `refused_offsets` are those of T whose continuation was refused because of this mark, and those
-    killed before whose continuation an earlier mark refused. The caller has ingested everything
-    that the shard's steps up to `before` have re-buffered of T, so that it knows all of them.
+    `refused_offsets` are those of T whose continuation was refused because of this marker, and
+    those killed before whose continuation an earlier marker refused. The caller has ingested
+    everything of T that the shard's steps up to `before` have requeued, so it knows all of them.
     """
 
     def is_done(message: KilledMessage) -> bool:

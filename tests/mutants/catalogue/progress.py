@@ -12,7 +12,7 @@ PROGRESS = (
         "progress-written-before-flush",
         "etcd takes a frontier only after all that it covers was acknowledged",
         "frontier.md#at-least-once",
-        (Edit(COMMIT, "        self._producer.flush(FLUSH_TIMEOUT_MS)\n", ""),),
+        (Edit(COMMIT, "        self.producer.flush(FLUSH_TIMEOUT_MS)\n", ""),),
         (f"{UNIT}::test_what_kafka_did_not_take_is_not_written_down",),
         is_simulated=False,
     ),

@@ -52,23 +52,13 @@ class ProgressCommit:
         frontier_log: FrontierLog,
         clock: Clock,
     ) -> None:
-        self._producer = bus.idempotent_producer()
+        self.producer: Producer = bus.idempotent_producer()
         self._etcd = coordination
         self._leadership = leadership
         self._log = frontier_log
         self._clock = clock
         self._revision = 0
-        self._last: FrontierRecord | None = None
-
-    @property
-    def producer(self) -> Producer:
-        """See the port."""
-        return self._producer
-
-    @property
-    def last(self) -> FrontierRecord | None:
-        """See the port."""
-        return self._last
+        self.last: FrontierRecord | None = None
 
     def obey(self, order: Read) -> FrontierRead:
         """See the port; raises KafkaUnreachableError and FrontierError too."""
@@ -83,28 +73,28 @@ class ProgressCommit:
         # Nothing in etcd: a new cluster, or etcd lost what it had. What stands in the topic was in
         # etcd once, so to go on from there loses nothing either.
         known = [record for record in (written, seen) if record is not None]
-        self._last = max(known, key=lambda record: record.frontier.step, default=None)
-        return frontier_read(self._last, self._log, self._clock)
+        self.last = max(known, key=lambda record: record.frontier.step, default=None)
+        return frontier_read(self.last, self._log, self._clock)
 
     def begin(self) -> None:
         """See the port: nothing to do."""
 
     def commit(self, record: FrontierRecord, check: Callable[[Written], None]) -> Written:
         """See the port; what `check` forbids is the next step."""
-        self._producer.flush(FLUSH_TIMEOUT_MS)
+        self.producer.flush(FLUSH_TIMEOUT_MS)
         revision = self._etcd.put_progress(
             SHARD, self._leadership, encode(record), after=self._revision
         )
         if revision is None:
             raise _superseded()
         self._revision = revision
-        written = write_frontier(self._producer, record, self._clock)
+        written = write_frontier(self.producer, record, self._clock)
         check(written)
         return written
 
     def close(self) -> None:
         """See the port; what is on its way may still arrive."""
-        self._producer.close()
+        self.producer.close()
 
 
 def _superseded() -> SupersededError:

@@ -8,7 +8,7 @@ Source: docs/design/frontier.md, "Step" and "Fence".
 
 from collections.abc import Callable
 
-from delayd.bus import Bus, Producer, TransactionalProducer
+from delayd.bus import Bus, TransactionalProducer
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.node.delivery.commits import Written
 from delayd.node.delivery.commits.frontier_topic import (
@@ -41,14 +41,9 @@ class TransactionCommit:
     def __init__(
         self, bus: Bus, transactional_id: str, frontier_log: FrontierLog, clock: Clock
     ) -> None:
-        self._transaction: TransactionalProducer = bus.transactional_producer(transactional_id)
+        self.producer: TransactionalProducer = bus.transactional_producer(transactional_id)
         self._log = frontier_log
         self._clock = clock
-
-    @property
-    def producer(self) -> Producer:
-        """See the port."""
-        return self._transaction
 
     @property
     def last(self) -> FrontierRecord | None:
@@ -59,7 +54,7 @@ class TransactionCommit:
         """See the port; raises KafkaUnreachableError too."""
         match order:
             case FencePredecessors():
-                self._transaction.init_transactions(INIT_TIMEOUT_MS)
+                self.producer.init_transactions(INIT_TIMEOUT_MS)
                 return PredecessorsFenced(self._clock.monotonic_ms())
             case ReadEnds():
                 stable = self._log.stable_end(READ_TIMEOUT_MS)
@@ -73,15 +68,15 @@ class TransactionCommit:
 
     def begin(self) -> None:
         """See the port."""
-        self._transaction.begin()
+        self.producer.begin()
 
     def commit(self, record: FrontierRecord, check: Callable[[Written], None]) -> Written:
         """See the port; `check` forbids it."""
-        written = write_frontier(self._transaction, record, self._clock)
+        written = write_frontier(self.producer, record, self._clock)
         check(written)
-        self._transaction.commit(COMMIT_TIMEOUT_MS)
+        self.producer.commit(COMMIT_TIMEOUT_MS)
         return written
 
     def close(self) -> None:
         """See the port; an open transaction is left for a successor to abort."""
-        self._transaction.close()
+        self.producer.close()
