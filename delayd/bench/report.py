@@ -18,34 +18,34 @@ PICTURE: Final = "performance/all.svg"
 HEAD: Final = """\
 # Performance
 
-How fast delayd is on one machine, measured by `delayd bench {bench}`, which
-[you can run on yours](reference/cli.md#delayd-bench). Where the time goes, and what was tried for
-the goals that were missed, is told [beside it](performance/profiles.md).
+How fast delayd is on one machine, measured by `delayd bench {bench}`. You can
+[run it on yours](reference/cli.md#delayd-bench). [Profiles](performance/profiles.md) shows where
+the time goes, and what was tried for the goals that were missed.
 """
 
 READING: Final = """\
 ## How to read it
 
-- **Ratios first.** Machines differ, so most figures stand beside something else that was measured
-  in the same minutes on the same brokers: mostly the bare driver (confluent-kafka) doing the part
-  of the work that cannot be left out. A ratio of 0.4 in a rate is four tenths of what the bare
-  driver does; a ratio of 2 in a lateness is twice as late.
-- **Median and range** are over the runs, the ratio is the median of the runs' own ratios. A wide
-  range tells of a machine that was busy with something else.
+- **Ratios first.** Machines differ, so most figures stand beside another that was measured in the
+  same minutes on the same brokers: mostly the bare driver (confluent-kafka), doing the part of the
+  work that cannot be left out. A ratio of 0.4 in a rate is four tenths of the bare driver's rate. A
+  ratio of 2 in a lateness is twice as late.
+- **Median and range** are over the runs; the ratio is the median of the runs' own ratios. A wide
+  range points to a machine that was busy with something else.
 - **Lateness** is the time of receipt minus the due time, in whole ms, at a `read_committed`
   consumer in a process of its own on the same host. It shares no interpreter with delayd, and
-  includes what Kafka needs to commit and to hand over.
-- **us/message** and **ms/1000 messages** are processor time by the kernel's account of a node, all
-  its threads, children and system calls included. The master has taken the messages in and
-  delivered them, a follower has taken them in and dropped what was delivered.
-- **-lost, -doubled, -early, -altered** count messages: each benchmark checks its own, and they must
+  includes the time that Kafka needs to commit and to hand over.
+- **us/message** and **ms/1000 messages** are processor time of a node by the kernel's account, with
+  all its threads, children and system calls. The master has ingested and delivered the messages. A
+  follower has ingested them and dropped what was delivered.
+- **-lost, -doubled, -early, -altered** count messages. Each benchmark checks its own, and they must
   be 0.
-- **takeovers** count masters that others took over from during a run, which nobody asked for: a
-  machine so busy that a master cannot keep its lease. Its figures tell of that, and of little else.
-- **Goals** are for full sizes on two processors that brokers, nodes and readers share. Goals that
-  small sizes meet or miss tell little.
-- Brokers, nodes, senders and readers run on this one machine: with machines of their own, each has
-  more room than here. Values have 300 bytes, and each message two headers of its user.
+- **takeovers** count masters that lost leadership during a run although nothing asked for it: the
+  machine was too busy for a master to keep its lease. The figures of such a run show little else.
+- **Goals** hold for full sizes on two processors that brokers, nodes and readers share. With small
+  sizes they mean little.
+- Brokers, nodes, senders and readers all run on this one machine. With machines of their own, each
+  has more room. Values have 300 bytes, and each message has two headers of its user.
 """
 
 
@@ -86,7 +86,7 @@ def _smallness(result: Result) -> str:
         return ""
     return (
         "**These are not full sizes.** Smaller than by default were: "
-        f"{', '.join(small)}. [The sizes](#sizes) say by how much; such figures show that the "
+        f"{', '.join(small)}. [The sizes](#sizes) say by how much. Such figures show that the "
         "measurement works, and little more.\n"
     )
 
