@@ -54,6 +54,7 @@ from replication.rank import Rank, lane_of
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
 from replication.verdict import CancelMarker
 
+_Body = tuple[Any, ...]
 _REJECT = Asked(rules.Op.REJECT, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
 _SCHEDULE = Op.SCHEDULE
@@ -132,89 +133,129 @@ class IngestBatch:
 
     def add(self, record: Record, request: Request | Reject) -> None:
         """Apply the rules to one record."""
-        partition, offset = record.partition, record.offset
         if isinstance(request, Reject):
-            self._rule(record, _REJECT, Known())
-            told = reject_receipt(request, source=source_of(partition, offset))
-            body = pending_reply_body(dead=reject_body(record, request), receipt=told)
-            self._answer(record, body)
-            return
-        lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
-        if request.op is _SCHEDULE and request.id is None:
-            rank, self.states[partition] = ingest_plain(
-                self.states[partition], partition, offset, record.append_ms, request.due_ms
-            )
-            self._message(record, request, lane, rank)
-            return
-        continues = request.continues
-        asked = Asked(
-            _OPS[request.op],
-            request.due_ms,
-            lane,
-            request.id is not None,
-            request.digest,
-            -1 if continues is None else continues[1],
-            -1 if continues is None else offset_of(request.origin),
-        )
-        if request.id is None and request.op is Op.CONTINUE:
-            known = Known(continued=self._continued(partition, request))
+            self._reject(record, request)
+        elif request.op is _SCHEDULE:
+            if request.id is None:
+                self._schedule_without_id(record, request)
+            else:
+                self._schedule(record, request, request.id)
+        elif request.op is Op.CONTINUE:
+            self._continue(record, request)
+        elif request.op is Op.REDRIVE:
+            self._redrive(record, request)
         else:
-            known = self._known(partition, request)
-        decision = self._rule(record, asked, known)
-        if decision.is_refused:
-            assert continues is not None, "only a continuation is refused"
-            rank = Rank(continues[0], partition, continues[1])
-            kill = self._kill(rank)
-            assert kill is not None, "refused, though nobody killed what it continues"
-            self._kills[rank] = kill._replace(is_refused=True)
-            return
-        before = NOTHING
-        if request.id is not None:
-            before = self._state(partition, id_name(request.id))
-        if decision.id is not None:
-            assert request.id is not None, "only an id has a state"
-            self._note_id(record, request, id_name(request.id), decision)
-        if decision.redriven is not None:
-            assert request.redrive is not None, "only a redrive has a source"
-            change = (decision.redriven, REDRIVE_MEMORY_MS)
-            self._changed[partition, redrive_name(request.redrive)] = change
-        if decision.continued is not None:
-            assert continues is not None, "only a continuation continues"
-            name = continued_name(continues[1])
-            self._changed[partition, name] = (decision.continued, REPEAT_MEMORY_MS)
-        if decision.rank is not None:
-            self._message(record, request, lane, decision.rank)
-        if decision.reply is PendingReply.CANCEL_MARKER:
-            self._mark(record, request, decision, before)
-        elif decision.reply is PendingReply.SCHEDULED:
-            self._scheduled(record, request)
-        elif decision.reply is not PendingReply.NONE:
-            self._answer(record, self._refusal(record, request, decision, before))
+            self._cancel_or_replace(record, request)
 
     def apply(self) -> None:
-        """The frames are in the wheel: so is what is remembered of ids now."""
+        """Remember of ids what the batch has changed: its frames are in the wheel."""
         for (partition, name), (state, keep_ms) in self._changed.items():
             topics = self._topics.get((partition, name), NO_TOPICS)
             self._ids.remember(partition, name, state, keep_ms, topics)
         for rank, kill in self._kills.items():
             self._ids.note_kill(rank, kill)
 
-    def _note_id(self, record: Record, request: Request, name: bytes, decision: Decision) -> None:
-        partition, offset = record.partition, record.offset
-        assert decision.id is not None, "called for changes of an id"
-        topics = self._topics.get((partition, name))
-        if topics is None:
-            topics = self._recall(partition, name).topics
-        for killed in decision.killed:
-            rank = Rank(killed.due_ms, partition, killed.offset)
-            self._kills[rank] = Kill(offset, topic=topics.get(killed.offset, ""))
-        if request.topic is not None:
-            topics = {**topics, offset: request.topic}
-        live = {message.offset for message in decision.id.live}
-        self._topics[partition, name] = {at: topics[at] for at in topics if at in live}
-        self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
+    # One method for each kind of record.
 
-    def _rule(self, record: Record, asked: Asked, known: Known) -> Decision:
+    def _reject(self, record: Record, reject: Reject) -> None:
+        self._decide(record, _REJECT, Known())
+        source = source_of(record.partition, record.offset)
+        self._reply(record, reject_receipt(reject, source=source), reject_body(record, reject))
+
+    def _schedule_without_id(self, record: Record, request: Request) -> None:
+        partition = record.partition
+        rank, self.states[partition] = ingest_plain(
+            self.states[partition], partition, record.offset, record.append_ms, request.due_ms
+        )
+        assert request.topic is not None, "a schedule has a target"
+        self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
+
+    def _schedule(self, record: Record, request: Request, id: str) -> None:
+        before = self._state(record.partition, id_name(id))
+        asked = self._asked(request)
+        decision = self._decide(record, asked, Known(before))
+        if decision.rank is None:
+            self._refuse(record, request, decision, before)
+            return
+        self._note_id(record, request, decision)
+        self._store(record, request, asked.lane, decision.rank)
+        if self._settings.receipts_written == RECEIPTS_ALL:
+            self._confirm(record, request)
+
+    def _cancel_or_replace(self, record: Record, request: Request) -> None:
+        assert request.id is not None, "a cancel marker is about an id"
+        before = self._state(record.partition, id_name(request.id))
+        asked = self._asked(request)
+        decision = self._decide(record, asked, Known(before))
+        self._note_id(record, request, decision)
+        if decision.rank is not None:
+            self._store(record, request, asked.lane, decision.rank)
+        is_replace = request.op is Op.REPLACE
+        marker = CancelMarker(
+            is_replace,
+            record.partition,
+            record.offset,
+            decision.state.log_ms,
+            decision.killed,
+            before.killed,
+        )
+        due_ms = request.asked_due_ms if is_replace else None
+        body = cancel_marker_body(marker, request.id, due_ms)
+        self._file(record, FrameKind.CANCEL_MARKER, body)
+
+    def _continue(self, record: Record, request: Request) -> None:
+        assert request.continues is not None, "a continuation names what it continues"
+        partition = record.partition
+        due_ms, offset = request.continues
+        rank = Rank(due_ms, partition, offset)
+        id, kill = NOTHING, None
+        if request.id is not None:  # else nothing can have killed the message
+            id = self._state(partition, id_name(request.id))
+            kill = self._kills.get(rank) or self._ids.kill(rank)
+        known = Known(
+            id=id,
+            killed_by=None if kill is None else kill.marker_offset,
+            continued=self._continued(partition, offset),
+        )
+        origin = offset_of(request.origin)
+        asked = self._asked(request)._replace(continued_offset=offset, origin=origin)
+        decision = self._decide(record, asked, known)
+        if decision.is_refused:
+            assert kill is not None, "refused, though nobody killed what it continues"
+            self._kills[rank] = kill._replace(is_refused=True)
+            return
+        if decision.id is not None:
+            self._note_id(record, request, decision)
+        if decision.continued is not None:
+            name = continued_name(offset)
+            self._changed[partition, name] = (decision.continued, REPEAT_MEMORY_MS)
+        if decision.rank is not None:
+            self._store(record, request, asked.lane, decision.rank)
+
+    def _redrive(self, record: Record, request: Request) -> None:
+        assert request.redrive is not None, "a redrive names a source"
+        partition, name = record.partition, redrive_name(request.redrive)
+        before = NOTHING if request.id is None else self._state(partition, id_name(request.id))
+        known = Known(before, self._state(partition, name))
+        asked = self._asked(request)
+        decision = self._decide(record, asked, known)
+        if decision.rank is None:
+            self._refuse(record, request, decision, before)
+            return
+        if decision.id is not None:
+            self._note_id(record, request, decision)
+        assert decision.redriven is not None, "a redrive that is stored is remembered"
+        self._changed[partition, name] = (decision.redriven, REDRIVE_MEMORY_MS)
+        self._store(record, request, asked.lane, decision.rank)
+        self._confirm(record, request)
+
+    # What they have in common.
+
+    def _asked(self, request: Request) -> Asked:
+        lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
+        return Asked(_OPS[request.op], request.due_ms, lane, request.id is not None, request.digest)
+
+    def _decide(self, record: Record, asked: Asked, known: Known) -> Decision:
         decision = ingest(
             self.states[record.partition],
             record.partition,
@@ -227,24 +268,27 @@ class IngestBatch:
         self.states[record.partition] = decision.state
         return decision
 
-    def _known(self, partition: int, request: Request) -> Known:
-        id = redriven = NOTHING
-        killed_by = None
-        if request.id is not None:
-            id = self._state(partition, id_name(request.id))
-        if request.redrive is not None:
-            redriven = self._state(partition, redrive_name(request.redrive))
-        if request.continues is not None:
-            due_ms, offset = request.continues
-            kill = self._kill(Rank(due_ms, partition, offset))
-            killed_by = None if kill is None else kill.marker_offset
-        return Known(id, redriven, killed_by, self._continued(partition, request))
+    def _note_id(self, record: Record, request: Request, decision: Decision) -> None:
+        assert request.id is not None and decision.id is not None, "called for changes of an id"
+        partition, offset, name = record.partition, record.offset, id_name(request.id)
+        topics = self._topics.get((partition, name))
+        if topics is None:
+            topics = self._recall(partition, name).topics
+        for killed in decision.killed:
+            rank = Rank(killed.due_ms, partition, killed.offset)
+            self._kills[rank] = Kill(offset, topic=topics.get(killed.offset, ""))
+        if request.topic is not None:
+            topics = {**topics, offset: request.topic}
+        live = {message.offset for message in decision.id.live}
+        self._topics[partition, name] = {at: topics[at] for at in topics if at in live}
+        self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
 
-    def _continued(self, partition: int, request: Request) -> IdState | None:
-        """What is known of the message that goes on, where another master may have written that."""
-        if request.continues is None or self._settings.guarantee != AT_LEAST_ONCE:
+    def _continued(self, partition: int, offset: int) -> IdState | None:
+        """Return what is known of a message that goes on, where another master may have continued
+        it; None where that cannot be."""
+        if self._settings.guarantee != AT_LEAST_ONCE:
             return None
-        return self._state(partition, continued_name(request.continues[1]))
+        return self._state(partition, continued_name(offset))
 
     def _state(self, partition: int, name: bytes) -> IdState:
         changed = self._changed.get((partition, name))
@@ -257,50 +301,29 @@ class IngestBatch:
             found = self._remembered[partition, name] = self._ids.recall(partition, name)
         return found
 
-    def _kill(self, rank: Rank) -> Kill | None:
-        return self._kills.get(rank) or self._ids.kill(rank)
-
-    def _message(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
+    def _store(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
         if self._covered is None or not self._covered.covers(lane, rank):
             due_ms, partition, offset = rank
             body = message_body(request)
             frame = (due_ms, partition, offset, lane, _MESSAGE, record.append_ms, body)
             self.frames.append(_made(Frame, frame))
-        if self._settings.receipts_written != RECEIPTS_ALL or request.id is None:
-            return
-        if request.op is Op.SCHEDULE:
-            self._scheduled(record, request)
 
-    def _scheduled(self, record: Record, request: Request) -> None:
-        """Tell that the message is stored."""
+    def _confirm(self, record: Record, request: Request) -> None:
+        """Reply that the message is stored."""
         told = receipt(
-            id=_told(request),
+            id=_named(request),
             verdict=Verdict.SCHEDULED,
             op=request.op,
             source=source_of(record.partition, record.offset),
             due_ms=request.asked_due_ms,
         )
-        self._answer(record, pending_reply_body(dead=None, receipt=told))
+        self._reply(record, told)
 
-    def _mark(self, record: Record, request: Request, decision: Decision, before: IdState) -> None:
-        due_ms = request.asked_due_ms if request.op is Op.REPLACE else None
-        mark = CancelMarker(
-            request.op is Op.REPLACE,
-            record.partition,
-            record.offset,
-            decision.state.log_ms,
-            decision.killed,
-            before.killed,
-        )
-        assert request.id is not None, "a mark is about an id"
-        body = cancel_marker_body(mark, request.id, due_ms)
-        self._file(record, FrameKind.CANCEL_MARKER, body)
-
-    def _refusal(
+    def _refuse(
         self, record: Record, request: Request, decision: Decision, before: IdState
-    ) -> tuple[Any, ...]:
-        """The answer to a request that is not stored."""
-        dead = None
+    ) -> None:
+        """Reply to a request that is not stored."""
+        dead: _Body | None = None
         if request.op is Op.REDRIVE and decision.reply is PendingReply.CONFLICT:
             verdict = Verdict.CONFLICT
             detail = (
@@ -327,38 +350,28 @@ class IngestBatch:
                 )
                 dead = conflict_body(record, detail)
         told = receipt(
-            id=_told(request),
+            id=_named(request),
             verdict=verdict,
             op=request.op,
             source=source_of(record.partition, record.offset),
             due_ms=request.asked_due_ms,
             detail=detail,
         )
-        return pending_reply_body(dead=dead, receipt=told)
+        self._reply(record, told, dead)
 
-    def _answer(self, record: Record, body: tuple[Any, ...]) -> None:
+    def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
+        body = pending_reply_body(dead=dead, receipt=told)
         self._file(record, FrameKind.PENDING_REPLY, body)
 
-    def _file(self, record: Record, kind: FrameKind, body: tuple[Any, ...]) -> None:
-        """Keep an answer for the step that passes it, unless an old frontier has passed it."""
-        covered = self._covered
-        if covered is not None and record.offset < covered.offsets[record.partition]:
-            return
-        self.frames.append(
-            Frame(
-                record.append_ms,
-                record.partition,
-                record.offset,
-                0,
-                kind,
-                record.append_ms,
-                body,
-            )
-        )
+    def _file(self, record: Record, kind: FrameKind, body: _Body) -> None:
+        """Keep a reply for the step that passes it, unless an old frontier has passed it."""
+        partition, offset, append_ms = record.partition, record.offset, record.append_ms
+        if self._covered is None or offset >= self._covered.offsets[partition]:
+            self.frames.append(Frame(append_ms, partition, offset, 0, kind, append_ms, body))
 
 
-def _told(request: Request) -> str:
-    """Whom a receipt tells: the id, or of a redrive without one the source that it redrives."""
+def _named(request: Request) -> str:
+    """Return what a receipt names: the id, or of a redrive without one the redriven source."""
     id = request.redrive if request.id is None else request.id
-    assert id is not None, "nothing else is ever answered here"
+    assert id is not None, "no other request gets a receipt here"
     return id

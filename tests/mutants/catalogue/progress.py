@@ -54,7 +54,7 @@ PROGRESS = (
         (
             Edit(
                 "delayd/node/replica/ingest_batch.py",
-                "if request.continues is None or self._settings.guarantee != AT_LEAST_ONCE:",
+                "if self._settings.guarantee != AT_LEAST_ONCE:",
                 "if True:",
             ),
         ),
