@@ -19,17 +19,16 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from delayd.audit.reading.session import require_spark
+from delayd.bench.brokers import TOPIC_TIMEOUT_MS, create_targets
 from delayd.bench.figures import Figure
 from delayd.bench.mixture import BUFFER, Sent, send, targets_of
 from delayd.bench.process_costs import tree_pss_peak
-from delayd.cluster.admin_client import get
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.nodes import read_status
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
-TARGET_PARTITIONS: Final = 4
-TOPIC_TIMEOUT_MS: Final = 30_000
 TOPICS: Final = (BUFFER, "delayd-receipts", "delayd-dead", "delayd-frontier")
 
 STALL_MS: Final = 120_000
@@ -65,7 +64,7 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     require_spark()
     run = uuid4().hex[:8]
     targets = targets_of(run)
-    _create(cluster.bootstrap, targets)
+    create_targets(open_bus(cluster.bootstrap), targets)
     sent = send(cluster.bootstrap, run, messages)
     if sent.failed:
         raise AuditBenchError(f"{sent.failed} requests were not written")
@@ -88,18 +87,6 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     ]
 
 
-def _create(bootstrap: str, topics: Iterable[str]) -> None:
-    with contextlib.closing(open_bus(bootstrap).cluster()) as kafka:
-        for topic in topics:
-            kafka.create_topic(
-                topic,
-                partitions=TARGET_PARTITIONS,
-                replication_factor=1,
-                config={},
-                timeout_ms=TOPIC_TIMEOUT_MS,
-            )
-
-
 def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
     """Until every node has ingested all, and the frontier has passed all that is due."""
     clock = SystemClock()
@@ -110,9 +97,10 @@ def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
     seen: list[Any] = []
     moved_ms = clock.monotonic_ms()
     while True:
-        now = [_progress_of(admin) for admin in admins]
-        if all(one.has_done(ends, sent.last_due_ms) for one in now):
+        said = [read_status(admin) or {} for admin in admins]
+        if all(_has_done(status, ends, sent.last_due_ms) for status in said):
             return
+        now = [(status.get("ingested"), status.get("frontier")) for status in said]
         if now != seen:
             seen, moved_ms = now, clock.monotonic_ms()
         elif clock.monotonic_ms() - moved_ms > STALL_MS:
@@ -123,26 +111,12 @@ def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
         threading.Event().wait(0.5)
 
 
-class _NodeProgress(NamedTuple):
-    ingested: tuple[int, ...]
-    offsets: tuple[int, ...]
-    cursor_ms: int
-
-    def has_done(self, ends: list[int], due_ms: int) -> bool:
-        return self.cursor_ms > due_ms and all(
-            len(own) == len(ends) and all(at >= end for at, end in zip(own, ends, strict=True))
-            for own in (self.ingested, self.offsets)
-        )
-
-
-def _progress_of(admin: str) -> _NodeProgress:
-    answer = get(f"{admin}/status")
-    status = (answer.fields() if answer else None) or {}
+def _has_done(status: dict[str, Any], ends: list[int], due_ms: int) -> bool:
+    """Has a node ingested up to these offsets, and the frontier passed them and that time?"""
     frontier = status.get("frontier") or {}
-    return _NodeProgress(
-        tuple(status.get("ingested") or ()),
-        tuple(frontier.get("offsets") or ()),
-        int(frontier.get("cursor_ms") or 0),
+    return int(frontier.get("cursor_ms") or 0) > due_ms and all(
+        own and all(at >= end for at, end in zip(own, ends, strict=True))
+        for own in (status.get("ingested"), frontier.get("offsets"))
     )
 
 

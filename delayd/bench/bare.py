@@ -16,6 +16,7 @@ from delayd.bench.job import Job, arguments_given, say, started
 from delayd.bench.load import DELIVERED_HEADERS, Load
 from delayd.bench.process_costs import cpu_s
 from delayd.bench.reading import READER
+from delayd.bench.sending import produce
 from delayd.bench.watching import Progress
 from delayd.runtime.clock import SystemClock
 from delayd.runtime.gc_tuning import tune_collector
@@ -27,8 +28,6 @@ BATCH_RECORDS: Final = 2_000
 IDLE_ROUNDS_MAX: Final = 600
 PAUSE_S: Final = 0.001
 INIT_S: Final = 30
-
-_HEADERS: Final[Any] = list(DELIVERED_HEADERS)
 
 
 class Bare:
@@ -128,12 +127,8 @@ def _transactional(kafka: dict[str, str], name: str) -> Producer:
 
 
 def _produce(producer: Producer, load: Load, number: int) -> None:
-    while True:
-        try:
-            producer.produce(load.target, load.value(number), load.key(number), headers=_HEADERS)
-            break
-        except BufferError:
-            producer.poll(0.1)
+    value, key = load.value(number), load.key(number)
+    produce(producer, load.target, value, key, list(DELIVERED_HEADERS))
     if number % 500 == 0:
         producer.poll(0)
 

@@ -5,21 +5,29 @@ Invariant: whatever was started here is ended here.
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from delayd.bus import Bus
 from delayd.bus.overrides import of_role
+from delayd.cluster.connect import open_bus
 from delayd.config.security import Security
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.interrupts import interrupts_ignored, interrupts_raised
+from delayd.dev.kafka import replication_factor_for
 from delayd.dev.parts import State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
+
+PARTITIONS: Final = 4
+"""Of the buffer and of each target."""
+
+TOPIC_TIMEOUT_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,11 @@ class Brokers:
         }
 
     @property
+    def bus(self) -> Bus:
+        """For questions, and to create topics."""
+        return open_bus(self.bootstrap, dict(self.security.properties()))
+
+    @property
     def node_settings(self) -> dict[str, object]:
         """What a node's configuration file says of getting in."""
         return {
@@ -49,6 +62,19 @@ class Brokers:
             and not key.endswith("password_file")
             and (value := getattr(self.security, key)) is not None
         }
+
+
+def create_targets(bus: Bus, topics: Iterable[str], **config: str) -> None:
+    """Create topics to deliver to, replicated as far as the brokers allow."""
+    with contextlib.closing(bus.cluster()) as kafka:
+        for topic in topics:
+            kafka.create_topic(
+                topic,
+                partitions=PARTITIONS,
+                replication_factor=replication_factor_for(kafka.broker_count(TOPIC_TIMEOUT_MS)),
+                config=config,
+                timeout_ms=TOPIC_TIMEOUT_MS,
+            )
 
 
 @contextlib.contextmanager

@@ -76,17 +76,7 @@ def bench(
 
     Example: delayd bench all --quick
     """
-    if name not in (*ALL, *ON_CLUSTER, WHEEL, EVERYTHING, REPORT):
-        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, WHEEL, REPORT))
-        raise typer.BadParameter(f"{name} is none of: {known}")
-    if (name == REPORT) != (file is not None):
-        raise typer.BadParameter("report needs a file, and nothing else takes one")
-    if directory is not None and name != WHEEL:
-        raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
-    if bootstrap is not None and name == WHEEL:
-        raise typer.BadParameter("wheel measures the disk, and needs no brokers")
-    if bootstrap is not None and name in ON_CLUSTER:
-        raise typer.BadParameter(f"{name} starts a cluster of its own", param_hint="--bootstrap")
+    _check(name, file, directory, bootstrap)
     if file is not None:
         result = result_from_json(file.read_text())
         typer.echo(report(result), nl=False)
@@ -98,9 +88,7 @@ def bench(
     if name == WHEEL:
         result = _measure_wheel(directory, chosen, quick=quick)
     elif name in ON_CLUSTER:
-        sizes = sizes_of(name, quick=quick, chosen=chosen)
-        figures = measure_on_cluster(name, sizes)
-        result = Result(name, machine(), {name: sizes_said(sizes)}, tuple(figures))
+        result = _measure_on_cluster(name, chosen, quick=quick)
     else:
         security = Security.none() if bootstrap is None else load_security(config)
         result = _measure(name, bootstrap, security, chosen, quick=quick)
@@ -112,6 +100,21 @@ def bench(
     is_whole = name != EVERYTHING or set(result.sizes) == set(ALL)
     if is_wrong(result.figures) or not is_whole:
         raise typer.Exit(1)
+
+
+def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str | None) -> None:
+    """Refuse arguments that the benchmark of that name has no use for."""
+    if name not in (*ALL, *ON_CLUSTER, WHEEL, EVERYTHING, REPORT):
+        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, WHEEL, REPORT))
+        raise typer.BadParameter(f"{name} is none of: {known}")
+    if (name == REPORT) != (file is not None):
+        raise typer.BadParameter("report needs a file, and nothing else takes one")
+    if directory is not None and name != WHEEL:
+        raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
+    if bootstrap is not None and name == WHEEL:
+        raise typer.BadParameter("wheel measures the disk, and needs no brokers")
+    if bootstrap is not None and name in ON_CLUSTER:
+        raise typer.BadParameter(f"{name} starts a cluster of its own", param_hint="--bootstrap")
 
 
 def _measure(
@@ -140,6 +143,12 @@ def _measure(
         {each: sizes_said(of) for each, of in sizes.items() if each in found},
         tuple(figure for figures in found.values() for figure in figures),
     )
+
+
+def _measure_on_cluster(name: str, chosen: dict[str, int], *, quick: bool) -> Result:
+    sizes = sizes_of(name, quick=quick, chosen=chosen)
+    figures = measure_on_cluster(name, sizes)
+    return Result(name, machine(), {name: sizes_said(sizes)}, tuple(figures))
 
 
 def _measure_wheel(directory: Path | None, chosen: dict[str, int], *, quick: bool) -> Result:

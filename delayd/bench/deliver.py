@@ -32,8 +32,7 @@ def bench_deliver(order: Order) -> list[Figure]:
     """The backlog's rate, against bare transactional produce of as many."""
     measured = Measured()
     bare = Bare(order.brokers.client)
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"deliver, run {run}")
+    for _ in order.runs("deliver"):
         patiently(order.tell, lambda patience: _play(order, bare, measured, patience))
     return measured.figures()
 

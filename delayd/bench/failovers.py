@@ -7,20 +7,21 @@ transactional id over and be read, when nobody has to notice a death first.
 """
 
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 
 from delayd.bench.bare import Bare
+from delayd.bench.brokers import PARTITIONS
 from delayd.bench.checking import add_faults
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
-from delayd.bench.job import started
-from delayd.bench.lateness import LEAD_MS, SENDING, START_MS, paced
-from delayd.bench.nodes import PARTITIONS, QUICK_LOOK_S, BenchNodes, running
+from delayd.bench.lateness import LEAD_MS, START_MS, paced
+from delayd.bench.nodes import QUICK_LOOK_S, BenchNodes, running
 from delayd.bench.order import Order
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
-from delayd.bench.sending import check, order_of
+from delayd.bench.sending import finish, sending
+from delayd.dev.ledger import Kill
 
 NODES: Final = 3
 KILL_PERIOD_S: Final = 9
@@ -32,13 +33,6 @@ FIRST_S: Final = 2
 TAIL_S: Final = 4
 MASTER_S_MAX: Final = 30
 AGAINST: Final = "bare takeover"
-
-
-class _End(NamedTuple):
-    """A master's: just before the signal, and when it was surely gone. Unix ms."""
-
-    at_ms: int
-    gone_ms: int
 
 
 def bench_failover(order: Order) -> list[Figure]:
@@ -61,15 +55,17 @@ def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
         first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
         seconds = FIRST_S + sizes.runs * period_s + TAIL_S
         load = paced(nodes.create_target(), sizes.rate, seconds, first_due_ms)
-        arguments = order_of(kafka, nodes.buffer, load, LEAD_MS)
-        with reading(kafka, load, with_fired=True) as reader, started(SENDING, **arguments) as job:
+        with (
+            reading(kafka, load, with_fired=True) as reader,
+            sending(kafka, nodes.buffer, load, LEAD_MS) as sender,
+        ):
             ends = []
             for run in range(sizes.runs):
                 at_ms = first_due_ms + (FIRST_S + run * period_s) * 1000
                 Event().wait(max(0, at_ms - nodes.clock.wall_ms()) / 1000)
                 order.tell(f"{name}, run {run + 1}")
                 ends.append(_end_master(nodes, gently=gently))
-            check(job.next())
+            finish(sender)
             found = reader.finish(load.end_ms + LATE_MS_MAX)
     for end, other in zip(ends, bare, strict=True):
         _add(measured, name, found, end, other, gently=gently)
@@ -77,7 +73,7 @@ def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
     return measured.figures()
 
 
-def _end_master(nodes: BenchNodes, *, gently: bool) -> _End:
+def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
     """End it, and start it again when another one delivers."""
     found: list[str | None] = [None]
 
@@ -92,11 +88,11 @@ def _end_master(nodes: BenchNodes, *, gently: bool) -> _End:
     gone_ms = nodes.stop(name) if gently else nodes.kill(name)
     nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_S)
     nodes.start(name)
-    return _End(at_ms, gone_ms)
+    return Kill(at_ms, gone_ms)
 
 
 def _add(
-    measured: Measured, name: str, found: Receipts, end: _End, bare_ms: int, *, gently: bool
+    measured: Measured, name: str, found: Receipts, end: Kill, bare_ms: int, *, gently: bool
 ) -> None:
     """One end's figures."""
     if gently:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import ge, le
 from typing import Final
 
 from delayd.bench.figures import Figure
@@ -34,11 +35,11 @@ class Goal:
     def is_met(self, figure: Figure) -> bool:
         """By this figure."""
         return (
-            _keeps(figure.value, self.median_min, _is_at_least)
-            and _keeps(figure.value, self.median_max, _is_at_most)
-            and _keeps(max(figure.runs), self.worst_max, _is_at_most)
-            and _keeps(figure.ratio, self.ratio_min, _is_at_least)
-            and _keeps(figure.ratio, self.ratio_max, _is_at_most)
+            _keeps(figure.value, self.median_min, ge)
+            and _keeps(figure.value, self.median_max, le)
+            and _keeps(max(figure.runs), self.worst_max, le)
+            and _keeps(figure.ratio, self.ratio_min, ge)
+            and _keeps(figure.ratio, self.ratio_max, le)
         )
 
 
@@ -68,14 +69,6 @@ GOALS: Final[dict[str, Goal]] = {
 def goal_of(figure: Figure) -> Goal | None:
     """Its goal; what must be nothing has that one."""
     return Goal(worst_max=0) if figure.is_fault else GOALS.get(figure.name)
-
-
-def _is_at_least(value: float, limit: float) -> bool:
-    return value >= limit
-
-
-def _is_at_most(value: float, limit: float) -> bool:
-    return value <= limit
 
 
 def _keeps(value: float | None, limit: float | None, holds: Callable[[float, float], bool]) -> bool:

@@ -50,8 +50,7 @@ class BarePlayed(NamedTuple):
 def bench_hot_second(order: Order) -> list[Figure]:
     """Lateness of such a second and of what is beside it, memory and processor meanwhile."""
     measured = Measured()
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"hot-second, run {run}")
+    for _ in order.runs("hot-second"):
         patiently(order.tell, lambda patience: _play(order, measured, patience))
     return measured.figures()
 
@@ -69,18 +68,18 @@ def _play(order: Order, measured: Measured, patience: int) -> None:
         )
         master, term = nodes.master() or nodes.names[0], nodes.term()
         rest_bytes = tree_memory(nodes.pid(master)).anon
-        begun_s = _cpu_s(nodes)
+        begun_s = cpu_s_of(nodes)
         with reading(kafka, hot) as of_hot, reading(kafka, beside) as of_beside:
             fill(kafka, nodes.buffer, hot, beside)
             nodes.wait_until_ingested(hot.count + beside.count)
-            ingested_s = _cpu_s(nodes)
+            ingested_s = cpu_s_of(nodes)
             if nodes.clock.wall_ms() >= beside.first_due_ms:
                 raise too_slow()
             Event().wait((at_ms - nodes.clock.wall_ms()) / 1000)
-            due_s = _cpu_s(nodes)
+            due_s = cpu_s_of(nodes)
             with tree_anon_peak(nodes.pid(master)) as memory:
                 found = of_hot.finish(at_ms + LATE_MS_MAX)
-                delivered_s = _cpu_s(nodes)
+                delivered_s = cpu_s_of(nodes)
                 of_others = of_beside.finish(beside.end_ms + LATE_MS_MAX)
         used_s = {
             name: ingested_s[name] - begun_s[name] + delivered_s[name] - due_s[name]
@@ -103,8 +102,8 @@ def _play(order: Order, measured: Measured, patience: int) -> None:
         add_faults(measured, "hot-second-other-lane", others)
 
 
-def _cpu_s(nodes: BenchNodes) -> dict[str, float]:
-    """What each has used so far."""
+def cpu_s_of(nodes: BenchNodes) -> dict[str, float]:
+    """Return the processor time that each node has used so far."""
     return {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
 
 

@@ -4,15 +4,15 @@ import contextlib
 from typing import Final
 
 from delayd.bench.bare import Bare
+from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.checking import add_faults
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import shuffled
-from delayd.bench.nodes import PARTITIONS, TOPIC_TIMEOUT_MS, BenchNodes
+from delayd.bench.nodes import BenchNodes
 from delayd.bench.order import Order
 from delayd.bench.receipts import Faults
 from delayd.bench.sending import fill
 from delayd.bench.watching import watch
-from delayd.cluster.connect import open_bus
 
 LEAD_MS: Final = 3_600_000
 """Nothing becomes due meanwhile."""
@@ -25,8 +25,7 @@ def bench_ingest(order: Order) -> list[Figure]:
     """A node's ingest of a full buffer, due times over 60 s, against a bare read of it."""
     measured = Measured()
     bare = Bare(order.brokers.client)
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"ingest, run {run}")
+    for _ in order.runs("ingest"):
         with BenchNodes(order.brokers, 1) as nodes:
             target, count = nodes.create_target(), order.sizes.messages
             load = shuffled(target, count, nodes.clock.wall_ms() + LEAD_MS, SPREAD_MS)
@@ -46,7 +45,5 @@ def bench_ingest(order: Order) -> list[Figure]:
 
 def _records_in(nodes: BenchNodes, topic: str) -> int:
     """As the offsets tell: nothing was written to it but what came too early."""
-    security = nodes.brokers.security
-    bus = open_bus(nodes.brokers.bootstrap, security.properties())
-    with contextlib.closing(bus.cluster()) as kafka:
+    with contextlib.closing(nodes.brokers.bus.cluster()) as kafka:
         return sum(kafka.end_offsets(topic, TOPIC_TIMEOUT_MS, committed=False).values())

@@ -9,17 +9,14 @@ from typing import Final
 
 from delayd.bench.checking import add_faults
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, play_bare
-from delayd.bench.job import started
+from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
 from delayd.bench.order import Order
-from delayd.bench.process_costs import tree_cpu_s
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
-from delayd.bench.sending import check, fill, order_of
+from delayd.bench.sending import fill, finish, sending
 
-SENDING: Final = "delayd.bench.sending"
 NODES: Final = 3
 LEAD_MS: Final = 5_000
 """From sending to due, on average."""
@@ -43,8 +40,7 @@ def bench_lateness(order: Order) -> list[Figure]:
     with running(order.brokers, NODES) as nodes:
         order.tell(f"lateness: {sizes.pending} messages for later")
         ingested = schedule_far(order, nodes, sizes.pending)
-        for run in range(1, sizes.runs + 1):
-            order.tell(f"lateness, run {run}")
+        for _ in order.runs("lateness"):
             ingested += _play(order, nodes, measured, ingested)
     return measured.figures()
 
@@ -67,9 +63,11 @@ def paced(target: str, rate: int, seconds: int, first_due_ms: int) -> Load:
 def play(order: Order, nodes: BenchNodes, load: Load) -> Receipts:
     """Send a load at its rate, and receive it."""
     kafka = order.brokers.client
-    arguments = order_of(kafka, nodes.buffer, load, LEAD_MS)
-    with reading(kafka, load) as reader, started(SENDING, **arguments) as sender:
-        check(sender.next())
+    with (
+        reading(kafka, load) as reader,
+        sending(kafka, nodes.buffer, load, LEAD_MS) as sender,
+    ):
+        finish(sender)
         return reader.finish(load.end_ms + LATE_MS_MAX)
 
 
@@ -78,9 +76,9 @@ def _play(order: Order, nodes: BenchNodes, measured: Measured, before: int) -> i
     first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
     load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
     master, term = nodes.master() or nodes.names[0], nodes.term()
-    before_s = {name: tree_cpu_s(nodes.pid(name)) for name in nodes.names}
+    before_s = cpu_s_of(nodes)
     found = play(order, nodes, load)
-    used_s = {name: tree_cpu_s(nodes.pid(name)) - before_s[name] for name in nodes.names}
+    used_s = {name: used_s - before_s[name] for name, used_s in cpu_s_of(nodes).items()}
     nodes.wait_until_ingested(before + load.count)
     seconds = max(1, sizes.seconds // BARE_SHARE)
     bare = play_bare(

@@ -20,8 +20,7 @@ BETWEEN_S: Final = 2
 def bench_memory(order: Order, pair: Pair) -> list[Figure]:
     """Memory of a node with many pending against one with few, looked at some seconds apart."""
     measured = Measured()
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"memory, run {run}")
+    for _ in order.runs("memory"):
         Event().wait(BETWEEN_S)
         many, few = tree_memory(pair.many.pid), tree_memory(pair.few.pid)
         add_pair(measured, pair, "memory-anon", "MiB", (many.anon / MIB, few.anon / MIB))

@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from delayd.bench.sending import produce
 from delayd.runtime.clock import SystemClock
 
 BUFFER: Final = "delayd-buffer"
@@ -69,7 +70,7 @@ def send(bootstrap: str, run: str, messages: int) -> Sent:
         before = number - CANCEL_DISTANCE
         if before >= 0 and before % CANCEL_SHARE == 0:
             id = _key(run, before)
-            _produce(producer, None, id, [("delayd-op", b"cancel"), ("delayd-id", id)])
+            produce(producer, BUFFER, None, id, [("delayd-op", b"cancel"), ("delayd-id", id)])
             cancels += 1
         if number >= messages:
             continue
@@ -88,21 +89,10 @@ def send(bootstrap: str, run: str, messages: int) -> Sent:
         key = _key(run, number)
         if number % ID_SHARE == 0:
             headers.append(("delayd-id", key))
-        _produce(producer, VALUE, key, headers)
+        produce(producer, BUFFER, VALUE, key, headers)
     left = producer.flush()
     return Sent(messages, cancels, failed[0] + left, last_due_ms)
 
 
 def _key(run: str, number: int) -> bytes:
     return f"{run}-{number}".encode()
-
-
-def _produce(
-    producer: Producer, value: bytes | None, key: bytes, headers: list[tuple[str, bytes]]
-) -> None:
-    while True:
-        try:
-            producer.produce(BUFFER, value, key, headers=headers)  # type: ignore[arg-type]
-            return
-        except BufferError:
-            producer.poll(0.1)

@@ -9,7 +9,6 @@ Invariants: both windows of a pair send the same to topics of the same shape; ev
 scheduled before the first message of a window is due.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Event
@@ -18,6 +17,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from delayd.bench.brokers import create_targets
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
 from delayd.cluster.connect import open_bus
@@ -32,8 +32,6 @@ RATE: Final = 2_000
 
 FAILING_SHARE: Final = 10
 HEALTHY_TARGETS: Final = 3
-TARGET_PARTITIONS: Final = 4
-TOPIC_TIMEOUT_MS: Final = 30_000
 
 LEAD_MS: Final = 10_000
 """Time to schedule a window: ten times what two cores need that do nothing else."""
@@ -104,6 +102,7 @@ class _Window:
 
     def __init__(self, cluster: LocalCluster, clock: SystemClock) -> None:
         self._cluster = cluster
+        self._bus = open_bus(cluster.bootstrap)
         self._clock = clock
         self._log = cluster.directory / "logs" / "witness.log"
         self._failing: Batch | None = None
@@ -113,7 +112,7 @@ class _Window:
         run = uuid4().hex[:8]
         targets = tuple(f"bench.{run}.{number}" for number in range(HEALTHY_TARGETS))
         tenth = f"bench.{run}.failing"
-        self._create(targets if is_missing else (*targets, tenth))
+        create_targets(self._bus, targets if is_missing else (*targets, tenth))
         failing_count = messages // FAILING_SHARE
         due_ms = self._clock.wall_ms() + LEAD_MS
         spread_ms = messages * 1000 // RATE
@@ -128,7 +127,7 @@ class _Window:
     def heal(self) -> tuple[int, Verdict]:
         """Create the missing target; ms until all that was retried had arrived, and the verdict."""
         assert self._failing is not None, "a window was played"
-        self._create(self._failing.topics)
+        create_targets(self._bus, self._failing.topics)
         begun_ms = self._clock.monotonic_ms()
         with Witness(self._cluster.bootstrap, self._failing, log=self._log) as witness:
             witness.wait_until(self._failing.count, RETRIES_MS)
@@ -139,17 +138,6 @@ class _Window:
         witness.wait_until(batch.count, max(0, timeout_ms))
         Event().wait(SETTLE_MS / 1000)
         return witness.stop()
-
-    def _create(self, topics: Iterable[str]) -> None:
-        with contextlib.closing(open_bus(self._cluster.bootstrap).cluster()) as kafka:
-            for topic in topics:
-                kafka.create_topic(
-                    topic,
-                    partitions=TARGET_PARTITIONS,
-                    replication_factor=1,
-                    config={},
-                    timeout_ms=TOPIC_TIMEOUT_MS,
-                )
 
     def _schedule(self, *batches: Batch) -> None:
         """All at once, as plain requests; the last append time says whether it was in time."""

@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from delayd.bench.brokers import Brokers
+from delayd.bench.brokers import PARTITIONS, Brokers, create_targets
 from delayd.bench.errors import BenchError
 from delayd.bus.overrides import of_role
-from delayd.cluster.connect import open_bus
 from delayd.cluster.topics import create_topics, topic_names
 from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.interrupts import interrupts_ignored
@@ -35,10 +33,6 @@ from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
 from delayd.runtime.clock import SystemClock
 
-PARTITIONS: Final = 4
-"""Of the buffer and of each target."""
-
-TOPIC_TIMEOUT_MS: Final = 30_000
 DELETE_S: Final = 30
 STOP_TIMEOUT_MS: Final = 40_000
 LOOK_S: Final = 0.2
@@ -77,12 +71,11 @@ class BenchNodes:
             self._directory = Path(folder)
             for name in ("config", "data", "logs"):
                 (self._directory / name).mkdir()
-            bus = open_bus(self.brokers.bootstrap, dict(self.brokers.security.properties()))
             key = new_cluster_key()
             self._opened.callback(self._delete_topics)
             self._topics += topic_names(f"{self._name}-").all()
             create_topics(
-                bus,
+                self.brokers.bus,
                 cluster=self._name,
                 prefix=f"{self._name}-",
                 partitions=PARTITIONS,
@@ -112,12 +105,7 @@ class BenchNodes:
             self._opened = self._opened.pop_all()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with interrupts_ignored():
             self._opened.close()
 
@@ -125,18 +113,10 @@ class BenchNodes:
         """The topic that `create_target` makes of a name."""
         return f"{self._name}.{name}"
 
-    def create_target(self, partitions: int = PARTITIONS, name: str | None = None) -> str:
+    def create_target(self, name: str | None = None) -> str:
         """A new topic to deliver to, with Kafka's time of append."""
         topic = self.target_named(name or uuid4().hex[:8])
-        bus = open_bus(self.brokers.bootstrap, dict(self.brokers.security.properties()))
-        with contextlib.closing(bus.cluster()) as kafka:
-            kafka.create_topic(
-                topic,
-                partitions=partitions,
-                replication_factor=min(3, kafka.broker_count(TOPIC_TIMEOUT_MS)),
-                config={"message.timestamp.type": "LogAppendTime"},
-                timeout_ms=TOPIC_TIMEOUT_MS,
-            )
+        create_targets(self.brokers.bus, [topic], **{"message.timestamp.type": "LogAppendTime"})
         self._topics.append(topic)
         return topic
 

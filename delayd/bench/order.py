@@ -1,6 +1,6 @@
 """What a benchmark is asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from delayd.bench.brokers import Brokers
@@ -28,3 +28,9 @@ class Order:
     brokers: Brokers
     sizes: Sizes
     tell: Callable[[str], None]
+
+    def runs(self, name: str) -> Iterator[int]:
+        """Yield the number of each run, after telling that it begins."""
+        for number in range(1, self.sizes.runs + 1):
+            self.tell(f"{name}, run {number}")
+            yield number

@@ -1,10 +1,11 @@
 """`delayd bench raw`: the limit on these brokers, confluent-kafka alone."""
 
 from delayd.bench.bare import Bare
+from delayd.bench.brokers import PARTITIONS
 from delayd.bench.checking import add_faults, read_back
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import in_order
-from delayd.bench.nodes import PARTITIONS, BenchNodes
+from delayd.bench.nodes import BenchNodes
 from delayd.bench.order import Order
 
 
@@ -13,8 +14,7 @@ def bench_raw(order: Order) -> list[Figure]:
     measured = Measured()
     bare = Bare(order.brokers.client)
     against = "bare produce without transactions"
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"raw, run {run}")
+    for _ in order.runs("raw"):
         with BenchNodes(order.brokers, 0) as topics:
             now_ms = topics.clock.wall_ms()
             count = order.sizes.messages

@@ -28,6 +28,11 @@ class Faults(NamedTuple):
     """Records that are none of the load as it was sent."""
 
 
+def sum_of(*faults: Faults) -> Faults:
+    """Return how many messages are wrong in all of these."""
+    return Faults(*map(sum, zip(*faults, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Receipts:
     """By number: when the first copy was received and fired (0: never, unknown), and how often."""

@@ -18,7 +18,7 @@ from delayd.bench.order import Order
 from delayd.bench.pending import Pair, Standing, add_pair
 from delayd.bench.process_costs import tree_cpu_s
 from delayd.bench.reading import reading
-from delayd.bench.receipts import Faults
+from delayd.bench.receipts import Faults, sum_of
 from delayd.bench.sending import fill
 
 
@@ -35,8 +35,7 @@ class _Cost(NamedTuple):
 def bench_scale(order: Order, pair: Pair) -> list[Figure]:
     """Cost and lateness with many pending against few."""
     measured = Measured()
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"scale, run {run}")
+    for _ in order.runs("scale"):
         many, few = (_patiently(order, each) for each in (pair.many, pair.few))
         costs = ("us/message", (many.ingest_us, few.ingest_us))
         add_pair(measured, pair, "scale-ingest-cpu", *costs)
@@ -44,7 +43,7 @@ def bench_scale(order: Order, pair: Pair) -> list[Figure]:
         add_pair(measured, pair, "scale-deliver-cpu", *costs)
         add_pair(measured, pair, "scale-lateness-p50", "ms late", (many.p50_ms, few.p50_ms))
         add_pair(measured, pair, "scale-lateness-p99", "ms late", (many.p99_ms, few.p99_ms))
-        add_faults(measured, "scale", _sum(many.faults, few.faults))
+        add_faults(measured, "scale", sum_of(many.faults, few.faults))
     return measured.figures()
 
 
@@ -76,7 +75,3 @@ def _play(order: Order, standing: Standing, patience: int) -> _Cost:
     return _Cost(
         ingest_s * 10**6 / far.count, deliver_s * 10**6 / near.count, p50, p99, found.faults()
     )
-
-
-def _sum(one: Faults, other: Faults) -> Faults:
-    return Faults(*(a + b for a, b in zip(one, other, strict=True)))

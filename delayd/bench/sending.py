@@ -9,12 +9,13 @@ as Kafka takes it.
 
 import dataclasses
 import threading
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from confluent_kafka import Producer
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, arguments_given, run, say
+from delayd.bench.job import Job, arguments_given, say, started
 from delayd.bench.load import USER_HEADERS, Load
 from delayd.runtime.clock import SystemClock
 from delayd.runtime.gc_tuning import tune_collector
@@ -30,32 +31,40 @@ PACED_LINGER_MS: Final = 2
 PAUSE_S: Final = 0.002
 FLUSH_S: Final = 60
 
+Header = tuple[str, bytes]
+
 
 def fill(kafka: dict[str, str], buffer: str, *loads: Load) -> None:
-    """Send these loads as fast as they go. Raises BenchError if any message was refused."""
+    """Send these loads as fast as they go. Raises BenchError if Kafka refuses any message."""
     for load in loads:
-        check(run(__name__, **order_of(kafka, buffer, load, None)))
+        with sending(kafka, buffer, load) as sender:
+            finish(sender)
 
 
-def order_of(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
-    """The arguments of this job."""
-    return {
-        "kafka": kafka,
-        "buffer": buffer,
-        "load": dataclasses.asdict(load),
-        "lead_ms": lead_ms,
-    }
+def sending(
+    kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None = None
+) -> AbstractContextManager[Job]:
+    """Return a process that sends a load at once or, with `lead_ms`, at its even rate."""
+    arguments = {"buffer": buffer, "load": dataclasses.asdict(load), "lead_ms": lead_ms}
+    return started(__name__, kafka=kafka, **arguments)
 
 
-def finish(job: Job) -> None:
-    """Wait until a paced load is sent. Raises BenchError if any message was refused."""
-    check(job.next())
+def finish(sender: Job) -> None:
+    """Wait until all is sent. Raises BenchError if Kafka refused any message."""
+    if failed := sender.next()["failed"]:
+        raise BenchError(f"{failed} requests were refused by Kafka")
 
 
-def check(said: dict[str, Any]) -> None:
-    """Raises BenchError if any message was refused."""
-    if said["failed"]:
-        raise BenchError(f"{said['failed']} requests were refused by Kafka")
+def produce(
+    producer: Producer, topic: str, value: bytes | None, key: bytes, headers: list[Header]
+) -> None:
+    """Hand a record to the driver, as soon as there is room in its queue."""
+    while True:
+        try:
+            producer.produce(topic, value, key, headers=headers)  # type: ignore[arg-type]
+            return
+        except BufferError:
+            producer.poll(0.1)
 
 
 def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
@@ -81,17 +90,9 @@ def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) ->
                 threading.Event().wait(PAUSE_S)
                 continue
         for number in range(sent, may_go):
-            headers: Any = [
-                *USER_HEADERS,
-                target,
-                ("delayd-due", b"%d" % load.due_ms(number)),
-            ]
-            while True:
-                try:
-                    producer.produce(buffer, load.value(number), load.key(number), headers=headers)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            due = ("delayd-due", b"%d" % load.due_ms(number))
+            value, key = load.value(number), load.key(number)
+            produce(producer, buffer, value, key, [*USER_HEADERS, target, due])
         sent = may_go
         producer.poll(0)
     left = producer.flush(FLUSH_S)

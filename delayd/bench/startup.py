@@ -7,15 +7,14 @@ from delayd.bench.checking import add_faults
 from delayd.bench.deliver import lead_ms
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
-from delayd.bench.job import started
-from delayd.bench.lateness import SENDING, paced
+from delayd.bench.lateness import paced
 from delayd.bench.nodes import QUICK_LOOK_S
 from delayd.bench.order import Order
 from delayd.bench.pending import Pair, Standing, add_pair
 from delayd.bench.process_costs import tree_memory
 from delayd.bench.reading import reading
-from delayd.bench.receipts import Faults
-from delayd.bench.sending import check, order_of
+from delayd.bench.receipts import Faults, sum_of
+from delayd.bench.sending import finish, sending
 
 KILL_SHARE: Final = 10
 """The node is killed when it has taken in so small a part of what is sent."""
@@ -32,14 +31,12 @@ class _Start(NamedTuple):
 def bench_startup(order: Order, pair: Pair) -> list[Figure]:
     """Time until ready, and memory then; nothing may be lost or doubled by it."""
     measured = Measured()
-    for run in range(1, order.sizes.runs + 1):
-        order.tell(f"startup, run {run}")
+    for _ in order.runs("startup"):
         many, few = _play(order, pair.many), _play(order, pair.few)
         add_pair(measured, pair, "startup-ready", "ms", (many.ready_ms, few.ready_ms))
         held = (many.anon_bytes / 2**20, few.anon_bytes / 2**20)
         add_pair(measured, pair, "startup-anon", "MiB", held)
-        both = (a + b for a, b in zip(many.faults, few.faults, strict=True))
-        add_faults(measured, "startup", Faults(*both))
+        add_faults(measured, "startup", sum_of(many.faults, few.faults))
     return measured.figures()
 
 
@@ -50,7 +47,7 @@ def _play(order: Order, standing: Standing) -> _Start:
     before = nodes.count(standing.name, "ingested_count")
     with (
         reading(kafka, load) as reader,
-        started(SENDING, **order_of(kafka, nodes.buffer, load, None)) as sender,
+        sending(kafka, nodes.buffer, load) as sender,
     ):
         nodes.wait(
             lambda: (
@@ -65,7 +62,7 @@ def _play(order: Order, standing: Standing) -> _Start:
         nodes.start(standing.name)
         nodes.wait(lambda: nodes.is_ready(standing.name), READY_S_MAX, "it is ready", QUICK_LOOK_S)
         ready_ms = nodes.clock.monotonic_ms() - begun_ms
-        check(sender.next())
+        finish(sender)
         found = reader.finish(load.end_ms + LATE_MS_MAX)
     standing.ingested = nodes.count(standing.name, "ingested_count")
     return _Start(ready_ms, tree_memory(standing.pid).anon, found.faults())

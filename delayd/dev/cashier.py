@@ -9,7 +9,6 @@ Invariants: a payment is sent once, never before its time; every error is kept, 
 import asyncio
 from collections.abc import Callable
 from threading import Thread
-from types import TracebackType
 from typing import Final, Self
 
 from delayd.client import AsyncClient
@@ -39,12 +38,7 @@ class Cashier:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stopping = True
         self._thread.join()
 

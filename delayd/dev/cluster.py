@@ -11,7 +11,6 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from delayd.dev.errors import LocalClusterError
@@ -50,12 +49,7 @@ class LocalCluster:
         self.up()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with interrupts_ignored():
             self.down()
 

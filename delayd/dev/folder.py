@@ -6,20 +6,16 @@ Invariants: nothing is removed in a folder that holds anything but a cluster; at
 changes a cluster at a time.
 """
 
-import contextlib
-import fcntl
 import shutil
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from delayd.dev.errors import LocalClusterError
+from delayd.dev.locks import locked
 from delayd.dev.parts import PARTIAL_NAME, State, load, save
 from delayd.dev.processes import ProcessIdentity, processes_of
-from delayd.runtime.clock import SystemClock
 
 CONTENTS = ("config", "data", "logs")
-LOCK_POLL_S = 0.05
 
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "cluster.lock"
@@ -86,24 +82,13 @@ class ClusterFolder:
         known = (part.process for part in state.parts if part.alive()) if state else ()
         return frozenset(process for process in known if process) | processes_of(self.path)
 
-    @contextlib.contextmanager
-    def lock(self, *, timeout_s: float) -> Iterator[None]:
-        """Nobody else changes the cluster inside. The kernel releases it if this process dies."""
-        clock = SystemClock()
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        with (self.path / _LOCK_FILE).open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if clock.monotonic_ms() >= deadline_ms:
-                        raise LocalClusterError(
-                            f"another command is at work on the cluster in {self.path}",
-                            remedy=f"let it end, then {self.command('down')}",
-                        ) from None
-                    threading.Event().wait(LOCK_POLL_S)
-            yield
+    def lock(self, *, timeout_s: float) -> AbstractContextManager[None]:
+        """Return a context in which no other process changes the cluster."""
+        refusal = LocalClusterError(
+            f"another command is at work on the cluster in {self.path}",
+            remedy=f"let it end, then {self.command('down')}",
+        )
+        return locked(self.path / _LOCK_FILE, timeout_s=timeout_s, refusal=refusal)
 
     def command(self, words: str) -> str:
         """The `delayd dev` command that a person should type for this folder."""

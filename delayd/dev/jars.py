@@ -6,26 +6,23 @@ Invariants: the folder `kafka-<version>` in the cache is complete or does not ex
 into place); one fetch at a time per cache; nothing is written outside the cache.
 """
 
-import contextlib
-import fcntl
 import importlib.util
 import shutil
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from delayd.dev.errors import JarsError
-from delayd.runtime.clock import SystemClock
+from delayd.dev.locks import locked
 from delayd.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"  # the log4j of that Kafka
 JARS_EXPECTED = 46  # 45 of Kafka and the log binding; for the progress display only
 FETCH_TIMEOUT_S = 900.0  # 44 MB took 32 s here; this is a very slow line
-LOCK_POLL_S = 0.2
 
 # Kafka's own list of dependencies has no log binding: without one a broker logs nothing at all.
 _IVY_MODULE = f"""<ivy-module version="2.0">
@@ -66,7 +63,11 @@ def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: Fet
     if jars.is_dir():
         return jars
     cache.mkdir(parents=True, exist_ok=True)
-    with _only_fetch(cache):
+    refusal = JarsError(
+        f"another process has been fetching into {cache} for too long",
+        remedy=f"see what holds {cache}/fetch.lock: fuser -v",
+    )
+    with locked(cache / "fetch.lock", timeout_s=FETCH_TIMEOUT_S, refusal=refusal):
         if not jars.is_dir():  # another process may have fetched them while this one waited
             _fetch(java, cache, jars, env=env, progress=progress)
     return jars
@@ -161,23 +162,3 @@ def _reason(lines: deque[str]) -> str:
             if word in line:
                 return line
     return lines[-1] if lines else "Ivy said nothing"
-
-
-@contextlib.contextmanager
-def _only_fetch(cache: Path) -> Iterator[None]:
-    """Holds the cache's lock. The kernel releases it if this process dies."""
-    clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + int(FETCH_TIMEOUT_S * 1000)
-    with (cache / "fetch.lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if clock.monotonic_ms() > deadline_ms:
-                    raise JarsError(
-                        f"another process has been fetching into {cache} for too long",
-                        remedy=f"see what holds {cache}/fetch.lock: fuser -v",
-                    ) from None
-                threading.Event().wait(LOCK_POLL_S)
-        yield

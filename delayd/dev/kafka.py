@@ -83,14 +83,13 @@ def plan_kafka(
     for number, port in enumerate(ports, 1):
         name = f"broker-{number}"
         data = directory / "data" / name
-        scratch = directory / "data" / f"{name}-tmp"
         data.mkdir(parents=True)
-        scratch.mkdir()
         properties = directory / "config" / f"{name}.properties"
+        client = f"{LOOPBACK}:{port.client}"
         document = {
             **broker_settings(
                 number,
-                client=f"{LOOPBACK}:{port.client}",
+                client=client,
                 controller=f"{LOOPBACK}:{port.controller}",
                 voters=voters,
                 data=data,
@@ -100,24 +99,14 @@ def plan_kafka(
             **settings,
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in document.items()))
-        jvm = (
-            str(java.path),
-            *("-cp", f"{jars}/*"),
-            f"-Xmx{HEAP_MB[len(ports)]}m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-XX:-UsePerfData",
-            f"-XX:ErrorFile={directory}/logs/{name}-crash.log",
-            f"-Djava.io.tmpdir={scratch}",  # native libraries are unpacked there
-            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        )
+        jvm = _jvm(directory, name, java, f"{jars}/*", HEAP_MB[len(ports)], log4j)
         brokers.append(
             Part(
                 kind=Kind.BROKER,
                 name=name,
                 command=(*jvm, "kafka.Kafka", str(properties)),
                 env={},
-                address=f"{LOOPBACK}:{port.client}",
+                address=client,
                 data=data,
                 log=directory / "logs" / f"{name}.log",
             )
@@ -125,6 +114,25 @@ def plan_kafka(
         storage = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
         format_commands.append((*jvm, *storage))
     return Kafka(tuple(brokers), tuple(format_commands))
+
+
+def _jvm(
+    directory: Path, broker: str, java: Java, classes: str, heap_mb: int, log4j: Path
+) -> tuple[str, ...]:
+    """Return the command of a small Java, up to the class that it runs."""
+    scratch = directory / "data" / f"{broker}-tmp"
+    scratch.mkdir()
+    return (
+        str(java.path),
+        *("-cp", classes),
+        f"-Xmx{heap_mb}m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        f"-XX:ErrorFile={directory}/logs/{broker}-crash.log",
+        f"-Djava.io.tmpdir={scratch}",  # native libraries are unpacked there
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+    )
 
 
 def is_formatted(broker: Part) -> bool:

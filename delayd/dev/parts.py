@@ -7,11 +7,13 @@ is the same command again.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.processes import ProcessIdentity, is_alive
@@ -73,9 +75,12 @@ class State:
         return State(tuple(changed if part.name == changed.name else part for part in self.parts))
 
 
+_STATE: Final = TypeAdapter(State)
+
+
 def save(state: State, path: Path) -> None:
     """Replaces the state file; a reader sees the old one or the new one."""
-    document = {"format": FORMAT, "parts": [_part_to_json(part) for part in state.parts]}
+    document = {"format": FORMAT, **_STATE.dump_python(state, mode="json")}
     partial = path.with_name(PARTIAL_NAME)
     partial.write_text(json.dumps(document, indent=1))
     partial.rename(path)
@@ -87,7 +92,7 @@ def load(path: Path) -> State | None:
         document = json.loads(path.read_text())
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}")
-        return State(tuple(_part_from_json(part) for part in document["parts"]))
+        return _STATE.validate_python({"parts": document["parts"]})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as problem:
@@ -105,37 +110,3 @@ def last_words(log: Path) -> str:
         return "it left no log"
     telling = [line for line in lines if line.strip() and not line[0].isspace()]
     return telling[-1] if telling else "its log is empty"
-
-
-def _part_to_json(part: Part) -> dict[str, object]:
-    process = part.process
-    return {
-        "kind": part.kind.value,
-        "name": part.name,
-        "command": part.command,
-        "env": dict(part.env),
-        "address": part.address,
-        "data": os.fspath(part.data),
-        "log": os.fspath(part.log),
-        "process": None if process is None else {"pid": process.pid, "started": process.started},
-    }
-
-
-def _part_from_json(document: dict[str, object]) -> Part:
-    # The values were written by this file; a damaged one fails here and is reported by `load`.
-    command, env, process = document["command"], document["env"], document["process"]
-    if not isinstance(command, list) or not isinstance(env, dict):
-        raise ValueError("a part without command or environment")
-    identity = None
-    if isinstance(process, dict):
-        identity = ProcessIdentity(pid=int(process["pid"]), started=str(process["started"]))
-    return Part(
-        kind=Kind(document["kind"]),
-        name=str(document["name"]),
-        command=tuple(str(word) for word in command),
-        env={str(key): str(value) for key, value in env.items()},
-        address=str(document["address"]),
-        data=Path(str(document["data"])),
-        log=Path(str(document["log"])),
-        process=identity,
-    )

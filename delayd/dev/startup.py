@@ -30,7 +30,7 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
-from delayd.runtime.java import find_java
+from delayd.runtime.java import Java, find_java
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
@@ -74,6 +74,33 @@ def start_everything(
     )
     for folder in CONTENTS:
         (directory / folder).mkdir()
+    kafka, state = _plan(directory, options, java, jars)
+
+    def start(parts: Iterable[Part]) -> None:
+        nonlocal state
+        for part in parts:
+            state = state.with_part(start_part(part, directory=directory))
+            save(state)
+
+    save(state)
+    progress("starting Kafka and etcd")
+    start(state.of(Kind.ETCD))
+    _format(kafka, directory)
+    start(state.of(Kind.BROKER))
+    for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
+        wait_until_answering(part, state)
+    if options.nodes == 0:
+        return
+    progress("creating the topics")
+    _create_topics(directory, state, options)
+    progress("starting the nodes")
+    start(state.of(Kind.NODE))
+    progress("waiting for a master that delivers")
+    wait_until_delivering(state)
+
+
+def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> tuple[Kafka, State]:
+    """Write the configuration of all parts; the state holds them all, and none has started."""
     ports = iter(pick_ports(2 * options.brokers + 2 + options.nodes))
     kafka = plan_kafka(
         directory,
@@ -100,29 +127,7 @@ def start_everything(
         )
         for number in range(1, options.nodes + 1)
     )
-    state = State((*kafka.brokers, etcd, *nodes))
-
-    def start(parts: Iterable[Part]) -> None:
-        nonlocal state
-        for part in parts:
-            state = state.with_part(start_part(part, directory=directory))
-            save(state)
-
-    save(state)
-    progress("starting Kafka and etcd")
-    start([etcd])
-    _format(kafka, directory)
-    start(kafka.brokers)
-    for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
-        wait_until_answering(part, state)
-    if options.nodes == 0:
-        return
-    progress("creating the topics")
-    _create_topics(bootstrap, cluster_key, options)
-    progress("starting the nodes")
-    start(nodes)
-    progress("waiting for a master that delivers")
-    wait_until_delivering(state)
+    return kafka, State((*kafka.brokers, etcd, *nodes))
 
 
 def wait_until_delivering(state: State) -> None:
@@ -151,11 +156,11 @@ def _format(kafka: Kafka, directory: Path) -> None:
             )
 
 
-def _create_topics(bootstrap: str, cluster_key: str, options: ClusterOptions) -> None:
+def _create_topics(directory: Path, state: State, options: ClusterOptions) -> None:
     create_topics(
-        ConfluentBus(bootstrap, client_id="delayd-dev"),
+        ConfluentBus(bootstrap_of(state), client_id="delayd-dev"),
         replication_factor=replication_factor_for(options.brokers),
         partitions=options.partitions,
         cluster=CLUSTER_NAME,
-        cluster_key=cluster_key,
+        cluster_key=cluster_key_file(directory).read_text(),
     )

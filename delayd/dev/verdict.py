@@ -4,7 +4,9 @@ Not here: how they are found (ledger.py).
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +114,15 @@ class Progress:
     failovers: tuple[Failover, ...] = ()
 
 
+_VERDICT: Final = TypeAdapter(Verdict)
+_PROGRESS: Final = TypeAdapter(Progress)
+
+
 def verdict_from_json(said: dict[str, Any]) -> Verdict:
-    """The inverse of `asdict`."""
-    return Verdict(
-        **{
-            **said,
-            "counts": Counts(**said["counts"]),
-            "lateness_ms": _lateness_from_json(said["lateness_ms"]),
-            "steady_lateness_ms": _lateness_from_json(said["steady_lateness_ms"]),
-            "failovers": tuple(Failover(**failover) for failover in said["failovers"]),
-            "stalls": tuple(Stall(**stall) for stall in said["stalls"]),
-            "examples": tuple(said["examples"]),
-        }
-    )
-
-
-def _lateness_from_json(said: dict[str, int] | None) -> Lateness | None:
-    return None if said is None else Lateness(**said)
+    """Return the inverse of `asdict`."""
+    return _VERDICT.validate_python(said)
 
 
 def progress_from_json(said: dict[str, Any]) -> Progress:
-    """The inverse of `asdict`."""
-    return Progress(
-        counts=Counts(**said["counts"]),
-        recent_p50_ms=said["recent_p50_ms"],
-        failovers=tuple(Failover(**failover) for failover in said["failovers"]),
-    )
+    """Return the inverse of `asdict`."""
+    return _PROGRESS.validate_python(said)

@@ -19,7 +19,6 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self
 
 from delayd.dev.batch import Batch
@@ -69,12 +68,7 @@ class Witness:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def start(self) -> None:
