@@ -26,12 +26,12 @@ from chaos.processes.clocked_node import write_clock
 from chaos.topics import Topics
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
+from delayd.dev.demo_audit import audit
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import brokers_seen_by, replication_factor_for
 from delayd.dev.nodes import CLUSTER_NAME, ask_node, read_status
 from delayd.dev.parts import last_words
-from delayd.dev.proof import audit
 
 PARTITIONS: Final = 4
 RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)

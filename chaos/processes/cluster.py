@@ -22,6 +22,7 @@ from chaos.processes.startup import Building, clock_file, plan_all, plan_one_nod
 from chaos.scenario import Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.demo_audit import audit
 from delayd.dev.folder import ClusterFolder
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import replication_factor_for
@@ -29,7 +30,6 @@ from delayd.dev.nodes import CLUSTER_NAME, read_status
 from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
-from delayd.dev.proof import audit
 from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import start_part
 

@@ -44,7 +44,7 @@ class Answers:
         """Receipts that are of no payment."""
 
     def write_down(self, answer: Answer) -> None:
-        """One more receipt."""
+        """Count one more receipt."""
         number = self._payments.batch.number_of(None, answer.key)
         batch = self._payments.batch
         if number is None or answer.key != batch.key(number) or not self._payments.is_paid(number):
@@ -57,16 +57,17 @@ class Answers:
         self.too_late += bool(verdict & _TOO_LATE & ~before)
 
     def is_cancelled(self, number: int) -> bool:
-        """Was this order's payment told that the time-out will never arrive?"""
+        """Return whether this order's payment was told that the time-out will never arrive."""
         return bool(self._of[number] & _CANCELLED)
 
     def unanswered(self) -> int:
-        """How many payments have no receipt."""
+        """Return how many payments have no receipt."""
         paid = range(self._payments.batch.count)
         return sum(self._payments.is_paid(number) and not self._of[number] for number in paid)
 
     def wrong(self, copies: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Orders with a wrong verdict, each with what is wrong; `copies`: how often each came."""
+        """Yield orders with a wrong verdict, and what is wrong. `copies`: how often each order
+        came."""
         for number, said in enumerate(self._of):
             if said & _SEVERAL:
                 yield number, "answered more than once"
@@ -79,7 +80,7 @@ class Answers:
 
 
 def _verdict_of(answer: Answer) -> int:
-    """The verdict, if the receipt is one that a cancel of a single pending message can get."""
+    """Return the verdict, if it is one that a cancel of a single pending message can get."""
     try:
         said: Any = json.loads(answer.value or b"")
         verdict = _VERDICTS[said["verdict"]]

@@ -1,7 +1,7 @@
-"""A batch of messages whose every byte can be computed from its number. Pure.
+"""A batch of messages whose every byte follows from the message's number. Pure.
 
-Whoever produces the batch and whoever watches it arrive share this rule and nothing else: so the
-watcher knows what is lost, altered or not of this batch, without a list of what was sent.
+The producer of a batch and the witness that watches it arrive share this rule and nothing else. So
+the witness knows which messages are lost or altered without a list of what was sent.
 
     value    {"order":"<run>-<number, 7 digits>","do":"cancel if unpaid","due_ms":<due>}
     key      <run>-<number>
@@ -40,26 +40,26 @@ class Batch:
         assert re.fullmatch("[0-9a-z]+", self.run), f"a run called {self.run!r}"
 
     def topic(self, number: int) -> str:
-        """Where the message is delivered."""
+        """Return the topic that the message is delivered to."""
         return self.topics[number % len(self.topics)]
 
     def due_ms(self, number: int) -> int:
-        """When it is due, Unix ms."""
+        """Return when it is due, Unix ms."""
         return self.first_due_ms + number * _STRIDE % self.count * self.spread_ms // self.count
 
     def key(self, number: int) -> bytes:
-        """Its record key, on the buffer and on the target."""
+        """Return its record key, on the buffer and on the target."""
         return f"{self.run}-{number:07}".encode()
 
     def value(self, number: int) -> bytes:
-        """Its value."""
+        """Return its value."""
         return (
             f'{{"order":"{self.run}-{number:07}","do":"cancel if unpaid",'
             f'"due_ms":{self.due_ms(number)}}}'
         ).encode()
 
     def headers(self, number: int) -> list[tuple[str, bytes]]:
-        """Its own headers, in order."""
+        """Return its own headers, in order."""
         trace = "trace"
         return [
             ("shop", self.run.encode()),
@@ -68,7 +68,8 @@ class Batch:
         ]
 
     def number_of(self, key: bytes | None, value: bytes | None) -> int | None:
-        """Which message this is, by its value or, if that is spoilt, its key; None if none."""
+        """Return the number of a message, read from its value or, if that is spoilt, from its
+        key; None if it is not of the batch."""
         for content in (value, key):
             found = _ORDER.search(content or b"")
             if found is not None and found[1] == self.run.encode() and int(found[2]) < self.count:

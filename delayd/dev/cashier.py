@@ -1,9 +1,9 @@
 """The cashier: payments as they come, each a cancel of its order's time-out.
 
 One thread with an asyncio client. It waits for acknowledgements only: whether the verdicts are true
-is not for who sent the cancels to say, and so the witness reads them (answers.py).
+is not for the sender of the cancels to say, so the witness reads them (answers.py).
 
-Invariants: a payment is sent once, never before its time; every error is kept, and ends it.
+Invariants: a payment is sent once, never before its time; every error is kept, and ends the thread.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ class Cashier:
         self._thread.join()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until all payments are sent; raises what ended it, False if the time was up."""
+        """Wait until all payments are sent. Raise the error that ended the thread; return False
+        if the time was up."""
         self._thread.join(timeout_ms / 1000)
         if self.error is not None:
             raise self.error

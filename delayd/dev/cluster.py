@@ -1,10 +1,10 @@
 """The local cluster as one object: up, status, kill, restart, down. The CLI is a shell around it.
 
-Not here: how each kind of part is configured (kafka.py, etcd.py, nodes.py) and what starting and
-ending it means (startup.py, supervision.py), its folder (folder.py).
+Not here: the configuration of each kind of part (kafka.py, etcd.py, nodes.py), starting and ending
+parts (startup.py, supervision.py), the folder (folder.py).
 
-Invariants: everything about a cluster is in its folder, so any process can take it up where
-another left it.
+Invariant: everything about a cluster is in its folder, so any process can go on where another
+stopped.
 """
 
 import signal
@@ -28,10 +28,10 @@ STOP_TIMEOUT_MS = 40_000  # a node may finish its step and hand over; a broker m
 
 
 class LocalCluster:
-    """A cluster in one folder, whoever started it.
+    """A cluster in one folder; any process may have started it.
 
-    As a context manager it is up inside and down after. All methods raise LocalClusterError with
-    what to do; `up` raises JavaMissingError and JarsError too.
+    As a context manager it is up inside and down after. All methods raise LocalClusterError with a
+    remedy; `up` raises JavaMissingError and JarsError too.
     """
 
     def __init__(
@@ -55,28 +55,28 @@ class LocalCluster:
 
     @property
     def directory(self) -> Path:
-        """The cluster's folder, absolute."""
+        """Return the cluster's folder, absolute."""
         return self._folder.path
 
     @property
     def bootstrap(self) -> str:
-        """The brokers as Kafka clients want them."""
+        """Return the brokers as Kafka clients want them."""
         return bootstrap_of(self._folder.state())
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd's clients reach it."""
+        """Return the URL that clients reach etcd at."""
         [etcd] = self._folder.state().of(Kind.ETCD)
         return etcd.address
 
     @property
     def cluster_key(self) -> str:
-        """The delayd cluster's secret, for another node of it."""
+        """Return the delayd cluster's secret, for another node of it."""
         return cluster_key_file(self.directory).read_text()
 
     def up(self) -> Report:
-        """Starts everything and returns when a master delivers. Starts from nothing: the data of
-        the folder's last cluster is removed. If it fails, nothing is left running."""
+        """Start everything, and return when a master delivers. The data of the folder's last
+        cluster is removed first. If this fails, nothing is left running."""
         folder = self._folder
         folder.prepare()
         with folder.lock(timeout_s=0.0):
@@ -98,11 +98,11 @@ class LocalCluster:
         return report
 
     def status(self) -> Report:
-        """The cluster now; dead parts have no pid."""
+        """Return the state of the cluster now; dead parts have no pid."""
         return report_of(self._folder.state(), str(self.directory))
 
     def stopped(self) -> frozenset[str]:
-        """The names of the parts that are frozen by SIGSTOP."""
+        """Return the names of the parts that SIGSTOP has frozen."""
         return frozenset(
             part.name
             for part in self._folder.state().parts
@@ -110,8 +110,8 @@ class LocalCluster:
         )
 
     def kill(self, name: str, signal_number: signal.Signals = signal.SIGKILL) -> str:
-        """Signals one part, or whoever is `master`; returns its name. After SIGKILL it is gone,
-        after SIGSTOP none of its threads runs."""
+        """Signal one part, or the one that is `master`, and return its name. After SIGKILL it is
+        gone; after SIGSTOP none of its threads runs."""
         state = self._folder.state()
         part = state.part(self._resolve(name, state))
         if part.process is None or not send(part.process, signal_number):
@@ -126,7 +126,7 @@ class LocalCluster:
         return part.name
 
     def stop(self, name: str) -> str:
-        """Ends one part in good order (SIGTERM), or by force if it does not end."""
+        """End one part in good order (SIGTERM), or by force if it does not end."""
         state = self._folder.state()
         part = state.part(self._resolve(name, state))
         if part.process is not None and part.alive():
@@ -138,7 +138,7 @@ class LocalCluster:
         return part.name
 
     def start(self, name: str, *, env: Mapping[str, str] | None = None, wait: bool = True) -> None:
-        """Starts one part that is not running, with its data and ports, and waits until it
+        """Start one part that is not running, with its data and ports, and wait until it
         answers. `env` is added to its environment, for later starts too."""
         with self._folder.lock(timeout_s=LOCK_TIMEOUT_S):
             state = self._folder.state()
@@ -156,12 +156,12 @@ class LocalCluster:
     def restart(
         self, name: str, *, env: Mapping[str, str] | None = None, wait: bool = True
     ) -> None:
-        """Stops one part if it runs, and starts it again."""
+        """Stop one part if it runs, and start it again."""
         self.start(self.stop(name), env=env, wait=wait)
 
     def down(self) -> bool:
-        """Ends everything, frozen or forgotten processes too; False if there was nothing to end.
-        The files stay, for whoever wants to look, until the next `up`."""
+        """End everything, frozen and forgotten processes too. Return False if nothing ran. The
+        files stay until the next `up`."""
         folder = self._folder
         if not folder.path.is_dir():
             return False

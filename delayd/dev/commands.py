@@ -19,11 +19,11 @@ from delayd.dev.batch import COUNT_MAX
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, DemoOptions, run_demo
 from delayd.dev.demo_report import DemoReport
+from delayd.dev.display import Display
+from delayd.dev.drawing import summary
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.kafka import HEAP_MB
 from delayd.dev.report import Report
-from delayd.dev.scenery import summary
-from delayd.dev.stage import Stage
 from delayd.dev.startup import ClusterOptions
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 
 def default_directory() -> Path:
-    """One cluster per user unless --dir says otherwise: it is found from any folder."""
+    """Return the one folder per user that holds the cluster unless --dir names another."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "delayd" / "dev"
 
@@ -84,7 +84,8 @@ def up(
 
 @app.command()
 def status(directory: Directory, as_json: AsJson = False) -> None:
-    """Show who runs, who is dead, and who is master. A dead part's pid is null in JSON."""
+    """Show which parts run, which are dead, and which node is master. A dead part has no pid in
+    JSON."""
     cluster = LocalCluster(directory)
     _show(cluster.status(), cluster, as_json=as_json)
 
@@ -146,12 +147,13 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Orders' time-outs, delivered or cancelled, although the master is killed in the middle.
+    """Schedule time-outs of orders, cancel a third of them, and kill the master in the middle.
 
-    Starts a cluster of three nodes, pays a third of the orders, kills, restarts, and ends with the
-    verdict of an independent witness and with an audit, whose page is written to the current
-    folder, or to --dir: exit 0 only if both find nothing wrong: each time-out came once, not early
-    and unaltered, or was cancelled and never came, and every payment was told which.
+    The demo starts a cluster of three nodes, pays a third of the orders, and kills and restarts the
+    master. At the end an independent witness and `delayd audit` judge what arrived; the audit's
+    page is written to the current folder, or to --dir. Exit 0 only if both find nothing wrong: each
+    time-out came once, unaltered and not early, or was cancelled and never came, and every payment
+    got a true verdict.
 
     Example: delayd dev demo --orders 200000
     """
@@ -165,7 +167,7 @@ def demo(
             typer.echo(f"report: {report.proof.page}")
 
     with interrupts_raised():
-        run_demo(options, Stage(Console(stderr=True)), show)
+        run_demo(options, Display(Console(stderr=True)), show)
 
 
 def _signal(name: str) -> signal.Signals:
@@ -177,7 +179,7 @@ def _signal(name: str) -> signal.Signals:
 
 @contextmanager
 def _progress_display() -> Iterator[Callable[[str], None]]:
-    """A spinner on a terminal; elsewhere one line per thing that is begun."""
+    """Show a spinner on a terminal; elsewhere print one line per task that begins."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as spinner:

@@ -3,14 +3,15 @@
 N orders each get a "cancel if unpaid" message, due within about a minute. A third of them is paid
 (payments.py): before, around and after the due time, and each payment cancels its time-out. In the
 middle the master is killed with SIGKILL; a follower takes over; the killed node comes back. An
-independent witness (witness.py) counts what arrives and what the payments are told; then `delayd
-audit` judges every message and every replica (proof.py). Both must find nothing, and agree.
+independent witness (witness.py) counts the messages that arrive and the verdicts that payments get.
+Then `delayd audit` judges every message and every replica (demo_audit.py). Both must find nothing,
+and agree.
 
-Not here: what people see of it meanwhile (stage.py, scenery.py), the cluster (cluster.py), who pays
+Not here: the display (display.py, drawing.py), the cluster (cluster.py), the payments' client
 (cashier.py).
 
-Invariants: whatever happens, nothing is left running; the folder is removed only after a run in
-which all was right, or one that was interrupted, and never if it was chosen with --dir.
+Invariants: nothing is left running, whatever happens. The folder is removed only after a run in
+which all was right or one that was interrupted, and never if --dir named it.
 """
 
 import shutil
@@ -29,11 +30,11 @@ from delayd.client import Client, Scheduled
 from delayd.dev.batch import Batch
 from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.demo_audit import PAGE, audit
 from delayd.dev.demo_report import DemoReport
+from delayd.dev.display import Display
 from delayd.dev.ledger import Kill
 from delayd.dev.payments import Payments
-from delayd.dev.proof import PAGE, audit
-from delayd.dev.stage import Stage
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
@@ -65,7 +66,7 @@ SECONDS_MIN: Final = 10
 
 
 class DemoError(DelaydError):
-    """The demo did not end as it should: the verdict, or a part of the story, is wrong."""
+    """The demo did not end as it should: the verdict or a part of the story is wrong."""
 
     code = "demo"
 
@@ -81,22 +82,22 @@ class DemoOptions:
 
     @property
     def page(self) -> Path:
-        """Where the audit's report is found afterwards, though a temporary folder is removed."""
+        """Return where the audit's page stays, even if the temporary folder is removed."""
         return (self.directory or Path.cwd()) / PAGE
 
 
-def run_demo(options: DemoOptions, stage: Stage, show: Callable[[DemoReport], None]) -> None:
-    """Plays the story and shows its report, if it came to its end. Raises DemoError if anything
-    in the report is wrong, another DelaydError if the story could not go on."""
+def run_demo(options: DemoOptions, display: Display, show: Callable[[DemoReport], None]) -> None:
+    """Play the story and show its report, if it came to its end. Raises DemoError if anything in
+    the report is wrong, another DelaydError if the story could not go on."""
     with _folder(options.directory) as directory:
-        report = _Story(options, directory, stage).play()
+        report = _Story(options, directory, display).play()
         show(report)
         if report.problems:
             raise DemoError(report.told, remedy=f"see {directory / 'logs'}")
 
 
 class _Played(NamedTuple):
-    """What the acts of the story came to. Times in ms."""
+    """The results of the story's acts. Times in ms."""
 
     schedule_ms: int
     scheduled_late: int
@@ -107,28 +108,28 @@ class _Played(NamedTuple):
 
 
 class _Story:
-    """One run, on a stage, in a folder."""
+    """One run, on a display, in a folder."""
 
-    def __init__(self, options: DemoOptions, directory: Path, stage: Stage) -> None:
+    def __init__(self, options: DemoOptions, directory: Path, display: Display) -> None:
         self._options = options
-        self._stage = stage
+        self._display = display
         self._clock = SystemClock()
         self._cluster = LocalCluster(
-            directory, ClusterOptions(nodes=options.nodes), progress=stage.doing
+            directory, ClusterOptions(nodes=options.nodes), progress=display.doing
         )
         self._log = directory / "logs" / "witness.log"
 
     def play(self) -> DemoReport:
-        """From nothing to the verdict."""
+        """Play from the start of the cluster to the verdict."""
         started_ms = self._clock.monotonic_ms()
         with self._cluster as cluster:
             status = cluster.status()
-            self._stage.tell(f"cluster up: Kafka, etcd, {self._options.nodes} nodes")
+            self._display.tell(f"cluster up: Kafka, etcd, {self._options.nodes} nodes")
             self._create_target()
             batch = self._batch()
             with (
                 Witness(cluster.bootstrap, batch, log=self._log, receipts=RECEIPTS) as witness,
-                self._stage.watching(
+                self._display.watching(
                     {node["name"]: node["admin"] for node in status["nodes"]},
                     batch.count,
                     Payments(batch).count,
@@ -141,13 +142,13 @@ class _Story:
                 cluster.directory,
                 self._options.page.resolve(),
                 log=self._log.with_name("audit.log"),
-                tell=self._stage.tell,
+                tell=self._display.tell,
             )
-            self._stage.tell("ending everything")
+            self._display.tell("ending everything")
         return DemoReport(
             orders=batch.count,
             payments=Payments(batch).count,
-            masters=self._stage.masters(),
+            masters=self._display.masters(),
             wall_ms=self._clock.monotonic_ms() - started_ms,
             proof=proof,
             **played._asdict(),
@@ -156,7 +157,7 @@ class _Story:
     def _play(self, batch: Batch, witness: Witness) -> _Played:
         schedule_ms, scheduled_late = self._schedule(batch)
         payments = Payments(batch)
-        with Cashier(self._cluster.bootstrap, payments, self._stage.paid) as cashier:
+        with Cashier(self._cluster.bootstrap, payments, self._display.paid) as cashier:
             killed, successor, rejoin_ms = self._lose_master(batch, witness)
             left_ms = payments.last_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
             if not cashier.wait(max(0, left_ms)):
@@ -164,7 +165,7 @@ class _Story:
         left_ms = payments.last_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
         witness.wait_until(batch.count, max(0, left_ms), answers=payments.count)
         counts = witness.snapshot().counts
-        self._stage.tell(
+        self._display.tell(
             f"delivered: {counts.delivered}, cancelled: {counts.cancelled}; waiting for doubles"
         )
         settled_ms = self._clock.monotonic_ms() + SETTLE_MS
@@ -173,9 +174,10 @@ class _Story:
         return _Played(schedule_ms, scheduled_late, killed, successor, rejoin_ms, verdict)
 
     def _lose_master(self, batch: Batch, witness: Witness) -> tuple[str, str, int]:
-        """Kills the master in the middle; who it was, who took over, ms until it was back."""
+        """Kill the master in the middle. Return its name, its successor, and after how many ms
+        it was back."""
         self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms)
-        self._stage.tell("the first order is due")
+        self._display.tell("the first order is due")
         self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms + batch.spread_ms // 2)
         killed = self._kill_master(witness)
         successor = self._await_successor(killed, witness)
@@ -205,9 +207,9 @@ class _Story:
         )
 
     def _schedule(self, batch: Batch) -> tuple[int, int]:
-        """Schedules all orders; returns how long it took and how many were late already."""
+        """Schedule all orders. Return how long that took, and how many were overdue by then."""
         begun_ms = self._clock.monotonic_ms()
-        tally = _Tally(self._stage.scheduled)
+        tally = _Tally(self._display.scheduled)
         with Client(self._cluster.bootstrap) as client:
             for number in range(batch.count):
                 client.schedule_async(
@@ -221,50 +223,51 @@ class _Story:
         if tally.error is not None:
             raise DemoError("an order could not be scheduled") from tally.error
         took_ms = self._clock.monotonic_ms() - begun_ms
-        self._stage.tell(f"{batch.count} orders scheduled in {took_ms / 1000:.1f} s")
+        self._display.tell(f"{batch.count} orders scheduled in {took_ms / 1000:.1f} s")
         return took_ms, tally.late
 
     def _kill_master(self, witness: Witness) -> str:
-        self._wait(lambda: self._stage.master() is not None, timeout_ms=TAKEOVER_TIMEOUT_MS)
+        self._wait(lambda: self._display.master() is not None, timeout_ms=TAKEOVER_TIMEOUT_MS)
         master = self._cluster.status()["master"]
         if master is None:
             raise DemoError("no node delivered when the master was to be killed")
         at_ms = self._clock.wall_ms()
         self._cluster.kill(master)
         witness.note_kill(Kill(at_ms, self._clock.wall_ms()))
-        self._stage.tell(f"master {master} killed (SIGKILL)")
+        self._display.tell(f"master {master} killed (SIGKILL)")
         return master
 
     def _await_successor(self, killed: str, witness: Witness) -> str:
-        """Waits until another node is master and, if anything is due, something was delivered."""
+        """Wait until another node is master and, if anything is due, has delivered."""
 
         def delivered() -> bool:
             failovers = witness.snapshot().failovers
             return bool(failovers) and (not failovers[0].counts or failovers[0].gap_ms is not None)
 
         def took_over() -> bool:
-            return self._stage.master() not in (None, killed) and delivered()
+            return self._display.master() not in (None, killed) and delivered()
 
         if not self._wait(took_over, timeout_ms=TAKEOVER_TIMEOUT_MS):
             raise DemoError(
                 f"nobody took over from {killed} within {TAKEOVER_TIMEOUT_MS // 1000} s",
                 remedy=f"see {self._log.parent}",
             )
-        successor = self._stage.masters()[-1]
+        successor = self._display.masters()[-1]
         gap_ms = witness.snapshot().failovers[0].gap_ms
         after = "" if gap_ms is None else f", first delivery {gap_ms / 1000:.1f} s after the kill"
-        self._stage.tell(f"{successor} took over{after}")
+        self._display.tell(f"{successor} took over{after}")
         return successor
 
     def _restart(self, killed: str) -> int:
         begun_ms = self._clock.monotonic_ms()
         self._cluster.start(killed)
         took_ms = self._clock.monotonic_ms() - begun_ms
-        self._stage.tell(f"{killed} is back and ready after {took_ms / 1000:.1f} s")
+        self._display.tell(f"{killed} is back and ready after {took_ms / 1000:.1f} s")
         return took_ms
 
     def _wait(self, condition: Callable[[], bool], *, timeout_ms: int | None = None) -> bool:
-        """Waits; False if the time is up first. Without `timeout_ms` the condition is a time."""
+        """Wait; return False if the time is up first. Without `timeout_ms` the condition is a
+        time."""
         begun_ms = self._clock.monotonic_ms()
         while not condition():
             if timeout_ms is not None and self._clock.monotonic_ms() - begun_ms > timeout_ms:
@@ -284,7 +287,7 @@ class _Tally:
         self.error: BaseException | None = None
 
     def note(self, future: Future[Scheduled]) -> None:
-        """One request has ended."""
+        """Count one request that has ended."""
         with self._lock:
             self.error = self.error or future.exception()
             if future.exception() is None:
@@ -296,7 +299,7 @@ class _Tally:
 
 @contextmanager
 def _folder(chosen: Path | None) -> Iterator[Path]:
-    """The folder to work in. A temporary one is kept, and named, if something went wrong in it."""
+    """Yield the folder to work in. A temporary one is kept, and named, if something went wrong."""
     if chosen is not None:
         yield chosen
         return

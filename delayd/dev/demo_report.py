@@ -1,12 +1,12 @@
-"""What a demo that came to its end says: all figures, and what is wrong, for people and scripts.
+"""The report of a finished demo, for people and scripts: all figures, and what is wrong.
 
-Not here: what the witness concludes (verdict.py), how it looks (scenery.py).
+Not here: the conclusions of the witness (verdict.py), the display (drawing.py).
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from delayd.dev.proof import Proof
+from delayd.dev.demo_audit import Proof
 from delayd.dev.verdict import Verdict
 
 
@@ -31,7 +31,7 @@ class DemoReport:
 
     @property
     def problems(self) -> list[str]:
-        """What is not as it should be; empty if all is right."""
+        """Return what is not as it should be; nothing if all is right."""
         problems = [f"{count} {name}" for name, count in self.verdict.faults.items() if count]
         if not self.verdict.complete:
             problems.append("the topics could not be read to their ends")
@@ -41,7 +41,7 @@ class DemoReport:
 
     @property
     def _disagreements(self) -> list[str]:
-        """Where the witness and the audit have counted differently."""
+        """Return where the counts of the witness and of the audit differ."""
         counts, counted = self.verdict.counts, self.proof.report
         pairs = {
             "orders": (self.orders, counted["accepted"]),
@@ -57,12 +57,12 @@ class DemoReport:
 
     @property
     def told(self) -> str:
-        """The problems in one line, with examples."""
+        """Return the problems in one line, with examples."""
         examples = "; ".join(self.verdict.examples)
         return f"{', '.join(self.problems)}{f' ({examples})' if examples else ''}"
 
     def to_json(self) -> dict[str, Any]:
-        """One flat object; lateness as `delayd audit` has it."""
+        """Return one flat object, with lateness as `delayd audit` has it."""
         verdict = asdict(self.verdict)
         own = {name: value for name, value in asdict(self).items() if name != "proof"}
         counts = verdict.pop("counts")
@@ -77,7 +77,7 @@ class DemoReport:
         }
 
     def story(self) -> list[tuple[str, str]]:
-        """What happened, for people."""
+        """Return what happened, for people."""
         told = [("scheduled in", f"{self.schedule_ms / 1000:.1f} s")]
         if self.scheduled_late:
             told.append(("scheduled after they were due", f"{self.scheduled_late:,}"))

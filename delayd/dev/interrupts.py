@@ -15,7 +15,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def interrupts_raised() -> Iterator[None]:
-    """Inside, the first interrupt raises SystemExit; any further one is ignored."""
+    """Raise SystemExit inside at the first interrupt, and ignore any further one."""
 
     def interrupt(signal_number: int, _frame: FrameType | None) -> None:
         for each in _INTERRUPTS:
@@ -28,7 +28,7 @@ def interrupts_raised() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Inside, interrupts do nothing. For short, bounded work that must not stop half-way."""
+    """Ignore interrupts inside: for short, bounded work that must not stop half-way."""
     with _handlers(signal.SIG_IGN):
         yield
 

@@ -45,7 +45,7 @@ FetchProgress = Callable[[int], None]
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where fetched things are kept: DELAYD_CACHE, else the venv, else the user's cache."""
+    """Return the folder for fetched things: DELAYD_CACHE, else the venv, else the user's cache."""
     if named := environ.get("DELAYD_CACHE"):
         return Path(named).absolute()
     if sys.prefix != sys.base_prefix:
@@ -55,9 +55,9 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: FetchProgress) -> Path:
-    """The folder of Kafka's jars, fetched now if the cache does not have it.
+    """Return the folder of Kafka's jars, fetched now if the cache does not have it.
 
-    Raises JarsError if they cannot be fetched; ends Ivy if it is interrupted.
+    Raises JarsError if they cannot be fetched. Ends Ivy if it is interrupted.
     """
     jars = cache / f"kafka-{KAFKA_VERSION}"
     if jars.is_dir():
@@ -74,7 +74,7 @@ def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: Fet
 
 
 def ivy_jar() -> Path:
-    """The Ivy of the installed pyspark; JarsError without one."""
+    """Return the Ivy of the installed pyspark. Raises JarsError without one."""
     spec = importlib.util.find_spec("pyspark")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     jars = sorted(jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar"))
@@ -155,7 +155,7 @@ def _run_ivy(command: list[str], *, env: Mapping[str, str], progress: FetchProgr
 
 
 def _reason(lines: deque[str]) -> str:
-    """The line of Ivy's output that says most to a person."""
+    """Return the line of Ivy's output that says most to a person."""
     telling = ("Exception", "unresolved dependency", "FAILED", "not found", "error")
     for word in telling:
         for line in lines:

@@ -66,10 +66,11 @@ def plan_kafka(
     settings: Mapping[str, str],
     listeners: Sequence[str] = (),
 ) -> Kafka:
-    """Writes the brokers' configuration into `directory` and says how to start them.
+    """Write the brokers' configuration into `directory`, and return how to start them.
 
-    `settings` are more properties of every broker, such as an authorizer. `listeners` are more of a
-    single broker, `NAME://127.0.0.1:port`; their protocols are in the settings.
+    `settings` are further properties of every broker, such as an authorizer. `listeners` are
+    further listeners of a single broker, `NAME://127.0.0.1:port`; their protocols are in the
+    settings.
     """
     assert not listeners or len(ports) == 1, "brokers cannot share a listener"
     assert len(ports) in HEAP_MB, "one broker, or three that survive the loss of one"
@@ -136,13 +137,14 @@ def _jvm(
 
 
 def is_formatted(broker: Part) -> bool:
-    """Whether the broker's data folder was prepared to the end."""
+    """Return whether the broker's data folder was prepared to the end."""
     files = ("meta.properties", "bootstrap.checkpoint")
     return all((broker.data / file).is_file() for file in files)
 
 
 def brokers_seen_by(address: str) -> int:
-    """How many brokers one broker knows in the cluster, itself included; 0 if it is silent."""
+    """Return how many brokers one broker knows in the cluster, itself included; 0 if it is
+    silent."""
     if not _accepts(address):
         return 0  # librdkafka would wait out its back-off
     cluster = ConfluentBus(address, client_id="delayd-dev").cluster()
@@ -155,7 +157,7 @@ def brokers_seen_by(address: str) -> int:
 
 
 def replication_factor_for(brokers: int) -> int:
-    """Three copies where there are three brokers."""
+    """Return three copies where there are three brokers."""
     return min(3, brokers)
 
 
@@ -169,7 +171,7 @@ def _accepts(address: str) -> bool:
 
 
 def new_cluster_id() -> str:
-    """As Kafka wants it: 22 characters of 16 random bytes."""
+    """Return an id as Kafka wants it: 22 characters of 16 random bytes."""
     # One that begins with a hyphen would be taken for an option.
     return "d" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
@@ -184,8 +186,9 @@ def broker_settings(
     brokers: int,
     listeners: Sequence[str] = (),
 ) -> dict[str, object]:
-    """The properties of one broker; `client` and `controller` are its addresses, `host:port`, and
-    `voters` those of all controllers, `number@host:port,...`. `listeners` as of `plan_kafka`."""
+    """Return the properties of one broker. `client` and `controller` are its addresses,
+    `host:port`; `voters` are those of all controllers, `number@host:port,...`; `listeners` are
+    as for `plan_kafka`."""
     copies = replication_factor_for(brokers)
     copies_min = max(1, copies - 1)
     clients = ",".join((f"PLAINTEXT://{client}", *listeners))

@@ -1,18 +1,18 @@
 """What a witness writes down, and the verdict that follows from it. Pure.
 
-It knows the batch (batch.py) and what was received; nothing of how delayd works but the wire
-contract (docs/design, "The wire contract"): `delayd-due` and `delayd-fired`.
+It knows the batch (batch.py) and what was received. Of delayd it knows the wire contract alone
+(docs/design, "The wire contract"): `delayd-due` and `delayd-fired`.
 
 Failover. A record belongs to a successor if its receipt and its `delayd-fired` are both later than
-the killed master's process was gone: the dead plan no steps, no node fires ahead of the clock of
-this one host, and whatever was received before is no successor's, whatever it claims. So the gap
-needs neither the frontier nor a guess about silence. It holds on one host with one clock, which is
-what a local cluster is. A kill counts only if a message was due within the second after it;
-otherwise nothing could be late because of it.
+the end of the killed master's process: a dead master plans no steps, no node fires ahead of the
+clock of this one host, and a record received earlier is no successor's, whatever it claims. So the
+gap needs neither the frontier nor a guess about silence. It holds on one host with one clock, which
+a local cluster is. A kill counts only if a message was due within the second after it; otherwise
+nothing could be late because of it.
 
-A batch with payments is one of orders: each message has its key as id, and receipts say what became
-of the payments (answers.py). A message that was answered `cancelled` must not come; one that did
-not come without that answer is lost, whatever else it was told.
+A batch with payments is one of orders: the id of each message is its key, and receipts answer the
+payments (answers.py). A message whose payment was answered `cancelled` must not come. One that did
+not come without that answer is lost, whatever else the payment was told.
 
 Invariants: memory is 19 bytes a message, whatever is received; the verdict does not depend on the
 order in which receipts and kills were written down.
@@ -74,7 +74,8 @@ class Ledger:
         self._delivered = self._doubled = self._early = self._altered = self._unknown = 0
 
     def write_down(self, receipt: Receipt) -> int | None:
-        """One more record; returns its lateness in ms, None if it is a copy or not of the batch."""
+        """Count one more record. Return its lateness in ms; None if it is a copy or not of the
+        batch."""
         number = self._batch.number_of(receipt.key, receipt.value)
         if number is None:
             self._unknown += 1
@@ -95,16 +96,16 @@ class Ledger:
         return receipt.received_ms - due_ms
 
     def note_answer(self, answer: Answer) -> None:
-        """A record of the receipts."""
+        """Count a record of the receipts."""
         assert self._answers is not None, "receipts of a batch with payments"
         self._answers.write_down(answer)
 
     def note_kill(self, kill: Kill) -> None:
-        """A master was killed."""
+        """Take note that a master was killed."""
         self._kills.append(kill)
 
     def counts(self) -> Counts:
-        """So far."""
+        """Return the counts so far."""
         answers = self._answers
         return Counts(
             delivered=self._delivered,
@@ -117,11 +118,11 @@ class Ledger:
         )
 
     def failovers(self) -> tuple[Failover, ...]:
-        """So far; goes through all messages once for each kill."""
+        """Return the failovers so far; goes through all messages once for each kill."""
         return tuple(self._failover(kill) for kill in self._kills)
 
     def verdict(self, *, complete: bool) -> Verdict:
-        """What all this proves, given that nothing more is to come."""
+        """Return what all this proves, given that nothing more is to come."""
         failovers = self.failovers()
         delivered = [number for number, copies in enumerate(self._copies) if copies]
         answers = self._answers
@@ -228,7 +229,7 @@ def judge(
     payments: Payments | None = None,
     answers: Iterable[Answer] = (),
 ) -> Verdict:
-    """The verdict over complete lists of what was received."""
+    """Return the verdict on complete lists of what was received."""
     ledger = Ledger(batch, payments)
     for receipt in receipts:
         ledger.write_down(receipt)
@@ -240,7 +241,7 @@ def judge(
 
 
 def nearest_rank(values: Sequence[int], per_mille: int) -> int:
-    """A quantile of sorted values: the smallest that so many of a thousand do not exceed."""
+    """Return a quantile of sorted values: the smallest that so many of a thousand do not exceed."""
     return values[max(0, -(-len(values) * per_mille // 1000) - 1)]
 
 
@@ -252,7 +253,8 @@ def _stalls(received_ms: Iterable[int]) -> tuple[Stall, ...]:
 
 
 def _number(headers: Iterable[tuple[str, bytes | None]], name: str) -> int | None:
-    """The number in the one header of that name; None if it is missing, repeated or no number."""
+    """Return the number in the one header of that name; None if it is missing, repeated or no
+    number."""
     found = [content for header, content in headers if header == name]
     if len(found) != 1 or not (found[0] or b"").isdigit():
         return None

@@ -31,7 +31,7 @@ NODE_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node's admin server said: who leads, as far as it knows its own part in it."""
+    """What a node's admin server said of the node's own part in the cluster."""
 
     ready: bool
     master: bool
@@ -50,7 +50,7 @@ def plan_node(
     settings: Mapping[str, object],
     env: Mapping[str, str],
 ) -> Part:
-    """Writes the node's configuration file and says how to start it."""
+    """Write the node's configuration file, and return how to start it."""
     name = f"node-{number}"
     data = directory / "data" / name
     file = directory / "config" / f"{name}.toml"
@@ -78,13 +78,13 @@ def plan_node(
 
 
 def read_status(admin_url: str) -> dict[str, Any] | None:
-    """`GET /status` of a node, or None if it says nothing that makes sense in time."""
+    """Return `GET /status` of a node, or None if it gives no valid answer in time."""
     answer = get(f"{admin_url}/status")
     return answer.fields() if answer else None
 
 
 def ask_node(admin_url: str) -> NodeAnswer | None:
-    """What the node says of itself, or None if it says nothing that makes sense in time."""
+    """Return what the node says of itself, or None if it gives no valid answer in time."""
     document = read_status(admin_url)
     if document is None:
         return None
@@ -99,7 +99,7 @@ def ask_node(admin_url: str) -> NodeAnswer | None:
 
 
 def toml_value(value: object) -> str:
-    """A setting as TOML writes it: strings, numbers, booleans, lists and tables of these."""
+    """Return a setting in TOML: strings, numbers, booleans, lists and tables of these."""
     if isinstance(value, str | bool | int | float):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Path):

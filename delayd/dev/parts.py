@@ -48,7 +48,7 @@ class Part:
     process: ProcessIdentity | None = None
 
     def alive(self) -> bool:
-        """Whether its process runs (a stopped one does)."""
+        """Return whether its process runs (a stopped one does)."""
         return self.process is not None and is_alive(self.process)
 
 
@@ -59,11 +59,11 @@ class State:
     parts: tuple[Part, ...]
 
     def of(self, kind: Kind) -> tuple[Part, ...]:
-        """The parts of one kind, in the order of their numbers."""
+        """Return the parts of one kind, in the order of their numbers."""
         return tuple(part for part in self.parts if part.kind is kind)
 
     def part(self, name: str) -> Part:
-        """The part of that name. Raises LocalClusterError if there is none."""
+        """Return the part of that name. Raises LocalClusterError if there is none."""
         for part in self.parts:
             if part.name == name:
                 return part
@@ -71,7 +71,7 @@ class State:
         raise LocalClusterError(f"no part is called {name!r}", remedy=f"there are: {known}")
 
     def with_part(self, changed: Part) -> "State":
-        """The same with the part of that name replaced."""
+        """Return the same with the part of that name replaced."""
         return State(tuple(changed if part.name == changed.name else part for part in self.parts))
 
 
@@ -79,7 +79,7 @@ _STATE: Final = TypeAdapter(State)
 
 
 def save(state: State, path: Path) -> None:
-    """Replaces the state file; a reader sees the old one or the new one."""
+    """Replace the state file; a reader sees the old one or the new one."""
     document = {"format": FORMAT, **_STATE.dump_python(state, mode="json")}
     partial = path.with_name(PARTIAL_NAME)
     partial.write_text(json.dumps(document, indent=1))
@@ -87,7 +87,7 @@ def save(state: State, path: Path) -> None:
 
 
 def load(path: Path) -> State | None:
-    """The state, or None if there is no file. Raises LocalClusterError if it cannot be read."""
+    """Return the state, or None if there is no file. Raises LocalClusterError if it is damaged."""
     try:
         document = json.loads(path.read_text())
         if document["format"] != FORMAT:
@@ -103,7 +103,7 @@ def load(path: Path) -> State | None:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log that is not a stack frame."""
+    """Return the last line of a log that is not a stack frame."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,14 +1,15 @@
-"""Which orders of a batch are paid, and when: a rule on their numbers, like the batch itself. Pure.
+"""The orders of a batch that are paid, and when: a rule on their numbers, like the batch itself.
+Pure.
 
-Each payment cancels its order's time-out. Whoever pays (cashier.py) and whoever watches what comes
-of it (ledger.py) share this rule and nothing else.
+Each payment cancels its order's time-out. The cashier (cashier.py) and the witness (ledger.py)
+share this rule and nothing else.
 
     every third order is paid; of those in turn
     two   at any time between the start and its due time
     one   within AROUND_MS of its due time, before or after
     one   up to AFTER_MS after its due time
 
-Invariant: the times do not follow the numbers, nor the due times.
+Invariant: the times follow neither the numbers nor the due times.
 """
 
 from dataclasses import dataclass
@@ -38,20 +39,20 @@ class Payments:
 
     @property
     def count(self) -> int:
-        """How many orders are paid."""
+        """Return how many orders are paid."""
         return -(-self.batch.count // PAID_SHARE)
 
     @property
     def last_ms(self) -> int:
-        """No payment comes later."""
+        """Return a time after which no payment comes."""
         return self.batch.first_due_ms + self.batch.spread_ms + AFTER_MS
 
     def is_paid(self, number: int) -> bool:
-        """Is this order paid, sooner or later?"""
+        """Return whether this order is paid, sooner or later."""
         return number % PAID_SHARE == 0
 
     def at_ms(self, number: int) -> int:
-        """When this order, one of those that are paid, is paid."""
+        """Return when this order is paid; it is one of those that are."""
         assert self.is_paid(number), f"order {number} is not paid"
         payment = number // PAID_SHARE
         due_ms = self.batch.due_ms(number)
@@ -66,5 +67,5 @@ class Payments:
                 return due_ms + AFTER_MS * place // _PLACES
 
     def in_order(self) -> list[int]:
-        """The numbers of all orders that are paid, by the time of payment."""
+        """Return the numbers of all orders that are paid, by the time of payment."""
         return sorted(range(0, self.batch.count, PAID_SHARE), key=self.at_ms)

@@ -18,7 +18,7 @@ TRIES_MAX = 2_000  # bounds the search on a machine that is nearly full
 
 
 def pick_ports(count: int) -> tuple[int, ...]:
-    """`count` different free ports, all held open until the last is found, then released.
+    """Return `count` different free ports, all held open until the last is found, then released.
 
     Raises LocalClusterError if the machine has too few.
     """

@@ -1,4 +1,4 @@
-"""What `delayd dev up` and `status` say: the shape that docs/reference/cli.md promises."""
+"""The output of `delayd dev up` and `status`: the shape that docs/reference/cli.md promises."""
 
 from typing import TypedDict
 
@@ -43,7 +43,7 @@ class Report(TypedDict):
 
 
 def report_of(state: State, directory: str) -> Report:
-    """Asks the processes themselves; bounded by a second or two per node that does not answer."""
+    """Ask the processes themselves; takes at most a second or two per node that does not answer."""
     [etcd] = state.of(Kind.ETCD)
     return Report(
         bootstrap=bootstrap_of(state),
@@ -62,12 +62,13 @@ def report_of(state: State, directory: str) -> Report:
 
 
 def bootstrap_of(state: State) -> str:
-    """All brokers, dead ones too: a client needs one that answers."""
+    """Return all brokers, dead ones too: a client needs one that answers."""
     return ",".join(part.address for part in state.of(Kind.BROKER))
 
 
 def master_of(state: State) -> str | None:
-    """The node that says it delivers; of two (an old master just woken), the one of higher term."""
+    """Return the node that says it delivers. Of two (an old master has just woken), return the
+    one of higher term."""
     masters = []
     for node in state.of(Kind.NODE):
         answer = ask_node(node.address) if node.alive() else None

@@ -1,6 +1,6 @@
-"""How a whole cluster starts, step by step.
+"""The start of a whole cluster, step by step.
 
-Not here: how one part is started and waited for (supervision.py), the folder (folder.py).
+Not here: starting and awaiting one part (supervision.py), the folder (folder.py).
 
 Invariant: the state is saved after each process that was started.
 """
@@ -38,10 +38,10 @@ MASTER_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What `up` builds. `broker_settings` go into each broker's properties, `broker_listeners` are
-    more listeners of a single broker, `node_settings` go into each node's configuration file,
-    `node_env` (by node name) into its environment. Without nodes there are Kafka and etcd and no
-    topics."""
+    """The options of `up`. `broker_settings` go into each broker's properties,
+    `broker_listeners` are further listeners of a single broker, `node_settings` go into each
+    node's configuration file, `node_env` (by node name) into its environment. Without nodes
+    there are Kafka and etcd and no topics."""
 
     nodes: int = 3
     brokers: int = 1
@@ -59,9 +59,9 @@ def start_everything(
     save: Callable[[State], None],
     progress: Callable[[str], None],
 ) -> None:
-    """Starts all parts in an empty folder and returns when a master delivers.
+    """Start all parts in an empty folder, and return when a master delivers.
 
-    If it raises, the caller ends what was started.
+    If this raises, the caller ends what was started.
     """
     java = find_java(os.environ)
     jars = kafka_jars(
@@ -131,7 +131,7 @@ def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> t
 
 
 def wait_until_delivering(state: State) -> None:
-    """Until a node is master and all nodes answer. Raises as `wait_for`."""
+    """Wait until a node is master and all nodes answer. Raises as `wait_for`."""
     wait_for(
         lambda: master_of(state) is not None,
         watched=state.of(Kind.NODE),
@@ -143,7 +143,7 @@ def wait_until_delivering(state: State) -> None:
 
 
 def _format(kafka: Kafka, directory: Path) -> None:
-    """Prepares the brokers' data folders, all at once."""
+    """Prepare the brokers' data folders, all at once."""
     log = directory / "logs" / "format.log"
     environment = environment_for({}, directory)
     formatting = [spawn(command, env=environment, log=log) for command in kafka.format_commands]

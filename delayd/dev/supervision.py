@@ -1,6 +1,6 @@
-"""One part at a time: started, waited for until it does its work, ended.
+"""One part at a time: started, awaited until it does its work, ended.
 
-Not here: processes as the kernel sees them (processes.py), a whole cluster's start (startup.py).
+Not here: the kernel's view of processes (processes.py), a whole cluster's start (startup.py).
 
 Invariant: every wait has a deadline, and ends at once, with the log's last line, when the awaited
 process dies.
@@ -36,7 +36,7 @@ KILL_ROUNDS_MAX = 3  # a process may start another one while the list is made
 
 
 def start_part(part: Part, *, directory: Path) -> Part:
-    """Starts the part's process and returns at once. Raises LocalClusterError if it cannot."""
+    """Start the part's process, and return at once. Raises LocalClusterError if it cannot."""
     try:
         process = spawn(part.command, env=environment_for(part.env, directory), log=part.log)
     except OSError as problem:
@@ -45,8 +45,8 @@ def start_part(part: Part, *, directory: Path) -> Part:
 
 
 def wait_until_answering(part: Part, state: State) -> None:
-    """Waits until a started part does its work: a broker when it knows itself and all other
-    running brokers to be in the cluster. Raises LocalClusterError if it ends or stays silent."""
+    """Wait until a started part does its work: a broker does when it sees itself and all other
+    running brokers in the cluster. Raises LocalClusterError if the part ends or stays silent."""
     brokers = sum(broker.alive() for broker in state.of(Kind.BROKER))
 
     def answers() -> bool:
@@ -65,8 +65,8 @@ def wait_until_answering(part: Part, state: State) -> None:
 def end_processes(
     find: Callable[[], Collection[ProcessIdentity]], *, gently: Iterable[Part] = ()
 ) -> None:
-    """Ends whatever `find` finds, until it finds nothing. Parts in `gently` may first end in
-    good order. Raises LocalClusterError if something survives SIGKILL."""
+    """End the processes that `find` finds, until it finds none. Parts in `gently` may first end
+    in good order. Raises LocalClusterError if any survives SIGKILL."""
     asked = [part.process for part in gently if part.process and not is_stopped(part.process)]
     wait_until_gone(
         [process for process in asked if send(process, signal.SIGTERM)], GENTLE_TIMEOUT_MS
@@ -86,7 +86,7 @@ def end_processes(
 def wait_for(
     condition: Callable[[], bool], *, watched: Collection[Part], timeout_s: float, what: str
 ) -> None:
-    """Waits for the condition. Raises LocalClusterError if a watched part ends or time is up."""
+    """Wait for the condition. Raises LocalClusterError if a watched part ends or time is up."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
     while not condition():
@@ -103,10 +103,12 @@ def wait_for(
 
 
 def environment_for(variables: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """What a process of this cluster gets: what the starter has, and the cluster's mark.
+    """Return the environment of a process of this cluster: that of this process, and the cluster's
+    mark.
 
-    Without what would outvote this cluster's own settings: etcd takes ETCD_* for settings, a node
-    DELAYD_BOOTSTRAP and the like, which a person may have exported for the command line.
+    Variables that would override this cluster's own settings are left out: etcd takes ETCD_* for
+    settings, a node DELAYD_BOOTSTRAP and the like, which a person may have exported for the command
+    line.
     """
     inherited = {
         key: value

@@ -1,4 +1,5 @@
-"""What a witness says: so far (Progress) and at last (Verdict). Plain values that survive JSON.
+"""The findings of a witness: so far (Progress) and at last (Verdict). Plain values that survive
+JSON.
 
 Not here: how they are found (ledger.py).
 """
@@ -21,8 +22,9 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What one kill did. Both times are from the kill; None: nothing yet (a kill that does not
-    count has a gap too if anything was delivered after it, but says nothing about the takeover)."""
+    """The effect of one kill. Both times are from the kill; None: nothing yet. A kill that does
+    not count has a gap too if anything was delivered after it, but says nothing about the
+    takeover."""
 
     killed_ms: int
     counts: bool
@@ -42,8 +44,8 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages by what became of them, so far; a message may be in several. `unknown` counts
-    records that are not of the batch. `cancelled` and `too_late` are what payments were told."""
+    """Messages by outcome so far; a message may be in several. `unknown` counts records that are
+    not of the batch; `cancelled` and `too_late` count the verdicts on payments."""
 
     delivered: int = 0
     doubled: int = 0
@@ -55,12 +57,12 @@ class Counts:
 
     @property
     def over(self) -> int:
-        """Messages that were delivered or will never be."""
+        """Return how many messages were delivered or will never be."""
         return self.delivered + self.cancelled
 
     @property
     def answered(self) -> int:
-        """Payments that were told something."""
+        """Return how many payments got a verdict."""
         return self.cancelled + self.too_late
 
 
@@ -86,12 +88,13 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Each message exactly once, as it was sent, not early, or cancelled; nothing else."""
+        """Return whether each message came exactly once, as it was sent and not early, or was
+        cancelled, and nothing else came."""
         return self.complete and not any(self.faults.values())
 
     @property
     def faults(self) -> dict[str, int]:
-        """How many of each kind, zeros too."""
+        """Return how many messages are wrong in each way, zeros too."""
         counts = self.counts
         return {
             "lost": self.lost,

@@ -117,7 +117,7 @@ class _Watch:
 
 
 def _open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[Any]]:
-    """A consumer of all partitions of the topics, from their beginnings."""
+    """Return a consumer of all partitions of the topics, from their beginnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
         from kafka import KafkaConsumer, TopicPartition
@@ -151,7 +151,7 @@ def _listen(inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> None:
 
 
 def main() -> None:
-    """The child."""
+    """Run the child."""
     order = json.loads(sys.stdin.readline())
     batch = Batch(**{**order["batch"], "topics": tuple(order["batch"]["topics"])})
     inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

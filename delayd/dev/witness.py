@@ -1,15 +1,15 @@
 """The witness: watches the targets of a batch with another Kafka client, in a process of its own.
 
 It shares no code with delayd's data plane (kafka-python here, librdkafka there) and no interpreter
-with whoever schedules, so neither a fault of delayd nor the parent's load is in its figures. What
-it concludes, and how it tells a successor's records, is in ledger.py.
+with the scheduling process, so neither a fault of delayd nor the parent's load is in its figures.
+Its conclusions, and how it recognises a successor's records, are in ledger.py.
 
     with Witness(bootstrap, batch, log=directory / "witness.log") as witness:
         ...schedule the batch...
         witness.wait_until(batch.count, timeout_ms=60_000)
         verdict = witness.stop()
 
-Invariants: the child (watch.py) ends when its parent does, and not by the terminal's Ctrl-C.
+Invariants: the child (watch.py) ends when its parent does, and ignores the terminal's Ctrl-C.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class WitnessError(DelaydError):
 
 
 class Witness:
-    """The witness's process, as its parent holds it. `log` gets what it has to complain about.
+    """The witness's process, as its parent holds it. `log` gets its complaints.
 
     With `receipts`, their topic, the batch is one of orders that have payments (payments.py).
     """
@@ -72,7 +72,7 @@ class Witness:
         self.close()
 
     def start(self) -> None:
-        """Begins to watch; the topics must exist. Raises WitnessError if it cannot."""
+        """Begin to watch; the topics must exist. Raises WitnessError if it cannot."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "delayd.dev.watch"],
@@ -104,15 +104,16 @@ class Witness:
         self._tell(json.dumps({"kill": kill}))
 
     def snapshot(self) -> Progress:
-        """What it has seen, at most a quarter of a second old. WitnessError if it is gone."""
+        """Return what it has seen, at most a quarter of a second old. Raises WitnessError if it
+        ended."""
         with self._changed:
             if self._has_ended and self._verdict is None:
                 raise self._failure("it ended")
             return self._progress
 
     def wait_until(self, count: int, timeout_ms: int, *, answers: int = 0) -> bool:
-        """Wait until that many messages were delivered or cancelled, and that many payments told
-        what became of them; False if they were not in time."""
+        """Wait until so many messages were delivered or cancelled, and so many payments got
+        their verdict. Return False if they did not in time."""
 
         def has_seen(counts: Counts) -> bool:
             return counts.over >= count and counts.answered >= answers
@@ -124,9 +125,11 @@ class Witness:
         return has_seen(self.snapshot().counts)
 
     def stop(self) -> Verdict:
-        """Let it read to the end of what is visible now, and end; WitnessError without a verdict.
+        """Let it read to the end of what is visible now, and end. Raises WitnessError without a
+        verdict.
 
-        What is still in delayd is lost by this verdict: ask when all is delivered, or overdue.
+        Messages still in delayd are lost by this verdict: call it when all are delivered, or
+        overdue.
         """
         self._tell(json.dumps({"stop": True}))
         with self._changed:

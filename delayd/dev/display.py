@@ -1,7 +1,7 @@
-"""Where the demo plays: collects what is to be seen, and shows it on stderr while it happens.
+"""The demo's display on stderr: it collects what happens, and shows it meanwhile.
 
-On a terminal one picture that changes; elsewhere plain lines. Not here: the story (demo.py), how
-the picture is drawn (scenery.py).
+On a terminal one picture that changes; elsewhere plain lines. Not here: the story (demo.py), the
+drawing of the picture (drawing.py).
 
 Invariant: showing never stops the story; what cannot be seen at the moment is shown as it was.
 """
@@ -16,8 +16,8 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
+from delayd.dev.drawing import NodeLook, Scene, draw, line
 from delayd.dev.nodes import ask_node
-from delayd.dev.scenery import NodeLook, Scene, draw, line
 from delayd.dev.verdict import Progress
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
@@ -28,8 +28,8 @@ PICTURES_PER_SECOND: Final = 4
 EVENTS_KEPT: Final = 50
 
 
-class Stage:
-    """What has happened so far. The story tells it; a thread of its own looks at the nodes."""
+class Display:
+    """What has happened so far. The story reports events; a thread of its own asks the nodes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -47,14 +47,14 @@ class Stage:
         self._doing = ""
 
     def doing(self, what: str) -> None:
-        """Something is begun; a counter after a colon may change."""
+        """Show that a task begins; a counter after a colon may change."""
         what = what.partition(":")[0]
         if what != self._doing:
             self._doing = what
             self.tell(what)
 
     def tell(self, event: str) -> None:
-        """Something has happened that people want to know."""
+        """Show an event that people want to know of."""
         since_s = (self._clock.monotonic_ms() - self._begun_ms) / 1000
         told = f"{since_s:6.1f} s  {event}"
         with self._lock:
@@ -63,20 +63,20 @@ class Stage:
             self._console.print(told, highlight=False, markup=False, soft_wrap=True)
 
     def scheduled(self, count: int) -> None:
-        """So many orders are scheduled."""
+        """Show that so many orders are scheduled."""
         self._scheduled = count
 
     def paid(self, count: int) -> None:
-        """So many payments are sent."""
+        """Show that so many payments are sent."""
         self._paid = count
 
     def master(self) -> str | None:
-        """Who delivers, as the nodes say."""
+        """Return the node that delivers, as the nodes say."""
         with self._lock:
             return _master_of(self._nodes)
 
     def masters(self) -> tuple[str, ...]:
-        """All who were seen delivering, in the order in which they began."""
+        """Return all nodes that were seen delivering, in the order in which they began."""
         with self._lock:
             return tuple(self._masters)
 
@@ -88,7 +88,7 @@ class Stage:
         payments: int,
         snapshot: Callable[[], Progress],
     ) -> Iterator[None]:
-        """Inside, the picture is alive. `admins`: the nodes' URLs by name; `planned`: orders."""
+        """Keep the display alive inside. `admins`: the nodes' URLs by name; `planned`: orders."""
         self._planned, self._payments = planned, payments
         done = Event()
         look = Thread(target=self._look, args=(admins, snapshot, done), name="look", daemon=True)

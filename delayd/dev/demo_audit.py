@@ -1,10 +1,10 @@
-"""The demo's last word: `delayd audit` over the whole cluster, in a process of its own.
+"""The demo's last act: `delayd audit` over the whole cluster, in a process of its own.
 
-It reads the topics and every node's files, and believes neither delayd nor the witness. Its page
-stays where the user finds it. Not here: what is audited (delayd/audit).
+The audit reads the topics and every node's files, and relies neither on delayd nor on the witness.
+Its page stays where the user finds it. Not here: the audit itself (delayd/audit).
 
-Invariants: the process is of the cluster's folder, so that whatever ends the cluster ends it too;
-so are its tables, which are removed.
+Invariants: the process carries the cluster's folder in its environment, so the command that ends
+the cluster ends it too. Its tables lie in the folder and are removed.
 """
 
 import json
@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 1_800.0
 
 
 class ProofError(DelaydError):
-    """The demo's audit could not be made, so nothing is proven."""
+    """The demo's audit failed, so nothing is proven."""
 
     code = "demo-audit"
 
@@ -42,7 +42,7 @@ class Proof:
 
     @property
     def problems(self) -> list[str]:
-        """What it found; empty if all is well."""
+        """Return what it found; nothing if all is well."""
         return [f"audit: {count} {fault}" for fault, count in self.report["found"].items()]
 
 
@@ -55,8 +55,8 @@ def audit(
     where: Sequence[str] = (),
     secrets: Mapping[str, str] | None = None,
 ) -> Proof:
-    """Audits the running cluster of a folder, or the one that the options `where` name, with
-    `secrets` in its environment; `tell` gets each thing that it begins. Raises ProofError."""
+    """Audit the running cluster of a folder, or the one that the options `where` name, with
+    `secrets` in its environment. `tell` gets each task as it begins. Raises ProofError."""
     command = [sys.executable, "-m", "delayd.cli", "audit", "--json"]
     work = directory / "audit"
     command += [*(where or ("--dir", str(directory))), "--html", str(page), "--work", str(work)]

@@ -1,4 +1,4 @@
-"""How the demo looks: from a scene to what rich draws, and to plain lines. Pure."""
+"""The look of the demo: from a scene to tables for rich, and to plain lines. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class NodeLook:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that is on show at one moment. `rates` are deliveries in each second so far."""
+    """Everything on show at one moment. `rates` are deliveries in each second so far."""
 
     planned: int
     payments: int
@@ -41,7 +41,7 @@ class Scene:
 
 
 def draw(scene: Scene) -> RenderableType:
-    """The scene for a terminal."""
+    """Return the scene for a terminal."""
     counts = scene.progress.counts
     bars = Table.grid(padding=(0, 1))
     for label, count, planned in (
@@ -78,7 +78,7 @@ def draw(scene: Scene) -> RenderableType:
 
 
 def line(scene: Scene) -> str:
-    """The scene where there is no terminal."""
+    """Return the scene as one line, where there is no terminal."""
     if scene.scheduled < scene.planned:
         return f"scheduled {scene.scheduled} of {scene.planned}"
     counts = scene.progress.counts
@@ -91,7 +91,7 @@ def line(scene: Scene) -> str:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """One block per value, scaled to the largest; only 0 is blank."""
+    """Return one block per value, scaled to the largest; only 0 is blank."""
     largest = max(values, default=0) or 1
     return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // largest)] for value in values)
 
@@ -99,7 +99,7 @@ def sparkline(values: Sequence[int]) -> str:
 def summary(
     verdict: Verdict, story: Sequence[tuple[str, str]], problems: Sequence[str]
 ) -> RenderableType:
-    """The last word: what the witness counted, and the story's own figures."""
+    """Return the table of what the witness counted, and of the story's own figures."""
     counts = verdict.counts
     table = Table(show_header=False, title=f"verdict: {'failed' if problems else 'ok'}")
     rows = (
@@ -119,5 +119,5 @@ def summary(
 
 
 def lateness(figures: Lateness | None) -> str:
-    """`2 / 9 / 31 ms`."""
+    """Return `2 / 9 / 31 ms`."""
     return "-" if figures is None else f"{figures.p50} / {figures.p99} / {figures.max} ms"
