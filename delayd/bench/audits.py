@@ -1,8 +1,8 @@
-"""What an audit costs: time and memory of `delayd audit` beside a bare read of the same topics.
+"""`delayd bench audit`: time and memory of `delayd audit`, against a bare read of the same topics.
 
-One local cluster with a mixture of requests (mixture.py); when its nodes have done what is due, it
-is audited as often as there are runs, each after a bare read in the same minute. The nodes keep
-running. The audit's memory is that of its whole process tree (process_costs.py).
+One local cluster gets a mixture of requests (mixture.py). When its nodes have delivered what is
+due, it is audited once per run, each time after a bare read. The nodes keep running. The audit's
+memory is that of its whole process tree (process_costs.py).
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _STAGE: Final = re.compile(r"^(.*): done in ([0-9.]+) s$", re.MULTILINE)
 
 
 class AuditBenchError(DelaydError):
-    """The cluster did not get as far as to be audited, or the audit could not be made."""
+    """The cluster was not ready for an audit in time, or the audit failed."""
 
     code = "audit-bench"
 
@@ -60,7 +60,7 @@ class Audited(NamedTuple):
 
 
 def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
-    """Time, memory and findings of an audit of so many messages; needs running nodes."""
+    """Return time, memory and findings of an audit of so many messages; needs running nodes."""
     require_spark()
     run = uuid4().hex[:8]
     targets = targets_of(run)
@@ -88,7 +88,7 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
 
 
 def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
-    """Until every node has ingested all, and the frontier has passed all that is due."""
+    """Wait until every node has ingested all, and the frontier has passed all that is due."""
     clock = SystemClock()
     with contextlib.closing(open_bus(cluster.bootstrap).cluster()) as kafka:
         wanted = kafka.end_offsets(BUFFER, TOPIC_TIMEOUT_MS, committed=True)
@@ -112,7 +112,8 @@ def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
 
 
 def _has_done(status: dict[str, Any], ends: list[int], due_ms: int) -> bool:
-    """Has a node ingested up to these offsets, and the frontier passed them and that time?"""
+    """Return whether a node has ingested up to these offsets, and the frontier has passed them
+    and that time."""
     frontier = status.get("frontier") or {}
     return int(frontier.get("cursor_ms") or 0) > due_ms and all(
         own and all(at >= end for at, end in zip(own, ends, strict=True))
@@ -148,7 +149,8 @@ def _audit(cluster: LocalCluster) -> Audited:
 
 
 def stage_seconds(told: str) -> tuple[float, float]:
-    """Seconds of the stages that read topics and of all others, by what an audit said of itself."""
+    """Return the seconds of an audit's stages that read topics, and of all others, from its
+    output."""
     reading = judging = 0.0
     for name, seconds in _STAGE.findall(told):
         if name.startswith("reading "):
@@ -167,7 +169,8 @@ def _found(said: Path) -> int | None:
 
 
 def _bare_read_s(bootstrap: str, topics: Iterable[str]) -> float:
-    """Seconds to consume all that is committed, and to do nothing with it."""
+    """Return the seconds that it takes to consume all that is committed, and to do nothing with
+    it."""
     ends = {}
     with contextlib.closing(open_bus(bootstrap).cluster()) as kafka:
         for topic in topics:

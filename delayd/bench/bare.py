@@ -1,7 +1,7 @@
-"""What the bare driver does of delayd's work: each of these is the limit of a figure.
+"""The bare driver doing parts of delayd's work: each of them is the limit of a figure.
 
-confluent-kafka alone, with the same values, headers and sizes of transactions: read a buffer,
-write a target in transactions, write it at the due times, take a transactional id over.
+confluent-kafka alone, with the same values, headers and sizes of transactions: reads a buffer,
+writes a target in transactions, writes it at the due times, takes over a transactional id.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Bare:
         self._clock = SystemClock(offset_ms=0)
 
     def consume(self, topic: str, partitions: int, count: int) -> Progress:
-        """Reading so many, read_committed. Raises BenchError if they do not come."""
+        """Read so many records, read_committed. Raises BenchError if they do not come."""
         consumer = Consumer({**self._kafka, **READER, "fetch.wait.max.ms": 50})
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         stretch = _Stretch()
@@ -54,7 +54,7 @@ class Bare:
         return progress
 
     def produce(self, load: Load) -> Progress:
-        """Writing a load to its target, without transactions."""
+        """Write a load to its target, without transactions."""
         producer = Producer({**self._kafka, "acks": "all", "enable.idempotence": True})
         stretch = _Stretch()
         for number in range(load.count):
@@ -64,7 +64,7 @@ class Bare:
         return stretch.progress(load.count)
 
     def transactions(self, load: Load) -> Progress:
-        """Writing a load to its target in transactions."""
+        """Write a load to its target in transactions."""
         producer = _transactional(self._kafka, f"{load.target}-bare")
         stretch = _Stretch()
         for first in range(0, load.count, TRANSACTION_RECORDS):
@@ -75,13 +75,14 @@ class Bare:
         return stretch.progress(load.count)
 
     def at_due_times(self, load: Load) -> AbstractContextManager[Job]:
-        """A process that writes a load to its target, each message as soon as it is due, in
-        transactions; at the end it says {"cpu_s"}. It must begin before the first is due."""
+        """Return a process that writes a load to its target, each message as soon as it is due,
+        in transactions; at the end it says {"cpu_s"}. It must begin before the first is due."""
         return started(__name__, kafka=self._kafka, load=dataclasses.asdict(load))
 
     def takeover(self, target: str, partitions: int) -> int:
-        """ms from the end of a producer in mid-transaction to its successor's first record at a
-        reader: what a failover costs on these brokers when somebody is told of it at once."""
+        """Return the ms from the end of a producer in mid-transaction to its successor's first
+        record at a reader: the cost of a failover on these brokers when the successor learns of
+        it at once."""
         name = f"{target}-takeover"
         load = Load(target, 2, self._clock.wall_ms(), 1, block=1)
         consumer = Consumer({**self._kafka, **READER})
@@ -107,14 +108,14 @@ class Bare:
 
 
 class _Stretch:
-    """From now on: time, and what this process uses of processors."""
+    """From now on: the time, and the processor time of this process."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
         self._begun_ms, self._begun_s = self._clock.monotonic_ms(), cpu_s()
 
     def progress(self, count: int) -> Progress:
-        """So many messages were done since then."""
+        """Return rate and cost of so many messages since then."""
         elapsed_ms = self._clock.monotonic_ms() - self._begun_ms
         used_s = cpu_s() - self._begun_s
         return Progress(count * 1000 / max(1, elapsed_ms), used_s * 10**6 / count)
@@ -134,7 +135,7 @@ def _produce(producer: Producer, load: Load, number: int) -> None:
 
 
 def write_at_due_times(kafka: dict[str, str], load: Load) -> dict[str, Any]:
-    """What the process does."""
+    """Write the load; return the result of the process."""
     clock = SystemClock(offset_ms=0)
     producer = _transactional(kafka, f"{load.target}-paced")
     waiting = list(load.by_due())
@@ -157,7 +158,7 @@ def write_at_due_times(kafka: dict[str, str], load: Load) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     tune_collector()
     given = arguments_given()
     say(write_at_due_times(given["kafka"], Load(**given["load"])))

@@ -40,7 +40,7 @@ class Brokers:
 
     @property
     def client(self) -> dict[str, str]:
-        """For a bare consumer or producer."""
+        """Return the settings of a bare consumer or producer."""
         return {
             "bootstrap.servers": self.bootstrap,
             **of_role(self.security.properties(), "consumer"),
@@ -49,12 +49,12 @@ class Brokers:
 
     @property
     def bus(self) -> Bus:
-        """For questions, and to create topics."""
+        """Return a bus for questions and for creating topics."""
         return open_bus(self.bootstrap, dict(self.security.properties()))
 
     @property
     def node_settings(self) -> dict[str, object]:
-        """What a node's configuration file says of getting in."""
+        """Return the security settings of a node's configuration file."""
         return {
             key: _plain(value)
             for key in sorted(self.security.model_fields_set)
@@ -79,7 +79,8 @@ def create_targets(bus: Bus, topics: Iterable[str], **config: str) -> None:
 
 @contextlib.contextmanager
 def brokers_at(bootstrap: str | None, security: Security) -> Iterator[Brokers]:
-    """The brokers that were named, with an etcd of the benchmark's own; or both of its own."""
+    """Yield the brokers that were named, with an etcd of the benchmark's own; or both of its
+    own."""
     with (
         interrupts_raised(),
         tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,

@@ -1,4 +1,4 @@
-"""All benchmarks: their names, and how much each measures, at full size and quickly."""
+"""All benchmarks: their names and their sizes, full and quick."""
 
 import tempfile
 from collections.abc import Callable, Iterable
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from delayd.bench.audits import bench_audit
+from delayd.bench.context import Context, Sizes
 from delayd.bench.deliver import bench_deliver
 from delayd.bench.errors import BenchError
 from delayd.bench.failovers import bench_failover, bench_handover
@@ -17,7 +18,6 @@ from delayd.bench.ingest import bench_ingest
 from delayd.bench.lateness import bench_lateness
 from delayd.bench.memory import bench_memory
 from delayd.bench.neighbours import bench_neighbours
-from delayd.bench.order import Order, Sizes
 from delayd.bench.pending import Pair, standing
 from delayd.bench.raw import bench_raw
 from delayd.bench.scale import bench_scale
@@ -30,13 +30,13 @@ MILLION: Final = 1_000_000
 
 
 class Wanted(NamedTuple):
-    """How much a benchmark measures."""
+    """The sizes of a benchmark."""
 
     full: Sizes
     quick: Sizes
 
 
-ON_BROKERS: Final[dict[str, Callable[[Order], list[Figure]]]] = {
+ON_BROKERS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "raw": bench_raw,
     "ingest": bench_ingest,
     "deliver": bench_deliver,
@@ -47,7 +47,7 @@ ON_BROKERS: Final[dict[str, Callable[[Order], list[Figure]]]] = {
 }
 """Each makes of nodes what it needs."""
 
-ON_PAIR: Final[dict[str, Callable[[Order, Pair], list[Figure]]]] = {
+ON_PAIR: Final[dict[str, Callable[[Context, Pair], list[Figure]]]] = {
     "scale": bench_scale,
     "memory": bench_memory,
     "startup": bench_startup,
@@ -93,7 +93,7 @@ ALL: Final = (*ON_BROKERS, *ON_PAIR)
 
 
 def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:
-    """A benchmark's sizes; `chosen` replaces those that it has."""
+    """Return a benchmark's sizes; `chosen` replaces those that it has."""
     wanted = WANTED[name]
     sizes = wanted.quick if quick else wanted.full
     return replace(
@@ -102,10 +102,10 @@ def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:
 
 
 def measure(
-    names: Iterable[str], order_of: Callable[[str], Order], found: dict[str, list[Figure]]
+    names: Iterable[str], context_of: Callable[[str], Context], found: dict[str, list[Figure]]
 ) -> dict[str, BenchError]:
-    """These benchmarks' figures, by name, in the order of ALL. One that fails takes nothing from
-    the others: returns the errors, by name."""
+    """Put these benchmarks' figures into `found`, by name, in the order of ALL. A benchmark that
+    fails stops no other: return the errors, by name."""
     wanted, failed = set(names), dict[str, BenchError]()
 
     def attempt(name: str, bench: Callable[[], list[Figure]]) -> None:
@@ -116,19 +116,19 @@ def measure(
 
     for name, bench in ON_BROKERS.items():
         if name in wanted:
-            attempt(name, partial(bench, order_of(name)))
+            attempt(name, partial(bench, context_of(name)))
     if on_pair := [name for name in ON_PAIR if name in wanted]:
         try:
-            with standing(order_of(on_pair[0])) as pair:
+            with standing(context_of(on_pair[0])) as pair:
                 for name in on_pair:
-                    attempt(name, partial(ON_PAIR[name], order_of(name), pair))
+                    attempt(name, partial(ON_PAIR[name], context_of(name), pair))
         except BenchError as error:
             failed |= dict.fromkeys((name for name in on_pair if name not in found), error)
     return failed
 
 
 def measure_on_cluster(name: str, sizes: Sizes) -> list[Figure]:
-    """The figures of one that needs a whole local cluster."""
+    """Return the figures of a benchmark that needs a whole local cluster."""
     with (
         interrupts_raised(),
         tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,

@@ -1,4 +1,4 @@
-"""What is wrong with the messages of a benchmark: figures that must be nothing."""
+"""Faults of a benchmark's own messages: figures that must be 0."""
 
 from delayd.bench.figures import Measured
 from delayd.bench.load import Load
@@ -10,7 +10,7 @@ READ_MS_MAX = 60_000
 
 
 def add_faults(measured: Measured, name: str, faults: Faults) -> None:
-    """One run's."""
+    """Add the faults of one run."""
     for what, count in faults._asdict().items():
         measured.add(f"{name}-{what}", "messages", float(count))
 
@@ -18,6 +18,6 @@ def add_faults(measured: Measured, name: str, faults: Faults) -> None:
 def read_back(
     kafka: dict[str, str], load: Load, now_ms: int, wait_ms: int = READ_MS_MAX
 ) -> Receipts:
-    """All that is in a load's target now. Its times are of this reading, not of delivery."""
+    """Return all that is in a load's target now. The times are of this reading, not of delivery."""
     with reading(kafka, load) as reader:
         return reader.finish(now_ms + wait_ms)

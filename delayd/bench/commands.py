@@ -9,10 +9,10 @@ from rich.console import Console
 
 from delayd.bench.brokers import brokers_at
 from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster, sizes_of
+from delayd.bench.context import Context
 from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.hot_second import warm_up
 from delayd.bench.machine import machine
-from delayd.bench.order import Order
 from delayd.bench.plot import plot
 from delayd.bench.report import report
 from delayd.bench.result import Result, result_from_json, sizes_said, table_of
@@ -40,39 +40,41 @@ def bench(
         ),
     ],
     file: Annotated[
-        Path | None, typer.Argument(help="For report: what --json printed of an earlier run.")
+        Path | None, typer.Argument(help="For report: the --json output of an earlier run.")
     ] = None,
     messages: Annotated[
-        int | None, typer.Option(min=1000, help="Messages per run, of those that count them.")
+        int | None, typer.Option(min=1000, help="Messages per run, where a benchmark counts them.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option(min=100, help="Messages per second, of those with a rate.")
+        int | None, typer.Option(min=100, help="Messages per second, where a benchmark has a rate.")
     ] = None,
-    seconds: Annotated[int | None, typer.Option(min=1, help="How long a rate is held.")] = None,
+    seconds: Annotated[int | None, typer.Option(min=1, help="How long the rate lasts.")] = None,
     pending: Annotated[
-        int | None, typer.Option(min=100, help="Messages that are due much later, meanwhile.")
+        int | None, typer.Option(min=100, help="Messages pending meanwhile, due much later.")
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Runs; of failover and handover, kills.")
+        int | None,
+        typer.Option(min=1, max=100, help="Runs; in failover and handover, kills."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for all.")] = False,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of own ones.")
+        str | None,
+        typer.Option("--bootstrap", "-b", help="Brokers to use instead of a local one."),
     ] = None,
     config: Config = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where wheel writes: the disk to be measured.")
+        Path | None, typer.Option("--dir", help="Where `wheel` writes: on the disk to be measured.")
     ] = None,
     picture: Annotated[
         Path | None, typer.Option("--plot", help="Draw the figures into this file, as SVG.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Measure delayd on this machine, beside the bare driver on the same brokers.
+    """Measure delayd on this machine, and the bare driver on the same brokers.
 
-    Shown are the median of the runs, their range and, because machines differ, the ratio against
-    something that was measured in the same minutes: read that first. Every benchmark checks its
-    own messages: exit code 1 if any was lost, doubled, early or altered.
+    The table has the median of the runs, their range and, because machines differ, the ratio
+    against something that was measured in the same minutes: read that first. Every benchmark
+    checks its own messages: exit code 1 if any was lost, doubled, early or altered.
 
     Example: delayd bench all --quick
     """
@@ -108,7 +110,7 @@ def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str 
         known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, WHEEL, REPORT))
         raise typer.BadParameter(f"{name} is none of: {known}")
     if (name == REPORT) != (file is not None):
-        raise typer.BadParameter("report needs a file, and nothing else takes one")
+        raise typer.BadParameter("report needs a file; no benchmark takes one")
     if directory is not None and name != WHEEL:
         raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
     if bootstrap is not None and name == WHEEL:
@@ -131,8 +133,8 @@ def _measure(
     with brokers_at(bootstrap, security) as brokers:
         if bootstrap is None:
             _tell("warming the brokers up")
-            warm_up(Order(brokers, sizes[names[0]], _tell))
-        failed = measure(names, lambda each: Order(brokers, sizes[each], _tell), found)
+            warm_up(Context(brokers, sizes[names[0]], _tell))
+        failed = measure(names, lambda each: Context(brokers, sizes[each], _tell), found)
     for each, error in failed.items():
         _tell(f"{each} failed: {error}")
     if failed and not found:
@@ -166,5 +168,5 @@ def _draw(result: Result, picture: Path | None) -> None:
 
 
 def _tell(what: str) -> None:
-    """What a long benchmark is at; standard output is for its figures."""
+    """Say on standard error what a long benchmark does; standard output is for its figures."""
     typer.echo(what, err=True)

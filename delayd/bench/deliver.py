@@ -1,18 +1,18 @@
 """`delayd bench deliver`: how fast a master delivers a backlog, exactly once.
 
-A node takes messages in, ends before the first of them is due, and starts again when all are due:
-as after an outage. Nothing is delivered beside it, nobody reads the target while it delivers.
+A node ingests messages, ends before the first of them is due, and starts again when all are due: as
+after an outage. Nothing else is delivered, and nobody reads the target meanwhile.
 """
 
 from typing import Final
 
 from delayd.bench.bare import Bare
 from delayd.bench.checking import add_faults, read_back
+from delayd.bench.context import Context
 from delayd.bench.errors import patiently, too_slow
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import in_order, shuffled
 from delayd.bench.nodes import BenchNodes
-from delayd.bench.order import Order
 from delayd.bench.sending import fill
 from delayd.bench.watching import PROGRESS_S_MAX, watch
 
@@ -24,27 +24,28 @@ MESSAGES_PER_LEAD_MS: Final = 50
 
 
 def lead_ms(messages: int) -> int:
-    """How long before they are due so many messages are sent, so that all are taken in by then."""
+    """Return how long before they are due so many messages are sent, so that all are ingested by
+    then."""
     return LEAD_MS + messages // MESSAGES_PER_LEAD_MS
 
 
-def bench_deliver(order: Order) -> list[Figure]:
-    """The backlog's rate, against bare transactional produce of as many."""
+def bench_deliver(context: Context) -> list[Figure]:
+    """Return the backlog's rate, against a bare transactional produce of as many."""
     measured = Measured()
-    bare = Bare(order.brokers.client)
-    for _ in order.runs("deliver"):
-        patiently(order.tell, lambda patience: _play(order, bare, measured, patience))
+    bare = Bare(context.brokers.client)
+    for _ in context.runs("deliver"):
+        patiently(context.tell, lambda patience: _play(context, bare, measured, patience))
     return measured.figures()
 
 
-def _play(order: Order, bare: Bare, measured: Measured, patience: int) -> None:
-    with BenchNodes(order.brokers, 1) as nodes:
+def _play(context: Context, bare: Bare, measured: Measured, patience: int) -> None:
+    with BenchNodes(context.brokers, 1) as nodes:
         [name] = nodes.names
-        count = order.sizes.messages
+        count = context.sizes.messages
         nodes.start_and_wait()
         first_due_ms = nodes.clock.wall_ms() + patience * lead_ms(count)
         load = shuffled(nodes.create_target(), count, first_due_ms, SPREAD_MS)
-        fill(order.brokers.client, nodes.buffer, load)
+        fill(context.brokers.client, nodes.buffer, load)
         nodes.wait_until_ingested(count)
         if nodes.stop(name) >= first_due_ms:
             raise too_slow()
@@ -52,7 +53,7 @@ def _play(order: Order, bare: Bare, measured: Measured, patience: int) -> None:
         nodes.wait(lambda: nodes.clock.wall_ms() > load.end_ms, PROGRESS_S_MAX, "all is due")
         nodes.start()
         progress = watch(nodes, name, "delivered_count", count)
-        found = read_back(order.brokers.client, load, nodes.clock.wall_ms())
+        found = read_back(context.brokers.client, load, nodes.clock.wall_ms())
         measured.add("deliver", "messages/s", progress.rate, AGAINST, produced.rate)
         measured.add("deliver-cpu", "us/message", progress.cpu_us, AGAINST, produced.cpu_us)
         add_faults(measured, "deliver", found.faults())

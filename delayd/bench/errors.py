@@ -18,11 +18,11 @@ class BenchError(DelaydError):
 
 
 class TooSlowError(BenchError):
-    """What was sent became due before all nodes had it."""
+    """Messages became due before all nodes had ingested them."""
 
 
 def too_slow() -> TooSlowError:
-    """With what to do about it."""
+    """Return the error, with its remedy."""
     return TooSlowError(
         "this machine was too slow to take all messages in before the first was due",
         remedy="measure when it does nothing else, or smaller sizes",
@@ -30,7 +30,8 @@ def too_slow() -> TooSlowError:
 
 
 def patiently(tell: Callable[[str], None], play: Callable[[int], T]) -> T:
-    """What `play` returns, given one of PATIENCES: a larger one each time that it was too slow.
+    """Return what `play` returns, given one of PATIENCES: a larger one each time that it was too
+    slow.
 
     Raises TooSlowError when the largest is not enough.
     """

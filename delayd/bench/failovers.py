@@ -1,9 +1,9 @@
 """`delayd bench failover` and `handover`: the master ends, again and again, under an even load.
 
-Failover: SIGKILL; from the signal to the first record of the successor that a read_committed reader
-receives. Handover: SIGTERM; the longest time without any record around it. Each ended node is
-started again before the next one ends. Beside it, what the bare driver needs to take a
-transactional id over and be read, when nobody has to notice a death first.
+Failover: SIGKILL; the time from the signal to the first record of the successor at a read_committed
+reader. Handover: SIGTERM; the longest time without any record around it. Each ended node is started
+again before the next one ends. They are compared with the time that the bare driver needs to take
+over a transactional id and be read, when no death has to be noticed first.
 """
 
 from threading import Event
@@ -12,12 +12,12 @@ from typing import Final
 from delayd.bench.bare import Bare
 from delayd.bench.brokers import PARTITIONS
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import LEAD_MS, START_MS, paced
 from delayd.bench.nodes import QUICK_LOOK_S, BenchNodes, running
-from delayd.bench.order import Order
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import finish, sending
@@ -35,22 +35,22 @@ MASTER_S_MAX: Final = 30
 AGAINST: Final = "bare takeover"
 
 
-def bench_failover(order: Order) -> list[Figure]:
-    """`runs` times kill -9 of the master."""
-    return _bench(order, "failover", gently=False)
+def bench_failover(context: Context) -> list[Figure]:
+    """Kill the master with SIGKILL, `runs` times."""
+    return _bench(context, "failover", gently=False)
 
 
-def bench_handover(order: Order) -> list[Figure]:
-    """`runs` times SIGTERM of the master."""
-    return _bench(order, "handover", gently=True)
+def bench_handover(context: Context) -> list[Figure]:
+    """End the master with SIGTERM, `runs` times."""
+    return _bench(context, "handover", gently=True)
 
 
-def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
-    sizes = order.sizes
+def _bench(context: Context, name: str, *, gently: bool) -> list[Figure]:
+    sizes = context.sizes
     period_s = STOP_PERIOD_S if gently else KILL_PERIOD_S
-    kafka = order.brokers.client
+    kafka = context.brokers.client
     measured = Measured()
-    with running(order.brokers, NODES) as nodes:
+    with running(context.brokers, NODES) as nodes:
         bare = [Bare(kafka).takeover(nodes.create_target(), PARTITIONS) for _ in range(sizes.runs)]
         first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
         seconds = FIRST_S + sizes.runs * period_s + TAIL_S
@@ -63,7 +63,7 @@ def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
             for run in range(sizes.runs):
                 at_ms = first_due_ms + (FIRST_S + run * period_s) * 1000
                 Event().wait(max(0, at_ms - nodes.clock.wall_ms()) / 1000)
-                order.tell(f"{name}, run {run + 1}")
+                context.tell(f"{name}, run {run + 1}")
                 ends.append(_end_master(nodes, gently=gently))
             finish(sender)
             found = reader.finish(load.end_ms + LATE_MS_MAX)
@@ -74,7 +74,7 @@ def _bench(order: Order, name: str, *, gently: bool) -> list[Figure]:
 
 
 def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
-    """End it, and start it again when another one delivers."""
+    """End the master, and start it again when another node delivers."""
     found: list[str | None] = [None]
 
     def has_master() -> bool:
@@ -94,7 +94,7 @@ def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
 def _add(
     measured: Measured, name: str, found: Receipts, end: Kill, bare_ms: int, *, gently: bool
 ) -> None:
-    """One end's figures."""
+    """Add the figures of one end of a master."""
     if gently:
         until_ms = end.at_ms + STOP_PERIOD_S * 1000 // 2
         silence_ms = found.silence_ms(end.at_ms, until_ms)

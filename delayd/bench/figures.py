@@ -12,7 +12,8 @@ FAULTS: Final = ("-lost", "-doubled", "-early", "-altered", "-wrong")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured quantity: a value per run, and what it is compared with, run by run."""
+    """One measured quantity: a value per run, and the values that it is compared with, run by
+    run."""
 
     name: str
     unit: str
@@ -22,14 +23,15 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """The median."""
+        """Return the median."""
         return median(self.runs)
 
     @property
     def ratio(self) -> float | None:
-        """The median of the ratios of paired runs; None where there is nothing to compare.
+        """Return the median of the ratios of paired runs; None where there is nothing to compare
+        with.
 
-        What is compared with less than 1, as a lateness of 0 ms may be, is compared with 1.
+        A value below 1, as a lateness of 0 ms may be, is compared with as if it were 1.
         """
         if not self.against_runs:
             return None
@@ -37,7 +39,7 @@ class Figure:
         return median(own / max(1, other) for own, other in pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """Rounded to what the measurement can bear."""
+        """Return the figure, rounded to the precision of a measurement."""
         fields: dict[str, Any] = {
             "value": rounded(self.value),
             "unit": self.unit,
@@ -52,12 +54,12 @@ class Figure:
 
     @property
     def is_fault(self) -> bool:
-        """Must it be nothing?"""
+        """Return whether it must be 0."""
         return self.name.endswith(FAULTS)
 
 
 def figure_from_json(name: str, said: dict[str, Any]) -> Figure:
-    """The inverse of `Figure.to_json`, as far as rounding allows."""
+    """Return the inverse of `Figure.to_json`, as far as rounding allows."""
     return Figure(
         name,
         str(said["unit"]),
@@ -68,19 +70,19 @@ def figure_from_json(name: str, said: dict[str, Any]) -> Figure:
 
 
 def is_wrong(figures: Iterable[Figure]) -> bool:
-    """Was anything lost, doubled, early, altered or otherwise wrong, in any run?"""
+    """Return whether anything was lost, doubled, early, altered or otherwise wrong, in any run."""
     return any(any(figure.runs) for figure in figures if figure.is_fault)
 
 
 class _Point(NamedTuple):
-    """What one run says of one figure."""
+    """The result of one run for one figure."""
 
     value: float
     other: float | None = None
 
 
 class Measured:
-    """What the runs said, figure by figure."""
+    """The results of the runs, figure by figure."""
 
     def __init__(self) -> None:
         self._points: dict[str, list[_Point]] = defaultdict(list)
@@ -89,12 +91,12 @@ class Measured:
     def add(
         self, name: str, unit: str, value: float, against: str = "", other: float | None = None
     ) -> None:
-        """A run's value, and what it is compared with."""
+        """Add a run's value, and the value that it is compared with."""
         self._points[name].append(_Point(value, other))
         self._said[name] = (unit, against)
 
     def figures(self) -> list[Figure]:
-        """In the order in which they were first measured."""
+        """Return all figures, in the order in which they were first measured."""
         found = []
         for name, points in self._points.items():
             unit, against = self._said[name]
@@ -104,5 +106,5 @@ class Measured:
 
 
 def rounded(value: float) -> float:
-    """To what a measurement can bear."""
+    """Return a value rounded to the precision of a measurement."""
     return round(value) if value >= 1000 else round(value, 1 if value >= 100 else 2)

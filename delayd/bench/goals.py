@@ -1,4 +1,4 @@
-"""What the figures are meant to be, at full size, on two cores that brokers and nodes share."""
+"""The goals of the figures, at full size, on two cores that brokers and nodes share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from delayd.bench.result import number_text
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Limits of one figure; None is none. All of them are to be kept."""
+    """Limits of one figure, all of which are to be kept; None is no limit."""
 
     median_min: float | None = None
     median_max: float | None = None
@@ -20,7 +20,7 @@ class Goal:
     ratio_max: float | None = None
 
     def text(self) -> str:
-        """For people."""
+        """Return the limits, for people."""
         limits = (
             ("at least", self.median_min),
             ("at most", self.median_max),
@@ -33,7 +33,7 @@ class Goal:
         )
 
     def is_met(self, figure: Figure) -> bool:
-        """By this figure."""
+        """Return whether this figure keeps all limits."""
         return (
             _keeps(figure.value, self.median_min, ge)
             and _keeps(figure.value, self.median_max, le)
@@ -67,7 +67,7 @@ GOALS: Final[dict[str, Goal]] = {
 
 
 def goal_of(figure: Figure) -> Goal | None:
-    """Its goal; what must be nothing has that one."""
+    """Return its goal; a count of faults has the goal 0."""
     return Goal(worst_max=0) if figure.is_fault else GOALS.get(figure.name)
 
 

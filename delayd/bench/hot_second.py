@@ -1,7 +1,7 @@
 """`delayd bench hot-second`: very many messages due within one second, on three nodes.
 
-Meanwhile a few messages a second go to a target of another lane: they should not notice. The bare
-driver then writes the same messages at their due times, as fast as it can, to the same reader.
+Meanwhile a few messages a second go to a target of another lane: they should stay on time. Then the
+bare driver writes the same messages at their due times, as fast as it can, to the same reader.
 """
 
 from threading import Event
@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 from delayd.bench.bare import Bare
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.errors import patiently, too_slow
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
-from delayd.bench.order import Order
 from delayd.bench.process_costs import tree_anon_peak, tree_cpu_s, tree_memory
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
@@ -40,24 +40,25 @@ AGAINST_CPU: Final = "bare transactions, without a read"
 
 
 class BarePlayed(NamedTuple):
-    """What the bare driver did."""
+    """The results of the bare driver."""
 
     found: Receipts
     cpu_ms: float
     """Of processors, for 1,000 messages, writing only."""
 
 
-def bench_hot_second(order: Order) -> list[Figure]:
-    """Lateness of such a second and of what is beside it, memory and processor meanwhile."""
+def bench_hot_second(context: Context) -> list[Figure]:
+    """Return lateness of such a second and of other messages meanwhile, memory and processor
+    time."""
     measured = Measured()
-    for _ in order.runs("hot-second"):
-        patiently(order.tell, lambda patience: _play(order, measured, patience))
+    for _ in context.runs("hot-second"):
+        patiently(context.tell, lambda patience: _play(context, measured, patience))
     return measured.figures()
 
 
-def _play(order: Order, measured: Measured, patience: int) -> None:
-    with running(order.brokers, NODES) as nodes:
-        kafka, count = order.brokers.client, order.sizes.messages
+def _play(context: Context, measured: Measured, patience: int) -> None:
+    with running(context.brokers, NODES) as nodes:
+        kafka, count = context.brokers.client, context.sizes.messages
         at_ms = _second_after(nodes.clock.wall_ms() + patience * lead_ms(NODES * count))
         hot = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
         beside = in_order(
@@ -85,7 +86,7 @@ def _play(order: Order, measured: Measured, patience: int) -> None:
             name: ingested_s[name] - begun_s[name] + delivered_s[name] - due_s[name]
             for name in nodes.names
         }
-        bare = _bare(order, nodes, count)
+        bare = _bare(context, nodes, count)
         p50, p99, last = found.quantiles_ms(500, 990, 1000)
         bare_p50, bare_p99, bare_last = bare.found.quantiles_ms(500, 990, 1000)
         measured.add("hot-second-p50", "ms late", p50, AGAINST, bare_p50)
@@ -115,8 +116,8 @@ def add_cpu(
     count: int,
     bare_ms: float,
 ) -> None:
-    """Processor time per 1,000 messages: of the master, which took them in and delivered them, and
-    of a follower, which took them in and dropped them (the mean, if there are several)."""
+    """Add the processor time per 1,000 messages of the master, which ingested and delivered
+    them, and of a follower, which ingested and dropped them (the mean, if there are several)."""
     per_thousand = {each: seconds * 10**6 / count for each, seconds in used_s.items()}
     followers = [used for each, used in per_thousand.items() if each != master]
     of_master = per_thousand[master]
@@ -125,24 +126,25 @@ def add_cpu(
     measured.add(f"{name}-follower-cpu", "ms/1000 messages", mean, "the master's", of_master)
 
 
-def _bare(order: Order, nodes: BenchNodes, count: int) -> BarePlayed:
+def _bare(context: Context, nodes: BenchNodes, count: int) -> BarePlayed:
     at_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
     load = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
-    return play_bare(order, load)
+    return play_bare(context, load)
 
 
-def warm_up(order: Order) -> None:
-    """Have the brokers do for some seconds what they will be measured at: just started, they are
-    slower than they will be."""
-    with BenchNodes(order.brokers, 0) as topics:
+def warm_up(context: Context) -> None:
+    """Have the brokers do for some seconds the work that is measured later: brokers that have
+    just started are slower."""
+    with BenchNodes(context.brokers, 0) as topics:
         first_due_ms = topics.clock.wall_ms() + BARE_LEAD_MS // 2
         count = WARM_UP_RATE * WARM_UP_MS // 1000
-        play_bare(order, in_order(topics.create_target(), count, first_due_ms, WARM_UP_MS))
+        play_bare(context, in_order(topics.create_target(), count, first_due_ms, WARM_UP_MS))
 
 
-def play_bare(order: Order, load: Load) -> BarePlayed:
-    """What the same reader receives of a load that the bare driver writes at its due times."""
-    kafka = order.brokers.client
+def play_bare(context: Context, load: Load) -> BarePlayed:
+    """Return what the same reader receives of a load that the bare driver writes at its due
+    times."""
+    kafka = context.brokers.client
     with Bare(kafka).at_due_times(load) as writer, reading(kafka, load) as reader:
         used_s = float(writer.next()["cpu_s"])
         found = reader.finish(load.end_ms + LATE_MS_MAX)

@@ -1,4 +1,4 @@
-"""`delayd bench ingest`: how fast a node takes in a buffer that is full when it starts."""
+"""`delayd bench ingest`: how fast a node ingests a buffer that is full when it starts."""
 
 import contextlib
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 from delayd.bench.bare import Bare
 from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import shuffled
 from delayd.bench.nodes import BenchNodes
-from delayd.bench.order import Order
 from delayd.bench.receipts import Faults
 from delayd.bench.sending import fill
 from delayd.bench.watching import watch
@@ -21,15 +21,16 @@ SPREAD_MS: Final = 60_000
 AGAINST: Final = "bare read_committed consume"
 
 
-def bench_ingest(order: Order) -> list[Figure]:
-    """A node's ingest of a full buffer, due times over 60 s, against a bare read of it."""
+def bench_ingest(context: Context) -> list[Figure]:
+    """Return a node's rate of ingest of a full buffer, due times over 60 s, against a bare read
+    of it."""
     measured = Measured()
-    bare = Bare(order.brokers.client)
-    for _ in order.runs("ingest"):
-        with BenchNodes(order.brokers, 1) as nodes:
-            target, count = nodes.create_target(), order.sizes.messages
+    bare = Bare(context.brokers.client)
+    for _ in context.runs("ingest"):
+        with BenchNodes(context.brokers, 1) as nodes:
+            target, count = nodes.create_target(), context.sizes.messages
             load = shuffled(target, count, nodes.clock.wall_ms() + LEAD_MS, SPREAD_MS)
-            fill(order.brokers.client, nodes.buffer, load)
+            fill(context.brokers.client, nodes.buffer, load)
             consumed = bare.consume(nodes.buffer, PARTITIONS, count)
             [name] = nodes.names
             nodes.start()
@@ -44,6 +45,6 @@ def bench_ingest(order: Order) -> list[Figure]:
 
 
 def _records_in(nodes: BenchNodes, topic: str) -> int:
-    """As the offsets tell: nothing was written to it but what came too early."""
+    """Return how many records the offsets tell of. Each of them came too early."""
     with contextlib.closing(nodes.brokers.bus.cluster()) as kafka:
         return sum(kafka.end_offsets(topic, TOPIC_TIMEOUT_MS, committed=False).values())

@@ -1,10 +1,10 @@
 """A part of a benchmark in a process of its own: `python -m MODULE`.
 
-Its arguments are the first line of its standard input, as JSON: they may hold passwords. It says
-lines of JSON on its standard output. Its processor and its memory are its own, and no interpreter's
-lock is shared with it.
+Its arguments are the first line of its standard input, as JSON: they may hold passwords. It prints
+lines of JSON on its standard output. Processor time and memory are its own, and it shares no
+interpreter's lock.
 
-Invariants: it is killed when its context is left; what it complains of is in the error's message.
+Invariants: it is killed when its context is left; its complaints are in the error's message.
 """
 
 import json
@@ -30,11 +30,11 @@ class Job:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def said(self) -> Generator[dict[str, Any], None, None]:
-        """Its lines, as they come. Raises BenchError when it ends before it should."""
+        """Yield its lines, as they come. Raises BenchError if it ends before it should."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield json.loads(line)
@@ -46,12 +46,12 @@ class Job:
         )
 
     def next(self) -> dict[str, Any]:
-        """Its next line. Raises as `said`."""
+        """Return its next line. Raises as `said`."""
         with closing(self.said()) as said:
             return next(said)
 
     def tell(self, order: dict[str, Any]) -> None:
-        """A line to its standard input."""
+        """Write a line to its standard input."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -60,14 +60,14 @@ class Job:
             self.next()  # says why it ended
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
+        """Kill it with SIGKILL, and wait for its end."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def started(module: str, *words: str, **arguments: Any) -> Iterator[Job]:
-    """The module runs, with these words and arguments, until this is left."""
+    """Run the module, with these words and arguments, until the context is left."""
     with tempfile.TemporaryDirectory(prefix="delayd-bench-log-") as folder:
         log = Path(folder, "log")
         with log.open("wb") as errors:
@@ -88,17 +88,17 @@ def started(module: str, *words: str, **arguments: Any) -> Iterator[Job]:
 
 
 def run(module: str, *words: str, **arguments: Any) -> dict[str, Any]:
-    """What such a process says at the end of its work. Raises BenchError if it fails."""
+    """Return the result that such a process prints at its end. Raises BenchError if it fails."""
     with started(module, *words, **arguments) as job:
         return job.next()
 
 
 def arguments_given() -> dict[str, Any]:
-    """In a job: its arguments."""
+    """Return, in a job, its arguments."""
     given: dict[str, Any] = json.loads(sys.stdin.readline())
     return given
 
 
 def say(what: dict[str, Any]) -> None:
-    """In a job: one line for whoever started it."""
+    """Print, in a job, one line for the process that started it."""
     print(json.dumps(what), flush=True)

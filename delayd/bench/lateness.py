@@ -1,18 +1,18 @@
 """`delayd bench lateness`: messages scheduled some seconds ahead at an even rate, on three nodes,
-while very many others are pending; received by an independent reader on the same host.
+while very many others are pending. An independent reader on the same host receives them.
 
-The bare driver then writes messages at the same rate, each as soon as it is due, to the same
-reader: nothing can be earlier than that without being early.
+Then the bare driver writes messages at the same rate, each as soon as it is due, to the same
+reader: nothing can be faster without being early.
 """
 
 from typing import Final
 
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
-from delayd.bench.order import Order
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import fill, finish, sending
@@ -33,36 +33,38 @@ BARE_SHARE: Final = 3
 AGAINST: Final = "bare transactions at due times"
 
 
-def bench_lateness(order: Order) -> list[Figure]:
-    """Lateness, faults, and processor time of master and followers."""
+def bench_lateness(context: Context) -> list[Figure]:
+    """Return lateness, faults, and processor time of master and followers."""
     measured = Measured()
-    sizes = order.sizes
-    with running(order.brokers, NODES) as nodes:
-        order.tell(f"lateness: {sizes.pending} messages for later")
-        ingested = schedule_far(order, nodes, sizes.pending)
-        for _ in order.runs("lateness"):
-            ingested += _play(order, nodes, measured, ingested)
+    sizes = context.sizes
+    with running(context.brokers, NODES) as nodes:
+        context.tell(f"lateness: {sizes.pending} messages for later")
+        ingested = schedule_far(context, nodes, sizes.pending)
+        for _ in context.runs("lateness"):
+            ingested += _play(context, nodes, measured, ingested)
     return measured.figures()
 
 
-def schedule_far(order: Order, nodes: BenchNodes, count: int) -> int:
-    """Have so many messages pending, uniform over 30 days; returns how many."""
+def schedule_far(context: Context, nodes: BenchNodes, count: int) -> int:
+    """Schedule so many messages, uniform over 30 days, and wait until they are ingested. Return
+    how many."""
     if count:
         first_ms = nodes.clock.wall_ms() + FAR_FROM_MS
         far = shuffled(nodes.create_target(), count, first_ms, FAR_SPREAD_MS)
-        fill(order.brokers.client, nodes.buffer, far)
+        fill(context.brokers.client, nodes.buffer, far)
         nodes.wait_until_ingested(count)
     return count
 
 
 def paced(target: str, rate: int, seconds: int, first_due_ms: int) -> Load:
-    """A load at an even rate, in another order than that of sending within each second."""
+    """Return a load at an even rate; within each second the order of due times is not that of
+    sending."""
     return Load(target, rate * seconds, first_due_ms, seconds * 1000, block=rate)
 
 
-def play(order: Order, nodes: BenchNodes, load: Load) -> Receipts:
+def play(context: Context, nodes: BenchNodes, load: Load) -> Receipts:
     """Send a load at its rate, and receive it."""
-    kafka = order.brokers.client
+    kafka = context.brokers.client
     with (
         reading(kafka, load) as reader,
         sending(kafka, nodes.buffer, load, LEAD_MS) as sender,
@@ -71,18 +73,18 @@ def play(order: Order, nodes: BenchNodes, load: Load) -> Receipts:
         return reader.finish(load.end_ms + LATE_MS_MAX)
 
 
-def _play(order: Order, nodes: BenchNodes, measured: Measured, before: int) -> int:
-    sizes = order.sizes
+def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) -> int:
+    sizes = context.sizes
     first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
     load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
     master, term = nodes.master() or nodes.names[0], nodes.term()
     before_s = cpu_s_of(nodes)
-    found = play(order, nodes, load)
+    found = play(context, nodes, load)
     used_s = {name: used_s - before_s[name] for name, used_s in cpu_s_of(nodes).items()}
     nodes.wait_until_ingested(before + load.count)
     seconds = max(1, sizes.seconds // BARE_SHARE)
     bare = play_bare(
-        order,
+        context,
         in_order(
             nodes.create_target(),
             sizes.rate * seconds,

@@ -1,7 +1,7 @@
 """A load: messages whose every byte follows from their number. Pure.
 
-Who sends a load, who reads what comes of it and the bare driver that is compared with share this
-and nothing else. Values have 300 bytes, and each message two headers of its user.
+The sender of a load, its reader and the bare driver share this and nothing else. Values have 300
+bytes, and each message two headers of its user.
 
     value    <due, 13 digits> <number, 9 digits> vvvv...
 
@@ -54,21 +54,21 @@ class Load:
         assert 0 < self.block <= COUNT_MAX, f"a block of {self.block} messages"
 
     def due_ms(self, number: int) -> int:
-        """When it is due, Unix ms."""
+        """Return when it is due, Unix ms."""
         first = number - number % self.block
         place = first + (number - first) * _STRIDE % self.block
         return self.first_due_ms + place * self.spread_ms // self.count
 
     def value(self, number: int) -> bytes:
-        """What it carries."""
+        """Return its value."""
         return b"%013d %09d " % (self.due_ms(number), number) + _PADDING
 
     def key(self, number: int) -> bytes:
-        """Its record key."""
+        """Return its record key."""
         return b"key-%d" % (number % _KEYS)
 
     def number_of(self, value: bytes | None) -> int | None:
-        """Which message this is; None if it is none of them, or was altered."""
+        """Return the number of a message; None if it is not of the load, or was altered."""
         if value is None or len(value) != VALUE_BYTES or value[_HEAD_BYTES:] != _PADDING:
             return None
         due, number = value[:_DUE_BYTES], value[_DUE_BYTES + 1 : _HEAD_BYTES - 1]
@@ -79,21 +79,21 @@ class Load:
         return found if is_ours else None
 
     def by_due(self) -> Iterator[tuple[int, int]]:
-        """(due, number) of all, the earliest first."""
+        """Yield (due, number) of all, the earliest first."""
         return iter(sorted((self.due_ms(number), number) for number in range(self.count)))
 
     @property
     def end_ms(self) -> int:
-        """Nothing is due later."""
+        """Return a time after which nothing is due."""
         blocks = -(-self.count // self.block)
         return self.first_due_ms + blocks * self.block * self.spread_ms // self.count
 
 
 def in_order(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:
-    """A load whose due times follow the numbers."""
+    """Return a load whose due times follow the numbers."""
     return Load(target, count, first_due_ms, spread_ms, block=1)
 
 
 def shuffled(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:
-    """A load in one block."""
+    """Return a load in one block."""
     return Load(target, count, first_due_ms, spread_ms, block=count)

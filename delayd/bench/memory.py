@@ -1,14 +1,14 @@
-"""`delayd bench memory`: what a node holds in memory with very many messages pending, and with few.
+"""`delayd bench memory`: the memory of a node with very many messages pending, and with few.
 
-RssAnon is its own; RssFile are pages of files that are mapped, which the kernel takes back when it
-wants. Both are summed over the node's processes.
+Anonymous memory is the node's own. Pages of mapped files can be taken back by the kernel at any
+time. Both are summed over the node's processes.
 """
 
 from threading import Event
 from typing import Final
 
+from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.order import Order
 from delayd.bench.pending import Pair, add_pair
 from delayd.bench.process_costs import tree_memory
 
@@ -17,10 +17,10 @@ BETWEEN_S: Final = 2
 """Two checkpoints."""
 
 
-def bench_memory(order: Order, pair: Pair) -> list[Figure]:
-    """Memory of a node with many pending against one with few, looked at some seconds apart."""
+def bench_memory(context: Context, pair: Pair) -> list[Figure]:
+    """Return the memory of a node with many pending against one with few, some seconds apart."""
     measured = Measured()
-    for _ in order.runs("memory"):
+    for _ in context.runs("memory"):
         Event().wait(BETWEEN_S)
         many, few = tree_memory(pair.many.pid), tree_memory(pair.few.pid)
         add_pair(measured, pair, "memory-anon", "MiB", (many.anon / MIB, few.anon / MIB))

@@ -40,12 +40,12 @@ class Sent:
 
 
 def targets_of(run: str) -> tuple[str, ...]:
-    """The topics that the messages of a run go to."""
+    """Return the topics that the messages of a run go to."""
     return tuple(f"bench.{run}.{number}" for number in range(TARGETS))
 
 
 def send(bootstrap: str, run: str, messages: int) -> Sent:
-    """Write the mixture to the buffer; returns when Kafka has acknowledged all of it."""
+    """Write the mixture to the buffer. Return when Kafka has acknowledged all of it."""
     clock = SystemClock()
     failed = [0]
 

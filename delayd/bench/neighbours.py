@@ -1,9 +1,9 @@
-"""What a failing target costs its neighbours: their lateness with and without it.
+"""`delayd bench neighbours`: the cost of a failing target to its neighbours, in lateness.
 
-Windows in turn, on one local cluster: in the first of a pair all targets exist, in the second a
-tenth of the messages goes to one that does not. The lateness is of the others only, measured by the
-witness (delayd/dev/witness.py), another driver in another process. Then the missing target is
-created, and a second witness counts what was being retried: each once.
+Windows in turn, on one local cluster: in the first of a pair all targets exist; in the second a
+tenth of the messages goes to a target that does not. The lateness is that of the others only,
+measured by the witness (delayd/dev/witness.py), another driver in another process. Then the missing
+target is created, and a second witness counts the messages that were being retried: each once.
 
 Invariants: both windows of a pair send the same to topics of the same shape; everything was
 scheduled before the first message of a window is due.
@@ -56,7 +56,7 @@ SETTLE_MS: Final = 2_000
 
 @dataclass(slots=True)
 class _Seen:
-    """What the windows of one kind showed."""
+    """The results of the windows of one kind."""
 
     latenesses: list[Lateness] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
@@ -64,7 +64,8 @@ class _Seen:
 
 
 def bench_neighbours(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
-    """Lateness of the neighbours, and what was wrong with any message; needs running nodes."""
+    """Return the lateness of the neighbours, and the faults of all messages; needs running
+    nodes."""
     clock = SystemClock()
     window = _Window(cluster, clock)
     window.play(WARM_UP_MESSAGES, is_missing=False)
@@ -108,7 +109,7 @@ class _Window:
         self._failing: Batch | None = None
 
     def play(self, messages: int, *, is_missing: bool) -> Verdict:
-        """One window; returns when all neighbours have arrived, or are long overdue."""
+        """Play one window. Return when all neighbours have arrived, or are long overdue."""
         run = uuid4().hex[:8]
         targets = tuple(f"bench.{run}.{number}" for number in range(HEALTHY_TARGETS))
         tenth = f"bench.{run}.failing"
@@ -125,7 +126,8 @@ class _Window:
             return self._verdict_of(witness, healthy, left_ms)
 
     def heal(self) -> tuple[int, Verdict]:
-        """Create the missing target; ms until all that was retried had arrived, and the verdict."""
+        """Create the missing target. Return the ms until all retried messages had arrived, and
+        the verdict."""
         assert self._failing is not None, "a window was played"
         create_targets(self._bus, self._failing.topics)
         begun_ms = self._clock.monotonic_ms()
@@ -140,7 +142,8 @@ class _Window:
         return witness.stop()
 
     def _schedule(self, *batches: Batch) -> None:
-        """All at once, as plain requests; the last append time says whether it was in time."""
+        """Schedule all at once, as plain requests; the last append time says whether it was in
+        time."""
         last_ms = 0
 
         def note(error: KafkaError | None, message: Message) -> None:

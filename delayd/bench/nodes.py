@@ -44,7 +44,7 @@ QUICK_LOOK_S: Final = 0.01
 
 
 class BenchNodes:
-    """The cluster, as a context manager: its topics are there inside; nodes are started by name."""
+    """The cluster, as a context manager: its topics exist inside; nodes are started by name."""
 
     def __init__(self, brokers: Brokers, nodes: int) -> None:
         self.brokers = brokers
@@ -57,12 +57,12 @@ class BenchNodes:
 
     @property
     def buffer(self) -> str:
-        """Where requests are written."""
+        """Return the topic that requests are written to."""
         return f"{self._name}-buffer"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the nodes."""
+        """Return the names of the nodes."""
         return tuple(part.name for part in self._state.parts)
 
     def __enter__(self) -> Self:
@@ -110,11 +110,11 @@ class BenchNodes:
             self._opened.close()
 
     def target_named(self, name: str) -> str:
-        """The topic that `create_target` makes of a name."""
+        """Return the topic that `create_target` makes of a name."""
         return f"{self._name}.{name}"
 
     def create_target(self, name: str | None = None) -> str:
-        """A new topic to deliver to, with Kafka's time of append."""
+        """Create a topic to deliver to, with Kafka's time of append. Return it."""
         topic = self.target_named(name or uuid4().hex[:8])
         create_targets(self.brokers.bus, [topic], **{"message.timestamp.type": "LogAppendTime"})
         self._topics.append(topic)
@@ -132,7 +132,7 @@ class BenchNodes:
         wait_until_delivering(self._state)
 
     def kill(self, name: str) -> int:
-        """SIGKILL; returns the wall time at which the node was surely gone."""
+        """Kill a node with SIGKILL. Return the wall time at which it was surely gone."""
         part = self._part(name)
         assert part.process is not None
         send(part.process, signal.SIGKILL)
@@ -140,7 +140,7 @@ class BenchNodes:
         return self._gone(part)
 
     def stop(self, name: str) -> int:
-        """SIGTERM, and wait until it has ended; returns the wall time of that."""
+        """End a node with SIGTERM. Return the wall time at which it was gone."""
         part = self._part(name)
         assert part.process is not None
         send(part.process, signal.SIGTERM)
@@ -149,34 +149,34 @@ class BenchNodes:
         return self._gone(part)
 
     def pid(self, name: str) -> int:
-        """Of a running node."""
+        """Return the process id of a running node."""
         part = self._part(name)
         assert part.process is not None
         return part.process.pid
 
     def master(self) -> str | None:
-        """The node that says it delivers."""
+        """Return the node that says it delivers."""
         return master_of(self._state)
 
     def term(self) -> int:
-        """The newest that a node knows of: one more for each takeover."""
+        """Return the newest term that a node knows of: one more for each takeover."""
         return max(int(self.status(name).get("term") or 0) for name in self.names)
 
     def is_ready(self, name: str) -> bool:
-        """Does it say that it could take over?"""
+        """Return whether a node says that it could take over."""
         answer = ask_node(self._state.part(name).address)
         return answer is not None and answer.ready
 
     def status(self, name: str) -> dict[str, Any]:
-        """`GET /status`; empty while it does not answer."""
+        """Return `GET /status`; empty while the node does not answer."""
         return read_status(self._state.part(name).address) or {}
 
     def count(self, name: str, what: str) -> int:
-        """`ingested_count` or `delivered_count` of a node since its start."""
+        """Return `ingested_count` or `delivered_count` of a node since its start."""
         return int(self.status(name).get(what) or 0)
 
     def wait_until_ingested(self, count: int) -> None:
-        """Until each running node has taken in so many since its start. Raises as `wait`."""
+        """Wait until each running node has ingested so many since its start. Raises as `wait`."""
         running = [part.name for part in self._state.parts if part.process is not None]
         self.wait(
             lambda: all(self.count(name, "ingested_count") >= count for name in running),
@@ -187,7 +187,8 @@ class BenchNodes:
     def wait(
         self, condition: Callable[[], bool], timeout_s: float, what: str, look_s: float = LOOK_S
     ) -> None:
-        """Raises BenchError if a node that was started ends, or time is up."""
+        """Wait for the condition. Raises BenchError if a node that was started ends, or time is
+        up."""
         deadline_ms = self.clock.monotonic_ms() + int(timeout_s * 1000)
         while not condition():
             for part in self._state.parts:
@@ -229,7 +230,7 @@ class BenchNodes:
 
 @contextlib.contextmanager
 def running(brokers: Brokers, nodes: int) -> Iterator[BenchNodes]:
-    """A cluster whose nodes all run, one of them delivering."""
+    """Yield a cluster whose nodes all run, one of them delivering."""
     with BenchNodes(brokers, nodes) as cluster:
         cluster.start_and_wait()
         yield cluster

@@ -1,15 +1,15 @@
-"""Two clusters of one node each beside each other, on the same brokers: one with very many messages
-pending over 30 days, one with few. What the benchmarks scale, memory and startup measure on."""
+"""Two clusters of one node each, side by side on the same brokers: one with very many messages
+pending over 30 days, one with few. The benchmarks scale, memory and startup measure on them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from delayd.bench.context import Context
 from delayd.bench.figures import Measured
 from delayd.bench.lateness import schedule_far
 from delayd.bench.nodes import BenchNodes, running
-from delayd.bench.order import Order
 
 FEW_SHARE: Final = 100
 """Few are so small a part of many: 100,000 of 10 million."""
@@ -26,44 +26,44 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """Its node."""
+        """Return the name of its node."""
         [name] = self.nodes.names
         return name
 
     @property
     def pid(self) -> int:
-        """Of its node."""
+        """Return the process id of its node."""
         return self.nodes.pid(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both."""
+    """Both clusters."""
 
     many: Standing
     few: Standing
 
     @property
     def against(self) -> str:
-        """What `many` is compared with."""
+        """Return, in words, what `many` is compared with."""
         return f"the same with {self.few.pending:,} pending"
 
 
 @contextmanager
-def standing(order: Order) -> Iterator[Pair]:
-    """Both clusters, their nodes running and all of what is pending taken in."""
-    counts = [max(1, order.sizes.pending // share) for share in (1, FEW_SHARE)]
-    order.tell(f"{counts[0]} messages for later on one node, {counts[1]} on another")
-    with running(order.brokers, 1) as many, running(order.brokers, 1) as few:
+def standing(context: Context) -> Iterator[Pair]:
+    """Yield both clusters: their nodes run and have ingested all that is pending."""
+    counts = [max(1, context.sizes.pending // share) for share in (1, FEW_SHARE)]
+    context.tell(f"{counts[0]} messages for later on one node, {counts[1]} on another")
+    with running(context.brokers, 1) as many, running(context.brokers, 1) as few:
         pair = Pair(Standing(many, counts[0]), Standing(few, counts[1]))
         for each in (pair.few, pair.many):
-            each.ingested = schedule_far(order, each.nodes, each.pending)
+            each.ingested = schedule_far(context, each.nodes, each.pending)
         yield pair
 
 
 def add_pair(
     measured: Measured, pair: Pair, name: str, unit: str, values: tuple[float, float]
 ) -> None:
-    """A figure of both: that of many is the value, that of few what it is compared with."""
+    """Add a figure of both: the value of many, compared with that of few."""
     many, few = values
     measured.add(name, unit, many, pair.against, few)

@@ -1,7 +1,7 @@
 """The figures as a picture: an SVG file by itself, a pure function of a result.
 
-A row for each figure that has a unit to be drawn in, with a scale of its own from 0: the runs as
-dots, their median as a bar, and below it, hollow, what it was compared with.
+Each figure has a row, with a scale of its own from 0: the runs as dots, their median as a bar, and
+below it, hollow, the median of what it is compared with.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ STYLE: Final = (
 
 
 def plot(result: Result) -> str:
-    """The picture."""
+    """Return the picture."""
     drawn = [figure for figure in result.figures if not figure.is_fault or figure.value]
     height = TOP + ROW * len(drawn) + 8
     rows = [

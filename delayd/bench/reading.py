@@ -62,7 +62,8 @@ class Reader:
         self._folder = folder
 
     def finish(self, until_ms: int) -> Receipts:
-        """What it received of all, or by this wall time. Raises BenchError if it ended."""
+        """Return what it received until it had all, or until this wall time. Raises BenchError
+        if it ended."""
         self._job.tell({"until_ms": until_ms})
         said = self._job.next()
         return Receipts(
@@ -76,7 +77,7 @@ class Reader:
 
 @contextmanager
 def reading(kafka: dict[str, str], load: Load, *, with_fired: bool = False) -> Iterator[Reader]:
-    """Inside, the load's target is read, from its beginning; the target exists."""
+    """Read the load's target inside, from its beginning. The target exists."""
     with (
         tempfile.TemporaryDirectory(prefix="delayd-bench-") as folder,
         started(
@@ -140,7 +141,7 @@ class _Reading:
         say({"at": "end", "altered": self._altered})
 
     def _poll(self) -> bool:
-        """Receive what is there; False if nothing came."""
+        """Receive what is there. Return False if nothing came."""
         first = self._consumer.poll(POLL_S)
         if first is None:
             return False
@@ -192,7 +193,7 @@ def _listen(orders: list[dict[str, Any] | None]) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     order = arguments_given()
     tune_collector()
     _Reading(

@@ -1,8 +1,8 @@
 """What a reader received of a load, and what that proves. Pure.
 
 Lateness is the time of receipt minus the due time, of first copies, in ms. A record belongs to a
-successor if it was received, and by its `delayd-fired` sent, after the killed master's process was
-gone: on one host with one clock the dead send nothing.
+successor if it was received, and by its `delayd-fired` sent, after the end of the killed master's
+process: on one host with one clock a dead process sends nothing.
 """
 
 from array import array
@@ -29,7 +29,7 @@ class Faults(NamedTuple):
 
 
 def sum_of(*faults: Faults) -> Faults:
-    """Return how many messages are wrong in all of these."""
+    """Return the sums, by kind of fault."""
     return Faults(*map(sum, zip(*faults, strict=True)))
 
 
@@ -44,7 +44,7 @@ class Receipts:
     altered: int
 
     def faults(self) -> Faults:
-        """What is wrong, given that nothing more is to come."""
+        """Return what is wrong, given that nothing more is to come."""
         return Faults(
             lost=self.copies.count(0),
             doubled=sum(copies > 1 for copies in self.copies),
@@ -53,19 +53,20 @@ class Receipts:
         )
 
     def latenesses_ms(self) -> Iterator[int]:
-        """Of all that arrived."""
+        """Yield the lateness of all that arrived."""
         due_ms = self.load.due_ms
         for number, received_ms in enumerate(self.received_ms):
             if received_ms:
                 yield received_ms - due_ms(number)
 
     def quantiles_ms(self, *per_mille: int) -> list[int]:
-        """Lateness at these, nearest rank; 1000 is the largest. All 0 if nothing arrived."""
+        """Return these quantiles of lateness, nearest rank; 1000 is the largest. All are 0 if
+        nothing arrived."""
         found = sorted(self.latenesses_ms()) or [0]
         return [nearest_rank(found, each) for each in per_mille]
 
     def first_after(self, gone_ms: int) -> int | None:
-        """When the first record was received that was also fired after this time."""
+        """Return when the first record was received that was also fired after this time."""
         return min(
             (
                 received_ms
@@ -76,7 +77,8 @@ class Receipts:
         )
 
     def caught_up_after(self, gone_ms: int) -> int | None:
-        """When the first of these was received that came at most CAUGHT_UP_MS after its due."""
+        """Return when the first of these was received that came at most CAUGHT_UP_MS after its
+        due time."""
         due_ms = self.load.due_ms
         return min(
             (
@@ -89,7 +91,7 @@ class Receipts:
         )
 
     def silence_ms(self, since_ms: int, until_ms: int) -> int:
-        """The longest time without a receipt that began or ended between these."""
+        """Return the longest time without a receipt that began or ended between these."""
         times = sorted({at for at in self.received_ms if at})
         return max(
             (

@@ -1,7 +1,7 @@
 """The page that is made of a run: Markdown, a pure function of its result.
 
-docs/performance.md is what this makes of the run that is kept beside it (performance/all.json), and
-a test holds them together.
+docs/performance.md is made of the run that is kept beside it (performance/all.json), and a test
+compares them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ READING: Final = """\
 
 
 def report(result: Result) -> str:
-    """The page, without anything that is not in the result."""
+    """Return the page, without anything that is not in the result."""
     parts = [
         HEAD.format(bench=result.bench),
         _smallness(result),
@@ -69,13 +69,14 @@ def report(result: Result) -> str:
 
 
 def _is_of(figure: Figure, name: str, result: Result) -> bool:
-    """Is it the benchmark's? Figures are called after it; the longest name counts."""
+    """Return whether it is the benchmark's figure. Figures are called after it; the longest name
+    counts."""
     names = [each for each in result.sizes if (figure.name + "-").startswith(each + "-")]
     return max(names, key=len, default=None) == name
 
 
 def _smallness(result: Result) -> str:
-    """Says it where less was measured than what goals are for."""
+    """Return a warning if less was measured than the goals are for."""
     small = [
         name
         for name, sizes in result.sizes.items()

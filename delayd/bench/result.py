@@ -1,4 +1,4 @@
-"""What a run of benchmarks has found, as JSON, as text for a terminal, and back.
+"""The result of a run of benchmarks, as JSON, as text for a terminal, and back.
 
 {"bench", "machine", "sizes": {benchmark: {size: number}}, "figures": {slug: {...}}}
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.table import Table
 
+from delayd.bench.context import Sizes
 from delayd.bench.figures import Figure, figure_from_json, rounded
-from delayd.bench.order import Sizes
 from delayd.errors import DelaydError
 
 
@@ -32,7 +32,7 @@ class Result:
     figures: tuple[Figure, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` has it."""
+        """Return the object that `--json` prints."""
         return {
             "bench": self.bench,
             "machine": dict(self.machine),
@@ -42,12 +42,12 @@ class Result:
 
 
 def sizes_said(sizes: Sizes) -> dict[str, int]:
-    """Those that the benchmark has."""
+    """Return those sizes that the benchmark has."""
     return {key: value for key, value in asdict(sizes).items() if value}
 
 
 def result_from_json(text: str) -> Result:
-    """The inverse of `Result.to_json`. Raises ResultError."""
+    """Return the inverse of `Result.to_json`. Raises ResultError."""
     try:
         said = json.loads(text)
         return Result(
@@ -64,7 +64,7 @@ def result_from_json(text: str) -> Result:
 
 
 def table_of(result: Result) -> Table:
-    """For a terminal."""
+    """Return a table for a terminal."""
     table = Table("figure", "median", "range", "unit", "ratio", "against")
     table.columns[0].no_wrap = True
     for figure in result.figures:
@@ -80,16 +80,16 @@ def table_of(result: Result) -> Table:
 
 
 def number_text(value: float) -> str:
-    """A number as people read it."""
+    """Return a number as people read it."""
     return f"{rounded(value):,}".removesuffix(".0")
 
 
 def range_text(figure: Figure) -> str:
-    """From the smallest run to the largest."""
+    """Return the range of the runs, from the smallest to the largest."""
     low, high = min(figure.runs), max(figure.runs)
     return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
 
 
 def ratio_text(figure: Figure) -> str:
-    """Empty where there is nothing to compare."""
+    """Return the ratio; nothing where there is nothing to compare with."""
     return "" if figure.ratio is None else f"{figure.ratio:.2f}"

@@ -1,20 +1,20 @@
-"""`delayd bench scale`: what a message costs a node with very many pending, and with few.
+"""`delayd bench scale`: the cost of a message with very many pending, and with few.
 
-The cost is that of processors, by the kernel's account of the node: rates would tell of the other
-processes too. Ingest: messages due over the same 30 days as what is pending. Delivery: messages due
-within seconds, at an even rate, from when all are taken in until all are received.
+The cost is the node's processor time by the kernel's account: rates would depend on the other
+processes too. Ingest: messages due over the same 30 days as those pending. Delivery: messages due
+within seconds, at an even rate, from when all are ingested until all are received.
 """
 
 from typing import NamedTuple
 
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.errors import patiently, too_slow
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import FAR_FROM_MS, FAR_SPREAD_MS, paced
 from delayd.bench.load import shuffled
-from delayd.bench.order import Order
 from delayd.bench.pending import Pair, Standing, add_pair
 from delayd.bench.process_costs import tree_cpu_s
 from delayd.bench.reading import reading
@@ -32,11 +32,11 @@ class _Cost(NamedTuple):
     faults: Faults
 
 
-def bench_scale(order: Order, pair: Pair) -> list[Figure]:
-    """Cost and lateness with many pending against few."""
+def bench_scale(context: Context, pair: Pair) -> list[Figure]:
+    """Return cost and lateness with many pending against few."""
     measured = Measured()
-    for _ in order.runs("scale"):
-        many, few = (_patiently(order, each) for each in (pair.many, pair.few))
+    for _ in context.runs("scale"):
+        many, few = (_patiently(context, each) for each in (pair.many, pair.few))
         costs = ("us/message", (many.ingest_us, few.ingest_us))
         add_pair(measured, pair, "scale-ingest-cpu", *costs)
         costs = ("us/message", (many.deliver_us, few.deliver_us))
@@ -47,12 +47,12 @@ def bench_scale(order: Order, pair: Pair) -> list[Figure]:
     return measured.figures()
 
 
-def _patiently(order: Order, standing: Standing) -> _Cost:
-    return patiently(order.tell, lambda patience: _play(order, standing, patience))
+def _patiently(context: Context, standing: Standing) -> _Cost:
+    return patiently(context.tell, lambda patience: _play(context, standing, patience))
 
 
-def _play(order: Order, standing: Standing, patience: int) -> _Cost:
-    nodes, sizes, kafka = standing.nodes, order.sizes, order.brokers.client
+def _play(context: Context, standing: Standing, patience: int) -> _Cost:
+    nodes, sizes, kafka = standing.nodes, context.sizes, context.brokers.client
     begun_s = tree_cpu_s(standing.pid)
     first_ms = nodes.clock.wall_ms() + FAR_FROM_MS
     far = shuffled(nodes.create_target(), sizes.messages, first_ms, FAR_SPREAD_MS)

@@ -68,7 +68,7 @@ def produce(
 
 
 def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
-    """What the process does."""
+    """Send the load; return the result of the process."""
     clock = SystemClock(offset_ms=0)
     failed = [0]
 
@@ -100,7 +100,7 @@ def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) ->
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     tune_collector()
     given = arguments_given()
     say(send(given["kafka"], given["buffer"], Load(**given["load"]), given["lead_ms"]))

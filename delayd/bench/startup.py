@@ -1,15 +1,15 @@
-"""`delayd bench startup`: from starting a node that was killed with kill -9, in the midst of taking
-messages in, until it says that it could take over; with very many pending, and with few."""
+"""`delayd bench startup`: from the start of a node that was killed with kill -9 during ingest
+until it says that it could take over; with very many messages pending, and with few."""
 
 from typing import Final, NamedTuple
 
 from delayd.bench.checking import add_faults
+from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import paced
 from delayd.bench.nodes import QUICK_LOOK_S
-from delayd.bench.order import Order
 from delayd.bench.pending import Pair, Standing, add_pair
 from delayd.bench.process_costs import tree_memory
 from delayd.bench.reading import reading
@@ -28,11 +28,11 @@ class _Start(NamedTuple):
     faults: Faults
 
 
-def bench_startup(order: Order, pair: Pair) -> list[Figure]:
-    """Time until ready, and memory then; nothing may be lost or doubled by it."""
+def bench_startup(context: Context, pair: Pair) -> list[Figure]:
+    """Return the time until ready, and memory then. The kill may lose or double nothing."""
     measured = Measured()
-    for _ in order.runs("startup"):
-        many, few = _play(order, pair.many), _play(order, pair.few)
+    for _ in context.runs("startup"):
+        many, few = _play(context, pair.many), _play(context, pair.few)
         add_pair(measured, pair, "startup-ready", "ms", (many.ready_ms, few.ready_ms))
         held = (many.anon_bytes / 2**20, few.anon_bytes / 2**20)
         add_pair(measured, pair, "startup-anon", "MiB", held)
@@ -40,8 +40,8 @@ def bench_startup(order: Order, pair: Pair) -> list[Figure]:
     return measured.figures()
 
 
-def _play(order: Order, standing: Standing) -> _Start:
-    nodes, sizes, kafka = standing.nodes, order.sizes, order.brokers.client
+def _play(context: Context, standing: Standing) -> _Start:
+    nodes, sizes, kafka = standing.nodes, context.sizes, context.brokers.client
     first_ms = nodes.clock.wall_ms() + lead_ms(sizes.rate * sizes.seconds)
     load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_ms)
     before = nodes.count(standing.name, "ingested_count")

@@ -1,4 +1,4 @@
-"""How fast a node gets on, by what it says of itself: rate and processor time of a stretch."""
+"""A node's rate and processor time while it works, by what it says of itself."""
 
 from typing import Final, NamedTuple
 
@@ -24,10 +24,11 @@ class _Sample(NamedTuple):
 
 
 def watch(nodes: BenchNodes, name: str, what: str, count: int) -> Progress:
-    """From the node's first sign of progress until `what` (`ingested_count`, `delivered_count`)
-    has reached `count`, its last look left out: when it got there between two looks is unknown.
+    """Measure from the node's first sign of progress until `what` (`ingested_count`,
+    `delivered_count`) has reached `count`, without the last look: when it got there between two
+    looks is unknown.
 
-    What is over after a look or two is measured from the start of watching. Raises BenchError.
+    Work that is over after a look or two is measured from the start of watching. Raises BenchError.
     """
     pid = nodes.pid(name)
 

@@ -20,10 +20,10 @@ from nodes import delayd
 from delayd.bench.brokers import Brokers, brokers_at
 from delayd.bench.catalogue import ALL, ON_PAIR, measure, sizes_of
 from delayd.bench.checking import read_back
+from delayd.bench.context import Context
 from delayd.bench.figures import Figure
 from delayd.bench.goals import GOALS
 from delayd.bench.load import in_order
-from delayd.bench.order import Order
 from delayd.bench.receipts import Faults
 from delayd.cluster.connect import open_bus
 from delayd.config.security import Security
@@ -79,8 +79,8 @@ def by_command(name: str, bootstrap: str, picture: Path) -> dict[str, Any]:
     return figures
 
 
-def small(name: str, brokers: Brokers) -> Order:
-    return Order(brokers, sizes_of(name, quick=True, chosen=SIZES), lambda _what: None)
+def small(name: str, brokers: Brokers) -> Context:
+    return Context(brokers, sizes_of(name, quick=True, chosen=SIZES), lambda _what: None)
 
 
 def topics_of(bootstrap: str) -> set[str]:

@@ -1,7 +1,7 @@
-"""`delayd bench wheel`: what one node's storage does by itself, without Kafka, in one thread.
+"""`delayd bench wheel`: the rate and cost of one node's storage, without Kafka, in one thread.
 
-measuring.py    the runs and the figures that come of them
-jobs.py         what is measured, each in a process of its own
-load.py         the messages
-driven.py       the calls of the wheel, in the order in which a node makes them
+measuring.py       the runs and the figures that come of them
+jobs.py            the measured work, each job in a process of its own
+load.py            the messages
+wheel_driver.py    the calls of the wheel, in the order in which a node makes them
 """

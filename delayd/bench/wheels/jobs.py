@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from delayd.bench.job import arguments_given, say
 from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
-from delayd.bench.wheels.driven import ID_MEMORY_MS, DrivenWheel
 from delayd.bench.wheels.load import Batch, Load
+from delayd.bench.wheels.wheel_driver import ID_MEMORY_MS, DrivenWheel
 from delayd.runtime.clock import SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.wheel.disk import SystemDisk
@@ -51,11 +51,11 @@ class _Ingest:
 
     @property
     def elapsed_ms(self) -> int:
-        """Since it was made; 1 at least."""
+        """Return the time since it was made; 1 at least."""
         return max(1, self._clock.monotonic_ms() - self._started_ms)
 
     def store(self, messages: int) -> None:
-        """So many more, with the checkpoints that are due meanwhile."""
+        """Store so many more, with the checkpoints that are due meanwhile."""
         while messages > 0:
             batch = self._load.take(min(messages, BATCH_MESSAGES))
             self._wheel.store(batch, self._load.offsets)
@@ -65,7 +65,7 @@ class _Ingest:
                 self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Now."""
+        """Make a checkpoint now."""
         self.anon_peak_bytes = max(self.anon_peak_bytes, memory_of().anon)
         self._wheel.pass_time(self._base_ms + self.elapsed_ms)
         self._wheel.checkpoint()
@@ -74,10 +74,9 @@ class _Ingest:
 
 
 def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: bool) -> Result:
-    """Rate, memory and written bytes of ingest. `stay`: then store a batch more than the last
-    checkpoint has, say "on", and wait to be killed. Nothing else happens until then: on a busy
-    machine that may take a second, and whatever went to files meanwhile would be cut off, and count
-    as that much less written, by who opens the wheel."""
+    """Measure rate, memory and written bytes of ingest. With `stay`, then store a batch after
+    the last checkpoint, say "on", and wait to be killed. Nothing else is written meanwhile: the
+    next opening would cut it off, and it would count as that much less written."""
     wheel = DrivenWheel(Path(directory), base_ms)
     work = _Ingest(wheel, span_ms, base_ms)
     begun_s = cpu_s()
@@ -106,8 +105,8 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
 
 
 def append(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
-    """The same frames, made before, appended to one file and synced as often: what a disk allows
-    to whoever keeps no order and no books."""
+    """Append the same frames, made before, to one file, and sync as often: the limit of the
+    disk, without any order or accounting."""
     load = Load(0, first_due_ms=base_ms, span_ms=span_ms, append_ms=base_ms)
     data = _encoded(load.take(min(messages, BATCH_MESSAGES)))
     clock = SystemClock()
@@ -132,7 +131,7 @@ def _encoded(batch: Batch) -> bytes:
 
 
 def open_again(directory: str, base_ms: int) -> Result:
-    """Recovery after whatever happened."""
+    """Measure recovery."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     wheel = DrivenWheel(Path(directory), base_ms)
@@ -150,8 +149,8 @@ def open_again(directory: str, base_ms: int) -> Result:
 
 
 def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
-    """More ingest into a wheel that holds something, after the caches were dropped; up to and with
-    the checkpoint at its end."""
+    """Measure more ingest into a wheel that holds something, after the caches were dropped, up
+    to and with the checkpoint at its end."""
     wheel = DrivenWheel(Path(directory), base_ms)
     pending = wheel.stats.frames
     # Only now: opening reads the catalogue and the files' inodes.
@@ -171,7 +170,7 @@ def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
 
 
 def drain(directory: str, span_ms: int, base_ms: int) -> Result:
-    """All that is pending becomes due, is forgotten and unlinked, and its ids are too."""
+    """Let all that is pending become due; forget and unlink it, and forget its ids."""
     wheel = DrivenWheel(Path(directory), base_ms)
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -195,7 +194,7 @@ def drain(directory: str, span_ms: int, base_ms: int) -> Result:
 
 
 def read(directory: str, slot: int, base_ms: int) -> Result:
-    """A slot in rank order, to decoded frames. Tells "begin" when only that is still to do."""
+    """Read a slot in rank order, to decoded frames. Say "begin" when only that is left to do."""
     wheel = DrivenWheel(Path(directory), base_ms)
     clock = SystemClock()
     baseline = memory_of().anon
@@ -219,7 +218,7 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
 
 
 def read_plainly(directory: str) -> Result:
-    """All slot files of a wheel, read from front to end and not looked at."""
+    """Read all slot files of a wheel from front to end, and do nothing with them."""
     clock = SystemClock()
     started_ns = clock.monotonic_ns()
     for path in Path(directory, "slots").rglob("*"):

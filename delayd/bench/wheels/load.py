@@ -1,8 +1,8 @@
 """The messages of the benchmark: frames and states of ids, as ingest would hand them to the wheel.
 
-Values of 300 random bytes, two headers, one message of ten with an id; ids come in no order, as
-random ones do. The n-th message has offset
-`n // PARTITIONS` of partition `n % PARTITIONS`, so whoever opens a wheel knows where to go on.
+Values have 300 random bytes; each message has two headers, one in ten an id; ids come in random
+order. The n-th message has offset `n // PARTITIONS` of partition `n % PARTITIONS`, so that the
+offsets in a wheel say where to go on.
 """
 
 from random import Random
@@ -58,16 +58,16 @@ class Load:
 
     @property
     def next(self) -> int:
-        """The number of the next message."""
+        """Return the number of the next message."""
         return self._next
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """1 + the last offset taken, by partition."""
+        """Return 1 + the last offset taken, by partition."""
         return tuple((self._next + PARTITIONS - 1 - p) // PARTITIONS for p in range(PARTITIONS))
 
     def take(self, count: int) -> Batch:
-        """The next messages."""
+        """Return the next messages."""
         frames = []
         ids = []
         key_bytes = 0

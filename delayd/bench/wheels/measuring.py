@@ -33,9 +33,9 @@ Tell = Callable[[str], None]
 
 
 def bench_wheel(messages: int, runs: int, directory: Path | None, tell: Tell) -> list[Figure]:
-    """All figures; `directory` is on the disk that is to be measured, and made if there is none.
+    """Return all figures. `directory` is on the disk to be measured, and made if there is none.
 
-    `tell` hears what is being done. Raises BenchError.
+    `tell` gets each task as it begins. Raises BenchError.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class _Run:
         self._few = max(1, messages // FEW_SHARE)
 
     def ingest_near(self) -> None:
-        """Ingest with due times over 60 s and over 2 h."""
+        """Measure ingest with due times over 60 s and over 2 h."""
         for name in ("60s", "2h"):
             with self._folder() as folder:
                 self._tell(f"ingest over {name}")
@@ -77,7 +77,7 @@ class _Run:
             self._ingested(name, found)
 
     def read_seconds(self) -> None:
-        """A full due second, in rank order."""
+        """Measure reading a full due second, in rank order."""
         messages = max(1, self._messages // SECOND_SHARE)
         slot = self._base_ms // SLOT_MS
         for name, span_ms in (("uniform", SLOT_MS), ("one-ms", 1)):
@@ -104,7 +104,7 @@ class _Run:
             self._measured.add(f"read-{name}-memory", "MiB", above / MIB)
 
     def hold_far(self) -> None:
-        """All that is measured of a wheel with due times over 30 days."""
+        """Measure a wheel with due times over 30 days."""
         few_us = self._cost_of_few()
         with self._folder() as folder:
             self._tell("ingest of a tenth over 30d")
@@ -140,7 +140,7 @@ class _Run:
         return us
 
     def _kill(self, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Ingest over 30 days, killed behind a checkpoint, and the wheel opened again."""
+        """Ingest over 30 days, kill the process behind a checkpoint, and open the wheel again."""
         with (
             started(JOBS, "ingest", messages=self._messages, stay=True, **self._far(folder)) as job,
             closing(job.said()) as said,

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from delayd.bench.brokers import Brokers
 from delayd.bench.catalogue import ALL, ON_BROKERS, ON_CLUSTER, WANTED, measure, sizes_of
+from delayd.bench.context import Context, Sizes
 from delayd.bench.errors import BenchError, TooSlowError, patiently, too_slow
 from delayd.bench.explaining import EXPLAINED
 from delayd.bench.figures import FAULTS, Figure
 from delayd.bench.goals import GOALS, Goal, goal_of
 from delayd.bench.machine import machine
-from delayd.bench.order import Order, Sizes
 from delayd.bench.plot import plot
 from delayd.bench.report import report
 from delayd.bench.result import Result, ResultError, result_from_json
@@ -222,16 +222,16 @@ def test_a_benchmark_that_lost_a_message_shows_it_and_fails(
 def test_a_benchmark_that_fails_takes_nothing_from_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(_order: Order) -> list[Figure]:
+    def fails(_order: Context) -> list[Figure]:
         raise BenchError("no")
 
     found_by_raw = [Figure("raw-lost", "messages", (0.0,))]
     monkeypatch.setitem(ON_BROKERS, "ingest", fails)
     monkeypatch.setitem(ON_BROKERS, "raw", lambda _order: found_by_raw)
     found: dict[str, list[Figure]] = {}
-    order = Order(Brokers("", "", Security.none()), Sizes(runs=1), lambda _what: None)
+    context = Context(Brokers("", "", Security.none()), Sizes(runs=1), lambda _what: None)
 
-    failed = measure(("ingest", "raw"), lambda _name: order, found)
+    failed = measure(("ingest", "raw"), lambda _name: context, found)
 
     assert found == {"raw": found_by_raw}
     assert list(failed) == ["ingest"]

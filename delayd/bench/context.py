@@ -1,4 +1,4 @@
-"""What a benchmark is asked for."""
+"""The context of a benchmark: its brokers and sizes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from delayd.bench.brokers import Brokers
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much. Each benchmark takes of it what concerns it (catalogue.py)."""
+    """How much to measure. Each benchmark has some of these sizes (catalogue.py)."""
 
     runs: int
     messages: int = 0
@@ -22,8 +22,8 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Where and how much; `tell` hears what is being done."""
+class Context:
+    """Where and how much; `tell` gets each task as it begins."""
 
     brokers: Brokers
     sizes: Sizes

@@ -32,12 +32,12 @@ class DrivenWheel:
 
     @property
     def stored(self) -> int:
-        """Messages that were ever stored."""
+        """Return how many messages were ever stored."""
         return sum(self.offsets)
 
     @property
     def stats(self) -> WheelStats:
-        """What it holds."""
+        """Return what it holds."""
         return self._wheel.stats()
 
     def store(self, batch: Batch, offsets: tuple[int, ...]) -> None:
@@ -52,7 +52,7 @@ class DrivenWheel:
         self.offsets = offsets
 
     def checkpoint(self) -> None:
-        """All of a checkpoint, synced, in this thread, as the ingest thread does it."""
+        """Make a whole checkpoint, synced, in this thread, as the ingest thread does."""
         while self._wheel.write_out():
             pass
         log_ms = (self._now_ms,) * PARTITIONS
@@ -63,14 +63,14 @@ class DrivenWheel:
         self._wheel.finish_checkpoint(pending)
 
     def pass_time(self, now_ms: int) -> None:
-        """It is `now_ms` by now; all that the wheel does in the background because of that."""
+        """Set the time, and do all that the wheel does in the background because of that."""
         self._now_ms = now_ms
         self._wheel.advance(now_ms)
         while self._wheel.split_some():
             pass
 
     def forget_due(self) -> None:
-        """All slots before now are delivered, and old enough to be forgotten."""
+        """Forget all slots before now: they are delivered, and old enough."""
         slot = slot_of(self._now_ms)
         cursor = Rank(self._now_ms, 0, 0)
         cut = Frontier(0, (cursor,) * LANES, self.offsets, (-1,) * PARTITIONS, 1, 1)
@@ -79,7 +79,7 @@ class DrivenWheel:
         self._wheel.forget(self._wheel.slots(0, slot - 1), hours)
 
     def read_slot(self, slot: int) -> Iterator[list[Frame]]:
-        """The messages of a slot as frames, in rank order."""
+        """Yield the messages of a slot as frames, in rank order."""
         index = self._wheel.index(slot)
         assert index is not None, f"slot {slot} holds nothing"
         while not index.is_complete:
@@ -91,5 +91,5 @@ class DrivenWheel:
             since = run.until
 
     def close(self) -> None:
-        """Without a checkpoint."""
+        """Close it without a checkpoint."""
         self._wheel.close()
