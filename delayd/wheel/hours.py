@@ -16,6 +16,8 @@ from delayd.wheel.layout import HOUR_SLOTS, hour_of
 from delayd.wheel.segment import HourFile
 from replication.rank import SLOT_MS
 
+HORIZON_S = 2 * 3600
+"""An hour that begins later than this is far."""
 SPARSE_BYTES_MAX = 32 * 1024 * 1024
 """An hour's file of so many bytes is not split: its seconds would have 9 KiB each, and a file takes
 pages of 4 KiB."""

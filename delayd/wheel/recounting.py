@@ -7,7 +7,7 @@ from delayd.wheel.counts import PendingCounts, topic_of
 from delayd.wheel.frame import BrokenFrameError, read_body, walk
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.reader import SCAN_BYTES, Reader, corruption
-from delayd.wheel.segment import HourFile, Segment
+from delayd.wheel.segment import Segment
 from replication.rank import Rank, slot_of
 
 
@@ -16,7 +16,7 @@ def recount(
 ) -> None:
     """Fill the counts, which are empty. Raises CorruptionError."""
     for segment in segments:
-        position = segment.start if isinstance(segment, HourFile) else 0
+        position = segment.start
         wanted_bytes = SCAN_BYTES
         while position < segment.end:
             data = reader.bytes_at(segment, position, min(position + wanted_bytes, segment.end))

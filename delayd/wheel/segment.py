@@ -29,6 +29,8 @@ class Segment:
     __slots__ = ("count", "digest", "generation", "highest_offsets", "number", "tail", "written")
 
     is_hour = False
+    start: int = 0
+    """Frames before it are not of this segment any more."""
 
     def __init__(self, number: int, generation: int, partitions: int) -> None:
         self.number = number

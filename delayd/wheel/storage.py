@@ -12,45 +12,32 @@ Source: docs/design/storage.md.
 Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
 """
 
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.errors import DiskError
 from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
-from delayd.wheel.catalogue import CatalogueBatch, Totals
+from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
-from delayd.wheel.files import Files
+from delayd.wheel.failure import FailureLatch
 from delayd.wheel.frame import PARTITIONS_MAX
-from delayd.wheel.hour_index import HourIndex
-from delayd.wheel.hours import Hours
+from delayd.wheel.hours import HORIZON_S, Hours
 from delayd.wheel.id_memory import IdMemory
-from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
-from delayd.wheel.packed import PackedFrame, packed
+from delayd.wheel.layout import Layout
+from delayd.wheel.near_hours import NearHours
+from delayd.wheel.packed import PackedFrame
 from delayd.wheel.pending_replies import PendingReplies
 from delayd.wheel.reader import Reader
 from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, recover
-from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
+from delayd.wheel.segment import HourFile, Slot
+from delayd.wheel.segments import Segments
 from delayd.wheel.slot_index import SlotIndex
-from delayd.wheel.splitting import frames_at, require_all
 from replication.rank import SLOT_MS
-
-TAIL_BYTES_MAX = 32 * 1024 * 1024
-"""Frames that wait in memory; beyond it they are written out to their files, unsynced."""
-HORIZON_S = 2 * 3600
-"""An hour that begins later than this is far."""
-TAILS_PER_CALL = 64
-"""Tails written out by one call of `write_out`: about 3 ms if their files are new."""
-NO_PLACE = -1
-"""The position of a frame that waits in the file of its hour."""
-_made = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,42 +83,23 @@ class Wheel:
         self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
-        self._files = Files(layout, disk, self._descriptors, recovered.files)
-        self._slots = {n: Slot.from_line(n, line) for n, line in recovered.slots.items()}
-        self._numbers = sorted(self._slots)
-        self._slot_lines = len(self._slots)
-        """Slots with frames of their own."""
-        self._hours = Hours(
-            (HourFile.from_line(n, line) for n, line in recovered.hours.items()),
-            horizon_s,
-            sparse_bytes_max,
+        hours = (HourFile.from_line(n, line) for n, line in recovered.hours.items())
+        self._hours = Hours(hours, horizon_s, sparse_bytes_max)
+        if self._progress is not None:
+            self._hours.believe(max(self._progress.log_ms, default=0))
+        self._segments = Segments(
+            layout, disk, self._descriptors, recovered, partitions, self._hours
         )
-        self._indexing: HourIndex | None = None
-        """Of the first hour that is due, if that has begun."""
         self._pending_replies = PendingReplies(self._catalogue, partitions)
         self.counts = PendingCounts(self._catalogue)
         """Of pending messages; changes are durable with the next checkpoint."""
         self.ids = IdMemory(self._catalogue, self.counts.killed)
         """What is remembered of ids; changes are durable with the next checkpoint."""
-        self._tail_bytes = 0
-        self._frames = sum(segment.count for segment in self._segments())
-        self._bytes = sum(segment.written for segment in self._segments())
-        self._bytes -= sum(hour.start for hour in self._hours.files.values())
-        self._with_tail: dict[Segment, None] = {}
-        """Segments with frames that are in memory only, in the order in which they got them."""
-        self._dirty: set[Segment] = set()
-        """Segments whose file or line has changed since the last begin."""
-        self._dropped: set[tuple[bool, int]] = set()
-        """Segments forgotten since the last begin: their catalogue lines go."""
+        self._latch = FailureLatch()
+        self._near_hours = NearHours(self._segments, self._reader, self.counts, self._latch)
         self._pending: PendingCheckpoint | None = None
-        self._failure: BaseException | None = None
-        self._is_closed = False
-        if self._progress is not None:
-            self._hours.believe(max(self._progress.log_ms, default=0))
-        if self._numbers:
-            self._hours.make_near(hour_of(self._numbers[-1]))
         if not self.counts.is_known:
-            recount(self._reader, self._segments(), self.ids, self.counts)
+            recount(self._reader, self._segments.all(), self.ids, self.counts)
 
     @classmethod
     def open(
@@ -163,131 +131,33 @@ class Wheel:
         """What the last finished checkpoint remembers of ingest; None for a new wheel."""
         return self._progress
 
-    def _segments(self) -> Iterable[Segment]:
-        return (*self._slots.values(), *self._hours.files.values())
-
     # Frames in.
 
     def append(self, frames: Sequence[Frame | PackedFrame]) -> list[Entry]:
         """Store frames, in memory until they are too many; durable with the next checkpoint.
 
-        Returns their entries in the order given; that of a frame in an hour's file has no place yet
+        Return their entries in the order given; that of a frame in an hour's file has no place yet
         (NO_PLACE) and cannot be read. A frame that cannot be encoded is a bug of the caller; the
         wheel then holds half a batch and refuses everything, like after a failed write.
         """
-        entries: list[Entry] = []
-        counted: list[tuple[int, str]] = []
-        # The hot path of ingest: nothing is looked up for each frame that can be looked up before.
-        slots, hours, with_tail = self._slots, self._hours.files, self._with_tail
-        stored_bytes, tail_bytes = 0, self._tail_bytes
-        with self._or_poisoned():
+        with self._latch.tripped_by_errors():
             if frames:
                 self._hours.believe(frames[-1].append_ms)
-            near_slot = self._hours.near_slot
-            for frame in frames:
-                if type(frame) is not PackedFrame:
-                    frame = packed(frame)
-                due_ms, partition, offset, lane, kind, _, topic, data, crc = frame
-                number = due_ms // SLOT_MS
-                segment: Segment
-                if number < near_slot or kind:
-                    segment = slots.get(number) or self._create_slot(number)
-                    if not segment.count:
-                        self._slot_lines += 1
-                    tail = segment.tail
-                    position = segment.written + len(tail)
-                else:
-                    hour = number // HOUR_SLOTS
-                    segment = hours.get(hour) or self._create_hour(hour)
-                    tail = segment.tail
-                    position = NO_PLACE
-                length = len(data)
-                if not tail:
-                    with_tail[segment] = None
-                tail += data
-                segment.count += 1
-                segment.digest += crc
-                highest = segment.highest_offsets
-                if offset > highest[partition]:
-                    highest[partition] = offset
-                entry: Entry = _made(
-                    Entry, (due_ms, partition, offset, lane, kind, position, length)
-                )
-                if kind:
-                    self._pending_replies.add(entry)
-                else:
-                    counted.append((number, topic))
-                entries.append(entry)
-                stored_bytes += length
-                tail_bytes += length
-                if tail_bytes > TAIL_BYTES_MAX:
-                    self._tail_bytes = tail_bytes
-                    self._write_tails()
-                    tail_bytes = self._tail_bytes
-            self._frames += len(frames)
-            self._bytes += stored_bytes
-            self._tail_bytes = tail_bytes
-            for (number, topic), count in Counter(counted).items():
+            entries, replies, messages, near_slot = self._segments.append(frames)
+            for reply in replies:
+                self._pending_replies.add(reply)
+            for (number, topic), count in Counter(messages).items():
                 self.counts.stored(number, topic, count, in_slot=number < near_slot)
-            if tail_bytes > TAIL_BYTES_MAX // 2:
-                # A share of them now, so that no later batch has to write all of them.
-                enough = tail_bytes - 2 * stored_bytes
-                while self._with_tail and self._tail_bytes > enough:
-                    self._write_tail(next(iter(self._with_tail)))
         return entries
-
-    def _add(self, slot: Slot, partition: int, offset: int, crc: int, data: bytes) -> None:
-        if not slot.tail:
-            self._with_tail[slot] = None
-        slot.tail += data
-        slot.count += 1
-        slot.digest += crc
-        if offset > slot.highest_offsets[partition]:
-            slot.highest_offsets[partition] = offset
-        self._tail_bytes += len(data)
-
-    def _create_slot(self, number: int) -> Slot:
-        self._hours.make_near(hour_of(number))
-        generation = self._files.next_generation(False, number)
-        slot = Slot(number, generation, self._partitions)
-        self._slots[number] = slot
-        insort(self._numbers, number)
-        return slot
-
-    def _create_hour(self, number: int) -> HourFile:
-        generation = self._files.next_generation(True, number)
-        hour = HourFile(number, generation, self._partitions)
-        self._hours.add(hour)
-        return hour
 
     def write_out(self) -> bool:
         """Write some tails to their files, unsynced: work that a checkpoint need not do at once.
 
-        True if there are more.
+        Return True if there are more.
         """
-        with self._or_poisoned():
-            for _ in range(min(TAILS_PER_CALL, len(self._with_tail))):
-                self._write_tail(next(iter(self._with_tail)))
-        return bool(self._with_tail)
-
-    def _write_tails(self) -> None:
-        for segment in sorted(self._with_tail, key=lambda segment: segment.name):
-            self._write_tail(segment)
-        assert self._tail_bytes == 0, f"{self._tail_bytes} tail bytes are in no segment"
-
-    def _write_tail(self, segment: Segment) -> None:
-        name = segment.name
-        is_new = segment.written == 0
-        if is_new:
-            self._files.name(name)
-        file = self._descriptors.get(self._layout.segment_file(name), create=is_new)
-        self._disk.append(file, segment.tail)
-        length = len(segment.tail)
-        segment.written += length
-        segment.tail = bytearray()
-        self._tail_bytes -= length
-        self._with_tail.pop(segment, None)
-        self._dirty.add(segment)
+        with self._latch.tripped_by_errors():
+            self._segments.write_some()
+        return bool(self._segments.with_tail)
 
     # Hours: far, near, split or indexed.
 
@@ -307,57 +177,13 @@ class Wheel:
         return self._hours.whole_below
 
     def split_some(self) -> bool:
-        """A piece of the split, or of the index, of the first hour that is due, a few milliseconds;
-        True if there is more.
+        """Do a piece of the split, or of the index, of the first hour that is due, a few
+        milliseconds; return True if there is more.
 
-        Raises CorruptionError; nothing has been moved by this piece then.
+        Raises CorruptionError; this piece has moved nothing then.
         """
-        self._require_usable()
-        hour = self._hours.first_due
-        if hour is None:
-            return False
-        if self._hours.is_sparse(hour):
-            self._index_piece(hour)
-        elif self._tail_bytes > TAIL_BYTES_MAX // 2:
-            # Else the tails of an hour's 3,600 slots would be written out at once, in a second.
-            self.write_out()
-        else:
-            self._split_piece(hour)
-        return self._hours.first_due is not None
-
-    def _split_piece(self, hour: HourFile) -> None:
-        moved = frames_at(self._reader, hour, hour.start)
-        if not moved:
-            require_all(hour, hour.count, hour.digest)
-        with self._or_poisoned():
-            for number, partition, offset, crc, topic, data in moved:
-                slot = self._slots.get(number) or self._create_slot(number)
-                if not slot.count:
-                    self._slot_lines += 1
-                self._add(slot, partition, offset, crc, data)
-                hour.start += len(data)
-                hour.count -= 1
-                hour.digest -= crc
-                self.counts.moved(number, topic)
-            if moved:
-                self._dirty.add(hour)
-                if self._tail_bytes > TAIL_BYTES_MAX:
-                    self._write_tails()
-            else:
-                self._forget(hour)
-
-    def _index_piece(self, hour: HourFile) -> None:
-        if self._indexing is None or self._indexing.hour is not hour:
-            self._indexing = HourIndex(hour)
-        found = self._indexing.advance(self._reader)
-        for slot, topic in found:
-            self.counts.indexed(slot, topic)
-        if not found:
-            for number, part in self._indexing.parts():
-                whose = self._slots.get(number) or self._create_slot(number)
-                whose.part = part
-            self._hours.make_whole(hour)
-            self._indexing = None
+        self._latch.require_usable()
+        return self._near_hours.advance()
 
     def hold_splits(self) -> bool:
         """Let no frame move from an hour to its slots until `release_splits`, and unlink no file;
@@ -370,13 +196,13 @@ class Wheel:
 
     def hours(self) -> list[int]:
         """Hours of which a file is there, ascending: far, sparse, or not split yet."""
-        self._require_usable()
+        self._latch.require_usable()
         return self._hours.numbers.copy()
 
     def hour_info(self, hour: int) -> SlotInfo | None:
         """Of what of an hour is in its file, and was not moved to its slots; None if there is
         none."""
-        self._require_usable()
+        self._latch.require_usable()
         found = self._hours.files.get(hour)
         return None if found is None else found.info()
 
@@ -385,38 +211,36 @@ class Wheel:
     def slots(self, first: int = 0, last: int | None = None) -> list[int]:
         """The slots from `first` to `last`, both included, that hold frames; ascending. Those whose
         frames are all in the file of their hour are not among them: see `whole_below`."""
-        self._require_usable()
-        end = len(self._numbers) if last is None else bisect_left(self._numbers, last + 1)
-        return self._numbers[bisect_left(self._numbers, first) : end]
+        self._latch.require_usable()
+        return self._segments.numbers(first, last)
 
     def next_slot(self, at_or_after: int) -> int | None:
-        """The first slot from `at_or_after` on that holds frames."""
-        self._require_usable()
-        index = bisect_left(self._numbers, at_or_after)
-        return self._numbers[index] if index < len(self._numbers) else None
+        """Return the first slot from `at_or_after` on that holds frames."""
+        self._latch.require_usable()
+        return self._segments.next_number(at_or_after)
 
     def info(self, slot: int) -> SlotInfo | None:
         """What it holds as of now; None when that is nothing. Of what is in the file of its hour
         the highest offsets are those of the whole hour."""
-        self._require_usable()
-        found = self._slots.get(slot)
+        self._latch.require_usable()
+        found = self._segments.slots.get(slot)
         return None if found is None else found.info_of_all()
 
     def end_of(self, slot: int) -> int:
         """The position that the next frame of the slot will get in its own file."""
-        self._require_usable()
-        found = self._slots.get(slot)
+        self._latch.require_usable()
+        found = self._segments.slots.get(slot)
         return 0 if found is None else found.end
 
     def index(self, slot: int) -> SlotIndex | None:
         """A new index of the slot's messages, empty as yet; None when the slot holds nothing."""
-        self._require_usable()
-        found = self._slots.get(slot)
+        self._latch.require_usable()
+        found = self._segments.slots.get(slot)
         return None if found is None else SlotIndex(self._reader, found)
 
     def is_current(self, index: SlotIndex) -> bool:
         """Is the slot still there of which this is an index, or was it forgotten meanwhile?"""
-        return self._slots.get(index.slot.number) is index.slot
+        return self._segments.slots.get(index.slot.number) is index.slot
 
     # Frames out.
 
@@ -426,17 +250,17 @@ class Wheel:
         Memory: the frames, and one megabyte or one frame more. Raises CorruptionError with slot
         and byte range. An entry that is not in the wheel (any more) is a bug of the caller.
         """
-        self._require_usable()
+        self._latch.require_usable()
         frames: list[Frame] = []
         for number, entries_of_slot in _by_slot(entries):
-            slot = self._slots.get(number)
+            slot = self._segments.slots.get(number)
             assert slot is not None, f"slot {number} is not in the wheel, or in its hour's file"
             frames += self._reader.frames(slot, entries_of_slot)
         return frames
 
     def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
         """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""
-        self._require_usable()
+        self._latch.require_usable()
         assert len(from_offsets) == self._partitions, "one offset per partition"
         return self._pending_replies.waiting(from_offsets)
 
@@ -447,21 +271,8 @@ class Wheel:
         what they are, and the files where they are, until they are forgotten; hours are forgotten
         by splits, see `hold_splits`.
         """
-        frozen = []
-        with self._or_poisoned():
-            for is_hour, number in names:
-                held = self._hours.files if is_hour else self._slots
-                segment: Segment | None = held.get(number)
-                if segment is None or not segment.end:
-                    continue
-                if segment.tail:
-                    self._write_tail(segment)
-                start = segment.start if isinstance(segment, HourFile) else 0
-                digest = segment.digest % DIGEST_MODULO
-                frozen.append(
-                    FrozenSegment(segment.name, start, segment.written, segment.count, digest)
-                )
-        return frozen
+        with self._latch.tripped_by_errors():
+            return self._segments.freeze(names)
 
     @property
     def root(self) -> str:
@@ -475,68 +286,39 @@ class Wheel:
 
         Call it before their slots are forgotten: a reply whose frame is gone cannot be read.
         """
-        self._require_usable()
+        self._latch.require_usable()
         assert len(below_offsets) == self._partitions, "one offset per partition"
         self._pending_replies.forget(below_offsets)
 
     def forget(self, slots: Sequence[int], hours: Sequence[int] = ()) -> None:
         """Drop whole slots, and what is in the files of whole hours, at once; durable with the next
         checkpoint, unlinked after it."""
-        self._require_usable()
+        self._latch.require_usable()
         for number in slots:
-            if number in self._slots:
-                self._forget(self._slots[number])
+            if number in self._segments.slots:
+                self._segments.forget(self._segments.slots[number])
         for number in hours:
             if number in self._hours.files:
-                self._forget(self._hours.files[number])
-
-    def _forget(self, segment: Segment) -> None:
-        if isinstance(segment, HourFile):
-            self._hours.remove(segment)
-            self._forget_parts(segment)
-            self._bytes += segment.start
-        else:
-            self._remove_slot(segment.number)
-            if not segment.end:
-                return
-            self._slot_lines -= 1
-        self._with_tail.pop(segment, None)
-        self._dirty.discard(segment)
-        self._dropped.add(segment.name[:2])
-        self._frames -= segment.count
-        self._bytes -= segment.end
-        self._tail_bytes -= len(segment.tail)
-        self._files.forget(segment)
-
-    def _remove_slot(self, number: int) -> None:
-        del self._slots[number]
-        del self._numbers[bisect_left(self._numbers, number)]
-
-    def _forget_parts(self, hour: HourFile) -> None:
-        first = hour.number * HOUR_SLOTS
-        for number in self.slots(first, first + HOUR_SLOTS - 1):
-            slot = self._slots[number]
-            slot.part = None
-            if not slot.end:
-                self._remove_slot(number)
+                self._segments.forget(self._hours.files[number])
 
     # Checkpoints.
 
     def begin_checkpoint(self, progress: Progress) -> PendingCheckpoint:
         """Capture everything until now, with `progress`. Then `sync`, then `finish_checkpoint`."""
-        with self._or_poisoned():
+        with self._latch.tripped_by_errors():
             assert self._pending is None, "one checkpoint at a time"
-            self._write_tails()
-            dirty = sorted(self._dirty, key=lambda segment: segment.name)
+            self._segments.write_tails()
+            totals = self._segments.totals
+            dirty, dropped = self._segments.take_changes()
             many = len(dirty) > FILES_SYNCED_ONE_BY_ONE_MAX
             paths = [self._layout.segment_file(segment.name) for segment in dirty]
             pending_replies, pending_replies_from = self._pending_replies.capture()
             batch = CatalogueBatch(
                 progress=progress,
-                totals=Totals(len(self._hours.files), self._slot_lines, self._frames),
+                totals=totals,
                 slots={s.number: s.line() for s in dirty if isinstance(s, Slot)},
                 hours={h.number: h.line() for h in dirty if isinstance(h, HourFile)},
-                dropped=tuple(self._dropped),
+                dropped=dropped,
                 pending_replies=pending_replies,
                 pending_replies_from=pending_replies_from,
                 notes={**self.ids.capture(), **self.counts.capture()},
@@ -546,18 +328,16 @@ class Wheel:
                 self._catalogue,
                 batch,
                 files=[] if many else [self._descriptors.take(path) for path in paths],
-                folders=self._files.take_new_names(),
+                folders=self._segments.files.take_new_names(),
                 whole_volume=self._root if many else None,
-                forgotten_files=self._files.take_forgotten(),
-                on_failure=self._poison,
+                forgotten_files=self._segments.files.take_forgotten(),
+                on_failure=self._latch.trip,
             )
-            self._dirty = set()
-            self._dropped = set()
         return self._pending
 
     def finish_checkpoint(self, pending: PendingCheckpoint) -> None:
         """Take note that `pending` is durable, and unlink a bounded number of forgotten files."""
-        with self._or_poisoned():
+        with self._latch.tripped_by_errors():
             assert pending is self._pending, "another checkpoint is pending"
             assert pending.is_durable, "the checkpoint is not synced"
             self._pending = None
@@ -566,30 +346,30 @@ class Wheel:
             self.ids.settle()
             for file in pending.files:
                 self._descriptors.give(file)
-            self._files.release(pending.forgotten_files)
+            self._segments.files.release(pending.forgotten_files)
             for number, start in pending.split_to.items():
                 hour = self._hours.files.get(number)
                 if hour is not None:
-                    self._files.punch(hour, start)
+                    self._segments.files.punch(hour, start)
             if not self._hours.holds_splits:
-                self._files.unlink_some()
+                self._segments.files.unlink_some()
 
     def stats(self) -> WheelStats:
         """Figures of now."""
         return WheelStats(
-            slots=len(self._numbers),
+            slots=self._segments.slot_count,
             hours=len(self._hours.numbers),
-            frames=self._frames,
-            bytes=self._bytes,
-            tail_bytes=self._tail_bytes,
-            tail_segments=len(self._with_tail),
+            frames=self._segments.frame_count,
+            bytes=self._segments.bytes,
+            tail_bytes=self._segments.tail_bytes,
+            tail_segments=len(self._segments.with_tail),
             open_files=len(self._descriptors),
-            files_to_unlink=self._files.left_count,
+            files_to_unlink=self._segments.files.left_count,
         )
 
     def pass_to(self, slot: int) -> None:
         """The frontier has passed all slots below this one: they are not pending any more."""
-        self._require_usable()
+        self._latch.require_usable()
         whole_below = self.whole_below
         self.counts.pass_to(
             slot if whole_below is None else min(slot, whole_below), self.ids.kills_between
@@ -597,7 +377,7 @@ class Wheel:
 
     def free_bytes(self) -> int:
         """Bytes free on the volume."""
-        self._require_usable()
+        self._latch.require_usable()
         return self._disk.free_bytes(self._layout.root)
 
     def close(self) -> None:
@@ -605,9 +385,9 @@ class Wheel:
 
         Idempotent. No `sync` may be under way.
         """
-        if self._is_closed:
+        if self._latch.is_closed:
             return
-        self._is_closed = True
+        self._latch.is_closed = True
         try:
             for file in self._pending.files if self._pending else ():
                 self._disk.close(file)
@@ -615,29 +395,6 @@ class Wheel:
             self._disk.close(self._root)
         finally:
             self._catalogue.close()
-
-    # Failure.
-
-    def _poison(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-
-    @contextmanager
-    def _or_poisoned(self) -> Iterator[None]:
-        self._require_usable()
-        try:
-            yield
-        except BaseException as error:
-            self._poison(error)
-            raise
-
-    def _require_usable(self) -> None:
-        assert not self._is_closed, "the wheel is closed"
-        if self._failure is not None:
-            raise DiskError(
-                f"the wheel stopped after an earlier failure: {self._failure}",
-                remedy="end the process; it goes on from the last checkpoint",
-            ) from self._failure
 
 
 def _by_slot(entries: Sequence[Entry]) -> Iterator[tuple[int, Sequence[Entry]]]:

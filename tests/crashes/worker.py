@@ -21,7 +21,16 @@ from wheel_disks import CountingDisk
 
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
-from delayd.wheel import catalogue, checkpoint, files, hours, slot_index, splitting, storage
+from delayd.wheel import (
+    catalogue,
+    checkpoint,
+    files,
+    hours,
+    segments,
+    slot_index,
+    splitting,
+    storage,
+)
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
 MARK: Final = Struct("<QBBxxxxxxQQ")
@@ -45,9 +54,9 @@ CALLS: Final = (
     *("pread", "fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink", "punch"),
 )
 SMALL: Final[list[tuple[Any, str, int]]] = [
-    (storage, "TAIL_BYTES_MAX", 20_000),
+    (segments, "TAIL_BYTES_MAX", 20_000),
     (files, "UNLINKS_MAX", 12),
-    (storage, "TAILS_PER_CALL", 2),
+    (segments, "TAILS_PER_CALL", 2),
     (splitting, "SPLIT_BYTES", 3_000),
     (hours, "SPARSE_BYTES_MAX", 40_000),
     (files, "PUNCH_BYTES_MIN", 8_192),

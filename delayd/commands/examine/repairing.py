@@ -33,11 +33,11 @@ from delayd.wheel.catalogue import Catalogue, CatalogueBatch, HourLine, SlotLine
 from delayd.wheel.checking import WholeFrame, check_segment
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import encode
+from delayd.wheel.hours import HORIZON_S
 from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of, parse_segment_file
 from delayd.wheel.scratch import remove_scratch
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import format_in, locked, reading
-from delayd.wheel.storage import HORIZON_S
 from replication.rank import SLOT_MS, slot_of
 from replication.record import decode as decode_frontier
 

@@ -25,7 +25,8 @@ from delayd.wheel import Entry, Progress
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.layout import HOUR_SLOTS
-from delayd.wheel.storage import TAILS_PER_CALL, Wheel, WheelStats
+from delayd.wheel.segments import TAILS_PER_CALL
+from delayd.wheel.storage import Wheel, WheelStats
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState

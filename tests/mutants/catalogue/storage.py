@@ -4,6 +4,7 @@ from mutants.mutant import Edit, Mutant
 
 CHECKPOINT = "delayd/wheel/checkpoint.py"
 STORAGE_FILE = "delayd/wheel/storage.py"
+NEAR_HOURS = "delayd/wheel/near_hours.py"
 FILES = "delayd/wheel/files.py"
 HOURS = "delayd/wheel/hours.py"
 SPARSE_TESTS = "tests/unit/wheel/test_sparse_hours.py"
@@ -111,7 +112,7 @@ STORAGE = (
         "split-not-remembered",
         "the checkpoint with the frames in their slots records how far the hour is split",
         "storage.md#hour-files",
-        (Edit(STORAGE_FILE, "                self._dirty.add(hour)\n", ""),),
+        (Edit(NEAR_HOURS, "                self._segments.dirty.add(hour)\n", ""),),
         (
             "tests/unit/wheel/test_wheel_crashes.py::"
             "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
@@ -158,10 +159,10 @@ STORAGE = (
         "storage.md#hour-files",
         (
             Edit(
-                STORAGE_FILE,
-                "                self._dirty.add(hour)\n",
-                "                self._dirty.add(hour)\n"
-                "                self._files.punch(hour, hour.start)\n",
+                NEAR_HOURS,
+                "                self._segments.dirty.add(hour)\n",
+                "                self._segments.dirty.add(hour)\n"
+                "                self._segments.files.punch(hour, hour.start)\n",
             ),
         ),
         (f"{SPARSE_TESTS}::test_room_that_was_split_is_given_back_when_that_is_durable",),

@@ -13,7 +13,7 @@ from wheel_reading import entries_in
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.node.delivery.planner import Planner
-from delayd.wheel import Frame, FrameKind, Progress, files, slot_index, splitting, storage
+from delayd.wheel import Frame, FrameKind, Progress, files, segments, slot_index, splitting
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -274,7 +274,7 @@ def test_no_batch_writes_out_many_tails_because_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is held meanwhile: 3,600 new files take a second."""
-    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 40_000)
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 40_000)
     disk = FailingDisk()
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS, disk=disk)
     most = 0

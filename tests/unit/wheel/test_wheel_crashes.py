@@ -224,7 +224,7 @@ def test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint(
         held = contents(wheel)
         catalogued = {
             Layout("").segment_file(segment.name).removeprefix("/slots/")
-            for segment in wheel._segments()
+            for segment in wheel._segments.all()
         }
         wheel.close()
         assert held == checkpoints[crash["durable"]], crash

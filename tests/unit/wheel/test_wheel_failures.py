@@ -8,7 +8,7 @@ from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, contents
 from wheel_reading import entries_in
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Frame, FrameKind, Progress, checkpoint, storage
+from delayd.wheel import Frame, FrameKind, Progress, checkpoint, segments
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
 
@@ -63,9 +63,9 @@ def test_a_failed_write_at_begin_stops_the_wheel(tmp_path: Path, call: str) -> N
 def test_a_full_disk_while_tails_are_written_out_stops_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 1_000)
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
     wheel = Wheel.open(tmp_path, partitions=2)
-    wheel._disk = FullDisk()
+    wheel._segments._disk = FullDisk()
     with pytest.raises(DiskError, match=r"cannot append .*No space left.*free space on the volume"):
         wheel.append(messages(50))
     is_poisoned(wheel)

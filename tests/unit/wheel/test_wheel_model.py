@@ -24,6 +24,7 @@ from delayd.wheel import (
     decoding,
     files,
     hours,
+    segments,
     slot_index,
     splitting,
 )
@@ -39,13 +40,13 @@ SLOTS = [0, 1, 2, 3599, 3600, 3601, 7200, 36_000, 36_007, 39_600]
 """The last three are far until the wheel is told another time."""
 HOURS = [10, 11]
 LIMITS: list[tuple[Any, str, int]] = [
-    (storage_module, "TAIL_BYTES_MAX", 2_000),
+    (segments, "TAIL_BYTES_MAX", 2_000),
     (files, "UNLINKS_MAX", 2),
     (files, "PUNCH_BYTES_MIN", 200),
     (files, "_PAGE_BYTES", 16),
     (hours, "SPARSE_BYTES_MAX", 900),
     (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
-    (storage_module, "TAILS_PER_CALL", 2),
+    (segments, "TAILS_PER_CALL", 2),
     (splitting, "SPLIT_BYTES", 300),
     (slot_index, "SCAN_BYTES", 64),
     (slot_index, "LEAF_PLACES_MAX", 3),

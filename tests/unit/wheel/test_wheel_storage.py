@@ -18,11 +18,12 @@ from delayd.wheel import (
     SlotInfo,
     decoding,
     files,
+    segments,
     slot_index,
-    storage,
 )
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.segment import Segment
+from delayd.wheel.segments import Segments
 from delayd.wheel.storage import Wheel
 
 PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
@@ -87,7 +88,7 @@ def test_append_returns_the_entries_that_the_slot_then_lists(wheel: Wheel) -> No
 def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
     wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 1_000)
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
     frames = [message(5_000 + 400 * n, n, (b"x" * 100,)) for n in range(30)]
     entries = wheel.append(frames)
     assert wheel.stats().tail_bytes <= 1_000
@@ -101,8 +102,8 @@ def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is held meanwhile: 3,600 new files take a second."""
-    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 20_000)
-    monkeypatch.setattr(storage, "TAILS_PER_CALL", 4)
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 20_000)
+    monkeypatch.setattr(segments, "TAILS_PER_CALL", 4)
     monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_000)
     wheel = Wheel.open(tmp_path, partitions=2)
     for offset in range(500):
@@ -112,13 +113,13 @@ def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
     assert (wheel.hours(), wheel.slots()) == ([10], [])
     wheel.advance(36_000_000)
     written = [0]
-    write_tail = Wheel._write_tail
+    write_tail = Segments.write_tail
 
-    def counted(wheel: Wheel, segment: Segment) -> None:
+    def counted(segments: Segments, segment: Segment) -> None:
         written[-1] += 1
-        write_tail(wheel, segment)
+        write_tail(segments, segment)
 
-    monkeypatch.setattr(Wheel, "_write_tail", counted)
+    monkeypatch.setattr(Segments, "write_tail", counted)
     while wheel.split_some():
         written.append(0)
     assert max(written) == 4 and sum(written) > 100
