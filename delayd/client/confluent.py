@@ -7,6 +7,7 @@ request; a property that librdkafka refuses is a ConfigError when the driver is 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Thread
 from typing import Any, Final
 
@@ -15,24 +16,22 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from delayd.bus import Ack
 from delayd.bus.refusals import remedy_of
 from delayd.client.driver import (
+    READ_RECORDS_MAX,
     Failure,
     NotTakenError,
     OnOutcome,
     Overrides,
     PlainRecord,
-    bare_name,
+    UserTransaction,
+    cannot_be_made,
+    no_topic,
     of_role,
+    refuse_fixed,
 )
-from delayd.errors import ConfigError, ConsumerError, KafkaUnreachableError, NotInitialisedError
+from delayd.errors import ConsumerError, KafkaUnreachableError
 
 POLL_INTERVAL_MS: Final = 100
 """How soon the thread that collects acknowledgements notices `close`."""
-
-FETCH_WAIT_MS: Final = 50
-"""A read_committed fetch behind a commit marker waits this out: a verdict's latency against idle
-requests."""
-
-READ_RECORDS_MAX: Final = 1_000
 
 ANY_PARTITION: Final = -1
 """librdkafka's word for leaving it to the partitioner."""
@@ -90,13 +89,7 @@ class ConfluentDriver:
         address = {"bootstrap.servers": bootstrap}
         producer = {**_FIXED_PRODUCER, **address, "message.timeout.ms": str(ack_timeout_ms)}
         consumer = {**_FIXED_CONSUMER, **address}
-        named = {bare_name(name) for name in overrides}
-        clash = sorted(named & (producer.keys() | _FIXED_CONSUMER.keys() | _FORBIDDEN))
-        if clash:
-            raise ConfigError(
-                f"the producer property {', '.join(clash)} cannot be overridden",
-                remedy="delayd's contract fixes it, or an argument of Client sets it",
-            )
+        refuse_fixed(overrides, {*producer, *_FIXED_CONSUMER, *_FORBIDDEN})
         self._refusals = _Refusals()
         told = {"error_cb": self._refusals.take}
         self._consumer = {**told, **of_role("consumer", overrides), "logger": _Log(), **consumer}
@@ -105,9 +98,7 @@ class ConfluentDriver:
                 {**told, "logger": _Log(), **of_role("producer", overrides), **producer}
             )
         except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"the producer cannot be made: {error}", remedy="correct the property that it names"
-            ) from error
+            raise cannot_be_made("the producer", error) from error
 
     def sender(self) -> "ConfluentSender":
         """See the port. One per driver."""
@@ -156,34 +147,6 @@ class ConfluentSender:
             self._producer.poll(POLL_INTERVAL_MS / 1000)
 
 
-class ConfluentTransaction:
-    """See the port `Transacting`: the user's own producer. Outcomes come inside calls to it."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-
-    def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
-        """See the port."""
-        return _produce(self._producer, record, on_outcome)
-
-    def begin(self) -> None:
-        """See the port."""
-        self._producer.begin_transaction()
-
-    def flush(self) -> None:
-        """See the port; librdkafka ends each record by its own `message.timeout.ms`."""
-        while self._producer.flush(1.0):
-            pass
-
-    def commit(self) -> None:
-        """See the port."""
-        self._producer.commit_transaction()
-
-    def abort(self) -> None:
-        """See the port."""
-        self._producer.abort_transaction()
-
-
 class ConfluentReader:
     """See the port `Reader`."""
 
@@ -199,9 +162,7 @@ class ConfluentReader:
         try:
             self._client = Consumer(dict(self._properties))
         except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"the consumer cannot be made: {error}", remedy="correct the property that it names"
-            ) from error
+            raise cannot_be_made("the consumer", error) from error
         ends = []
         count = _partition_count(self._client, self._topic, timeout_ms, self._refusals)
         for number in range(count):
@@ -241,9 +202,14 @@ class ConfluentReader:
         return ConsumerError(f"reading {self._topic} failed: {error.name()}, {error.str()}")
 
 
-def transacting(producer: object) -> ConfluentTransaction | None:
-    """The user's own producer, if it is of this library."""
-    return ConfluentTransaction(producer) if isinstance(producer, Producer) else None
+def transacting(producer: object) -> UserTransaction | None:
+    """Wrap the user's own producer, if it is of this library. Outcomes come inside calls to it.
+
+    It ends each record by its own `message.timeout.ms`.
+    """
+    if not isinstance(producer, Producer):
+        return None
+    return UserTransaction(producer, partial(_produce, producer), partial(_flush, producer))
 
 
 class _Log:
@@ -263,6 +229,11 @@ class _Refusals:
         """One of librdkafka's errors; that no broker is left says less than the ones before."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = f"{error.name()}, {error.str()}"
+
+
+def _flush(producer: Producer) -> None:
+    while producer.flush(1.0):
+        pass
 
 
 def failure_of(error: KafkaError) -> Failure:
@@ -311,10 +282,7 @@ def _partition_count(
         client.poll(0)  # where a refusal is told
         raise _unreachable(timeout_ms, error, refusals) from error
     if topic not in topics or not topics[topic].partitions:
-        raise NotInitialisedError(
-            f"there is no topic {topic}",
-            remedy="run `delayd topics create`, or name the right buffer topic",
-        )
+        raise no_topic(topic)
     return len(topics[topic].partitions)
 
 

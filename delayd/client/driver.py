@@ -1,7 +1,7 @@
-"""What the client needs of a Kafka library, as ports; `confluent.py` and `kafka_python.py` do it.
+"""What the client needs of a Kafka library, as ports; `confluent.py` and `kafka_python/` do it.
 
-Not here: what a record means, how many may be under way, who waits for what: that is the client's,
-written once.
+Here, too: what both drivers do alike. Not here: what a record means, how many may be under way,
+who waits for what.
 
 Invariants that every driver keeps:
 - an accepted record gets exactly one outcome, on a thread of the driver or inside a call to it, and
@@ -10,10 +10,15 @@ Invariants that every driver keeps:
 - no topic is ever created; a call returns or raises within its time-out.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from delayd.bus import Ack, Headers
+from delayd.errors import ConfigError, NotInitialisedError
+
+READ_RECORDS_MAX: Final = 1_000
+"""Receipts that one poll returns."""
 
 
 class PlainRecord(NamedTuple):
@@ -68,22 +73,6 @@ class Sender(Producing, Protocol):
         """End what has no outcome yet as failures, give back sockets and threads. Once."""
 
 
-class Transacting(Producing, Protocol):
-    """The user's own producer, and its transaction."""
-
-    def begin(self) -> None:
-        """Open a transaction. Whatever the library raises goes to the user as it is."""
-
-    def flush(self) -> None:
-        """Wait until every record that was taken has its outcome."""
-
-    def commit(self) -> None:
-        """Commit the open transaction."""
-
-    def abort(self) -> None:
-        """Abort the open transaction."""
-
-
 class Reader(Protocol):
     """Reads the committed records of one topic from its end. Used by one thread."""
 
@@ -117,17 +106,67 @@ class Driver(Protocol):
 
 
 class NotTakenError(Exception):
-    """A driver's word for a record that its library refused to take; never reaches the user."""
+    """A record that the library refused to take; this error never reaches the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserTransaction:
+    """The user's own producer, of either library, and its transaction. A `Producing`.
+
+    Whatever the library raises goes to the user as it is.
+    """
+
+    producer: Any
+    send: Callable[[PlainRecord, OnOutcome], bool]
+    flush: Callable[[], None]
+    """Waits until every record that was taken has its outcome."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self.producer.begin_transaction()
+
+    def commit(self) -> None:
+        """Commit the open transaction."""
+        self.producer.commit_transaction()
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+        self.producer.abort_transaction()
+
+
+def refuse_fixed(overrides: Overrides, fixed: Collection[str]) -> None:
+    """Raise ConfigError if one of the overrides is fixed, by the contract or by an argument."""
+    clash = sorted({bare_name(name) for name in overrides} & set(fixed))
+    if clash:
+        raise ConfigError(
+            f"the producer property {', '.join(clash)} cannot be overridden",
+            remedy="delayd's contract fixes it, or an argument of Client sets it",
+        )
+
+
+def cannot_be_made(what: str, error: BaseException) -> ConfigError:
+    """Return the error for a library that refuses a property."""
+    return ConfigError(
+        f"{what} cannot be made: {error}", remedy="correct the property that it names"
+    )
+
+
+def no_topic(topic: str) -> NotInitialisedError:
+    """Return the error for a topic that does not exist."""
+    return NotInitialisedError(
+        f"there is no topic {topic}",
+        remedy="run `delayd topics create`, or name the right buffer topic",
+    )
 
 
 def bare_name(name: str) -> str:
-    """An override's name without the role that it is limited to."""
+    """Return an override's name without the role that it is limited to."""
     role, _, rest = name.partition(".")
     return rest if role in ("producer", "consumer") else name
 
 
 def of_role(role: str, overrides: Overrides) -> dict[str, Any]:
-    """The overrides for the `producer` or the `consumer`."""
+    """Return the overrides for the `producer` or the `consumer`."""
     return {
         bare_name(name): value
         for name, value in overrides.items()

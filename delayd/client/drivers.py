@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from delayd.client.driver import Driver, Overrides, Transacting
+from delayd.client.driver import Driver, Overrides, UserTransaction
 from delayd.client.errors import RequestRefusedError
 from delayd.errors import ConfigError
 
@@ -28,7 +28,8 @@ def open_driver(
         of_client = {k: v for k, v in properties.items() if not k.startswith("admin.")}
         return ConfluentDriver(bootstrap, {**of_client, **overrides}, ack_timeout_ms)
     if name == "kafka-python":
-        from delayd.client.kafka_python import KafkaPythonDriver, in_its_words
+        from delayd.client.kafka_python import KafkaPythonDriver
+        from delayd.client.kafka_python.settings import in_its_words
 
         both = {**in_its_words(properties), **overrides}
         return KafkaPythonDriver(bootstrap, both, ack_timeout_ms)
@@ -37,17 +38,17 @@ def open_driver(
     )
 
 
-def transacting(producer: object) -> Transacting:
+def transacting(producer: object) -> UserTransaction:
     """Wrap the user's own producer, of whichever library it is: that one is loaded already."""
-    known: Transacting | None = None
+    known: UserTransaction | None = None
     if "confluent_kafka" in sys.modules:
         from delayd.client import confluent
 
         known = confluent.transacting(producer)
     if known is None and "kafka" in sys.modules:
-        from delayd.client import kafka_python
+        from delayd.client.kafka_python import sending
 
-        known = kafka_python.transacting(producer)
+        known = sending.transacting(producer)
     if known is not None:
         return known
     raise RequestRefusedError(

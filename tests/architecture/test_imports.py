@@ -26,7 +26,11 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.bench",
     ),
     # The witness sees Kafka through another driver than what it judges.
-    "kafka": ("delayd.bus.kafka_python.library", "delayd.client.kafka_python", "delayd.dev.watch"),
+    "kafka": (
+        "delayd.bus.kafka_python.library",
+        "delayd.client.kafka_python.library",
+        "delayd.dev.watch",
+    ),
     "etcd3gw": ("delayd.coordination.etcd",),
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
