@@ -1,23 +1,23 @@
 """The election of a shard's master: what one node does about the leader key in etcd.
 
-Pure: no clock, no I/O, no randomness. Facts go in (`Event`), orders come out (`Effect`), to be
-carried out in the order they stand in; the words are in `election_facts.py`. All time is the
-monotonic time that facts carry. Not here: the fence. etcd only decides who tries to be master;
-Kafka's transactional id decides who delivers.
+Pure: no clock, no I/O, no randomness. Facts go in (`Event`) and orders come out (`Effect`), to be
+carried out in the order in which they stand; `election_facts.py` has the words. Facts carry the
+monotonic time. Not here: the fence. etcd only decides which node tries to be master; Kafka's
+transactional id decides which one delivers.
 
 Invariants:
 - StartDelivery is ordered only under a lease of this node that the leader key carries, and never
   at or past its deadline.
 - Deadline = time at which the last successful keepalive (or the grant) was *ordered*, which is not
-  after it was sent, + the TTL granted - 20 %. No answer, however late, moves it further than that.
+  after it was sent, + the TTL granted - 20 %. A late answer moves it no further than that.
 - At or past the deadline no keepalive is ordered, and delivery is stopped whatever etcd says.
 - RevokeLease of a lease that delivery ran under comes after the DeliveryStopped of that delivery.
-- At most one call to etcd is in flight (RevokeLease, which nobody waits for, not counted). Each is
-  answered by exactly one event, within the caller's time-out. An answer that was not asked for
+- At most one call to etcd is in flight (not counting RevokeLease, whose answer is not needed). Each
+  is answered by exactly one event, within the caller's time-out. An answer that was not asked for
   changes nothing.
-- Between StartDelivery and the next one, DeliveryStopped is reported exactly once: after
-  StopDelivery, or unasked if delivery ended by itself (a StopDelivery that crosses it reports
-  nothing more).
+- Between one StartDelivery and the next, DeliveryStopped is reported exactly once: after
+  StopDelivery, or unasked if delivery ended by itself (then a StopDelivery that crosses it brings
+  no second report).
 
 Source: docs/design/election.md, with a diagram of `TRANSITIONS`.
 """
@@ -43,7 +43,6 @@ from replication.election_facts import (
     KeepAlive,
     KeepAliveFailed,
     LagChanged,
-    Leader,
     LeaderRead,
     LeaseFoundDead,
     LeaseGranted,
@@ -65,7 +64,7 @@ from replication.election_times import (
 
 
 class State(Enum):
-    """What the node is in this election."""
+    """The role of the node in this election."""
 
     FOLLOWER = "follower"
     CAMPAIGNING = "campaigning"
@@ -82,7 +81,6 @@ class Election:
         self._times = times or ElectionTimes()
         self._state = State.FOLLOWER
         self._now_ms = 0
-        self._leader: Leader | None = None
         self._lease: HeldLease | None = None
         self._call: Call | None = None
         self._ordered_ms = 0
@@ -96,17 +94,12 @@ class Election:
 
     @property
     def state(self) -> State:
-        """Where the node stands."""
+        """The role of the node now."""
         return self._state
 
     @property
-    def leader(self) -> Leader | None:
-        """Who held the key when this node last learnt of it: for people."""
-        return self._leader
-
-    @property
     def wake_ms(self) -> int | None:
-        """When (monotonic ms) the next Ticked can have an effect; None: not before another fact."""
+        """When (monotonic ms) the next Ticked can have an effect; None: after another fact only."""
         times: list[int] = []
         if self._state in (State.FOLLOWER, State.CAMPAIGNING) and self._call is None:
             times.append(self._next_poll_ms)
@@ -119,7 +112,7 @@ class Election:
         return min(times, default=None)
 
     def handle(self, event: Event) -> Effects:
-        """Take one fact; the orders that follow from it, to be carried out in this order."""
+        """Take one fact; return the orders that follow, to be carried out in this order."""
         self._now_ms = max(self._now_ms, event.now_ms)
         effects = self._by_time(self._check_deadline)
         ordered = ANSWERS.get(type(event))
@@ -150,7 +143,7 @@ class Election:
 
     def _do_what_is_due(self) -> Effects:
         if self._state is State.MASTER:
-            # A dead master must not keep its lease: no sign of life, no keepalive.
+            # A stuck master must not keep its lease: without a sign of life no keepalive is sent.
             if self._now_ms - self._progressed_ms >= self._times.stall_ms:
                 return self._resign(ResignReason.DELIVERY_STALLED)
             if self._call is None and self._now_ms >= self._next_keep_alive_ms:
@@ -174,9 +167,8 @@ class Election:
     # FOLLOWER
 
     def _follow_or_ask_for_a_lease(self, event: LeaderRead) -> Effects:
-        self._leader = event.leader
         if event.leader is not None:
-            # Even with our own nonce: it is under a lease that we know no more, and runs out.
+            # Even with this node's nonce: then its lease is one of a former campaign and runs out.
             self._absent_since_ms = None
             return ()
         if self._absent_since_ms is None:
@@ -198,7 +190,7 @@ class Election:
         return self._check_deadline() or self._order(Campaign(event.lease_id))
 
     def _read_again(self, _: CampaignFailed) -> Effects:
-        # Not sent again blindly: the key says whether the campaign was carried out.
+        # A campaign is never repeated blindly: the key says if it was carried out.
         self._next_poll_ms = self._soonest_repetition_ms()
         return ()
 
@@ -207,9 +199,8 @@ class Election:
         assert self._now_ms < self._lease.deadline_ms, "deadlines are checked before each fact"
         leader = event.leader
         if leader is None:
-            # Not carried out, or not yet: to create the same key under the same lease is harmless.
+            # Not carried out, or not yet. Creating the same key under the same lease is harmless.
             return self._order(Campaign(self._lease.id))
-        self._leader = leader
         if (leader.nonce, leader.lease_id) != (self._nonce, self._lease.id):
             return self._give_up()
         self._state = State.MASTER
@@ -217,8 +208,8 @@ class Election:
         return (StartDelivery(leader, self._lease.deadline_ms),)
 
     def _give_up(self, _: LeaseGrantFailed | None = None) -> Effects:
-        # The lease goes even if the campaign may still be under way: under a dead lease it is
-        # refused, and a key that it made goes with the lease.
+        # The lease ends even if the campaign may be under way: under a dead lease etcd refuses it,
+        # and a key that it made ends with the lease.
         self._state = State.FOLLOWER
         self._absent_since_ms = None
         self._next_poll_ms = self._now_ms + self._times.poll_ms
@@ -236,7 +227,7 @@ class Election:
         return self._check_deadline() or (ExtendDeadline(lease.deadline_ms),)
 
     def _keep_alive_again(self, _: KeepAliveFailed) -> Effects:
-        # A keepalive may be repeated blindly: it creates nothing.
+        # A keepalive may be repeated blindly, because it creates nothing.
         self._next_keep_alive_ms = self._soonest_repetition_ms()
         return ()
 
@@ -260,14 +251,14 @@ class Election:
         return (StopDelivery(reason),)
 
     def _follow_after_unasked_end(self, event: DeliveryStopped) -> Effects:
-        # Who finds the grant over, though nobody here has ended it, saw an old deadline pass.
+        # A grant that ended though nobody withdrew it has passed an old deadline.
         self._resigned_for = RESIGNED_FOR[event.ended] or ResignReason.LEASE_EXPIRED
         return self._rest()
 
     # RESIGNING
 
     def _follow_or_stop(self, event: DeliveryStopped) -> Effects:
-        # Asked or not, what delivery met on its way to rest counts too.
+        # A failure of delivery on its way to rest counts too, asked or not.
         found = RESIGNED_FOR[event.ended]
         if found is not None:
             self._cool_down(found)
@@ -306,7 +297,7 @@ class Election:
         self._not_before_ms = max(self._not_before_ms, until_ms)
 
     def _hold(self, lease_id: int, ttl_ms: int) -> HeldLease:
-        # From the order on, not from the answer: the TTL may have run since then.
+        # Counts from the order, not from the answer: the TTL may run since then.
         self._lease = HeldLease.since(self._ordered_ms, lease_id, ttl_ms)
         self._next_keep_alive_ms = self._lease.keep_alive_ms
         return self._lease
@@ -318,7 +309,7 @@ class Election:
         return (RevokeLease(lease_id),)
 
     def _soonest_repetition_ms(self) -> int:
-        # At once after a time-out; not in a tight loop while connections are refused.
+        # At once after a time-out, but not in a tight loop while connections are refused.
         return max(self._now_ms, self._ordered_ms + self._times.poll_ms)
 
 
@@ -365,7 +356,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
         },
     }
 )
-"""All transitions. A fact that a state does not list changes nothing in it but the time."""
+"""All transitions. A fact that a state does not list changes only the time."""
 
 BY_TIME: Mapping[State, State] = MappingProxyType(
     {
@@ -373,4 +364,4 @@ BY_TIME: Mapping[State, State] = MappingProxyType(
         State.MASTER: State.RESIGNING,
     }
 )
-"""What any fact may lead to first, because of its time: a deadline, or a stuck delivery loop."""
+"""Where the time of any fact may lead first: a deadline passed, or delivery is stuck."""

@@ -1,6 +1,6 @@
-"""What an election is told and what it orders: its whole vocabulary, frozen.
+"""The facts and the orders of an election: its whole vocabulary, frozen.
 
-Facts (`Event`) are in the past tense and carry `now_ms`, the monotonic time when they were learnt.
+Facts (`Event`) are in the past tense and carry `now_ms`, the monotonic time of their discovery.
 Orders (`Effect`) are imperatives. Not here: which order follows from which fact (`election.py`).
 
 Source: docs/design/election.md, "Facts and orders".
@@ -37,16 +37,16 @@ class Ended(Enum):
     HIGHER_TERM = "higher-term"
     """A successor's term was read."""
     LEADERSHIP_LOST = "leadership-lost"
-    """etcd took this node's progress no more."""
+    """etcd refused this node's progress."""
     CLOCK_DRIFT = "clock-drift"
     FAILED = "failed"
-    """It could not get on, or died: another node may try."""
+    """Delivery could not get on, or died: another node may try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """What the leader key says. The nonce tells two lives of one node apart; the lease tells two
-    campaigns of one life apart; the create-revision is what guards the mirrored cursor."""
+    """What the leader key says. The nonce tells two lives of a node apart, the lease two campaigns
+    of one life; the create-revision guards the mirrored cursor."""
 
     nonce: str
     lease_id: int
@@ -65,7 +65,7 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRead:
-    """Answers PollLeader, from a linearizable read: who holds the key, or None if it is absent."""
+    """Answers PollLeader, by a linearizable read: the holder of the key, None if it is absent."""
 
     now_ms: int
     leader: Leader | None
@@ -89,14 +89,14 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrantFailed:
-    """Answers GrantLease: if there is a lease all the same, nothing hangs on it and it runs out."""
+    """Answers GrantLease: a lease that was granted all the same holds no key, and runs out."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignAnswered:
-    """Answers Campaign: who holds the key now."""
+    """Answers Campaign: the holder of the key now."""
 
     now_ms: int
     leader: Leader
@@ -104,7 +104,7 @@ class CampaignAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CampaignFailed:
-    """Answers Campaign: the key may or may not be ours."""
+    """Answers Campaign: the key may or may not be this node's."""
 
     now_ms: int
 
@@ -119,7 +119,7 @@ class LeaseKept:
 
 @dataclass(frozen=True, slots=True)
 class LeaseFoundDead:
-    """Answers KeepAlive: etcd knows the lease no more."""
+    """Answers KeepAlive: etcd no longer knows the lease."""
 
     now_ms: int
 
@@ -133,14 +133,14 @@ class KeepAliveFailed:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryProgressed:
-    """The delivery loop (takeover included) went round: its heartbeat."""
+    """The heartbeat of the delivery loop, takeovers included."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStopped:
-    """DeliveryLoop is at rest and will not write any more, asked or by itself."""
+    """Delivery is at rest and writes no more, asked or by itself."""
 
     now_ms: int
     ended: Ended
@@ -148,7 +148,7 @@ class DeliveryStopped:
 
 @dataclass(frozen=True, slots=True)
 class FaultFound:
-    """Something other than the lease says that this node must not be master now."""
+    """This node must not be master now, for a reason other than its lease."""
 
     now_ms: int
     reason: ResignReason
@@ -235,14 +235,14 @@ class ExtendDeadline:
 
 @dataclass(frozen=True, slots=True)
 class StopDelivery:
-    """Finish or abort the step and deliver no more; report DeliveryStopped."""
+    """Finish or abandon the step and deliver no more; report DeliveryStopped."""
 
     reason: ResignReason
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeLease:
-    """End the lease, once; its answer is not waited for: unrevoked it runs out."""
+    """End the lease, once. Nothing waits for an answer: a lease not revoked runs out."""
 
     lease_id: int
 
@@ -274,4 +274,4 @@ ANSWERS: Mapping[type[Event], type[Call]] = MappingProxyType(
         KeepAliveFailed: KeepAlive,
     }
 )
-"""Which call each answer belongs to; events that answer no call are not in it."""
+"""The call that each answer belongs to; without events that answer no call."""

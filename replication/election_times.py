@@ -1,9 +1,9 @@
-"""The times of an election: how often it asks, what a lease is good for, and who goes first.
+"""The times of an election: how often it asks, what a lease is good for, which node goes first.
 
-Pure values and two tables. Not here: what is done when a time has come (`election.py`).
+Pure values and two tables. Not here: what the election does when a time has come (`election.py`).
 
 Invariant: a deadline counts from when the grant or keepalive was ordered, which is not after it was
-sent, and uses part of the TTL that was granted. No answer, however late, moves it further.
+sent, and uses part of the TTL that was granted. A late answer moves it no further.
 
 Source: docs/design/election.md, "Lease and deadline", "Keepalive" and "Cool-down".
 """
@@ -26,15 +26,15 @@ class ElectionTimes:
     """The settings of an election."""
 
     lease_ttl_s: int = 3
-    """What is asked of etcd; what it grants counts."""
+    """The TTL asked of etcd; the TTL that it grants counts."""
     poll_ms: int = 150
     """How often a follower reads the leader key: part of every failover's duration."""
     stall_ms: int = 10_000
-    """A delivery loop without a sign of life for this long is taken for stuck."""
+    """A delivery loop without a sign of life for this long counts as stuck."""
     behind_polls: int = 10
-    """How many poll intervals a node that is far behind lets others campaign first."""
+    """For how many poll intervals a node that is far behind lets others campaign first."""
     yield_polls: int = 0
-    """How many it does so if it is not: in a rolling update those that are restarted last yield."""
+    """How many a node does so that is not: in a rolling update the nodes restarted last yield."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class HeldLease:
     deadline_ms: int
     """Past it nothing is begun under the lease, whatever etcd says."""
     keep_alive_ms: int
-    """When it is to be kept alive next."""
+    """When the next keepalive is due."""
 
     @classmethod
     def since(cls, ordered_ms: int, lease_id: int, ttl_ms: int) -> "HeldLease":
-        """As granted or kept alive by a call that was ordered then; the TTL is the granted one."""
+        """Return the lease that a call ordered then was granted, or kept alive, for this TTL."""
         return cls(
             lease_id,
             ordered_ms + ttl_ms * DEADLINE_PERCENT // 100,
@@ -59,11 +59,11 @@ class HeldLease:
 
 COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
     {
-        # Long enough that another node sees the key absent first.
+        # Another node sees the key absent first.
         ResignReason.LEASE_LOST: 2,
         ResignReason.LEASE_EXPIRED: 2,
         ResignReason.HIGHER_TERM: 2,
-        # What failed may well fail again here; a lone node still tries after 3 s.
+        # Delivery may well fail again here; a lone node still tries after 3 s.
         ResignReason.DELIVERY_STALLED: 20,
         ResignReason.DELIVERY_FAILED: 20,
         # These last until a person or a time server has done something: 9 s, 30 s.
@@ -72,12 +72,12 @@ COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
         ResignReason.SHUTDOWN: 0,
     }
 )
-"""How many poll intervals a node does not campaign after each reason."""
+"""For how many poll intervals a node does not campaign after each reason."""
 
 RESIGNED_FOR: Mapping[Ended, ResignReason | None] = MappingProxyType(
     {
         Ended.ASKED: None,
-        # A fence is a later term that was not read yet.
+        # The node that fenced has a later term, not read yet.
         Ended.FENCED: ResignReason.HIGHER_TERM,
         Ended.HIGHER_TERM: ResignReason.HIGHER_TERM,
         Ended.LEADERSHIP_LOST: ResignReason.LEASE_LOST,
@@ -85,4 +85,4 @@ RESIGNED_FOR: Mapping[Ended, ResignReason | None] = MappingProxyType(
         Ended.FAILED: ResignReason.DELIVERY_FAILED,
     }
 )
-"""What it means for the election how delivery ended; None: why was known before."""
+"""What the end of delivery means for the election; None: it asked for that end."""

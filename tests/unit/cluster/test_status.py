@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from one_node import ManualClock
+from manual_clock import ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.status import status_report

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -30,20 +31,9 @@ ID = "delayd-c-shard-0"
 TIMEOUT_MS = 1_000
 
 
-class StandingClock:
-    def wall_ms(self) -> int:
-        return 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return 1_000_000
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
 @pytest.fixture
 def kafka() -> MemoryKafka:
-    return MemoryKafka(StandingClock(), brokers=3)
+    return MemoryKafka(ManualClock(), brokers=3)
 
 
 @pytest.fixture

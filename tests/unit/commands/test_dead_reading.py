@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -29,29 +30,12 @@ TIMEOUT_MS = 500
 EVERYTHING = Wanted()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = NOW_MS
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
-class Passing(Clock):
+class Passing(ManualClock):
     """Whoever looks at it lets time pass."""
 
     def monotonic_ms(self) -> int:
         self.now_ms += 100
         return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
 
 
 def letter(
@@ -118,7 +102,7 @@ def test_what_no_letter_can_have_is_a_slip(fields: dict[str, Any], named: str) -
 
 @pytest.fixture
 def kafka() -> MemoryKafka:
-    made = MemoryKafka(Clock())
+    made = MemoryKafka(ManualClock(NOW_MS))
     made.create_topic(DEAD, 2, {})
     return made
 
@@ -132,7 +116,7 @@ def write(kafka: MemoryKafka, partition: int, number: int, reason: bytes = b"dea
 
 
 def read(kafka: MemoryKafka, meant: Wanted = EVERYTHING) -> Iterator[Letter]:
-    return letters(MemoryBus(kafka), DEAD, meant, Clock(), TIMEOUT_MS)
+    return letters(MemoryBus(kafka), DEAD, meant, ManualClock(NOW_MS), TIMEOUT_MS)
 
 
 def test_all_letters_are_read_and_none_that_comes_later(kafka: MemoryKafka) -> None:
@@ -161,7 +145,7 @@ def test_reading_ends_with_the_last_of_the_sources_that_are_meant(kafka: MemoryK
 
 def test_reading_begins_where_it_may(kafka: MemoryKafka) -> None:
     clock = kafka.clock
-    assert isinstance(clock, Clock)
+    assert isinstance(clock, ManualClock)
     for number in range(3):
         write(kafka, 0, number)
         clock.now_ms += 1_000
@@ -183,7 +167,7 @@ def test_a_log_that_is_trimmed_meanwhile_is_no_mystery(kafka: MemoryKafka) -> No
 def test_an_absent_topic_and_a_log_that_stands_still_are_errors(kafka: MemoryKafka) -> None:
     bus = MemoryBus(kafka)
     with pytest.raises(TopicMismatchError):
-        list(letters(bus, "nowhere", Wanted(), Clock(), TIMEOUT_MS))
+        list(letters(bus, "nowhere", Wanted(), ManualClock(NOW_MS), TIMEOUT_MS))
     for number in range(RECORDS_MAX + 1):
         write(kafka, 0, number)
     reading = letters(bus, DEAD, Wanted(), Passing(), TIMEOUT_MS)

@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from one_node import CLUSTER_KEY, START_MS, TIMEOUT_MS, OneNode
+from manual_clock import START_MS
+from one_node import CLUSTER_KEY, TIMEOUT_MS, OneNode
 from wheel_disks import contents, make_older, remaining_files
 
 from delayd.bus.memory import MemoryBus, MemoryKafka

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from one_node import CLUSTER_KEY, TIMEOUT_MS, ManualClock
+from manual_clock import ManualClock
+from one_node import CLUSTER_KEY, TIMEOUT_MS
 from structlog.typing import EventDict
 
 from delayd.bus.memory import MemoryBus, MemoryKafka

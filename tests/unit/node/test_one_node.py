@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_node import START_MS, Maker, nodes_in
+from manual_clock import START_MS
+from one_node import Maker, nodes_in
 
 from delayd.node.targets.checks import CHUNKS_MAX
 from delayd.wheel import hours, id_memory, splitting

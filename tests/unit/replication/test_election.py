@@ -8,10 +8,12 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 
-from delayd.coordination import Leadership
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
+from delayd.node.election.etcd_calls import FAILURES, EtcdCalls
+from delayd.node.election.identity import Identity
 from replication.election import TRANSITIONS, Election, State
 from replication.election_facts import (
     ANSWERS,
@@ -122,7 +124,6 @@ def test_no_lease_is_asked_for_while_another_leads() -> None:
     election = Election("me")
     for now_ms in range(0, 60_000, POLL_MS):
         assert told(election, Ticked(now_ms), LeaderRead(now_ms, OTHERS)) == (PollLeader(),)
-    assert election.leader == OTHERS
 
 
 def test_our_own_key_under_a_lease_that_we_do_not_know_is_waited_out() -> None:
@@ -761,7 +762,7 @@ def test_whatever_happens_the_ordering_contract_holds(data: st.DataObject) -> No
 
 
 def test_every_arrow_of_the_state_diagram_is_walked() -> None:
-    """replication/__init__.py, "The election": what the table says may follow does follow."""
+    """What the table of the election says may follow does follow."""
     walked: set[tuple[State, type[Event], State]] = set()
     chance = Random(1)
     for _ in range(1_200):
@@ -793,42 +794,14 @@ def test_every_arrow_of_the_state_diagram_is_walked() -> None:
     assert drawn - walked == set()
 
 
-def failed(call: Call) -> Event:
-    match call:
-        case PollLeader():
-            return LeaderReadFailed(0)
-        case GrantLease():
-            return LeaseGrantFailed(0)
-        case Campaign():
-            return CampaignFailed(0)
-        case KeepAlive():
-            return KeepAliveFailed(0)
-
-
-class StepClock:
-    """The one clock of all nodes and of etcd."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
 class Node:
     """One election on the twin of etcd; its network keeps answers for as long as it likes."""
 
-    def __init__(self, name: str, etcd: MemoryEtcd, clock: StepClock) -> None:
+    def __init__(self, name: str, etcd: MemoryEtcd, clock: ManualClock) -> None:
         self.auditor = Auditor(name, Election(name))
-        self.name = name
         self.clock = clock
         self.client = MemoryCoordination(etcd, "test")
+        self.calls = EtcdCalls(self.client, clock, Identity(name, name, "host:1"))
         self.unsent: Call | None = None
         self.answer: Event | None = None
         self.deliveries = 0
@@ -863,30 +836,9 @@ class Node:
         assert self.unsent is not None
         call, self.unsent = self.unsent, None
         try:
-            self.answer = self.carry_out(call)
+            self.answer = self.calls.carry_out(call)
         except CoordinationError:
-            self.answer = failed(call)
-
-    def carry_out(self, call: Call) -> Event:
-        match call:
-            case PollLeader():
-                found = self.client.leader(0)
-                return LeaderRead(0, self.parsed(found) if found else None)
-            case GrantLease():
-                lease = self.client.grant_lease(call.ttl_s)
-                return LeaseGranted(0, lease.id, lease.ttl_ms)
-            case Campaign():
-                owner = f"{self.name}/{call.lease_id}"
-                return CampaignAnswered(
-                    0, self.parsed(self.client.campaign(0, owner, call.lease_id))
-                )
-            case KeepAlive():
-                ttl_ms = self.client.keep_alive(call.lease_id)
-                return LeaseKept(0, ttl_ms) if ttl_ms else LeaseFoundDead(0)
-
-    def parsed(self, found: Leadership) -> Leader:
-        nonce, lease_id = found.owner.split("/")
-        return Leader(nonce, int(lease_id), found.create_revision)
+            self.answer = FAILURES[type(call)](0)
 
     def hear(self) -> None:
         """The answer arrives now."""
@@ -901,7 +853,7 @@ def test_two_nodes_never_deliver_at_the_same_time_while_their_clocks_run_alike(
     data: st.DataObject,
 ) -> None:
     """docs/design/election.md, "Lease and deadline": lost, late and doubled calls included."""
-    clock = StepClock()
+    clock = ManualClock(0)
     etcd = MemoryEtcd(clock)
     nodes = [Node(name, etcd, clock) for name in ("a", "b", "c")]
     for _ in range(data.draw(st.integers(20, 120), "length")):
@@ -927,7 +879,7 @@ def test_three_nodes_on_a_healthy_etcd_have_one_master_and_a_successor_soon_afte
     None
 ):
     """docs/design/election.md, "Campaign": TTL + expiry lag + one poll interval."""
-    clock = StepClock()
+    clock = ManualClock(0)
     etcd = MemoryEtcd(clock, expiry_lag_ms=350)
     nodes = [Node(name, etcd, clock) for name in ("a", "b", "c")]
 

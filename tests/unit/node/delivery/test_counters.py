@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_node import START_MS, Maker, OneNode, nodes_in
+from manual_clock import START_MS
+from one_node import Maker, OneNode, nodes_in
 
 from delayd.node.delivery.counters import (
     LATENESS_BOUNDS_MS,

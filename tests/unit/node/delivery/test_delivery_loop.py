@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 
 from delayd.bus import Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -25,22 +26,14 @@ TIMEOUT_MS = 1_000
 FOREVER_MS = 10**15
 
 
-class RunningClock:
+class RunningClock(ManualClock):
     """Every look at its monotonic time finds a second gone, or what a test says."""
 
-    def __init__(self) -> None:
-        self._now_ms = 1_785_000_000_000
-        self.passes_ms = 1_000
-
-    def wall_ms(self) -> int:
-        return self._now_ms
+    passes_ms = 1_000
 
     def monotonic_ms(self) -> int:
-        self._now_ms += self.passes_ms
-        return self._now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
+        self.now_ms += self.passes_ms
+        return self.now_ms
 
 
 class Desk:

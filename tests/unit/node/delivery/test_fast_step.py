@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_node import START_MS, OneNode, nodes_in
+from manual_clock import START_MS
+from one_node import OneNode, nodes_in
 
 from delayd.bus import Ack, Headers
 from delayd.node.delivery.planner import Piece, StepContent

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from manual_clock import START_MS, ManualClock
 from one_node import (
     CLUSTER_KEY,
-    START_MS,
     TIMEOUT_MS,
     InstantCondition,
-    ManualClock,
     OneNode,
 )
 
@@ -93,9 +92,7 @@ def test_an_old_bound_is_renewed_before_anything_is_delivered(node: OneNode) -> 
 def test_a_clock_that_drifted_ends_the_step_before_its_commit(node: OneNode) -> None:
     """docs/design/frontier.md, Now: outside by more than `clock_drift_max_ms`, it resigns."""
     before = steps(node)
-    ahead = ManualClock()
-    ahead.now_ms = START_MS + 501
-    node.kafka.clock = ahead
+    node.kafka.clock = ManualClock(START_MS + 501)
     node.step()
     assert node.failures == {"clock-drift": 1}
     assert (steps(node), node.read("orders")) == (before, [])

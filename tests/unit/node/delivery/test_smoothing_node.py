@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from one_node import START_MS, Maker, OneNode, nodes_in
+from manual_clock import START_MS
+from one_node import Maker, OneNode, nodes_in
 
 from delayd.bus import Record
 from delayd.config.node import NodeConfig

@@ -7,7 +7,8 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from one_node import START_MS, TIMEOUT_MS, Maker, OneNode, nodes_in
+from manual_clock import START_MS
+from one_node import TIMEOUT_MS, Maker, OneNode, nodes_in
 
 from delayd.cluster.topics import transactional_id
 from delayd.errors import BufferPositionError

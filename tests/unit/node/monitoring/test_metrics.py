@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from httpx import ASGITransport, AsyncClient
-from one_node import START_MS
+from manual_clock import START_MS
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 

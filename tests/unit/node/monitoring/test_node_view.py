@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
-from one_node import CLUSTER_KEY, START_MS, TIMEOUT_MS, ManualClock
+from manual_clock import START_MS, ManualClock
+from one_node import CLUSTER_KEY, TIMEOUT_MS
 
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
