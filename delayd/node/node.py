@@ -194,7 +194,7 @@ class Node:
             identity,
         )
         self._kafka_watch = KafkaHealth(bus, self._settings)
-        self._picture = LiveNodeView(
+        self._view = LiveNodeView(
             config,
             clock,
             self._replica,
@@ -209,7 +209,7 @@ class Node:
         """Turn until told to stop; returns FINE, or raises what ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ending.set)
-        admin = self._surroundings.open_admin(self._picture)
+        admin = self._surroundings.open_admin(self._view)
         admin_task = asyncio.create_task(admin.serve())
         self._ingestion.start()
         self._delivery.start()

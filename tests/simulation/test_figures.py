@@ -22,9 +22,9 @@ def played(world: World) -> list[MetricsSnapshot]:
     """The nodes' figures at the end of a run, in which no process died by itself."""
     with capture_logs() as lines:
         world.run()
-    pictures = [machine._picture for machine in world.machines]
-    assert [machine.lives for machine in world.machines] == [1] * len(pictures)
-    nodes = [picture.measures() for picture in pictures if picture is not None]
+    views = [machine._view for machine in world.machines]
+    assert [machine.lives for machine in world.machines] == [1] * len(views)
+    nodes = [view.metrics_snapshot() for view in views if view is not None]
     failed = [
         line for line in lines if line["event"] in ("etcd_call_failed", "cursor_not_mirrored")
     ]

@@ -75,7 +75,7 @@ class Planner:
         replies = wheel.pending_replies(frontier.offsets)
         kinds = (FrameKind.CANCEL_MARKER,)
         self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
-        self._opening = SlotOpener(wheel, self._queue)
+        self._slot_opener = SlotOpener(wheel, self._queue)
 
     @classmethod
     def of(cls, replica: Replica, frontier: Frontier) -> "Planner":
@@ -102,8 +102,8 @@ class Planner:
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
         """The next step at `now_ms`; nothing changes until it is begun."""
-        self._opening.turn(now_ms)
-        if not self._opening.has_found_late:
+        self._slot_opener.turn(now_ms)
+        if not self._slot_opener.has_found_late:
             return self._wait(now_ms)
         return self._queue.plan(now_ms, ingested, limits)
 
@@ -153,7 +153,7 @@ class Planner:
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When something may be due next; None if nothing is known to be."""
-        if self._opening.is_busy:
+        if self._slot_opener.is_busy:
             return now_ms
         known = self._queue.next_due_ms()
         wanted = self._queue.wanted(FOREVER)

@@ -145,7 +145,7 @@ class StepWriter:
             lanes = {frame.body[0]: frame.lane for frame in messages}
             self._targets.look_up(lanes)
             count, digest = write_fast(
-                messages, self._plain(lanes), self._now_ms, self._producer, self._write_one
+                messages, self._fast_targets(lanes), self._now_ms, self._producer, self._write_one
             )
             self._fates[Fate.DELIVERED] += count
             self._digest += digest
@@ -172,18 +172,18 @@ class StepWriter:
             letters=self._letters,
         )
 
-    def _plain(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
+    def _fast_targets(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Of these targets, with their lanes, those that need not be asked about each message."""
         if self._settings.receipts_written == RECEIPTS_ALL or not self._quarantine.is_empty:
             return {}
         bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
-        plain: dict[str, FastTarget] = {}
+        found: dict[str, FastTarget] = {}
         for topic, lane in lanes.items():
             partition_count = self._targets.partitions_for_all(topic, bytes_max)
             if partition_count is not None and not self._smoothing.limits(topic):
                 sources = self.sent.setdefault(topic, (lane, []))[1]
-                plain[topic] = FastTarget(partition_count, sources, self._dues_ms[topic])
-        return plain
+                found[topic] = FastTarget(partition_count, sources, self._dues_ms[topic])
+        return found
 
     def _write_one(self, frame: Frame) -> None:
         """What is not plain."""
@@ -239,12 +239,12 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        self._put_back(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
+        self._requeue(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
         return Fate.RETRIED
 
     def _defer(self, frame: Frame, by_ms: int = DEFER_MS) -> Fate:
         """Put off a message whose turn it is, so that others need not wait for it."""
-        self._put_back(frame, self._now_ms + by_ms, is_retry=False)
+        self._requeue(frame, self._now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
     def _turn(self, frame: Frame, topic: str, turn: Turn | None) -> Deferral | None:
@@ -261,10 +261,10 @@ class StepWriter:
         """Put off a message to its turn, whose time smoothing is to blame for from now on."""
         since_ms = frame.due_ms if turn is None else turn.since_ms
         given = None if deferral.turn_ms is None else Turn(deferral.turn_ms, since_ms)
-        self._put_back(frame, deferral.due_ms, is_retry=False, turn=given)
+        self._requeue(frame, deferral.due_ms, is_retry=False, turn=given)
         return Fate.SMOOTHED
 
-    def _put_back(
+    def _requeue(
         self, frame: Frame, next_due_ms: int, *, is_retry: bool, turn: Turn | None = None
     ) -> None:
         again = continuation(

@@ -36,9 +36,9 @@ class NodeView(Protocol):
         """`{"master": name or None, "self": bool}`."""
 
     def status(self) -> dict[str, Any]:
-        """The whole picture."""
+        """The whole view."""
 
-    def measures(self) -> MetricsSnapshot:
+    def metrics_snapshot(self) -> MetricsSnapshot:
         """All figures."""
 
     def known_id(self, id: str) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
     @app.get("/metrics")
     def metrics() -> Response:
         """Figures, in the text format of Prometheus."""
-        return Response(exposition.of(node.measures()), media_type=CONTENT_TYPE)
+        return Response(exposition.of(node.metrics_snapshot()), media_type=CONTENT_TYPE)
 
     @app.get("/pending")
     def pending() -> dict[str, Any]:

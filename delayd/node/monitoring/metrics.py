@@ -358,37 +358,37 @@ class Exposition:
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
-    def of(self, measures: MetricsSnapshot) -> bytes:
+    def of(self, snapshot: MetricsSnapshot) -> bytes:
         """The whole page."""
-        return generate_latest(_Look(measures)) + generate_latest(self._process)
+        return generate_latest(_Look(snapshot)) + generate_latest(self._process)
 
 
 class _Look(Collector):
     """What the library renders."""
 
-    def __init__(self, measures: MetricsSnapshot) -> None:
-        self._measures = measures
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
         """Each family, those without samples too."""
         for family in FAMILIES:
-            yield _metric(family, self._measures)
+            yield _metric(family, self._snapshot)
 
 
-def _metric(family: Family, measures: MetricsSnapshot) -> Metric:
+def _metric(family: Family, snapshot: MetricsSnapshot) -> Metric:
     name, meaning, labels = family.name, family.meaning, family.labels
     if family.kind is Kind.HISTOGRAM:
         histogram = HistogramMetricFamily(name, meaning, labels=labels)
-        for values, distribution in family.distributions(measures):
+        for values, distribution in family.distributions(snapshot):
             histogram.add_metric(values, _buckets(distribution), distribution.sum_ms / 1000)
         return histogram
     if family.kind is Kind.COUNTER:
         counter = CounterMetricFamily(name, meaning, labels=labels)
-        for values, value in family.samples(measures):
+        for values, value in family.samples(snapshot):
             counter.add_metric(values, value)
         return counter
     gauge = GaugeMetricFamily(name, meaning, labels=labels)
-    for values, value in family.samples(measures):
+    for values, value in family.samples(snapshot):
         gauge.add_metric(values, value)
     return gauge
 

@@ -128,7 +128,7 @@ class LiveNodeView:
         }
 
     def status(self) -> dict[str, Any]:
-        """The whole picture."""
+        """The whole view."""
         newest = self._replica.newest
         oldest = self._replica.oldest_cut
         frontier = newest.record.frontier if newest else None
@@ -170,7 +170,7 @@ class LiveNodeView:
             "now_ms": self._clock.wall_ms(),
         }
 
-    def measures(self) -> MetricsSnapshot:
+    def metrics_snapshot(self) -> MetricsSnapshot:
         """All figures: asks nobody, and waits for no lock."""
         newest = self._replica.newest
         frontier = newest.record.frontier if newest else None

@@ -101,7 +101,7 @@ class Replica:
             proof_key=proof_key,
             prefix=settings.prefix,
         )
-        self._plain = FastIngest(self.limits, settings.lanes)
+        self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self.disk_free_min_bytes = disk_free_min_bytes
         self.seen_free_bytes: int | None = None
         """What was free on the disk at the last checkpoint; None before the first one."""
@@ -180,7 +180,7 @@ class Replica:
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; returns those that are answered with a dead letter."""
-        frames = self._plain.pack(records)
+        frames = self._fast_ingest.pack(records)
         others = {
             place: parse(records[place], self.limits)
             for place, frame in enumerate(frames)

@@ -5,7 +5,7 @@ from mutants.mutant import Edit, Mutant
 QUEUE = "replication/delivery_queue.py"
 LANE = "replication/lane.py"
 STEP = "delayd/node/delivery/step_writer.py"
-PLAIN = "delayd/node/delivery/fast_step.py"
+FAST = "delayd/node/delivery/fast_step.py"
 SMOOTHING = "replication/smoothing.py"
 
 STEPS = (
@@ -155,7 +155,7 @@ STEPS = (
         "requeued-taken-for-fresh",
         "a requeued message carries its origin when it is delivered",
         "frontier.md#targets",
-        (Edit(PLAIN, "if origin or attempt or (", "if ("),),
+        (Edit(FAST, "if origin or attempt or (", "if ("),),
         (
             "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
         ),

@@ -87,7 +87,7 @@ class Machine:
         """Called after each call to etcd."""
         self.after_stuck: Callable[[], None] = lambda: None
         """Called when a call to a broker that was stuck goes on."""
-        self._picture: LiveNodeView | None = None
+        self._view: LiveNodeView | None = None
         self._kernel = kernel
         self._weather = weather
         self._config = config
@@ -113,9 +113,9 @@ class Machine:
     @property
     def has_live_grant(self) -> bool:
         """May its delivery finish a step, by its own clock?"""
-        if self._picture is None or not self.is_up:
+        if self._view is None or not self.is_up:
             return False
-        delivery = self._picture._delivery
+        delivery = self._view._delivery
         grant = delivery._grant
         if delivery._mastership is None or grant is None:
             return False
@@ -125,7 +125,7 @@ class Machine:
         """A new process; the event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
-        self._picture = None
+        self._view = None
         process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
         self._weather.note(f"{process.name} starts")
         self.loop = SimulatedLoop(process)
@@ -197,7 +197,7 @@ class Machine:
 
         def open_admin(view: NodeView) -> Doorless:
             assert isinstance(view, LiveNodeView), "of a real node"
-            self._picture = view
+            self._view = view
             return Doorless(threads, loop)
 
         self.coordination = SimulatedCoordination(

@@ -17,7 +17,7 @@ from at_least_once_checker import AtLeastOnceChecker
 from simulation_checker import Checker
 from wheel_checker import WheelChecker
 
-from delayd.node.delivery import planner as planning
+from delayd.node.delivery import planner
 from delayd.runtime.temp_dirs import temporary_folder
 from replication.settings import EXACTLY_ONCE
 from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
@@ -25,7 +25,7 @@ from simulated.world import NODES, World
 
 MEMORY_DISK = Path("/dev/shm")
 """Where files cost nothing, if the machine has it: crashes are simulated, not suffered."""
-planning.PIECE_FRAMES = 3  # so that most steps are read in several pieces
+planner.PIECE_FRAMES = 3  # so that most steps are read in several pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,11 +156,11 @@ def test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover(wheel: Wheel) ->
     frontier = replace(
         first_frontier(0, PARTITIONS, LANES), cursors=cursors, offsets=(20,) * PARTITIONS
     )
-    planning = Planner(wheel, SETTINGS, frontier)
+    planner = Planner(wheel, SETTINGS, frontier)
     delivered: list[int] = []
     for _ in range(100):
-        plan = planning.plan(FIRST_MS + 61_000, (50,) * PARTITIONS, StepLimits())
-        pieces = planning.begin(plan).pieces
+        plan = planner.plan(FIRST_MS + 61_000, (50,) * PARTITIONS, StepLimits())
+        pieces = planner.begin(plan).pieces
         delivered += [frame.offset for piece in pieces for frame in piece.messages]
     assert sorted(delivered) == list(range(20, 50))
 

@@ -60,17 +60,17 @@ def test_counting_in_bulk_is_counting_one_by_one(seed: int) -> None:
 
 
 def test_topics_beyond_the_bound_share_one_histogram_and_none_is_lost() -> None:
-    tally = StepCounters()
+    counters = StepCounters()
     for number in range(TOPICS_MAX + 50):
         for _ in range(2):
-            tally.delivered({f"topic-{number}": [START_MS] * 3}, START_MS + 7)
-    lateness = tally.read().lateness
+            counters.delivered({f"topic-{number}": [START_MS] * 3}, START_MS + 7)
+    lateness = counters.read().lateness
     assert len(lateness) == TOPICS_MAX + 1
     assert sum(lateness["topic-0"].counts) == sum(lateness[f"topic-{TOPICS_MAX - 1}"].counts) == 6
     assert sum(lateness[OTHER].counts) == 50 * 6
-    tally.delivered({"topic-0": [START_MS], OTHER: [START_MS]}, START_MS)
-    assert sum(tally.read().lateness["topic-0"].counts) == 7
-    assert sum(tally.read().lateness[OTHER].counts) == 50 * 6 + 1
+    counters.delivered({"topic-0": [START_MS], OTHER: [START_MS]}, START_MS)
+    assert sum(counters.read().lateness["topic-0"].counts) == 7
+    assert sum(counters.read().lateness[OTHER].counts) == 50 * 6 + 1
 
 
 # --- Steps

@@ -130,12 +130,12 @@ def frames(draw: st.DrawFn) -> Frame:
 @settings(deadline=None)
 def test_a_step_writes_the_same_however_it_asks(node: OneNode, messages: list[Frame]) -> None:
     """Rules: fast-as-general"""
-    plain_writer, plain, sent = write(node, messages, Quarantine())
+    fast_writer, fast, sent = write(node, messages, Quarantine())
     general_writer, general, wanted = write(node, messages, suspicious())
     assert sent == wanted
-    assert _filled(plain) == _filled(general)
+    assert _filled(fast) == _filled(general)
     for topic, (lane, sources) in general_writer.sent.items():
-        assert plain_writer.sent[topic] == (lane, sources)
+        assert fast_writer.sent[topic] == (lane, sources)
 
 
 def _filled(result: StepResult) -> StepResult:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 
-from delayd.node.delivery import planner as planning_module
-from delayd.node.delivery import slot_opener as opening
+from delayd.node.delivery import planner as planner_module
+from delayd.node.delivery import slot_opener
 from delayd.node.delivery.planner import Planner
 from delayd.wheel import Entry, Frame, FrameKind, Progress, slot_index
 from delayd.wheel.storage import Wheel
@@ -29,11 +29,11 @@ BODY = ("t", None, None, b"v", None, None, None)
 @pytest.fixture(autouse=True)
 def _small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in [
-        (opening, "TURN_WORK_MAX", 60),
-        (opening, "SLOT_WORK", 1),
-        (opening, "SLICE_FRAMES", 20),
-        (opening, "INDEXED_FRAMES_MAX", 250),
-        (planning_module, "PIECE_FRAMES", 7),
+        (slot_opener, "TURN_WORK_MAX", 60),
+        (slot_opener, "SLOT_WORK", 1),
+        (slot_opener, "SLICE_FRAMES", 20),
+        (slot_opener, "INDEXED_FRAMES_MAX", 250),
+        (planner_module, "PIECE_FRAMES", 7),
         (slot_index, "SLICE_BYTES_MIN", 100),
         (slot_index, "LEAF_PLACES_MAX", 10),
     ]:
@@ -55,18 +55,18 @@ def rank(item: Frame | Entry) -> Rank:
     return Rank(item.due_ms, item.partition, item.offset)
 
 
-def step(planning: Planner, now_ms: int, limits: StepLimits = PLENTY) -> tuple[Plan, list[Rank]]:
-    plan = planning.plan(now_ms, EVERYTHING, limits)
-    return plan, [rank(frame) for piece in planning.begin(plan).pieces for frame in piece.messages]
+def step(planner: Planner, now_ms: int, limits: StepLimits = PLENTY) -> tuple[Plan, list[Rank]]:
+    plan = planner.plan(now_ms, EVERYTHING, limits)
+    return plan, [rank(frame) for piece in planner.begin(plan).pieces for frame in piece.messages]
 
 
-def deliver_all(planning: Planner, now_ms: int) -> list[Rank]:
+def deliver_all(planner: Planner, now_ms: int) -> list[Rank]:
     """Step by step until nothing is left to do at that time."""
     delivered: list[Rank] = []
     for _ in range(TURNS_MAX):
-        plan, produced = step(planning, now_ms, StepLimits(records_max=30))
+        plan, produced = step(planner, now_ms, StepLimits(records_max=30))
         delivered += produced
-        due_ms = planning.next_due_ms(now_ms)
+        due_ms = planner.next_due_ms(now_ms)
         if plan.is_empty and (due_ms is None or due_ms > now_ms):
             return delivered
     raise AssertionError("it never ends")
@@ -81,10 +81,10 @@ def test_a_crowded_millisecond_is_delivered_in_rank_order_by_lanes_that_hold_lit
     """
     frames = [message(n, 5_500) for n in range(1_000)]
     wheel.append(frames)
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
     delivered = []
     for _ in range(TURNS_MAX):
-        plan, produced = step(planning, 6_000)
+        plan, produced = step(planner, 6_000)
         assert len(plan.deliveries) <= SMALL.lane_max
         delivered += produced
         if len(delivered) == len(frames):
@@ -95,28 +95,28 @@ def test_a_crowded_millisecond_is_delivered_in_rank_order_by_lanes_that_hold_lit
 def test_a_large_slot_is_indexed_ahead_of_its_time_and_flows_at_once(wheel: Wheel) -> None:
     """docs/design/storage.md, Reading a slot: the next slots are prefetched."""
     wheel.append([message(n, 9_000) for n in range(200)])
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
-    early_ms = 9_000 - opening.PREFETCH_AHEAD_MS
-    step(planning, early_ms - 1_000)
-    assert planning.next_due_ms(early_ms - 1_000) == 9_000 - opening.OPEN_AHEAD_MS
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    early_ms = 9_000 - slot_opener.PREFETCH_AHEAD_MS
+    step(planner, early_ms - 1_000)
+    assert planner.next_due_ms(early_ms - 1_000) == 9_000 - slot_opener.OPEN_AHEAD_MS
     turns = 0
-    while turns == 0 or planning.next_due_ms(early_ms) == early_ms:
-        assert step(planning, early_ms)[1] == []
+    while turns == 0 or planner.next_due_ms(early_ms) == early_ms:
+        assert step(planner, early_ms)[1] == []
         turns += 1
     assert turns > 3, "one turn did it all"
-    assert planning.next_due_ms(early_ms) == 9_000 - opening.OPEN_AHEAD_MS
-    assert len(step(planning, 9_000)[1]) == SMALL.lane_max
+    assert planner.next_due_ms(early_ms) == 9_000 - slot_opener.OPEN_AHEAD_MS
+    assert len(step(planner, 9_000)[1]) == SMALL.lane_max
 
 
 def test_a_slot_that_was_forgotten_and_filled_again_is_indexed_anew(wheel: Wheel) -> None:
     """docs/design/storage.md, Forgetting: its frames are gone, whoever still has their places."""
     wheel.append([message(n, 9_000) for n in range(200)])
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
-    while step(planning, 8_000)[1] or planning.next_due_ms(8_000) == 8_000:
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    while step(planner, 8_000)[1] or planner.next_due_ms(8_000) == 8_000:
         pass
     wheel.forget([9])
     wheel.append([message(200, 9_100)])
-    assert deliver_all(planning, 9_500) == [Rank(9_100, 0, 200)]
+    assert deliver_all(planner, 9_500) == [Rank(9_100, 0, 200)]
 
 
 def test_a_turn_is_bounded_though_a_slot_holds_nothing_of_the_lanes_that_want_it(
@@ -124,7 +124,7 @@ def test_a_turn_is_bounded_though_a_slot_holds_nothing_of_the_lanes_that_want_it
 ) -> None:
     """docs/design/frontier.md, Full steps: a turn holds the lock for a bounded time."""
     wheel.append([message(n, 5_000 + n % 1_000) for n in range(2_000)])
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
     costs: list[int] = []
     run = slot_index.SlotIndex.run
 
@@ -136,12 +136,12 @@ def test_a_turn_is_bounded_though_a_slot_holds_nothing_of_the_lanes_that_want_it
     monkeypatch.setattr(slot_index.SlotIndex, "run", counted)
     while len(costs) < 100:
         before = len(costs)
-        planning.plan(7_000, EVERYTHING, PLENTY)  # Never begun: the lane with messages stays full.
-        assert sum(costs[before:]) <= opening.TURN_WORK_MAX + 2 * slot_index.LEAF_PLACES_MAX
-        if costs and not planning._opening.is_busy:
+        planner.plan(7_000, EVERYTHING, PLENTY)  # Never begun: the lane with messages stays full.
+        assert sum(costs[before:]) <= slot_opener.TURN_WORK_MAX + 2 * slot_index.LEAF_PLACES_MAX
+        if costs and not planner._slot_opener.is_busy:
             break
-    assert planning._queue.opened_to < Rank(6_000, 0, 0), "the full lane has not gone on"
-    assert planning._queue.wanted(Rank(8_000, 0, 0)) is None, "all others have seen all of it"
+    assert planner._queue.opened_to < Rank(6_000, 0, 0), "the full lane has not gone on"
+    assert planner._queue.wanted(Rank(8_000, 0, 0)) is None, "all others have seen all of it"
 
 
 def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
@@ -151,7 +151,7 @@ def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
     Rules: fair-lanes
     """
     wheel.append([message(n, 5_000 + n, lane=0) for n in range(300)])
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
     slowly = StepLimits(lanes_max={0: 1})
     offset, lagging = 300, []
     for slot in range(10, 60):
@@ -162,7 +162,7 @@ def test_lanes_at_the_front_do_not_wait_for_one_that_lags(wheel: Wheel) -> None:
         wheel.append(quick)
         produced: list[Rank] = []
         for _ in range(8):
-            produced += step(planning, now_ms, slowly)[1]
+            produced += step(planner, now_ms, slowly)[1]
         lagging += [r for r in produced if r.due_ms < 6_000]
         assert [r for r in produced if r.due_ms > 6_000] == sorted(rank(f) for f in quick)
     assert lagging == [Rank(5_000 + n, 0, n) for n in range(len(lagging))] != []
@@ -187,12 +187,12 @@ def test_large_slots_that_lanes_lag_in_are_indexed_once_however_much_passes_at_t
 
     monkeypatch.setattr(wheel, "index", counted)
     roomy = OpenLimits(lane_max=20, total_max=200, share=4)
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, roomy)
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, roomy)
     slowly = StepLimits(lanes_max={0: 1, 1: 1})
     produced: list[Rank] = []
     for slot in front:
         for _ in range(3):
-            produced += step(planning, 1_000 * slot - 500, slowly)[1]
+            produced += step(planner, 1_000 * slot - 500, slowly)[1]
         assert slot in made, "it is indexed ahead of its time"
     assert {slot: made.count(slot) for slot in (5, 6)} == {5: 1, 6: 1}
     for slot in (5, 6):
@@ -209,13 +209,13 @@ def test_a_slot_at_the_front_does_not_lose_its_index_to_one_that_lags(wheel: Whe
     wheel.append(lagging)
     front = [message(200 + n, 10_000, lane=1) for n in range(200)]
     wheel.append(front)
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
     delivered: list[Rank] = []
     while len(delivered) < SMALL.lane_max:
-        delivered += step(planning, 5_500, StepLimits(records_max=1))[1]
-    planning.plan(8_900, EVERYTHING, PLENTY)  # All lanes but that one come to the front.
+        delivered += step(planner, 5_500, StepLimits(records_max=1))[1]
+    planner.plan(8_900, EVERYTHING, PLENTY)  # All lanes but that one come to the front.
     began = len(delivered)
-    delivered += deliver_all(planning, 10_500)
+    delivered += deliver_all(planner, 10_500)
     assert [r for r in delivered if r.due_ms == 10_000] == [rank(frame) for frame in front]
     assert [r for r in delivered if r.due_ms == 5_000] == [rank(frame) for frame in lagging]
     meanwhile = delivered[began : delivered.index(rank(front[-1]))]
@@ -247,13 +247,13 @@ def test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once(wheel
         NOTHING_DONE, cursors=(Rank(6_000, 0, 0),) * LANES, offsets=(500, *NOTHING_DONE.offsets[1:])
     )
     wheel.append([message(n, 5_000 + n % 900) for n in range(600)])
-    planning = Planner(wheel, SETTINGS, frontier, SMALL)
-    waits = planning.plan(9_000, EVERYTHING, PLENTY)
+    planner = Planner(wheel, SETTINGS, frontier, SMALL)
+    waits = planner.plan(9_000, EVERYTHING, PLENTY)
     assert waits.is_empty
     assert waits.frontier == replace(frontier, step=frontier.step + 1), "O passes nothing yet"
-    assert planning.next_due_ms(9_000) == 9_000
-    planning.arrived(wheel.append([message(n, 5_000 + n % 900) for n in range(600, 620)]))
-    delivered = deliver_all(planning, 9_000)
+    assert planner.next_due_ms(9_000) == 9_000
+    planner.arrived(wheel.append([message(n, 5_000 + n % 900) for n in range(600, 620)]))
+    delivered = deliver_all(planner, 9_000)
     assert sorted(delivered) == sorted(Rank(5_000 + n % 900, 0, n) for n in range(500, 620))
 
 
@@ -264,10 +264,10 @@ def test_a_slot_that_is_forgotten_while_late_arrivals_are_looked_for_is_left_out
     cursors = (Rank(7_000, 0, 0),) * LANES
     wheel.append([message(n, 5_000) for n in range(100)])
     wheel.append([message(100, 6_000)])
-    planning = Planner(wheel, SETTINGS, replace(NOTHING_DONE, cursors=cursors), SMALL)
-    assert planning.plan(9_000, EVERYTHING, PLENTY).is_empty
+    planner = Planner(wheel, SETTINGS, replace(NOTHING_DONE, cursors=cursors), SMALL)
+    assert planner.plan(9_000, EVERYTHING, PLENTY).is_empty
     wheel.forget([5])
-    assert deliver_all(planning, 9_000) == [Rank(6_000, 0, 100)]
+    assert deliver_all(planner, 9_000) == [Rank(6_000, 0, 100)]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -296,20 +296,20 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         return wheel.append(frames)
 
     store(300)
-    planning = Planner(wheel, SETTINGS, frontier, SMALL)
+    planner = Planner(wheel, SETTINGS, frontier, SMALL)
     for turn in range(150):
         if turn < 120:
-            planning.arrived(store(chance.choice([0, 1, 5, 40])))
+            planner.arrived(store(chance.choice([0, 1, 5, 40])))
             now_ms += chance.choice([0, 10, 100, 600])
         else:
             now_ms += 1_000
         if chance.random() < 0.1:
             save(wheel)
         if chance.random() < 0.05:
-            planning = Planner(wheel, SETTINGS, frontier, SMALL)
+            planner = Planner(wheel, SETTINGS, frontier, SMALL)
         limits = StepLimits(records_max=chance.choice([3, 40, 200]), lanes_max={0: 60})
-        plan = planning.plan(now_ms, tuple(ends), limits)
-        taken = planning.begin(plan)
+        plan = planner.plan(now_ms, tuple(ends), limits)
+        taken = planner.begin(plan)
         pieces = [*taken.pieces, taken.deferred]
         assert all(piece.killed_count == 0 for piece in pieces)
         dealt_with = [rank(frame) for piece in pieces for frame in piece.messages]
@@ -318,11 +318,11 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         assert not newly_done & delivered
         delivered |= newly_done
         frontier = plan.frontier
-        indexes = planning._opening._indexes
+        indexes = planner._slot_opener._indexes
         assert sum(index.count for index in indexes.values()) <= 250 or len(indexes) == 1
-        held = sum(len(lane) for lane in planning._queue._lanes)
-        assert held == planning._queue._held <= 2 * (SMALL.total_max + LANES * SMALL.share)
-    delivered |= set(deliver_all(planning, now_ms))
+        held = sum(len(lane) for lane in planner._queue._lanes)
+        assert held == planner._queue._held <= 2 * (SMALL.total_max + LANES * SMALL.share)
+    delivered |= set(deliver_all(planner, now_ms))
     assert delivered == {rank(frame) for frame in stored}
 
 
@@ -342,9 +342,9 @@ def test_what_arrives_for_an_hour_that_is_opened_can_be_read(tmp_path: Path) -> 
     (seed 5 of the simulation, with faults of etcd only)."""
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS, horizon_s=0)
     hour_ms = 3_600_000
-    planning = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
-    planning.arrived(wheel.append([message(0, hour_ms - 50)]))
-    step(planning, hour_ms - 100)
-    planning.arrived(wheel.append([message(1, hour_ms + 20)]))
-    assert deliver_all(planning, hour_ms + 100) == [(hour_ms - 50, 0, 0), (hour_ms + 20, 0, 1)]
+    planner = Planner(wheel, SETTINGS, NOTHING_DONE, SMALL)
+    planner.arrived(wheel.append([message(0, hour_ms - 50)]))
+    step(planner, hour_ms - 100)
+    planner.arrived(wheel.append([message(1, hour_ms + 20)]))
+    assert deliver_all(planner, hour_ms + 100) == [(hour_ms - 50, 0, 0), (hour_ms + 20, 0, 1)]
     wheel.close()

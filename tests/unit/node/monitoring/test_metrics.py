@@ -31,22 +31,22 @@ OUTSIDE = re.compile(r"\b(?:delayd|process)_[a-z_]+\b")
 
 def tally_of_a_master() -> StepCounters:
     """Two steps that were committed, one that failed."""
-    tally = StepCounters()
-    tally.drift_ms = -12
-    tally.failed = 1
-    tally.committed(
+    counters = StepCounters()
+    counters.drift_ms = -12
+    counters.failed = 1
+    counters.committed(
         took_ms=4,
         messages={"delivered": 3, "retried": 1, "killed": 2},
         verdicts={"cancelled": 2},
         letters={},
     )
-    tally.committed(took_ms=7, messages={}, verdicts={"dead": 1}, letters={"dead": 1})
-    tally.delivered({"orders": [START_MS - 3, START_MS - 30, START_MS - 4_000_000]}, START_MS)
-    tally.smoothed({"orders": [START_MS - 1_200, START_MS - 2_000]}, START_MS)
-    return tally
+    counters.committed(took_ms=7, messages={}, verdicts={"dead": 1}, letters={"dead": 1})
+    counters.delivered({"orders": [START_MS - 3, START_MS - 30, START_MS - 4_000_000]}, START_MS)
+    counters.smoothed({"orders": [START_MS - 1_200, START_MS - 2_000]}, START_MS)
+    return counters
 
 
-def measures(**changed: Any) -> MetricsSnapshot:
+def snapshot(**changed: Any) -> MetricsSnapshot:
     """A master in the middle of its work."""
     made = MetricsSnapshot(
         node="node-1",
@@ -138,7 +138,7 @@ def test_the_table_of_the_page_is_the_list_of_families(request: pytest.FixtureRe
 
 @pytest.mark.parametrize("is_master", [True, False])
 def test_a_node_exposes_exactly_the_families_of_the_page(is_master: bool) -> None:
-    of = measures() if is_master else follower()
+    of = snapshot() if is_master else follower()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     found = exposed(Exposition().of(of))
     assert {name: kind for name, (kind, _) in found.items()} == dict(rows)
@@ -168,7 +168,7 @@ def test_names_follow_the_conventions_of_prometheus(family: Family) -> None:
 
 def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
     """What a change of it changes on the page."""
-    before = shown(measures())
+    before = shown(snapshot())
     changes: dict[str, Any] = {
         "steps": StepCounters().read(),
         "leaderships_ended": {"shutdown": 9},
@@ -184,14 +184,14 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
     }
     for field in fields(MetricsSnapshot):
         changed = changes.get(field.name, 77)
-        assert shown(measures(**{field.name: changed})) != before, field.name
+        assert shown(snapshot(**{field.name: changed})) != before, field.name
 
 
 # --- Values
 
 
 def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
-    found = shown(measures())
+    found = shown(snapshot())
     assert {name: found[name][()] for name in found if list(found[name]) == [()]}.items() >= {
         "delayd_ready": 1,
         "delayd_kafka_up": 1,
@@ -223,7 +223,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
     assert found["delayd_ingest_lag_offsets"] == {("0",): 0, ("1",): 17}
     assert found["delayd_loop_age_seconds"] == {("ingest",): 0.05, ("delivery",): 1.25}
     assert found["delayd_steps_total"] == {("committed",): 2, ("failed",): 1}
-    [build] = [s for s in parsed(Exposition().of(measures())) if s.name == "delayd_build_info"]
+    [build] = [s for s in parsed(Exposition().of(snapshot())) if s.name == "delayd_build_info"]
     assert (build.value, build.labels["version"], build.labels["node"]) == (
         1,
         __version__,
@@ -232,7 +232,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
 
 
 def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
-    found = shown(measures())
+    found = shown(snapshot())
     assert found["delayd_verdicts_total"] == {
         (verdict.slug,): {"cancelled": 2, "dead": 1}.get(verdict.slug, 0) for verdict in Verdict
     }
@@ -256,7 +256,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
 
 
 def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> None:
-    samples = [s for s in parsed(Exposition().of(measures())) if "lateness" in s.name]
+    samples = [s for s in parsed(Exposition().of(snapshot())) if "lateness" in s.name]
     buckets = {
         float(sample.labels["le"]): sample.value
         for sample in samples
@@ -276,13 +276,13 @@ def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> N
 
 
 def test_a_topic_with_a_rate_shows_how_late_it_is_now() -> None:
-    delays = shown(measures())["delayd_smoothing_delay_seconds"]
+    delays = shown(snapshot())["delayd_smoothing_delay_seconds"]
     assert delays == {("orders",): 1.5, ("mails",): 0}
 
 
 def follower() -> MetricsSnapshot:
     """A node that was never master, before anything happened."""
-    return measures(
+    return snapshot(
         is_master=False,
         master=None,
         election="follower",
@@ -313,11 +313,11 @@ def test_what_is_not_known_has_no_sample() -> None:
 
 
 def test_however_many_targets_there_are_the_page_is_bounded() -> None:
-    tally = StepCounters()
+    counters = StepCounters()
     for number in range(10 * TOPICS_MAX):
-        tally.delivered({f"topic-{number}": [START_MS]}, START_MS)
-    text = Exposition().of(measures(steps=tally.read()))
-    counts = shown(measures(steps=tally.read()))["delayd_lateness_seconds_count"]
+        counters.delivered({f"topic-{number}": [START_MS]}, START_MS)
+    text = Exposition().of(snapshot(steps=counters.read()))
+    counts = shown(snapshot(steps=counters.read()))["delayd_lateness_seconds_count"]
     assert len(counts) == TOPICS_MAX + 1
     assert counts[(OTHER,)] == 9 * TOPICS_MAX and sum(counts.values()) == 10 * TOPICS_MAX
     assert text.count(b"\n") < 2_500
@@ -325,7 +325,7 @@ def test_however_many_targets_there_are_the_page_is_bounded() -> None:
 
 def test_hostile_names_are_escaped() -> None:
     name = 'a"b\\c\nd'
-    assert shown(measures(master=name))["delayd_leader_info"] == {(name,): 1}
+    assert shown(snapshot(master=name))["delayd_leader_info"] == {(name,): 1}
 
 
 # --- The route
@@ -334,8 +334,8 @@ def test_hostile_names_are_escaped() -> None:
 class Node:
     """A node of which only figures are asked."""
 
-    def measures(self) -> MetricsSnapshot:
-        return measures()
+    def metrics_snapshot(self) -> MetricsSnapshot:
+        return snapshot()
 
 
 async def ask() -> tuple[int, str, bytes]:
@@ -350,5 +350,5 @@ def test_the_route_answers_in_the_text_format_without_a_token() -> None:
 
     status, kind, body = asyncio.run(ask())
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert exposed(body).keys() == exposed(Exposition().of(measures())).keys()
+    assert exposed(body).keys() == exposed(Exposition().of(snapshot())).keys()
     assert len(parsed(body)) > 100

@@ -100,7 +100,7 @@ class Desk:
             lambda _: None,
         )
         self.watch = KafkaHealth(self.bus, settings)
-        self.picture = LiveNodeView(
+        self.view = LiveNodeView(
             config,
             clock,
             self.replica,
@@ -111,7 +111,7 @@ class Desk:
             self.watch,
         )
         # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
-        self._app = build_app(weakref.proxy(self.picture))
+        self._app = build_app(weakref.proxy(self.view))
 
     def start(self) -> None:
         self.ingestion.start()
@@ -195,8 +195,8 @@ def test_loops_turn_while_kafka_is_away_so_that_nobody_restarts_the_node(turning
     wait_for(lambda: turning.ingestion.progressed_ms > before[0] + 50)
     wait_for(lambda: turning.delivery.progressed_ms > before[1] + 50)
     assert turning.probe("/livez") == turning.probe("/readyz") == (200, "")
-    assert turning.picture.status()["kafka_problem"] == "nobody answers"
-    assert not turning.picture.measures().lets_in
+    assert turning.view.status()["kafka_problem"] == "nobody answers"
+    assert not turning.view.metrics_snapshot().lets_in
 
 
 # --- Ready
@@ -254,11 +254,11 @@ def test_a_follower_shows_what_it_has_ingested_refused_and_still_holds(turning: 
     for number in range(20):
         turning.send("orders", far_ms + 1_000 * number, partition=number % 2)
     turning.kafka.append("delayd-buffer", 0, None, b"v", [("delayd-topic", b"orders")])
-    wait_for(lambda: turning.picture.measures().ingested == 21)
-    wait_for(lambda: turning.picture.measures().rejects == {Reason.MISSING_DUE.slug: 1})
-    wait_for(lambda: turning.picture.measures().ingest_delay_ms is not None)
-    wait_for(lambda: turning.picture.measures().disk_free_bytes is not None)
-    seen = turning.picture.measures()
+    wait_for(lambda: turning.view.metrics_snapshot().ingested == 21)
+    wait_for(lambda: turning.view.metrics_snapshot().rejects == {Reason.MISSING_DUE.slug: 1})
+    wait_for(lambda: turning.view.metrics_snapshot().ingest_delay_ms is not None)
+    wait_for(lambda: turning.view.metrics_snapshot().disk_free_bytes is not None)
+    seen = turning.view.metrics_snapshot()
     assert seen.frames == 21
     assert (seen.is_master, seen.master) == (False, "somebody")
     assert seen.ingest_delay_ms is not None and 0 <= seen.ingest_delay_ms < 20_000
@@ -272,10 +272,10 @@ def test_what_an_open_transaction_hides_is_shown_as_unread(turning: Desk) -> Non
     producer.begin()
     for partition in (0, 0, 1):
         producer.send("delayd-buffer", key=None, value=b"v", headers=[], partition=partition)
-    wait_for(lambda: turning.picture.measures().unread == (2, 1))
+    wait_for(lambda: turning.view.metrics_snapshot().unread == (2, 1))
     producer.commit(TIMEOUT_MS)
-    wait_for(lambda: turning.picture.measures().unread == (0, 0))
-    assert turning.picture.measures().ingested == 3
+    wait_for(lambda: turning.view.metrics_snapshot().unread == (0, 0))
+    assert turning.view.metrics_snapshot().ingested == 3
 
 
 def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None:
@@ -284,18 +284,18 @@ def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None
     for number in range(25):
         turning.send("orders", now_ms + (3_600_000 if number < 5 else 0))
     turning.delivery.give(Grant("n/1", 10**15))
-    wait_for(lambda: turning.picture.measures().steps.messages.get("delivered") == 20)
-    wait_for(lambda: turning.picture.measures().pending == 5)
-    seen = turning.picture.measures()
+    wait_for(lambda: turning.view.metrics_snapshot().steps.messages.get("delivered") == 20)
+    wait_for(lambda: turning.view.metrics_snapshot().pending == 5)
+    seen = turning.view.metrics_snapshot()
     assert seen.frames == 25, "what was delivered is still held"
     assert sum(seen.steps.lateness["orders"].counts) == 20
     assert seen.is_master and seen.term == 1
-    wait_for(lambda: turning.picture.measures().delivery_lag_ms < 10_000)
+    wait_for(lambda: turning.view.metrics_snapshot().delivery_lag_ms < 10_000)
 
 
 def test_a_new_cluster_lags_since_it_was_made_and_not_since_1970(still: Desk) -> None:
     clock_of(still).now_ms += 5_000
-    assert still.picture.measures().delivery_lag_ms == 5_000
+    assert still.view.metrics_snapshot().delivery_lag_ms == 5_000
 
 
 def test_log_time_ahead_of_the_clock_is_shown(still: Desk) -> None:
@@ -304,9 +304,9 @@ def test_log_time_ahead_of_the_clock_is_shown(still: Desk) -> None:
     consumer = still.bus.consumer("delayd-buffer")
     consumer.assign(still.replica.positions)
     still.replica.take(consumer.poll(10, 0))
-    assert still.picture.measures().log_ahead_ms == 0
+    assert still.view.metrics_snapshot().log_ahead_ms == 0
     clock_of(still).now_ms -= 7_000
-    assert still.picture.measures().log_ahead_ms == 7_000
+    assert still.view.metrics_snapshot().log_ahead_ms == 7_000
 
 
 def test_a_scrape_does_not_wait_for_the_replicas_lock(still: Desk) -> None:

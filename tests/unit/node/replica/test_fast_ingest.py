@@ -33,7 +33,7 @@ LIMITS: Final = RequestLimits(
 )
 TOPIC: Final = ("delayd-topic", b"orders")
 DELAY: Final = ("delayd-delay", b"10s")
-PLAIN: Final[dict[str, Headers]] = {
+FAST: Final[dict[str, Headers]] = {
     "due": [TOPIC, ("delayd-due", b"1700000010000")],
     "due in the past": [TOPIC, ("delayd-due", b"0")],
     "due in RFC 3339": [TOPIC, ("delayd-due", b"2023-11-14T22:13:20.0001Z")],
@@ -47,7 +47,7 @@ PLAIN: Final[dict[str, Headers]] = {
     "headers of the user in between": [("a", b"1"), TOPIC, ("", b"2"), DELAY, ("a", b"3")],
     "a header that is nearly delayd's": [TOPIC, DELAY, ("Delayd-id", b"a"), ("delayd", b"b")],
 }
-NOT_PLAIN: Final[dict[str, Headers]] = {
+NOT_FAST: Final[dict[str, Headers]] = {
     "nothing": [],
     "no target": [DELAY],
     "no time": [TOPIC],
@@ -108,11 +108,11 @@ def generally(
 
 
 def with_the_hot_path(
-    ids: IdMemory, records: list[Record], plain: FastIngest, covered: Frontier | None = None
+    ids: IdMemory, records: list[Record], fast: FastIngest, covered: Frontier | None = None
 ) -> tuple[list[PackedFrame], list[LogState]]:
     """The same of a node."""
     batch = IngestBatch(ids, CLUSTER, [LogState(0, 0)] * PARTITIONS, covered)
-    frames = plain.pack(records)
+    frames = fast.pack(records)
     others = {
         place: parse(records[place], LIMITS) for place, frame in enumerate(frames) if frame is None
     }
@@ -129,24 +129,24 @@ def in_order(records: list[Record]) -> list[Record]:
     return [each._replace(offset=10 + place * 3) for place, each in enumerate(records)]
 
 
-@pytest.mark.parametrize("what", PLAIN)
+@pytest.mark.parametrize("what", FAST)
 def test_what_is_plain_is_packed_as_the_general_path_packs_it(ids: IdMemory, what: str) -> None:
     for key, value in ((b"k", b"v"), (b"", b""), (None, None), (b"\xff", b"\x00" * 300)):
-        asked = a_record(PLAIN[what], key=key, value=value)
+        asked = a_record(FAST[what], key=key, value=value)
         [frame] = FastIngest(LIMITS, LANES).pack([asked])
         assert frame is not None, "a plain record was left to the general path"
         assert [frame] == generally(ids, [asked])[0]
 
 
-@pytest.mark.parametrize("what", NOT_PLAIN)
+@pytest.mark.parametrize("what", NOT_FAST)
 def test_what_is_not_plain_is_left_to_the_general_path(what: str) -> None:
-    asked = a_record(NOT_PLAIN[what])
-    plain = FastIngest(LIMITS, LANES)
-    good = a_record(PLAIN["delay"])
-    assert [frame is None for frame in plain.pack([good, asked, good])] == [False, True, False]
+    asked = a_record(NOT_FAST[what])
+    fast = FastIngest(LIMITS, LANES)
+    good = a_record(FAST["delay"])
+    assert [frame is None for frame in fast.pack([good, asked, good])] == [False, True, False]
 
 
-@pytest.mark.parametrize("headers", [PLAIN["delay"], PLAIN["headers of the user in between"]])
+@pytest.mark.parametrize("headers", [FAST["delay"], FAST["headers of the user in between"]])
 def test_a_record_may_have_just_so_many_bytes(headers: Headers) -> None:
     least = 128 + sum(10 + len(name) + len(content or b"") for name, content in headers)
     for key in (None, b"", b"key"):
@@ -158,13 +158,13 @@ def test_a_record_may_have_just_so_many_bytes(headers: Headers) -> None:
 
 def test_100_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> None:
     """docs/design/frontier.md, Ingest: all replicas decide alike."""
-    random, plain = Random(SEED), FastIngest(LIMITS, LANES)
+    random, fast = Random(SEED), FastIngest(LIMITS, LANES)
     mixture = Mixture(LIMITS, noise=0.1, retries=0.1)
     met = 0
     for _ in range(1_000):
         records = in_order([record(random, mixture) for _ in range(100)])
-        met += sum(frame is not None for frame in plain.pack(records))
-        assert with_the_hot_path(ids, records, plain) == generally(ids, records), f"seed {SEED}"
+        met += sum(frame is not None for frame in fast.pack(records))
+        assert with_the_hot_path(ids, records, fast) == generally(ids, records), f"seed {SEED}"
     # That this could have found anything: most have an id, a key of their own, or are spoilt.
     assert met > 1_000, f"only {met} were packed"
 
@@ -207,21 +207,21 @@ def test_any_batch_leaves_the_same_frames_and_states(
         cursor = Rank(APPEND_MS + cursor_ms * 1_000, 0, 0)
         covered = Frontier(0, (cursor,) * LANES, (passed,) * PARTITIONS, first.own_writes, 1, 1)
     records = in_order(records)
-    plain = FastIngest(LIMITS, LANES)
+    fast = FastIngest(LIMITS, LANES)
     expected = generally(ids, records, covered)
-    assert with_the_hot_path(ids, records, plain, covered) == expected
+    assert with_the_hot_path(ids, records, fast, covered) == expected
     # Once more, with all that was remembered.
-    assert with_the_hot_path(ids, records, plain, covered) == expected
+    assert with_the_hot_path(ids, records, fast, covered) == expected
 
 
 def test_a_record_that_comes_twice_is_a_bug_that_is_found(ids: IdMemory) -> None:
-    records = [a_record(PLAIN["delay"], offset) for offset in (5, 6, 6)]
+    records = [a_record(FAST["delay"], offset) for offset in (5, 6, 6)]
     with pytest.raises(AssertionError, match="offset 6 came after 6"):
         with_the_hot_path(ids, records, FastIngest(LIMITS, LANES))
 
 
 def test_what_is_remembered_is_bounded(ids: IdMemory) -> None:
-    plain = FastIngest(LIMITS, LANES)
+    fast = FastIngest(LIMITS, LANES)
     for number in range(2 * REMEMBERED_MAX + 10):
         headers: Headers = [
             ("delayd-topic", b"t%d" % number),
@@ -230,16 +230,16 @@ def test_what_is_remembered_is_bounded(ids: IdMemory) -> None:
             (f"h{number}", b""),
         ]
         asked = a_record(headers)
-        assert plain.pack([asked]) == generally(ids, [asked])[0]
-    assert [len(known) for known in plain.remembered] == [10] * 4
+        assert fast.pack([asked]) == generally(ids, [asked])[0]
+    assert [len(known) for known in fast.remembered] == [10] * 4
 
 
 def test_of_many_or_long_names_nothing_is_remembered() -> None:
-    plain = FastIngest(LIMITS, LANES)
+    fast = FastIngest(LIMITS, LANES)
     for headers in (
         [(f"h{n}", b"") for n in range(NAMES_MAX + 1)],
         [("h" * 2_000, b"")],
         [("delayd-topic", b"t" * 2_000)],
     ):
-        assert plain.pack([a_record([*headers, DELAY])]) == [None]
-    assert len(plain.remembered[0]) == 1 and not any(plain.remembered[1:])
+        assert fast.pack([a_record([*headers, DELAY])]) == [None]
+    assert len(fast.remembered[0]) == 1 and not any(fast.remembered[1:])
