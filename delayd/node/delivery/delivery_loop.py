@@ -1,7 +1,7 @@
 """The delivery thread: follows the frontier, and delivers while this node holds a grant.
 
-It reports to the control loop in past-tense facts and never decides who is master. What it does
-with a grant is decided by `replication.leadership_session`; here it is carried out.
+It reports to the control loop in past-tense facts and never decides which node is master.
+`replication.leadership_session` decides what it does with a grant.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,14 +50,14 @@ log = structlog.get_logger()
 
 FOLLOW_POLL_MS = 100
 FOLLOW_PAUSE_MS = 20
-"""A follower takes what comes in this time at once: to be woken by each step costs more than to
+"""A follower reads the records of this time at once: to wake up for each step costs more than to
 read its record."""
 METADATA_TIMEOUT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEnded:
-    """The thread is at rest: it will not write under that grant any more."""
+    """The thread is at rest: it writes no more under that grant."""
 
     grant: Grant
     ended: Ended
@@ -125,7 +125,7 @@ class DeliveryLoop:
 
     @property
     def is_delivering(self) -> bool:
-        """Has this node taken over and not ended since?"""
+        """True if this node has taken over and its mastership has not ended since."""
         mastership = self._mastership
         return mastership is not None and mastership.is_delivering
 
@@ -137,7 +137,7 @@ class DeliveryLoop:
 
     @property
     def failing_targets(self) -> list[FailingTarget]:
-        """Targets that turned messages away and are not known to be well again."""
+        """Targets that refused messages and are not known to be well again."""
         return self._targets.failing()
 
     @property
@@ -195,7 +195,7 @@ class DeliveryLoop:
             self._stopping.wait(FOLLOW_PAUSE_MS / 1000)
 
     def _deliver(self, grant: Grant) -> Ended:
-        """Carry out what `replication.leadership_session` orders, until it orders to rest."""
+        """Carry out the orders of a leadership session, until it orders to rest."""
         session = LeadershipSession()
         order = session.handle(GrantGiven(self._clock.monotonic_ms()))
         while not isinstance(order, Rest):
@@ -203,7 +203,7 @@ class DeliveryLoop:
         return order.ended
 
     def _obey(self, order: BeMaster | Wait, grant: Grant) -> LeadershipSessionFact:
-        """Carry out one order, unless the grant is over; its answer."""
+        """Carry out one order, unless the grant is over; return the fact that answers it."""
         if self._stopping.is_set() or not grant.is_valid(self._clock.monotonic_ms()):
             return GrantOver(self._clock.monotonic_ms())
         if isinstance(order, Wait):

@@ -66,7 +66,7 @@ IDS = (
             ),
         ),
         (
-            "tests/unit/replication/test_delivery_queue.py::test_a_mark_waits_until_all_that_was_re_buffered_is_ingested",
+            "tests/unit/replication/test_delivery_queue.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
         ),
     ),
     Mutant(

@@ -28,7 +28,7 @@ def message(
     return Entry(due_ms, partition, offset, lane, 0, 0, length)
 
 
-def answer(offset: int, *, partition: int = 0, length: int = 10) -> Entry:
+def reply(offset: int, *, partition: int = 0, length: int = 10) -> Entry:
     return Entry(0, partition, offset, 0, 1, 0, length)
 
 
@@ -203,12 +203,12 @@ def test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it() -> None:
     assert last == [(burst[2],), (burst[3],), (behind,)]
 
 
-def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
-    """docs/design/frontier.md, Step: all answers with offsets in [O, O').
+def test_replies_are_written_by_the_step_that_passes_their_offsets() -> None:
+    """docs/design/frontier.md, Step: all pending replies with offsets in [O, O').
 
     Rules: reply-waits
     """
-    first, second, third = answer(2), answer(4), answer(7)
+    first, second, third = reply(2), reply(4), reply(7)
     queue = queue_of(first)
     queue.reply_arrived(second)
     assert queue.next_due_ms() == 0
@@ -219,12 +219,12 @@ def test_answers_are_written_by_the_step_that_passes_their_offsets() -> None:
     assert queue.next_due_ms() is None
 
 
-def test_too_many_answers_and_late_arrivals_cut_o() -> None:
-    """docs/design/frontier.md, Full steps: only late arrivals and answers cut O'.
+def test_too_many_replies_and_late_arrivals_cut_o() -> None:
+    """docs/design/frontier.md, Full steps: only late arrivals and pending replies cut O'.
 
     Rules: o-cut-by-few
     """
-    queue = queue_of(*[answer(n) for n in range(6)], answer(3, partition=1))
+    queue = queue_of(*[reply(n) for n in range(6)], reply(3, partition=1))
     plan = step(queue, limits=StepLimits(records_max=4, bytes_max=1_000))
     assert [(e.partition, e.offset) for e in plan.replies] == [(0, 0), (0, 1), (1, 3)]
     assert plan.frontier.offsets == (2, 100)
@@ -233,7 +233,7 @@ def test_too_many_answers_and_late_arrivals_cut_o() -> None:
     assert plan.frontier.offsets == (4, 100)
 
 
-def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out() -> None:
+def test_o_passes_neither_replies_nor_late_arrivals_that_a_full_step_leaves_out() -> None:
     """docs/design/frontier.md, Full steps. O' once skipped what the budget had left out of one
     queue when it was the other queue that ended the step: messages were lost.
 
@@ -243,7 +243,7 @@ def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out(
     step(queue, ingested=(0, 0))
     for offset in (0, 1):
         queue.arrived(message(offset, 2_000))
-    queue.reply_arrived(answer(5))
+    queue.reply_arrived(reply(5))
     one = StepLimits(records_max=1, bytes_max=1_000)
     plans = [step(queue, ingested=(6, 0), limits=one) for _ in range(3)]
     assert [plan.frontier.offsets[0] for plan in plans] == [1, 5, 6]
@@ -252,7 +252,7 @@ def test_o_passes_neither_answers_nor_late_arrivals_that_a_full_step_leaves_out(
 
 def test_a_plan_that_is_not_begun_changes_nothing() -> None:
     """docs/design/frontier.md, Step: a step is decided first and carried out afterwards."""
-    queue = queue_of(message(1, 5_000), answer(2))
+    queue = queue_of(message(1, 5_000), reply(2))
     first = queue.plan(NOW_MS, (100, 100), PLENTY)
     assert queue.plan(NOW_MS, (100, 100), PLENTY) == first
     queue.begin(first)
@@ -280,8 +280,8 @@ def test_a_step_of_a_node_that_is_behind_is_a_bug() -> None:
         queue.plan(NOW_MS, (4, 9), PLENTY)
 
 
-@pytest.mark.parametrize("entry", [message(5, 1_000), answer(5)])
-def test_a_late_arrival_or_answer_beyond_what_was_ingested_is_a_bug(entry: Entry) -> None:
+@pytest.mark.parametrize("entry", [message(5, 1_000), reply(5)])
+def test_a_late_arrival_or_reply_beyond_what_was_ingested_is_a_bug(entry: Entry) -> None:
     """docs/design/frontier.md, Step: the snapshot O' is of what is ingested."""
     queue = queue_of()
     step(queue, ingested=(0, 0))
@@ -387,32 +387,32 @@ def test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel() -> None:
     assert delivered == hot
 
 
-MARK = 2
+MARKER = 2
 
 
-def mark_delivery_queue(own_write: int) -> DeliveryQueue:
-    """One mark at offset 5 waits, and steps have re-buffered up to `own_write`."""
+def queue_with_marker(own_write: int) -> DeliveryQueue:
+    """One cancel marker at offset 5 waits, and steps have requeued up to `own_write`."""
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, own_writes=(own_write,))
-    mark = Entry(1_000, 0, 5, 0, MARK, 0, 100)
-    return DeliveryQueue(frontier, [mark], marker_kinds=(MARK,))
+    marker = Entry(1_000, 0, 5, 0, MARKER, 0, 100)
+    return DeliveryQueue(frontier, [marker], marker_kinds=(MARKER,))
 
 
-def test_a_mark_waits_until_all_that_was_re_buffered_is_ingested() -> None:
-    """docs/design/frontier.md, Verdicts: a mark is passed once ingest is beyond R.
+def test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested() -> None:
+    """docs/design/frontier.md, Verdicts: a cancel marker is passed once ingest is beyond R.
 
     Rules: verdict-waits-for-r
     """
-    queue = mark_delivery_queue(own_write=10)
+    queue = queue_with_marker(own_write=10)
     held = queue.plan(5_000, (10,), StepLimits())
     assert held.replies == () and held.frontier.offsets == (5,)
     passed = queue.plan(5_000, (11,), StepLimits())
     assert len(passed.replies) == 1 and passed.frontier.offsets == (11,)
 
 
-def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_passed() -> None:
+def test_a_cancel_marker_waits_for_what_was_requeued_when_it_could_first_be_passed() -> None:
     """docs/design/frontier.md, Verdicts: a target that fails all the time starves no verdict."""
-    queue = mark_delivery_queue(own_write=10)
+    queue = queue_with_marker(own_write=10)
     for written in range(11, 20):
         held = queue.plan(5_000, (10,), StepLimits())
         assert held.replies == ()
@@ -422,22 +422,22 @@ def test_a_mark_waits_for_no_more_than_was_re_buffered_when_it_could_first_be_pa
     assert len(passed.replies) == 1 and passed.frontier.own_writes == (19,)
 
 
-def test_a_mark_that_arrives_during_a_step_waits_for_what_that_step_re_buffers() -> None:
-    """docs/design/frontier.md, Verdicts: it may continue what the mark kills.
+def test_a_cancel_marker_that_arrives_during_a_step_waits_for_what_that_step_requeues() -> None:
+    """docs/design/frontier.md, Verdicts: it may continue what the cancel marker kills.
 
     Rules: verdict-waits-for-r
     """
-    queue = DeliveryQueue(first_frontier(0, partitions=1, lanes=1), [], marker_kinds=(MARK,))
+    queue = DeliveryQueue(first_frontier(0, partitions=1, lanes=1), [], marker_kinds=(MARKER,))
     queue.begin(queue.plan(5_000, (5,), StepLimits()))
-    queue.reply_arrived(Entry(1_000, 0, 5, 0, MARK, 0, 100))
+    queue.reply_arrived(Entry(1_000, 0, 5, 0, MARKER, 0, 100))
     queue.wrote((8,))
     assert queue.plan(5_000, (8,), StepLimits()).replies == ()
     assert len(queue.plan(5_000, (9,), StepLimits()).replies) == 1
 
 
-def test_a_postponed_verdict_waits_for_the_step_that_may_re_buffer_what_it_kills() -> None:
+def test_a_postponed_verdict_waits_for_the_step_that_may_requeue_what_it_kills() -> None:
     """docs/design/frontier.md, Verdicts: the continuation must have been refused before."""
-    queue = mark_delivery_queue(own_write=10)
+    queue = queue_with_marker(own_write=10)
     queue.begin(queue.plan(5_000, (10,), StepLimits()))
     queue.postpone_verdict(0, 5)
     queue.wrote((15,))
@@ -445,12 +445,13 @@ def test_a_postponed_verdict_waits_for_the_step_that_may_re_buffer_what_it_kills
     assert len(queue.plan(5_000, (16,), StepLimits()).replies) == 1
 
 
-def test_a_message_and_the_mark_of_a_replace_are_passed_together_or_not_at_all() -> None:
+def test_a_message_and_the_cancel_marker_of_a_replace_are_passed_together_or_not_at_all() -> None:
     """docs/design/frontier.md, Verdicts: O passes both, or neither."""
     first = first_frontier(0, partitions=1, lanes=1)
     frontier = replace(first, cursors=(Rank(9_000, 0, 0),), own_writes=(10,))
     message = Entry(1_000, 0, 5, 0, 0, 0, 100)
-    queue = DeliveryQueue(frontier, [Entry(1_000, 0, 5, 0, MARK, 100, 100)], marker_kinds=(MARK,))
+    marker = Entry(1_000, 0, 5, 0, MARKER, 100, 100)
+    queue = DeliveryQueue(frontier, [marker], marker_kinds=(MARKER,))
     queue.arrived(message)
     held = queue.plan(9_000, (10,), StepLimits())
     assert (held.deliveries, held.replies, held.frontier.offsets) == ((), (), (5,))

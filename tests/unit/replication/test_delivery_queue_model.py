@@ -17,7 +17,7 @@ START_MS = 50_000
 STEPS_TO_THE_END_MAX = 600
 OPEN_LIMITS = OpenLimits(lane_max=3, total_max=6, share=1)
 
-MESSAGE, ANSWER, MARK = 0, 1, 2
+MESSAGE, REPLY, MARKER = 0, 1, 2
 
 budgets = st.builds(
     StepLimits,
@@ -39,12 +39,12 @@ class Model:
     """What is stored and what happened, in sets; Done is computed over all of it each time."""
 
     messages: set[Entry] = field(default_factory=set)
-    answers: set[Entry] = field(default_factory=set)
+    replies: set[Entry] = field(default_factory=set)
     ingested: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     delivered: set[Entry] = field(default_factory=set)
-    answered: set[Entry] = field(default_factory=set)
+    replied: set[Entry] = field(default_factory=set)
     waits: dict[Entry, int] = field(default_factory=dict)
-    """By mark: R of its partition when it could first be passed."""
+    """By cancel marker: R of its partition when it could first be passed."""
 
     def done(self, frontier: Frontier) -> set[Entry]:
         return {
@@ -54,12 +54,12 @@ class Model:
             and m.offset < frontier.offsets[m.partition]
         }
 
-    def passed_answers(self, frontier: Frontier) -> set[Entry]:
-        return {a for a in self.answers if a.offset < frontier.offsets[a.partition]}
+    def passed_replies(self, frontier: Frontier) -> set[Entry]:
+        return {a for a in self.replies if a.offset < frontier.offsets[a.partition]}
 
     @property
     def is_finished(self) -> bool:
-        return self.delivered == self.messages and self.answered == self.answers
+        return self.delivered == self.messages and self.replied == self.replies
 
 
 class DeliveryQueueMachine(RuleBasedStateMachine):
@@ -93,24 +93,24 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
     @rule(
         partition=st.integers(0, PARTITIONS - 1),
         count=st.integers(1, 4),
-        kind=st.sampled_from([ANSWER, MARK]),
+        kind=st.sampled_from([REPLY, MARKER]),
     )
     def store_answers(self, partition: int, count: int, kind: int) -> None:
         for _ in range(count):
             offset = self.model.ingested[partition]
             self.model.ingested[partition] = offset + 1
             entry = Entry(self.now_ms, partition, offset, 0, kind, offset, 10)
-            self.model.answers.add(entry)
+            self.model.replies.add(entry)
             self.queue.reply_arrived(entry)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), due=dues, lane=st.integers(0, LANES - 1))
     def store_replace(self, partition: int, due: int, lane: int) -> None:
-        """A message and a mark under one offset."""
+        """A message and a cancel marker under one offset."""
         offset = self.model.ingested[partition]
         self.store_messages(partition, lane, due, gap=0, length=10, count=1)
-        mark = Entry(self.now_ms, partition, offset, 0, MARK, offset, 10)
-        self.model.answers.add(mark)
-        self.queue.reply_arrived(mark)
+        marker = Entry(self.now_ms, partition, offset, 0, MARKER, offset, 10)
+        self.model.replies.add(marker)
+        self.queue.reply_arrived(marker)
 
     @rule(
         runs_max=st.integers(1, 4),
@@ -143,12 +143,12 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def postpone_a_verdict(self, data: st.DataObject) -> None:
-        """The step begun last may have continued what a mark kills: it waits for its R too."""
-        marks = [a for a in sorted(self.model.answers - self.model.answered) if a.kind == MARK]
-        if marks:
-            mark = data.draw(st.sampled_from(marks))
-            self.queue.postpone_verdict(mark.partition, mark.offset)
-            self.model.waits.pop(mark, None)
+        """The step begun last may have continued what a marker kills: it waits for its R too."""
+        markers = [a for a in sorted(self.model.replies - self.model.replied) if a.kind == MARKER]
+        if markers:
+            marker = data.draw(st.sampled_from(markers))
+            self.queue.postpone_verdict(marker.partition, marker.offset)
+            self.model.waits.pop(marker, None)
 
     @rule(
         limits=budgets,
@@ -164,9 +164,9 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         if open_first:
             self.open_runs(runs_max=1_000, run_max=1_000, ahead_ms=200)
         ingested = tuple(self.model.ingested)
-        for mark in self.model.answers - self.model.answered:
-            if mark.kind == MARK:
-                self.model.waits.setdefault(mark, self.frontier.own_writes[mark.partition])
+        for marker in self.model.replies - self.model.replied:
+            if marker.kind == MARKER:
+                self.model.waits.setdefault(marker, self.frontier.own_writes[marker.partition])
         plan = self.queue.plan(self.now_ms, ingested, limits)
         assert self.queue.plan(self.now_ms, ingested, limits) == plan
         next_due_ms = self.queue.next_due_ms()
@@ -174,7 +174,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
             assert next_due_ms is not None and next_due_ms <= self.now_ms
         self.check(plan, limits)
         self.model.delivered |= {*plan.deliveries, *plan.deferred}
-        self.model.answered |= set(plan.replies)
+        self.model.replied |= set(plan.replies)
         self.frontier = plan.frontier
         self.queue.begin(plan)
         if put_back is not None:
@@ -209,7 +209,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         assert set(dealt_with) == newly_done
         assert len(dealt_with) == len(newly_done)
         assert not newly_done & self.model.delivered
-        newly_passed = self.model.passed_answers(plan.frontier) - self.model.answered
+        newly_passed = self.model.passed_replies(plan.frontier) - self.model.replied
         assert set(plan.replies) == newly_passed
         assert len(plan.replies) == len(newly_passed)
 
@@ -230,13 +230,14 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
 
         Rules: verdict-waits-for-r
         """
-        for mark in plan.replies:
-            if mark.kind == MARK:
-                assert self.model.ingested[mark.partition] > self.model.waits[mark]
+        for marker in plan.replies:
+            if marker.kind == MARKER:
+                assert self.model.ingested[marker.partition] > self.model.waits[marker]
         offsets = plan.frontier.offsets
-        for mark, waits_for in self.model.waits.items():
-            if mark not in self.model.answered and self.model.ingested[mark.partition] <= waits_for:
-                assert offsets[mark.partition] <= mark.offset, "O' passes no mark that waits"
+        for marker, waits_for in self.model.waits.items():
+            is_waiting = self.model.ingested[marker.partition] <= waits_for
+            if is_waiting and marker not in self.model.replied:
+                assert offsets[marker.partition] <= marker.offset, "O' passes no marker that waits"
 
     def check_lanes(self, plan: Plan, limits: StepLimits) -> None:
         """docs/design/frontier.md, Targets: O' passes what a suspect lane must not take.
@@ -293,9 +294,9 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         """docs/design/frontier.md, Takeover: a new queue from the frontier and what is stored."""
         self.queue = DeliveryQueue(
             self.frontier,
-            [a for a in self.model.answers if a.offset >= self.frontier.offsets[a.partition]],
+            [a for a in self.model.replies if a.offset >= self.frontier.offsets[a.partition]],
             OPEN_LIMITS,
-            marker_kinds=(MARK,),
+            marker_kinds=(MARKER,),
         )
         for m in self.model.messages:
             is_below = m < self.frontier.cursors[m.lane]
@@ -314,7 +315,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_done_that_was_not_delivered(self) -> None:
         assert self.model.done(self.frontier) == self.model.delivered
-        assert self.model.passed_answers(self.frontier) == self.model.answered
+        assert self.model.passed_replies(self.frontier) == self.model.replied
 
     def teardown(self) -> None:
         """docs/design/frontier.md, Full steps: enough steps deliver everything."""

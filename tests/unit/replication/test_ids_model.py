@@ -63,10 +63,10 @@ class Partition:
                 first = min(live, key=lambda o: (self.messages[o].due_ms, o))
                 self.messages[first].is_forgotten = True
 
-    def kill(self, id: str, mark: int, log_ms: int) -> list[int]:
+    def kill(self, id: str, marker: int, log_ms: int) -> list[int]:
         live = self.live(id)
         for offset in live:
-            self.messages[offset].killed_by = mark
+            self.messages[offset].killed_by = marker
         by_due = sorted(live, key=lambda o: (self.messages[o].due_ms, o))
         if any(self.messages[o].due_ms + ID_MEMORY_MS >= log_ms for o in live):
             self.killed[id] = by_due
@@ -164,7 +164,7 @@ class IngestMachine(RuleBasedStateMachine):
         assert decision.reply is (PendingReply.DUPLICATE if same else PendingReply.CONFLICT)
 
     @rule(id=names, is_replace=st.booleans(), delay=delays, digest=digests)
-    def mark(self, id: str, is_replace: bool, delay: int, digest: bytes) -> None:
+    def marker(self, id: str, is_replace: bool, delay: int, digest: bytes) -> None:
         """Rules: cancel-kills, replace-kills"""
         offset = self.log.next_offset + 1
         killed = self.naive.kill(id, offset, max(self.largest_ms, self.append_ms))

@@ -233,5 +233,5 @@ def verdict_of(
 ) -> Judgement:
     killed: tuple[KilledMessage, ...] = decision.killed
     is_replace = request.op is Op.REPLACE
-    mark = CancelMarker(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
-    return judge(mark, done, (), ID_MEMORY_MS)
+    marker = CancelMarker(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
+    return judge(marker, done, (), ID_MEMORY_MS)

@@ -209,7 +209,7 @@ def test_a_redrive_is_not_added_to_more_than_an_id_can_hold() -> None:
     assert decided(redrive, Known(fired)).reply is PendingReply.SCHEDULED
 
 
-def test_a_mark_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:
+def test_a_cancel_marker_that_kills_nothing_of_late_keeps_the_last_killed_set() -> None:
     """docs/design/frontier.md, Ids: what others may have dropped never displaces it.
 
     Rules: killed-set-kept

@@ -88,7 +88,7 @@ def test_a_step_makes_the_next_wait_short_again() -> None:
 
 
 def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
-    """docs/design/frontier.md, "Targets": nobody waits for the guilty of a lost transaction.
+    """docs/design/frontier.md, "Targets": what refused a transaction delays nothing else.
 
     Rules: fault-isolated
     """

@@ -97,8 +97,7 @@ def test_a_message_whose_turn_has_come_goes_out() -> None:
 
 
 def after_a_stall(smoothing: Smoothing, rest: list[Deferral]) -> tuple[int, list[Deferral]]:
-    """DeliveryLoop stood still for 5 s after the first was due: the time, and those deferred
-    again."""
+    """Let delivery stand still for 5 s; return the time, and the messages deferred again."""
     now_ms = rest[0].due_ms + 5_000
     again = [
         decide(smoothing, now_ms, rank_ms=d.due_ms, turn_ms=d.turn_ms, cursor_ms=rest[0].due_ms)
@@ -158,7 +157,7 @@ def test_nothing_new_shares_a_ms_with_what_has_yet_to_follow_the_shift() -> None
 
 
 def test_the_more_is_overdue_the_longer_it_is_deferred() -> None:
-    """It takes time to put it back, and the first of it must not be overdue again by then.
+    """Requeuing takes time, and the first of it must not be overdue again by then.
 
     Rules: smoothing-shift
     """
@@ -297,7 +296,7 @@ class Lane:
 
     def step(self, now_ms: int, records_max: int) -> None:
         """Deal with what is due, up to so many."""
-        put_back = []
+        requeued = []
         for _ in range(records_max):
             if not self.waiting or self.waiting[0][0].due_ms > now_ms:
                 break
@@ -308,10 +307,10 @@ class Lane:
                 self.out.append((now_ms, number))
             else:
                 assert deferral.due_ms >= now_ms + DEFER_MS, "it could not be ingested in time"
-                put_back.append((deferral.due_ms, rank.partition, number, deferral.turn_ms))
+                requeued.append((deferral.due_ms, rank.partition, number, deferral.turn_ms))
         passed = passed_by(now_ms)
         self.cursor = min(passed, self.waiting[0][0]) if self.waiting else passed
-        for each in put_back:
+        for each in requeued:
             self._store(*each)
 
     def hand_over(self, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The verdict of a mark, rule by rule (docs/design/frontier.md, "Verdicts")."""
+"""The verdict of a cancel marker, rule by rule (docs/design/frontier.md, "Verdicts")."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def message(due_ms: int, offset: int) -> KilledMessage:
     return KilledMessage(due_ms, offset, LANE)
 
 
-def mark(
+def marker(
     *killed: KilledMessage, before: tuple[KilledMessage, ...] = (), is_replace: bool = False
 ) -> CancelMarker:
     return CancelMarker(is_replace, 0, 50, NOW_MS, killed, before)
@@ -36,7 +36,7 @@ def mark(
 def test_what_is_not_done_is_cancelled(is_replace: bool, outcome: Outcome) -> None:
     """Rules: verdict-killed"""
     waiting = message(NOW_MS + 5, 7)
-    judged = judge(mark(waiting, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
+    judged = judge(marker(waiting, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (outcome, (waiting,), ())
 
 
@@ -46,7 +46,7 @@ def test_a_late_arrival_that_o_has_not_passed_is_cancelled() -> None:
     Rules: verdict-killed
     """
     waiting = message(NOW_MS - 5, 45)
-    judged = judge(mark(waiting), frontier(NOW_MS, 40), (), HOUR_MS)
+    judged = judge(marker(waiting), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged.outcome is Outcome.CANCELLED
 
 
@@ -54,21 +54,21 @@ def test_a_late_arrival_that_o_has_not_passed_is_cancelled() -> None:
 def test_what_is_done_is_too_late(is_replace: bool) -> None:
     """Rules: verdict-too-late"""
     done = message(NOW_MS - 5, 7)
-    judged = judge(mark(done, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
+    judged = judge(marker(done, is_replace=is_replace), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.TOO_LATE, (), (done,))
 
 
 def test_one_of_several_that_is_not_done_makes_it_cancelled_and_only_it_is_listed() -> None:
     """Rules: verdict-killed"""
     done, waiting = message(NOW_MS - 5, 7), message(NOW_MS + 5, 9)
-    judged = judge(mark(done, waiting), frontier(NOW_MS, 40), (), HOUR_MS)
+    judged = judge(marker(done, waiting), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.CANCELLED, (waiting,), (done,))
 
 
 def test_a_done_message_whose_continuation_was_refused_is_cancelled() -> None:
     """Rules: verdict-refused"""
     done = message(NOW_MS - 5, 7)
-    judged = judge(mark(done), frontier(NOW_MS, 40), {7}, HOUR_MS)
+    judged = judge(marker(done), frontier(NOW_MS, 40), {7}, HOUR_MS)
     assert judged == (Outcome.CANCELLED, (done,), ())
 
 
@@ -78,10 +78,10 @@ def test_a_message_done_longer_ago_than_ids_are_kept_does_not_count() -> None:
     Rules: verdict-ignores-old
     """
     old = message(NOW_MS - HOUR_MS - 1, 7)
-    judged = judge(mark(old), frontier(NOW_MS, 40), (), HOUR_MS)
+    judged = judge(marker(old), frontier(NOW_MS, 40), (), HOUR_MS)
     assert judged.outcome is Outcome.NOT_FOUND
     kept = message(NOW_MS - HOUR_MS, 7)
-    assert judge(mark(kept), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.TOO_LATE
+    assert judge(marker(kept), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.TOO_LATE
 
 
 def test_an_old_message_that_is_not_done_counts() -> None:
@@ -90,14 +90,14 @@ def test_an_old_message_that_is_not_done_counts() -> None:
     Rules: verdict-ignores-old
     """
     old = message(NOW_MS - HOUR_MS - 1, 7)
-    judged = judge(mark(old), frontier(NOW_MS - 2 * HOUR_MS, 40), (), HOUR_MS)
+    judged = judge(marker(old), frontier(NOW_MS - 2 * HOUR_MS, 40), (), HOUR_MS)
     assert judged == (Outcome.CANCELLED, (old,), ())
 
 
 def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -> None:
     """Rules: verdict-again"""
     killed = message(NOW_MS + 5, 7)
-    again = mark(before=(killed,))
+    again = marker(before=(killed,))
     assert judge(again, frontier(NOW_MS, 49), (), HOUR_MS) == (Outcome.CANCELLED, (killed,), ())
     late = judge(again, frontier(NOW_MS + 6, 49), (), HOUR_MS)
     assert late == (Outcome.NOT_FOUND, (), (killed,))
@@ -106,12 +106,12 @@ def test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it() -
 def test_a_repeated_cancel_of_what_was_to_be_retried_is_cancelled_again() -> None:
     """Rules: verdict-again"""
     refused = message(NOW_MS - 5, 7)
-    judged = judge(mark(before=(refused,)), frontier(NOW_MS, 40), {7}, HOUR_MS)
+    judged = judge(marker(before=(refused,)), frontier(NOW_MS, 40), {7}, HOUR_MS)
     assert judged == (Outcome.CANCELLED, (refused,), ())
 
 
 def test_nothing_under_the_id() -> None:
     """Rules: verdict-nothing"""
-    assert judge(mark(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
-    replaced = judge(mark(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
+    assert judge(marker(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
+    replaced = judge(marker(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
     assert replaced.outcome is Outcome.SCHEDULED

@@ -1,4 +1,4 @@
-"""How a step becomes true, as a port: a mastership sends what a step holds, this ends it.
+"""The commit of a step, as a port: a mastership sends what a step holds, and this ends it.
 
 `transaction.py` commits deliveries and frontier in one Kafka transaction: each message once.
 `progress.py` writes the frontier to etcd when the deliveries are acknowledged: each at least once.
@@ -7,8 +7,8 @@ Not here: what a step holds (`delayd.node.delivery.step_writer`), when it is beg
 
 Invariants that every implementation keeps:
 - one is made for a mastership and thrown away with it, whatever ended it;
-- what `commit` has returned is true for ever; what became of a step on which it raised is unknown,
-  and the next takeover reads it.
+- what `commit` has returned holds for ever; if it raised, the outcome of the step is unknown, and
+  the next takeover reads it.
 
 Source: docs/design/frontier.md, "Step".
 """
@@ -25,7 +25,7 @@ FLUSH_TIMEOUT_MS = 5_000
 
 
 class SupersededError(DelaydError):
-    """Another node leads: what this one does is not written down any more."""
+    """Another node leads: etcd takes no more progress of this one."""
 
     code = "superseded"
 
@@ -41,7 +41,7 @@ class Written(NamedTuple):
 
 
 class StepCommit(Protocol):
-    """Used by one thread. Any exception is final: close it, and make another one."""
+    """For one thread. Any exception is final: close it, and make another one."""
 
     @property
     def producer(self) -> Producer:
@@ -53,16 +53,16 @@ class StepCommit(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Can predecessors be fenced? Else etcd holds the progress."""
+        """True if predecessors can be fenced; else etcd holds the progress."""
 
     def obey(self, order: Read) -> Fact:
         """Carry out an order of the takeover before the first step; return its answer."""
 
     def begin(self) -> None:
-        """What is sent from now on belongs to the next step."""
+        """Begin the next step: all that is sent from now on belongs to it."""
 
     def commit(self, record: FrontierRecord, check: Callable[[Written], None]) -> Written:
-        """End the step; all that was sent is acknowledged then. `check` raises what ends the
+        """End the step, after all that was sent is acknowledged. `check` raises what ends the
         mastership."""
 
     def close(self) -> None:

@@ -1,18 +1,18 @@
 """A step without transactions: first its deliveries are acknowledged, then etcd takes its frontier.
 
-For clusters whose guarantee is at-least-once. Nobody can be fenced, so a superseded master may
-still deliver the step that it is in; but etcd takes its frontier no more, so that it ends there.
-What was delivered after the last frontier that etcd took is delivered again.
+For clusters whose guarantee is at-least-once. No master can be fenced, so a superseded one may
+still deliver the step that it is in; but etcd refuses its frontier, and it ends there. The next
+master delivers again what came after the last frontier that etcd took.
 
-    deliveries, receipts, what goes back   ->  Kafka, acknowledged
+    deliveries, receipts, requeued records ->  Kafka, acknowledged
     the frontier                           ->  etcd, if this node still leads and it follows the
                                                one that this mastership has read or written last
     the frontier once more                 ->  its topic: followers, audits and the broker's clock
 
 Invariants:
 - etcd holds a frontier only after all that it covers was acknowledged;
-- each frontier in etcd follows the one before, though calls get lost, or are carried out late;
-- the frontier topic is never ahead of etcd. It may lack some, or have one too late.
+- each frontier in etcd follows the one before, even if calls get lost or are carried out late;
+- the frontier topic is never ahead of etcd. It may lack some frontiers, or get one too late.
 
 Source: docs/design/frontier.md, "At least once".
 """

@@ -1,7 +1,7 @@
 """A step as one Kafka transaction: its deliveries and its frontier are committed together.
 
-Whatever a predecessor left open is aborted before the last frontier is read, and nothing that it
-writes afterwards is taken: so each message is delivered once.
+A takeover aborts what a predecessor left open before it reads the last frontier, and Kafka refuses
+what the predecessor writes afterwards: so each message is delivered once.
 
 Source: docs/design/frontier.md, "Step" and "Fence".
 """

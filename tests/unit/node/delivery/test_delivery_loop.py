@@ -133,7 +133,7 @@ def test_a_master_that_begins_terms_but_commits_no_step_lets_another_node_try(de
 def test_a_refused_step_is_tried_otherwise_without_a_wait(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/design/frontier.md, Targets: nobody waits for the guilty of a lost transaction.
+    """docs/design/frontier.md, Targets: what refused a transaction delays nothing else.
 
     Rules: fault-isolated
     """
