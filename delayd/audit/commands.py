@@ -30,7 +30,7 @@ from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
 
 if TYPE_CHECKING:
-    from delayd.audit.tabling import Source
+    from delayd.audit.table_loader import Source
 
 CONNECT_TIMEOUT_MS: Final = 15_000
 MEMORY_DEFAULT: Final = "2g"
@@ -142,7 +142,7 @@ def audit(
     from delayd.audit.run import AuditOptions, run
     from delayd.audit.showing.page import page
     from delayd.audit.showing.text import show
-    from delayd.audit.tabling import Source
+    from delayd.audit.table_loader import Source
     from delayd.runtime.clock import SystemClock
 
     at_ms = None if at is None else _moment(at)
@@ -205,8 +205,8 @@ def _follow(
     as_json: bool,
 ) -> ExitCode:
     """Runs until it is asked to stop; a problem if there were alarms."""
+    from delayd.audit.errors import refuse_at_least_once
     from delayd.audit.follow import FollowOptions, follow, line_of
-    from delayd.audit.guarantee import refuse_at_least_once
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
     from delayd.cluster.topics import load_settings

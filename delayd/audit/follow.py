@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from delayd.audit.following.failures import FollowFailedError
-from delayd.audit.following.pulse import Pulse
-from delayd.audit.following.whole import write_whole
+from delayd.audit.errors import FollowFailedError
+from delayd.audit.following.atomic_file import write_atomically
+from delayd.audit.following.stall_watch import StallWatch
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file
 from delayd.audit.reading.session import SparkStartError
@@ -68,8 +68,8 @@ def follow(
 
     Raises FollowFailedError, SparkMissingError, JavaMissingError, SparkStartError.
     """
+    from delayd.audit.following.alarm_log import AlarmLog
     from delayd.audit.following.batch import Batches, Files
-    from delayd.audit.following.telling import Teller
     from delayd.audit.reading.session import FOR_LITTLE, open_session, require_spark
 
     require_spark()
@@ -79,7 +79,7 @@ def follow(
     with _locked(work), stop_asked() as stop:
         claim(work, options.settings)
         remove_left(work)
-        teller = Teller(work, tell)
+        alarm_log = AlarmLog(work, tell)
         with (
             ended_by_stop(stop),
             open_session(
@@ -92,14 +92,14 @@ def follow(
         ):
             stop.listen()
             files = Files(work, options.metrics)
-            batches = Batches(spark, options.settings, files, teller, clock)
+            batches = Batches(spark, options.settings, files, alarm_log, clock)
             batches.resume()
             access = options.access.write(work / "access.json")
             try:
                 _Run(spark, options, access, batches, clock, say).until(stop)
             finally:
                 access.unlink(missing_ok=True)
-    return teller.told
+    return alarm_log.told
 
 
 def line_of(alarm: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ class _Run:
         self._batches = batches
         self._clock = clock
         self._say = say
-        self._pulse = Pulse(clock.monotonic_ms())
+        self._stalls = StallWatch(clock.monotonic_ms())
         self._judged = 0
         self._failure: BaseException | None = None
 
@@ -146,7 +146,7 @@ class _Run:
                 retry_s = RETRY_FIRST_S
             if isinstance(self._failure, DelaydError):
                 raise self._failure
-            self._pulse.failed(self._clock.monotonic_ms(), failure)
+            self._stalls.failed(self._clock.monotonic_ms(), failure)
             self._look()
             stop.wait(retry_s)
             retry_s = min(RETRY_MAX_S, retry_s * 2)
@@ -168,8 +168,8 @@ class _Run:
         now_ms = self._clock.monotonic_ms()
         with suppress(FileNotFoundError):
             why = unplanned_file(self._targets).read_text(errors="replace")
-            self._pulse.failed(now_ms, f"it could not be planned: {why}")
-        for line in self._pulse.lines(now_ms):
+            self._stalls.failed(now_ms, f"it could not be planned: {why}")
+        for line in self._stalls.lines(now_ms):
             self._say(line)
 
     @property
@@ -203,7 +203,7 @@ class _Run:
             self._failure = failure
             raise
         self._judged += 1
-        self._pulse.judged(self._clock.monotonic_ms())
+        self._stalls.judged(self._clock.monotonic_ms())
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def claim(work: Path, settings: Settings) -> None:
     mine = {"cluster": settings.cluster, "buffer": settings.buffer.topic_id}
     file = work / "cluster.json"
     if not file.exists():
-        write_whole(file, json.dumps(mine))
+        write_atomically(file, json.dumps(mine))
     elif json.loads(file.read_text()) != mine:
         raise FollowFailedError(
             f"{work} is of another cluster", remedy="give each cluster its own --work"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.tabling import Tables
+from delayd.audit.table_loader import Tables
 
 NOTES_MAX: Final = 20
 """Topics that notes of a kind name."""

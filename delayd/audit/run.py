@@ -27,8 +27,7 @@ from pyspark.sql.types import StructType
 from delayd import __version__
 from delayd.audit.bounds import Bounds
 from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
-from delayd.audit.figures import figures_of, heat_cells, travel_to
-from delayd.audit.guarantee import refuse_at_least_once
+from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.frontiers import judge_frontier
@@ -42,9 +41,9 @@ from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
-from delayd.audit.spans import AuditError
+from delayd.audit.statistics import figures_of, heat_cells, travel_to
+from delayd.audit.table_loader import Source, Tables, kept, read_tables
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
-from delayd.audit.tabling import Source, Tables, kept, read_tables
 from delayd.cluster.topics import load_settings
 from delayd.config.cluster_key import check_key
 

@@ -9,20 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from delayd.audit.errors import AuditError
 from delayd.bus import Bus, Cluster, Position
-from delayd.errors import DelaydError
 from delayd.runtime.clock import Clock
 
 TIMEOUT_MS: Final = 15_000
 SETTLE_MS: Final = 60_000
 """How long a transaction may stay open in a topic: users' own may take that long."""
 POLL_MS: Final = 50
-
-
-class AuditError(DelaydError):
-    """The audit could not be made; nothing is said about the cluster."""
-
-    code = "audit"
 
 
 @dataclass(frozen=True, slots=True)

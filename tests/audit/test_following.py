@@ -15,13 +15,13 @@ from cluster_settings import LANES
 from cluster_settings import SETTINGS as CLUSTER
 from record_rows import row_of
 
+from delayd.audit.errors import FollowFailedError
 from delayd.audit.following import batch
+from delayd.audit.following.alarm_log import AlarmLog
 from delayd.audit.following.batch import Batches, Files
-from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.following.batch_context import GRACE_MS
 from delayd.audit.following.journal import Entry
-from delayd.audit.following.moment import GRACE_MS
-from delayd.audit.following.telling import Teller
-from delayd.audit.following.watched import Folders
+from delayd.audit.following.watched_requests import Folders
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
 from delayd.runtime.clock import SystemClock
@@ -180,11 +180,11 @@ class Follower:
         self.start()
 
     def start(self) -> None:
-        teller = Teller(
+        alarm_log = AlarmLog(
             self.work, lambda alarm: self.told.append((alarm["fault"], alarm["source"]))
         )
         files = Files(self.work, self.work / "metrics")
-        self.batches = Batches(self.spark, SETTINGS, files, teller, SystemClock())
+        self.batches = Batches(self.spark, SETTINGS, files, alarm_log, SystemClock())
         self.batches.resume()
 
     def judge(self, number: int, rows: list[tuple[Any, ...]]) -> list[tuple[str, str | None]]:
@@ -394,13 +394,13 @@ def test_alarms_are_told_once_whenever_the_follower_dies(tmp_path: Path, died_af
             raise Died
         told.append(alarm["source"])
 
-    Teller(tmp_path, tell).tell(entry(0))
+    AlarmLog(tmp_path, tell).tell(entry(0))
     with pytest.raises(Died):
-        teller = Teller(tmp_path, tell)
-        teller.tell(entry(1, "0/1", "0/2", "0/3"))
-        teller.tell(entry(2, "0/4"))
+        alarm_log = AlarmLog(tmp_path, tell)
+        alarm_log.tell(entry(1, "0/1", "0/2", "0/3"))
+        alarm_log.tell(entry(2, "0/4"))
     died_after = -1
-    again = Teller(tmp_path, tell)
+    again = AlarmLog(tmp_path, tell)
     again.tell(entry(1, "0/1", "0/2", "0/3"))
     again.tell(entry(2, "0/4"))
     again.tell(entry(2, "0/4"))
@@ -413,20 +413,20 @@ def test_alarms_are_told_once_whenever_the_follower_dies(tmp_path: Path, died_af
 @pytest.mark.parametrize("note", [None, b"", b"1 2\n", b"\0" * 84])
 def test_alarms_in_the_file_stay_when_the_note_is_gone(tmp_path: Path, note: bytes | None) -> None:
     told: list[str] = []
-    Teller(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(0, "0/1", "0/2"))
+    AlarmLog(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(0, "0/1", "0/2"))
     (tmp_path / "told").unlink()
     if note is not None:
         (tmp_path / "told").write_bytes(note)
-    Teller(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(1, "0/3"))
+    AlarmLog(tmp_path, lambda alarm: told.append(alarm["source"])).tell(entry(1, "0/3"))
     assert sources_in(tmp_path) == told == ["0/1", "0/2", "0/3"]
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_file_that_somebody_emptied_is_not_filled_up(tmp_path: Path, number: int) -> None:
-    Teller(tmp_path, lambda _: None).tell(entry(0, "0/1"))
-    Teller(tmp_path, lambda _: None).tell(entry(1, "0/2"))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(0, "0/1"))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(1, "0/2"))
     (tmp_path / "alarms.jsonl").write_bytes(b"")
-    Teller(tmp_path, lambda _: None).tell(entry(number, "0/3"))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(number, "0/3"))
     assert sources_in(tmp_path) == ["0/3"]
 
 
@@ -441,11 +441,11 @@ def test_a_note_of_alarms_is_synced_behind_them(
         sync(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    Teller(tmp_path, lambda _: None).tell(entry(0))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(0))
     synced.clear()
-    Teller(tmp_path, lambda _: None).tell(entry(1))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(1))
     assert synced == [], "nothing to keep"
-    Teller(tmp_path, lambda _: None).tell(entry(2, "0/1"))
+    AlarmLog(tmp_path, lambda _: None).tell(entry(2, "0/1"))
     assert synced == ["alarms.jsonl", "told"]
 
 

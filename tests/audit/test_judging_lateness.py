@@ -10,6 +10,7 @@ import pytest
 from past import START_MS, Row, frame
 from pyspark.sql import DataFrame, SparkSession
 
+from delayd.audit.judging.intervals import width_of
 from delayd.audit.judging.lateness import (
     AFTER_FAILOVER_MS,
     BEFORE_FAILOVER_MS,
@@ -24,7 +25,6 @@ from delayd.audit.judging.lateness import (
     timeline_of,
 )
 from delayd.audit.judging.travel import travel_of
-from delayd.audit.judging.widths import width_of
 from delayd.audit.report import EXAMPLES_MAX
 from delayd.audit.tables import MESSAGES
 

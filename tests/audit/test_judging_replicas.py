@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from delayd.audit.cut import NodeAddress
+from delayd.audit.errors import AuditError
 from delayd.audit.judging.replicas import (
     HEAT_BUCKETS_MAX,
     NODES_MAX,
@@ -20,9 +21,8 @@ from delayd.audit.judging.replicas import (
 from delayd.audit.reading.progress import Progress
 from delayd.audit.report import NodeState
 from delayd.audit.run import AuditOptions, run
-from delayd.audit.spans import AuditError
+from delayd.audit.table_loader import Source
 from delayd.audit.tables import LOGGED, PENDING
-from delayd.audit.tabling import Source
 from delayd.bus.confluent import ConfluentBus
 from delayd.runtime.clock import SystemClock
 

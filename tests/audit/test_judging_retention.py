@@ -13,7 +13,7 @@ from world import PARTITIONS, START_MS, World, Written
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.retention import deserted_of, unproven_of
 from delayd.audit.spans import target_spans
-from delayd.audit.tabling import Source, trimmed_of
+from delayd.audit.table_loader import Source, trimmed_of
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
 

@@ -98,7 +98,7 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
         wait_for(lambda: has_read_all(master, cluster), 60, "the master has read every cancel")
         [killed, *_] = [node for node in nodes if node is not master]
         killed.kill()
-        wait_for(lambda: read_all(cluster.bootstrap, [target]), 60, "the first delivery")
+        wait_for(lambda: bool(read_all(cluster.bootstrap, [target])), 60, "the first delivery")
         row = read_all(cluster.bootstrap, [target])[0]
         forge(cluster, target, row, row.told["source"])
         forge(cluster, target, row, "0/999999")

@@ -30,7 +30,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_LITTLE, open_session
 from delayd.audit.run import LITTLE_MAX, AuditOptions
-from delayd.audit.tabling import Source, Tables
+from delayd.audit.table_loader import Source, Tables
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster

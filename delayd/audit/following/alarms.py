@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayd.audit.following.moment import Moment
+from delayd.audit.following.batch_context import BatchContext
 from delayd.audit.judging.columns import findings, of_partition, source_text
 from delayd.audit.judging.faults import Fault
 
@@ -23,7 +23,7 @@ _OVER: Final = ("delivered", "dead", "continued")
 _NEVER: Final = ("killed", "refused", "rejected", "mark")
 
 
-def of_deliveries(deliveries: DataFrame, rows: DataFrame, moment: Moment) -> DataFrame:
+def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext) -> DataFrame:
     """FINDINGS: what is wrong with delivered records."""
     met = _met(deliveries, rows)
     kind = F.col("kind")
@@ -31,14 +31,14 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, moment: Moment) -> Dat
     is_ghost = is_found & kind.isin(*_NEVER)
     is_before_claim = (kind == "killed") & (F.col("d_fired_ms") < F.col("claimed_ms"))
     is_late_copy = (kind == "before") & (
-        F.col("d_timestamp_ms") > moment.watch_ms + BEFORE_WATCH_MS
+        F.col("d_timestamp_ms") > context.watch_ms + BEFORE_WATCH_MS
     )
     is_again = kind.isin(*_OVER) | is_late_copy | (kind.isNull() & (F.col("copy") > 1))
     is_judged = is_found & ~F.coalesce(is_ghost, F.lit(False))
-    altered = _alteration(moment)
+    altered = _alteration(context)
     return _together(
         _found(
-            met.where(~is_found & _is_known_place(moment)),
+            met.where(~is_found & _is_known_place(context)),
             Fault.UNKNOWN,
             F.lit("it names a source that is not pending and was not over lately"),
         ),
@@ -158,9 +158,9 @@ def _found(met: DataFrame, fault: Fault, reason: Column) -> DataFrame:
     )
 
 
-def _is_known_place(moment: Moment) -> Column:
+def _is_known_place(context: BatchContext) -> Column:
     """Not before the beginning of the buffer, of which nothing can be said."""
-    start = of_partition(moment.buffer_starts, F.col("d_source_partition"))
+    start = of_partition(context.buffer_starts, F.col("d_source_partition"))
     return F.coalesce(F.col("d_source_offset") >= start, F.lit(True))
 
 
@@ -172,9 +172,9 @@ def _said_of(kind: Column) -> Column:
     )
 
 
-def _alteration(moment: Moment) -> Column:
+def _alteration(context: BatchContext) -> Column:
     """What is not as it was sent; null if all is."""
-    counts = F.from_json(F.lit(json.dumps(dict(moment.target_partitions))), "map<string,bigint>")
+    counts = F.from_json(F.lit(json.dumps(dict(context.target_partitions))), "map<string,bigint>")
     count = F.try_element_at(counts, F.col("topic"))
     by_key = F.pmod(F.col("key_murmur2"), count)
     partition = F.coalesce("target_partition", F.when(F.col("key_hash").isNotNull(), by_key))

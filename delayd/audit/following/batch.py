@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from delayd.audit.errors import FollowFailedError
 from delayd.audit.following import alarms, rules
-from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.following.alarm_log import AlarmLog
+from delayd.audit.following.atomic_file import write_atomically
+from delayd.audit.following.batch_context import BatchContext
+from delayd.audit.following.batch_header import end_of, goes_on, header_of, mismatch
 from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal
 from delayd.audit.following.metrics import metrics_of
-from delayd.audit.following.moment import Moment
-from delayd.audit.following.said import end_of, goes_on, mismatch, said_of
-from delayd.audit.following.telling import Teller
-from delayd.audit.following.watched import Folders, Watched, remembered
-from delayd.audit.following.whole import write_whole
+from delayd.audit.following.watched_requests import Folders, Watched, remembered
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
@@ -69,13 +69,13 @@ class Batches:
         spark: "SparkSession",
         settings: Settings,
         files: Files,
-        teller: Teller,
+        alarm_log: AlarmLog,
         clock: Clock,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._files = files
-        self._teller = teller
+        self._alarm_log = alarm_log
         self._clock = clock
         self._watched = Watched(spark, files.work / "state")
         self._journal = Journal(files.work / "journal")
@@ -98,7 +98,7 @@ class Batches:
         begun_ms = self._clock.monotonic_ms()
         with _persisted(records) as read, self._tables.emptied():
             came = _Came(read, self._settings, self._tables)
-            if not goes_on(before, batch, came.said.start):
+            if not goes_on(before, batch, came.header.start):
                 raise mismatch(before, batch)
             entry = self._judged(came, batch, before)
         entry = replace(entry, took_ms=self._clock.monotonic_ms() - begun_ms)
@@ -107,9 +107,9 @@ class Batches:
 
     def _judged(self, came: "_Came", batch: int, before: Entry | None) -> Entry:
         entry = _begun(batch, before, came)
-        moment = _moment(entry, before, self._settings)
+        context = _context(entry, before, self._settings)
         folders = before.folders if before is not None else Folders()
-        folders, counts, found = self._changed(came, folders, batch, moment)
+        folders, counts, found = self._changed(came, folders, batch, context)
         return replace(
             entry,
             folders=folders,
@@ -121,23 +121,23 @@ class Batches:
         )
 
     def _changed(
-        self, came: "_Came", folders: Folders, batch: int, moment: Moment
+        self, came: "_Came", folders: Folders, batch: int, context: BatchContext
     ) -> tuple[Folders, dict[str, int], "_Found"]:
         """The rows that change, written; how many are what; the alarms."""
         kept = self._tables.kept
         is_small = came.count <= rules.SMALL_ROWS
         watched = self._watched.read(folders)
         rows = rules.touched(
-            watched, came.requests, came.named, came.claims, moment, is_small=is_small
+            watched, came.requests, came.named, came.claims, context, is_small=is_small
         )
         if came.requests is not None:
             rows = kept("old", rows)
-        rows = rules.relogged(rows, came.requests, moment)
-        rows = stood = rules.standing(rules.claimed(rows, came.claims), moment)
+        rows = rules.relogged(rows, came.requests, context)
+        rows = stood = rules.standing(rules.claimed(rows, came.claims), context)
         if came.requests is not None or came.deliveries is not None or came.claims is not None:
             rows = stood = kept("stood", stood)
         places = None if came.deliveries is None else alarms.places_of(came.deliveries)
-        rows = rules.settled(rows, places, came.letters, moment)
+        rows = rules.settled(rows, places, came.letters, context)
         name = f"change-{batch}"
         count = self._watched.write(rows, name, batch)
         rows = self._watched.read_all(name, rows.schema)
@@ -146,21 +146,21 @@ class Batches:
             folders = folders.with_change(name, count)
         if folders.is_base_due:
             base = f"base-{batch}"
-            whole = remembered(self._watched.read(folders), moment.at_ms)
+            whole = remembered(self._watched.read(folders), context.at_ms)
             folders = Folders.with_base(base, self._watched.write(whole, base, batch))
-        return folders, counts, self._alarms(came, stood, rows if counts["lost"] else None, moment)
+        return folders, counts, self._alarms(came, stood, rows if counts["lost"] else None, context)
 
     def _alarms(
-        self, came: "_Came", stood: DataFrame, rows: DataFrame | None, moment: Moment
+        self, came: "_Came", stood: DataFrame, rows: DataFrame | None, context: BatchContext
     ) -> "_Found":
         """What is wrong; `rows` None: nothing was lost."""
         found = []
         if rows is not None:
             found.append(alarms.of_losses(rows))
         if came.deliveries is not None:
-            found.append(alarms.of_deliveries(came.deliveries, stood, moment))
+            found.append(alarms.of_deliveries(came.deliveries, stood, context))
         if came.claims is not None:
-            topic = moment.settings.receipts.name
+            topic = context.settings.receipts.name
             found.append(alarms.of_claims(came.claims, stood, topic))
         if not found:
             return _Found({}, ())
@@ -173,10 +173,10 @@ class Batches:
         return _Found({row["fault"]: row["count"] for row in counts}, examples)
 
     def _finish(self, entry: Entry) -> None:
-        self._teller.tell(entry)
+        self._alarm_log.tell(entry)
         if self._files.metrics is not None:
-            write_whole(self._files.metrics, metrics_of(entry))
-        write_whole(self._files.targets, "".join(f"{name}\n" for name in entry.targets))
+            write_atomically(self._files.metrics, metrics_of(entry))
+        write_atomically(self._files.targets, "".join(f"{name}\n" for name in entry.targets))
         self._watched.keep(entry.folders.names)
 
 
@@ -218,7 +218,7 @@ class _Came:
         self.settings = settings
         counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
         self.count = sum(counts.values())
-        self.said, self.frontiers = said_of(records, settings)
+        self.header, self.frontiers = header_of(records, settings)
         own = {topic.name for topic in settings.topics} | {""}
         buffer, letters, receipts = (
             records.where(F.col("topic") == name) if name in counts else None
@@ -270,7 +270,7 @@ class _Came:
 
 def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
     """The entry of this batch, as far as records alone say."""
-    positions = came.said.end
+    positions = came.header.end
     start = before or Entry(
         batch=batch,
         folders=Folders(),
@@ -298,10 +298,10 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
         frontier_ms=newest_ms,
         target_partitions={topic: len(offsets) for topic, offsets in positions.next.items()},
         targets=targets,
-        unread_ms={**start.unread_ms, **dict.fromkeys(came.said.unread, positions.at_ms)},
+        unread_ms={**start.unread_ms, **dict.fromkeys(came.header.unread, positions.at_ms)},
         buffer_starts=_further(
             start.buffer_starts or positions.buffer_starts,
-            came.said.unread.get(came.settings.buffer.name, ()),
+            came.header.unread.get(came.settings.buffer.name, ()),
         ),
         alarms=(),
     )
@@ -313,12 +313,12 @@ def _further(starts: tuple[int, ...], firsts: tuple[int, ...]) -> tuple[int, ...
     return tuple(max(pair) for pair in zip(starts, known, strict=False))
 
 
-def _moment(entry: Entry, before: Entry | None, settings: Settings) -> Moment:
+def _context(entry: Entry, before: Entry | None, settings: Settings) -> BatchContext:
     positions = Positions.from_json(entry.positions)
     begun = positions.buffer_starts
     if before is not None:
         begun = tuple(before.positions["next"][settings.buffer.name])
-    return Moment(
+    return BatchContext(
         settings=settings,
         at_ms=positions.at_ms,
         watch=decode(positions.watch.encode()).frontier,

@@ -3,7 +3,7 @@
     journal/<batch>.json    the newest; earlier ones are removed
 
 Spark repeats a batch that it does not know to be done. One that is in the journal is done: only its
-alarms are told, if they were not (telling.py).
+alarms are told, if they were not (alarm_log.py).
 
 Invariants: an entry is there whole or not at all; the folders that it names are complete.
 """
@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from delayd.audit.following.watched import Folders
-from delayd.audit.following.whole import write_whole
+from delayd.audit.following.atomic_file import write_atomically
+from delayd.audit.following.watched_requests import Folders
 
 ALARMS_MAX: Final = 1_000
 """Alarms of one batch that are told one by one; all are counted."""
@@ -35,9 +35,9 @@ class Entry:
     target_partitions: Mapping[str, int]
     targets: tuple[str, ...]
     unread_ms: Mapping[str, int] = field(default_factory=dict)
-    """As in moment.py."""
+    """As in batch_context.py."""
     buffer_starts: tuple[int, ...] = ()
-    """As in moment.py; further than where watching began if Kafka deleted what was not read."""
+    """As in batch_context.py; beyond the start of watching if Kafka deleted what was not read."""
     requests: int = 0
     delivered: int = 0
     pending: int = 0
@@ -84,7 +84,7 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """From now on this batch counts; earlier entries are not needed any more."""
         file = self._file(entry.batch)
-        write_whole(file, json.dumps(entry.to_json(), separators=(",", ":")))
+        write_atomically(file, json.dumps(entry.to_json(), separators=(",", ":")))
         for other in self._root.glob("*.json"):
             if other != file:
                 other.unlink(missing_ok=True)

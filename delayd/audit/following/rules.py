@@ -18,8 +18,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.following.moment import GRACE_MS, UNPROVEN_MS, Moment
-from delayd.audit.following.watched import FACTS, FATE, WATCHED
+from delayd.audit.following.batch_context import GRACE_MS, UNPROVEN_MS, BatchContext
+from delayd.audit.following.watched_requests import FACTS, FATE, WATCHED
 from delayd.audit.judging.columns import is_below, is_done
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.sources import offset_of_source, partition_of_source
@@ -40,7 +40,7 @@ def touched(
     new: DataFrame | None,
     named: DataFrame | None,
     claims: DataFrame | None,
-    moment: Moment,
+    context: BatchContext,
     *,
     is_small: bool,
 ) -> DataFrame:
@@ -69,8 +69,8 @@ def touched(
         there = F.col(flag).isNotNull() if flag in rows.columns else F.lit(False)
         rows = rows.withColumn(flag, there)
     is_passed = F.col("kind").isNull() & (
-        _is_done(moment.frontier)
-        | is_below(moment.frontier.offsets, F.col("partition"), F.col("killed_by"))
+        _is_done(context.frontier)
+        | is_below(context.frontier.offsets, F.col("partition"), F.col("killed_by"))
     )
     chosen = is_passed
     for flag in _ALL:
@@ -80,7 +80,7 @@ def touched(
     )
 
 
-def relogged(rows: DataFrame, new: DataFrame | None, moment: Moment) -> DataFrame:
+def relogged(rows: DataFrame, new: DataFrame | None, context: BatchContext) -> DataFrame:
     """`touched` rows and new requests as WATCHED, with what the rules about ids say of them now;
     with `is_new`, and `was`: the kind that each had before."""
     names = [field.name for field in WATCHED.fields]
@@ -91,8 +91,8 @@ def relogged(rows: DataFrame, new: DataFrame | None, moment: Moment) -> DataFram
     facts = [field.name for field in FACTS]
     in_group = F.col("by_id") | F.col("by_place")
     group = rows.where(in_group | F.col("by_redrive")).select(*asked)
-    logged = logged_of(group.unionByName(new), moment.settings).select(*asked, *facts)
-    is_new = ~is_below(moment.buffer_before, F.col("partition"), F.col("offset"))
+    logged = logged_of(group.unionByName(new), context.settings).select(*asked, *facts)
+    is_new = ~is_below(context.buffer_before, F.col("partition"), F.col("offset"))
     fate = [F.lit(None).cast(field.dataType).alias(field.name) for field in FATE]
     none = F.lit(None).cast("string").alias("was")
     fresh = (
@@ -145,12 +145,12 @@ def claimed(rows: DataFrame, claims: DataFrame | None) -> DataFrame:
     )
 
 
-def standing(rows: DataFrame, moment: Moment) -> DataFrame:
+def standing(rows: DataFrame, context: BatchContext) -> DataFrame:
     """With `kind` as the log, the frontier and the claims have it."""
     killed_by = F.col("killed_by")
     is_message = F.col("op").isin("schedule", "replace", "redrive", "continue")
-    is_killed = is_below(moment.frontier.offsets, F.col("partition"), killed_by) & ~_is_done(
-        moment.frontier
+    is_killed = is_below(context.frontier.offsets, F.col("partition"), killed_by) & ~_is_done(
+        context.frontier
     )
     kind = (
         F.when(F.col("kind").isNotNull(), F.col("kind"))
@@ -158,15 +158,15 @@ def standing(rows: DataFrame, moment: Moment) -> DataFrame:
         .when(~is_message, "mark")
         .when(~F.col("stored") | F.coalesce("is_refused", F.lit(False)), "refused")
         .when(F.col("continued_by").isNotNull(), "continued")
-        .when(F.col("is_new") & _is_done(moment.watch), "before")
+        .when(F.col("is_new") & _is_done(context.watch), "before")
         .when(F.coalesce(is_killed, F.lit(False)) | F.col("claimed_ms").isNotNull(), "killed")
     )
     ended_ms = F.when((kind == "before") & F.col("ended_ms").isNull(), F.col("rank_ms")).when(
-        kind.isNotNull(), F.coalesce("ended_ms", F.lit(moment.at_ms))
+        kind.isNotNull(), F.coalesce("ended_ms", F.lit(context.at_ms))
     )
     covered_ms = F.coalesce(
         "covered_ms",
-        F.when(is_message & _is_done(moment.frontier), F.lit(moment.frontier_ms)),
+        F.when(is_message & _is_done(context.frontier), F.lit(context.frontier_ms)),
     )
     return (
         rows.withColumn("ended_ms", ended_ms.cast("long"))
@@ -176,7 +176,7 @@ def standing(rows: DataFrame, moment: Moment) -> DataFrame:
 
 
 def settled(
-    rows: DataFrame, delivered: DataFrame | None, letters: DataFrame | None, moment: Moment
+    rows: DataFrame, delivered: DataFrame | None, letters: DataFrame | None, context: BatchContext
 ) -> DataFrame:
     """With `kind` after what came out: `delivered` has (partition, offset, came_ms: its
     delayd-fired), one row for each place; `letters` has places."""
@@ -190,10 +190,10 @@ def settled(
     else:
         dead = letters.distinct().withColumn("died", F.lit(True))
         rows = rows.join(dead, _PLACE, "left").withColumn("died", F.coalesce("died", F.lit(False)))
-    read_ms = _read_ms(moment)
+    read_ms = _read_ms(context)
     is_overdue = F.coalesce(read_ms - F.col("covered_ms") >= GRACE_MS, F.lit(False))
     is_below_mark = F.coalesce(
-        is_below(moment.frontier.offsets, F.col("partition"), F.col("killed_by")), F.lit(False)
+        is_below(context.frontier.offsets, F.col("partition"), F.col("killed_by")), F.lit(False)
     )
     was_open = F.col("kind").isNull() | F.col("kind").isin("lost", "unproven")
     kind = (
@@ -201,40 +201,39 @@ def settled(
         .when(F.col("kind").isNotNull(), F.col("kind"))
         .when(F.col("died"), "dead")
         .when(is_overdue & is_below_mark, "killed")
-        .when(is_overdue & _is_doubtful(moment), "unproven")
+        .when(is_overdue & _is_doubtful(context), "unproven")
         .when(is_overdue, "lost")
-        .when(moment.at_ms - F.col("covered_ms") >= UNPROVEN_MS, "unproven")
+        .when(context.at_ms - F.col("covered_ms") >= UNPROVEN_MS, "unproven")
     )
     is_first = was_open & F.col("came")
     return (
         rows.withColumn("fired_ms", F.when(is_first, F.col("came_ms")).otherwise(F.col("fired_ms")))
         .withColumn(
             "ended_ms",
-            F.when(kind.isNotNull(), F.coalesce("ended_ms", F.lit(moment.at_ms))).cast("long"),
+            F.when(kind.isNotNull(), F.coalesce("ended_ms", F.lit(context.at_ms))).cast("long"),
         )
         .withColumn("kind", kind)
         .drop("came", "came_ms", "died")
     )
 
 
-def _read_ms(moment: Moment) -> Column:
+def _read_ms(context: BatchContext) -> Column:
     """At what time all that could have come out of a request has been read; null: never. What is
     retried comes out into the buffer."""
-    known = F.from_json(F.lit(json.dumps(dict(moment.settled_ms))), "map<string,bigint>")
-    names = (moment.settings.dead.name, moment.settings.buffer.name)
+    known = F.from_json(F.lit(json.dumps(dict(context.settled_ms))), "map<string,bigint>")
+    names = (context.settings.dead.name, context.settings.buffer.name)
     times = [F.try_element_at(known, name) for name in (F.col("topic"), *map(F.lit, names))]
     all_read = times[0].isNotNull() & times[1].isNotNull() & times[2].isNotNull()
     return F.when(all_read, F.least(*times))
 
 
-def _is_doubtful(moment: Moment) -> Column:
+def _is_doubtful(context: BatchContext) -> Column:
     """May it have come out, been killed or retried in what is never read?"""
-    known = F.from_json(F.lit(json.dumps(dict(moment.unread_ms))), "map<string,bigint>")
-    times = [
-        F.try_element_at(known, name) for name in (F.col("topic"), F.lit(moment.settings.dead.name))
-    ]
+    known = F.from_json(F.lit(json.dumps(dict(context.unread_ms))), "map<string,bigint>")
+    names = (F.col("topic"), F.lit(context.settings.dead.name))
+    times = [F.try_element_at(known, name) for name in names]
     in_time = F.greatest(*times) + GRACE_MS >= F.col("covered_ms")
-    before_buffer = is_below(moment.buffer_starts, F.col("partition"), F.col("offset"))
+    before_buffer = is_below(context.buffer_starts, F.col("partition"), F.col("offset"))
     return F.coalesce(in_time, F.lit(False)) | F.coalesce(before_buffer, F.lit(False))
 
 

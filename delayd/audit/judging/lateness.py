@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.widths import width_of
+from delayd.audit.judging.intervals import width_of
 
 EXACT_MS: Final = 2_048
 HOUR_MS: Final = 3_600_000

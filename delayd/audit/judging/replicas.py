@@ -21,7 +21,7 @@ from delayd.audit.judging.columns import (
     source_text,
 )
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.widths import width_of
+from delayd.audit.judging.intervals import width_of
 from delayd.audit.report import NodeState
 from delayd.audit.tables import PENDING
 from replication.rank import SLOT_MS

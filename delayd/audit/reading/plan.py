@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, TypeVar
 
+from delayd.audit.errors import AuditError
 from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
-from delayd.audit.spans import AuditError
 from delayd.bus import Bus, TopicState
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.errors import DelaydError

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from delayd.audit.errors import AuditError
 from delayd.audit.reading.plan import TARGET_TIMEOUT_MS, TIMEOUT_MS, is_leaderless, listed
 from delayd.audit.reading.positions import Positions
 from delayd.audit.reading.ranges import Range
-from delayd.audit.spans import AuditError
 from delayd.bus import Cluster, Survey
 from delayd.errors import DelaydError
 

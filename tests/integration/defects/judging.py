@@ -20,8 +20,8 @@ from delayd.audit.reading.topics import read_topics
 from delayd.audit.report import Report
 from delayd.audit.run import AuditOptions, judge
 from delayd.audit.spans import Span, span_of
+from delayd.audit.table_loader import Source, Tables, kept, read_tables
 from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, RECEIPTS
-from delayd.audit.tabling import Source, Tables, kept, read_tables
 
 AWAY = "the node is not running"
 

@@ -7,7 +7,7 @@ from cluster_settings import SETTINGS
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
-from delayd.audit.tabling import Tables
+from delayd.audit.table_loader import Tables
 from replication.frontier import first_frontier
 
 AT_MS = 1_785_000_000_000

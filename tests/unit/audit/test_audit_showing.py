@@ -22,9 +22,9 @@ from sample_reports import (
 
 from delayd.audit.judging.faults import Fault
 from delayd.audit.report import Fates, HeatCell, Moment
-from delayd.audit.showing.bounded import PAGE_BYTES_MAX, heat_within, moments_within
 from delayd.audit.showing.building.elements import VOID, element, number, render
 from delayd.audit.showing.figures.heat import SHADES, shade
+from delayd.audit.showing.limits import PAGE_BYTES_MAX, heat_within, moments_within
 from delayd.audit.showing.page import page
 from delayd.audit.showing.words import (
     duration_text,

@@ -13,6 +13,7 @@ import pytest
 from cluster_settings import LANES
 from cluster_settings import SETTINGS as CLUSTER
 
+from delayd.audit.errors import AuditError
 from delayd.audit.reading import stream
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.partition import ReadError
@@ -20,7 +21,6 @@ from delayd.audit.reading.plan import Planner
 from delayd.audit.reading.positions import Ends, Positions
 from delayd.audit.reading.ranges import Range
 from delayd.audit.reading.unread import HOLD_MS, Reading, reading_of
-from delayd.audit.spans import AuditError
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.errors import DelaydError, KafkaUnreachableError, TopicMismatchError

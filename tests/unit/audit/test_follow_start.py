@@ -14,7 +14,7 @@ from cluster_settings import SETTINGS
 from py4j.protocol import Py4JNetworkError
 
 from delayd.audit import follow
-from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.errors import FollowFailedError
 from delayd.audit.reading import session, stream
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file

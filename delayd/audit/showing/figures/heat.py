@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.audit.report import HeatCell
-from delayd.audit.showing.bounded import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
 from delayd.audit.showing.building.drawing import WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Element, Node, element
 from delayd.audit.showing.building.scales import Linear, time_ticks
+from delayd.audit.showing.limits import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
 from delayd.audit.showing.words import (
     NAME_CHARS_MAX,
     count_text,

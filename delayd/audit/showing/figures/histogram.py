@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.audit.report import Bin, Lateness
-from delayd.audit.showing.bounded import BINS_MAX
 from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Element
 from delayd.audit.showing.building.scales import Linear, count_ticks
+from delayd.audit.showing.limits import BINS_MAX
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
 TOP, BASE = 66, 236

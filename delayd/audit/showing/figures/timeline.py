@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Final
 
 from delayd.audit.report import Failover, Moment, Reign, Report
-from delayd.audit.showing.bounded import MARKS_MAX, moments_within, reigns_within
 from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Element, Node, element, number
 from delayd.audit.showing.building.scales import (
@@ -17,6 +16,7 @@ from delayd.audit.showing.building.scales import (
     late_ticks,
     time_ticks,
 )
+from delayd.audit.showing.limits import MARKS_MAX, moments_within, reigns_within
 from delayd.audit.showing.words import (
     count_text,
     duration_text,

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.audit.report import Finding, Report
-from delayd.audit.showing.bounded import FINDINGS_MAX
 from delayd.audit.showing.building.blocks import moment, part, section, theirs
 from delayd.audit.showing.building.elements import Element, Node, element
 from delayd.audit.showing.building.tables import Column, table
+from delayd.audit.showing.limits import FINDINGS_MAX
 from delayd.audit.showing.words import NAME_CHARS_MAX, count_text, meaning_of, place_text, visible
 
 FILTER_FROM: Final = 6

@@ -1,7 +1,6 @@
 """How late messages were, by topic and by hour."""
 
 from delayd.audit.report import Lateness, Report, TopicHour
-from delayd.audit.showing.bounded import hours_by_topic
 from delayd.audit.showing.building.blocks import nothing, part, section, theirs
 from delayd.audit.showing.building.elements import Element, Node
 from delayd.audit.showing.building.tables import (
@@ -13,6 +12,7 @@ from delayd.audit.showing.building.tables import (
 )
 from delayd.audit.showing.figures.histogram import histogram
 from delayd.audit.showing.figures.spark import spark
+from delayd.audit.showing.limits import hours_by_topic
 from delayd.audit.showing.words import count_text, second_text
 
 ALL = None

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from one_node import TIMEOUT_MS, OneNode
 
-from delayd.audit.guarantee import refuse_at_least_once
-from delayd.audit.spans import AuditError
+from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.config.node import NodeConfig
 from delayd.coordination import Leadership

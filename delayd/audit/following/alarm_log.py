@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from delayd.audit.following.atomic_file import sync_folder
 from delayd.audit.following.journal import Entry
-from delayd.audit.following.whole import sync_folder
 
 
 class _Note(NamedTuple):
@@ -30,7 +30,7 @@ class _Note(NamedTuple):
     after_bytes: int = 0
 
 
-class Teller:
+class AlarmLog:
     """Writes and tells the alarms of one batch after the other."""
 
     def __init__(self, folder: Path, tell: Callable[[Mapping[str, Any]], None]) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from delayd.audit.following.moment import HORIZON_MS, REDRIVE_MEMORY_MS
+from delayd.audit.following.batch_context import HORIZON_MS, REDRIVE_MEMORY_MS
 from delayd.audit.tables import REQUESTS
 
 if TYPE_CHECKING:

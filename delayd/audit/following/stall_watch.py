@@ -7,7 +7,7 @@ that was judged ends them all. A batch that only takes long is none.
 from collections.abc import Iterator
 from typing import Final
 
-from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.errors import FollowFailedError
 
 STALL_MS: Final = 60_000
 """Without a batch for so long a person is told, once."""
@@ -18,7 +18,7 @@ GIVE_UP_MS: Final = 10 * 60 * 1000
 WHY_CHARS_MAX: Final = 1_000
 
 
-class Pulse:
+class StallWatch:
     """Takes what happened, and says what a person should know."""
 
     def __init__(self, now_ms: int) -> None:

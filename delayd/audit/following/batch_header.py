@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.following.failures import FollowFailedError
+from delayd.audit.errors import FollowFailedError
 from delayd.audit.following.journal import Entry
 from delayd.audit.reading.positions import Positions
 from replication.record import FrontierFormatError, decode
@@ -21,7 +21,7 @@ SAID_MAX: Final = 1_000
 """More than the reader takes of the frontier in one batch."""
 
 
-class Said(NamedTuple):
+class BatchHeader(NamedTuple):
     """What a batch is (reading/stream.py): from where to where, and what is unread, by topic the
     first offsets that were left."""
 
@@ -30,7 +30,7 @@ class Said(NamedTuple):
     unread: Mapping[str, tuple[int, ...]]
 
 
-def said_of(records: DataFrame, settings: Settings) -> tuple[Said, list[tuple[str, int]]]:
+def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list[tuple[str, int]]]:
     """What the batch is, and the frontier records in it with their append times, in order."""
     told = records.where(F.col("topic").isin("", settings.frontier.name)).select(
         "topic", "offset", "value", "timestamp_ms"
@@ -45,7 +45,7 @@ def said_of(records: DataFrame, settings: Settings) -> tuple[Said, list[tuple[st
         if row["topic"] and _is_ours(row["value"], settings)
     ]
     start, end = (Positions.from_json(of_batch[name]) for name in ("start", "end"))
-    return Said(start, end, unread), frontiers
+    return BatchHeader(start, end, unread), frontiers
 
 
 def end_of(records: DataFrame) -> Positions:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from delayd.audit.bounds import Bounds
+from delayd.audit.errors import AuditError
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.ids import logged_of
@@ -25,7 +26,6 @@ from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.topics import read_topics
 from delayd.audit.spans import (
     TIMEOUT_MS,
-    AuditError,
     Span,
     as_configured,
     latest_ends,

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_atomically(file: Path, text: str) -> None:
     """Replace a file so that whoever reads it, also after a crash, finds the old or the new."""
     draft = file.with_name(f".{file.name}.new")
     with draft.open("w") as out:

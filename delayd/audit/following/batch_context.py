@@ -23,7 +23,7 @@ REDRIVE_MEMORY_MS: Final = 31 * 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BatchContext:
     """A batch: what had been committed, and was read, by its end. Times are Unix ms."""
 
     settings: Settings

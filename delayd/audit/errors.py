@@ -1,0 +1,29 @@
+"""Why an audit cannot be made, and why a follower ends by itself."""
+
+from delayd.errors import DelaydError
+from replication.settings import AT_LEAST_ONCE, Settings
+
+
+class AuditError(DelaydError):
+    """The audit could not be made; nothing is said about the cluster."""
+
+    code = "audit"
+
+
+class FollowFailedError(DelaydError):
+    """The delivery audit does not run any more; start it again, it goes on where it was."""
+
+    code = "audit-follow"
+
+
+def refuse_at_least_once(settings: Settings) -> None:
+    """Raise AuditError where messages may be doubled: an audit proves that each was delivered once,
+    and steps and deliveries are not committed together there, so no step can be compared with what
+    it delivered."""
+    if settings.guarantee == AT_LEAST_ONCE:
+        raise AuditError(
+            f"the cluster {settings.cluster!r} guarantees {AT_LEAST_ONCE}: an audit proves that "
+            "nothing was doubled, which nobody promises there",
+            remedy="look for what is missing in your targets by `delayd-source`, and see "
+            "docs/guarantees.md, 'At least once'",
+        )
