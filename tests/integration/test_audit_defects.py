@@ -22,14 +22,15 @@ from defects.operation import Expected, Operation
 from defects.past import Past
 from defects.surgery import Surgeon
 from nodes import CLOCK, CLUSTER_KEY
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from chaos.plain_check import WRONG, agree, plain_check
 from delayd.audit.cut import Cut, Exporting, NodeAddress
 from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.session import FOR_LITTLE, open_session
-from delayd.audit.run import LITTLE_MAX, AuditOptions
+from delayd.audit.reading.session import open_session
+from delayd.audit.run import AuditOptions
 from delayd.audit.table_loader import Source, Tables
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import load_settings
@@ -84,7 +85,13 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Scene]:
+def scene(
+    folder: Path,
+    spark_for: contextlib.AbstractContextManager[SparkSession],
+    *,
+    requests: int,
+    spread_ms: int,
+) -> Iterator[Scene]:
     """A cluster with a past, cut, and its nodes gone."""
     with at_rest(folder, requests=requests, spread_ms=spread_ms) as stage:
         cut = take_cut(stage, folder / "exports")
@@ -101,12 +108,7 @@ def scene(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Scene]:
         )
         options = AuditOptions(cluster=stage.cluster.name, prefix=stage.prefix)
         progress = Progress(Console(quiet=True))
-        with open_session(
-            folder / "spark",
-            master="local[2]",
-            driver_memory="2g",
-            settings=FOR_LITTLE if requests <= LITTLE_MAX else KEEP_COMPILED,
-        ) as spark:
+        with spark_for as spark:
             audit = Audit(spark, source, cut, options, folder / "tables", progress)
             yield Scene(stage.brokers, stage.prefix, audit, on)
 
@@ -127,7 +129,14 @@ def test_every_defect_is_found_by_its_name_and_nothing_else_is(
 ) -> None:
     is_full = bool(request.config.getoption("--full"))
     count, spread_ms = (FULL, FULL_SPREAD_MS) if is_full else (SMALL, SMALL_SPREAD_MS)
-    with scene(tmp_path, requests=count, spread_ms=spread_ms) as at:
+    spark = (
+        open_session(
+            tmp_path / "spark", master="local[2]", driver_memory="2g", settings=KEEP_COMPILED
+        )
+        if is_full
+        else contextlib.nullcontext(request.getfixturevalue("spark"))
+    )
+    with scene(tmp_path, spark, requests=count, spread_ms=spread_ms) as at:
         assert len(at.on.past.buffer) >= count, "the load is too small"
         together = at.plant(CATALOGUE.values())
         at.check(at.audit.read("together"), together)
