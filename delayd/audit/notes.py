@@ -34,10 +34,10 @@ def notes_of(
     are_all_known: bool,
     overdue: int,
     last_step_ms: int,
-    put_back: int,
+    requeued: int,
 ) -> tuple[str, ...]:
     """All notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `compared`: nodes;
-    `are_all_known`: has anybody said how many there are? `overdue`: pending messages; `put_back`:
+    `are_all_known`: has anybody said how many there are? `overdue`: pending messages; `requeued`:
     messages without lateness."""
     notes = []
     if overdue:
@@ -67,8 +67,8 @@ def notes_of(
         for topic in tables.compacted[:NOTES_MAX]
     )
     notes.extend(_of_trimmed(tables))
-    if put_back:
-        notes.append(f"Lateness leaves out {put_back} messages that were put back and tried again.")
+    if requeued:
+        notes.append(f"Lateness leaves out {requeued} messages that were requeued and tried again.")
     return tuple(notes)
 
 

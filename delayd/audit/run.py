@@ -207,7 +207,7 @@ class _Judging:
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
                 last_step_ms=self._cut.seen.append_ms,
-                put_back=figures.put_back,
+                requeued=figures.requeued,
             ),
             travel=self._travel(messages),
         )

@@ -12,7 +12,7 @@ from delayd.audit.judging.lateness import (
     lateness_around,
     lateness_of,
     newest_hours,
-    put_back_count,
+    requeued_count,
     timeline_of,
 )
 from delayd.audit.judging.replicas import heat_of
@@ -40,7 +40,7 @@ class Figures:
     timeline: tuple[Moment, ...]
     reigns: tuple[Reign, ...]
     failovers: tuple[Failover, ...]
-    put_back: int
+    requeued: int
 
 
 def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
@@ -66,7 +66,7 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
         failovers=tuple(
             Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()
         ),
-        put_back=_only(put_back_count(counts).collect()),
+        requeued=_only(requeued_count(counts).collect()),
     )
 
 

@@ -1,7 +1,7 @@
 """A cluster's past, made by the real queue from a seed, as the tables that judgements read.
 
 What arrives is ingested in pieces, so that some of it is late; steps are small, so that lanes are
-cut; messages are cancelled in time and too late, put back, given up; masters change.
+cut; messages are cancelled in time and too late, requeued, given up; masters change.
 """
 
 from collections import defaultdict
@@ -189,7 +189,7 @@ class Past:
             if killed_by is not None and killed_by < plan.frontier.offsets[entry.partition]:
                 fate = "killed"
             elif row["topic"] == "mails" and self._chance.random() < 0.4:
-                fate = self._put_back(row, own_writes)
+                fate = self._requeued(row, own_writes)
             else:
                 self._deliver(row)
                 fate = "delivered"
@@ -202,7 +202,7 @@ class Past:
             frontier, StepCounts(late=plan.late, answers=len(plan.replies), **fates), digest
         )
 
-    def _put_back(self, row: Row, own_writes: list[int]) -> str:
+    def _requeued(self, row: Row, own_writes: list[int]) -> str:
         attempts = (row["attempt"] or 0) + 1
         if attempts > len(SETTINGS.retry_delays_ms):
             return "dead"

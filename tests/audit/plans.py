@@ -193,12 +193,12 @@ def _failing(plan: Plan, number: int) -> None:
     plan.named("dead by id", at_ms, f"dead-{number}", due_ms, topic="down")
     plan.schedule("retried", 2_100 + at_ms // 4, 2_500, topic="late", key=f"r{number}")
     plan.named("retried by id", 2_100 + at_ms // 4, f"retried-{number}", 2_600, topic="late")
-    # Put back by the step at 1,800, and killed before it is tried again; or while it is put back.
+    # Put back by the step at 1,800, and killed before it is tried again; or while it is requeued.
     plan.named("killed between", at_ms, f"between-{number}", 1_750, topic="down")
     plan.named("cancel between", 1_950, f"between-{number}", op="cancel")
     plan.named("killed within", at_ms, f"within-{number}", 1_750, topic="down")
     plan.named("cancel within", 1_802, f"within-{number}", op="cancel")
-    # The same in the very step of the cut: done, killed by a mark beyond O, and refused.
+    # The same in the very step of the cut: done, killed by a cancel marker beyond O, and refused.
     plan.named("killed at the cut", at_ms, f"cut-{number}", 13_950, topic="down")
     plan.named("cancel at the cut", 14_002, f"cut-{number}", op="cancel")
     plan.named("second cancel within", 2_900, f"within-{number}", op="cancel")

@@ -59,7 +59,7 @@ def test_a_delivery_long_after_its_mark_is_a_ghost_where_receipts_are_deleted(
     at = planter()
 
     def deliver(lag_ms: int) -> Written:
-        """Deliver what a mark kills so long after that mark; returns the mark."""
+        """Deliver what a cancel marker kills so long after that marker; returns the marker."""
         mark, target = at.next("early cancel"), at.next("early target")
         assert mark.header("delayd-id") == target.header("delayd-id")
         at.deliver(target, mark.timestamp_ms + lag_ms)
@@ -69,7 +69,7 @@ def test_a_delivery_long_after_its_mark_is_a_ghost_where_receipts_are_deleted(
     days_ms = 10 * LAG_MAX_MS
     receipts.remove(at.receipt(deliver(days_ms)))
     at.expect("ghost", at.sent["early target"][0])
-    # So soon it may have been delivered before the mark was passed: nothing tells.
+    # So soon it may have been delivered before the cancel marker was passed: nothing tells.
     receipts.remove(at.receipt(deliver(LAG_MAX_MS)))
     # If the receipt is still there, it is what is wrong.
     mark = deliver(days_ms)

@@ -1,4 +1,4 @@
-"""delayd.audit.judging.frontiers: the frontier topic held against itself and against the log."""
+"""delayd.audit.judging.frontiers: the frontier topic compared with itself and with the log."""
 
 import json
 from collections.abc import Callable

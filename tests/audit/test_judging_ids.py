@@ -120,7 +120,7 @@ def random_log(random: Random, partition: int) -> list[Row]:
         continuable = [r for r in replay.rows if r["stored"] and "continued_by" not in r]
         ops = ["schedule", "schedule", "cancel", "replace", "redrive", "continue", "reject"]
         weights = [20, 20, 3, 3, 300, 40, 10] if is_crowded else [4, 4, 3, 2, 2, 3, 1]
-        if is_long:  # so many that the first are forgotten, and then a mark
+        if is_long:  # so many that the first are forgotten, and then a cancel marker
             weights = [100, 100, 1, 1, 4, 20, 1]
         op = random.choices(ops, weights)[0]
         id: str | None = "a" if is_long else random.choice(["a", "b"])

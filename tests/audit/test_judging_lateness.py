@@ -21,7 +21,7 @@ from delayd.audit.judging.lateness import (
     lateness_around,
     lateness_of,
     newest_hours,
-    put_back_count,
+    requeued_count,
     timeline_of,
 )
 from delayd.audit.judging.travel import travel_of
@@ -103,7 +103,7 @@ def test_percentiles_of_all_of_topics_and_of_hours(counts: DataFrame) -> None:
         key: len(values) for key, values in expected.items()
     }
     assert all(agrees(found[key], values) for key, values in expected.items())
-    assert put_back_count(counts).collect()[0]["count"] == sum(
+    assert requeued_count(counts).collect()[0]["count"] == sum(
         row["fate"] == "delivered" for row in ROWS
     ) - len(PLAIN)
 

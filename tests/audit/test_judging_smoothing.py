@@ -11,7 +11,7 @@ from world import History, World
 from chaos.judge import judge
 from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
 from delayd.audit.judging.history import history_of
-from delayd.audit.judging.lateness import counts_of, put_back_count
+from delayd.audit.judging.lateness import counts_of, requeued_count
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
 from delayd.audit.tables import RECORDS
@@ -63,7 +63,7 @@ def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(spark: "Spar
     found = fates(tables)
     assert found == {"delivered": COUNT - found["cancelled"], "cancelled": found["cancelled"]}
     assert found["cancelled"] > 0
-    [row] = put_back_count(counts_of(tables.messages)).collect()
+    [row] = requeued_count(counts_of(tables.messages)).collect()
     assert 0 < row["count"] < found["delivered"]
 
 

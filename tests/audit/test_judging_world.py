@@ -60,8 +60,8 @@ def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
 def is_of_user(request: Written) -> bool:
     """Is it a request of a user, but no valid cancel?"""
     is_cancel = request.header("delayd-op") == "cancel" and request.header("delayd-topic") is None
-    is_put_back = request.header("delayd-origin") is not None
-    return not is_cancel and not is_put_back
+    is_requeued = request.header("delayd-origin") is not None
+    return not is_cancel and not is_requeued
 
 
 def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:

@@ -179,7 +179,7 @@ class _Stored:
     request: Request
     killed_by: int | None = None
     is_refused: bool = False
-    """Was a continuation of it refused because of the mark?"""
+    """Was a continuation of it refused because of the cancel marker?"""
 
 
 @dataclass
@@ -450,7 +450,7 @@ class World:
                 assert deferral.turn_ms is not None, "no queue is so long"
                 since_ms = turn.since_ms if turn else stored.rank.due_ms
                 given = Turn(deferral.turn_ms, since_ms)
-                self._put_back(stored, deferral.due_ms, now_ms, own_writes, turn=given)
+                self._requeued(stored, deferral.due_ms, now_ms, own_writes, turn=given)
                 return "retried"
         if topic in TARGETS and (topic != "late" or now_ms >= self.late_exists_ms):
             if target_partition is None:
@@ -474,10 +474,10 @@ class World:
             self._tell(stored, Verdict.DEAD, now_ms)
             return "dead"
         next_due_ms = now_ms + RETRY_DELAYS_MS[attempts - 1]
-        self._put_back(stored, next_due_ms, now_ms, own_writes)
+        self._requeued(stored, next_due_ms, now_ms, own_writes)
         return "retried"
 
-    def _put_back(
+    def _requeued(
         self,
         stored: _Stored,
         next_due_ms: int,

@@ -1,12 +1,13 @@
-"""Deliveries and dead letters, held against what was asked for.
+"""Deliveries and dead letters, compared with what was asked for.
 
 lost        the fate says so
 duplicate   a family is in the targets more than once
 altered     a delivery differs in anything from the record that it names, or no step was made at its
             `delayd-fired`
 early       `delayd-fired` or its timestamp is before the due time asked for
-ghost       it names a request that was refused; or one that a mark had killed, by its receipt, no
-            later than it was fired; or, where Kafka has deleted the receipts, long before
+ghost       it names a request that was refused; or one that a cancel marker had killed, by its
+            receipt, no later than it was fired; or, where Kafka has deleted the receipts, long
+            before
 unknown     it names no request for a message
 
 A ghost is not judged further. Of a request that Kafka has deleted from the buffer only the
@@ -31,7 +32,7 @@ from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_
 __all__ = ["judge_delivery", "judge_messages"]
 
 LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
-"""So long after a mark was appended no step has yet to pass it: what comes out is a ghost."""
+"""By then every step has passed a cancel marker: what comes out later is a ghost."""
 
 _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
@@ -63,8 +64,8 @@ def judge_delivery(
 
 
 def killers_of(receipts: DataFrame) -> DataFrame:
-    """Marks that have a receipt: partition, killed_by (their offset); and, if one says that they
-    killed something, killed_at_ms and killed_sources, else null and none."""
+    """Return the cancel markers that have a receipt: partition, killed_by (their offset); and, if a
+    receipt says that they killed something, killed_at_ms and killed_sources, else null and none."""
     has_killed = F.col("verdict").isin("cancelled", "replaced")
     return (
         receipts.where(
@@ -201,10 +202,10 @@ def _of_deliveries(
 
 
 def _came_out_killed(bounds: Bounds) -> Column:
-    """Of a message that a mark killed: did it come out no earlier than that?
+    """Return whether a message that a cancel marker killed came out no earlier than that.
 
-    The mark's receipt says when; one that says `too-late` is judged as a receipt. Where Kafka has
-    deleted it, what came out long after the mark cannot have been done before it.
+    The receipt of the cancel marker says when; one that says `too-late` is judged as a receipt.
+    Where Kafka has deleted it, what came out long after the marker cannot have been done before it.
     """
     by_receipt = F.array_contains("killed_sources", F.col("origin_source")) & (
         F.col("fired_ms") >= F.col("killed_at_ms")

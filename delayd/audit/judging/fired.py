@@ -1,4 +1,4 @@
-"""`delayd-fired`, held against the frontier: it is the `now` of the step that delivered.
+"""`delayd-fired`, compared with the frontier: it is the `now` of the step that delivered.
 
 Which step that was is not asked: that would be a search for each delivery. A time at which no step
 was made is wrong for sure. Only the last day is judged, of which Kafka keeps all frontier records;

@@ -1,4 +1,4 @@
-"""The frontier topic: what it says of itself, and what each step claims, held against the log.
+"""The frontier topic: what it says of itself, and what each step claims, compared with the log.
 
 A record may be at fault in one way only, and what follows it is forgiven as far as it fits what
 came before it. The history may begin anywhere, and have gaps where Kafka has compacted it.

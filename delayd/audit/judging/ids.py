@@ -4,9 +4,9 @@ All requests about an id lie in one partition of the buffer. They are brought to
 in the order of their offsets; what has no id is decided on its own. Nothing is ever forgotten here:
 the rules give the same answers to nodes that forget sooner or later.
 
-A message is *live* from when it is stored until it is killed or continued. So a mark kills all that
-was stored under its id since the mark before it, but what was continued by then, and but what fell
-out of the 64 live messages that are kept.
+A message is *live* from when it is stored until it is killed or continued. So a cancel marker kills
+all that was stored under its id since the cancel marker before it, except what was continued by
+then or has been evicted from the 64 live messages that are kept.
 
 It shares nothing with `replication/` but the cluster's settings.
 Source: docs/reference/requests.md, "Operations"; docs/design/frontier.md, "Ids".
@@ -295,8 +295,8 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
 
 
 def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int) -> Column:
-    """The last killed set after a mark. What was due longer ago than ids are remembered is added to
-    it, and does not displace it."""
+    """The last killed set after a cancel marker. What was due longer ago than ids are remembered is
+    added to it, and does not displace it."""
     now = F.transform(
         live, lambda each: F.struct(each["due_ms"].alias("due_ms"), each["offset"].alias("offset"))
     )
@@ -305,7 +305,8 @@ def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int
 
 
 def _killed(rows: Column, state: Column) -> Column:
-    """The decisions, with the mark that killed each: the first one after it, if it lists it."""
+    """The decisions, with the cancel marker that killed each: the first one after it, if it lists
+    it."""
 
     def finish(decision: Column, row: Column) -> Column:
         kill = F.get(state["kills"], decision["marks"])

@@ -1,7 +1,7 @@
 """Lateness: how long after its time a message was in its target.
 
 Its time is the due time as asked, or its acceptance if that was later: what arrives overdue cannot
-be there before. Messages that were put back, because their target failed, are counted and left out:
+be there before. Messages that were requeued, because their target failed, are counted and left out:
 their delay is the target's, and would hide delayd's own.
 
 Values are counted before anything else: one pass over the messages gives a table of topic, hour,
@@ -42,7 +42,7 @@ def delivered_at(timestamp_ms: Column, is_append_time: Column, fired_ms: Column)
     return F.when(is_append_time, timestamp_ms).otherwise(fired_ms)
 
 
-def was_put_back() -> Column:
+def was_requeued() -> Column:
     """Of MESSAGES: did a step put it back into the buffer, to be tried again?"""
     return F.col("rank_ms") > F.greatest("due_ms", "append_ms")
 
@@ -51,7 +51,7 @@ def counts_of(messages: DataFrame) -> DataFrame:
     """MESSAGES that were delivered, counted.
 
     topic, hour_ms (of the due time), at_ms (moment of the timeline), late_ms, is_again (it
-    was_put_back), count, most_ms. The one pass over the messages; keep the result. Starts a small
+    was_requeued), count, most_ms. The one pass over the messages; keep the result. Starts a small
     job of its own, which finds the ends of the timeline.
     """
     delivered = messages.where((F.col("fate") == "delivered") & F.col("delivered_ms").isNotNull())
@@ -67,7 +67,7 @@ def counts_of(messages: DataFrame) -> DataFrame:
             F.expr(f"due_ms div {HOUR_MS} * {HOUR_MS}").alias("hour_ms"),
             F.expr(f"delivered_ms div {width_ms} * {width_ms}").alias("at_ms"),
             _rounded(late_ms).alias("late_ms"),
-            was_put_back().alias("is_again"),
+            was_requeued().alias("is_again"),
         )
         .agg(F.count("*").alias("count"), F.max(late_ms).alias("most_ms"))
         .select("topic", "hour_ms", "at_ms", "late_ms", "is_again", "count", "most_ms")
@@ -104,8 +104,8 @@ def newest_hours(late: DataFrame, most: int = TOPIC_HOURS_MAX) -> DataFrame:
     )
 
 
-def put_back_count(counts: DataFrame) -> DataFrame:
-    """One row, `count`: messages that were delivered after they had been put back."""
+def requeued_count(counts: DataFrame) -> DataFrame:
+    """One row, `count`: messages that were delivered after they had been requeued."""
     return counts.where("is_again").agg(F.coalesce(F.sum("count"), F.lit(0)).alias("count"))
 
 
@@ -141,7 +141,7 @@ def histogram_of(counts: DataFrame) -> DataFrame:
 
 def timeline_of(counts: DataFrame) -> DataFrame:
     """Moments as report.Moment: at_ms, delivered, late_p50, late_p99, late_max; `delivered` and the
-    times are without what was put back."""
+    times are without what was requeued."""
     by_moment = (
         counts.where("not is_again")
         .groupBy("at_ms", "late_ms")
@@ -178,7 +178,7 @@ def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
     time_ms = _time_ms()
     late_ms = _late_ms()
     around = (
-        messages.where((F.col("fate") == "delivered") & ~was_put_back())
+        messages.where((F.col("fate") == "delivered") & ~was_requeued())
         .select(
             time_ms.alias("time_ms"),
             late_ms.alias("exact_ms"),

@@ -1,4 +1,4 @@
-"""Dead letters, held against what had to be refused.
+"""Dead letters, compared with what had to be refused.
 
 A letter is of the record that it names: of a reject, with the reason that the rules give; of a
 conflict; or, reason `dead`, of a stored message that could not be delivered. It keeps the record as
@@ -21,7 +21,8 @@ from delayd.audit.judging.retention import is_uncertain, was_not_read
 def judge_letters(
     logged: DataFrame, messages: DataFrame, letters: DataFrame, killers: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """What is wrong with dead letters (FINDINGS). `killers`: marks that say what they killed."""
+    """What is wrong with dead letters (FINDINGS). `killers`: cancel markers that say what they
+    killed."""
     checked = _checked(logged, messages, letters, killers, bounds)
     told = {
         "id": F.col("asked_id"),

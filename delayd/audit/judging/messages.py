@@ -18,8 +18,8 @@ from delayd.audit.judging.retention import is_uncertain, trimmed_ms
 from delayd.audit.tables import MESSAGES
 
 MARK_HIDDEN_MS_MAX: Final = 900_000
-"""How long before O passes it a mark may have been appended: Kafka's longest transaction of a user
-(`transaction.max.timeout.ms`), which hides what is behind it."""
+"""How long before O passes it a cancel marker may have been appended: Kafka's longest transaction
+of a user (`transaction.max.timeout.ms`), which hides what is behind it."""
 
 _FACTS: Final = ("deliveries", "letters", "fired_ms", "delivered_ms", "dead_ms")
 
@@ -139,7 +139,7 @@ def _fate(bounds: Bounds) -> Column:
     rank_ms = F.col("rank_ms")
     dead_trimmed_ms = bounds.trimmed_before_ms(bounds.settings.dead.name)
     is_trimmed = F.greatest(trimmed_ms(bounds, F.col("topic")), F.lit(dead_trimmed_ms)) > rank_ms
-    # A mark counts once O has passed it; or if a continuation was refused because of it.
+    # A cancel marker counts once O has passed it; or if a continuation was refused because of it.
     is_marked = F.col("killed_by").isNotNull() & (
         is_below(bounds.frontier.offsets, F.col("partition"), F.col("killed_by"))
         | F.col("is_refused")

@@ -30,8 +30,8 @@ def counts_as_killed(member: Column, bounds: Bounds) -> Column:
 
 
 def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
-    """Does a mark's receipt say what came of its killed set? Whether `too-late` came
-    too early is not seen here (verdicts.py)."""
+    """Return whether a cancel marker's receipt says what became of its killed set. A `too-late`
+    that came too early is found elsewhere (verdicts.py)."""
     victims, before, named = F.col("victims"), F.col("before"), receipt["killed"]
     verdict, at_ms = receipt["verdict"], receipt["at_ms"]
     is_replace = receipt["op"] == "replace"
@@ -72,7 +72,8 @@ def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
         & due_of(victims, counts)
     )
     none_counts = F.forall(victims, lambda member: member["is_out"] & ~counts(member))
-    # What an earlier mark killed and would not be due yet is proof of it, and must be named.
+    # A message that an earlier cancel marker killed, and that is not due yet, proves it: it must
+    # be named.
     proves = F.filter(before, lambda member: ~member["is_out"] & (member["rank_ms"] > at_ms))
     again = (
         none_counts

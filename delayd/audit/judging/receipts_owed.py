@@ -75,7 +75,8 @@ def _trimmed_beside_ms(bounds: Bounds) -> Column:
 
 
 def _with_members(marks: DataFrame, messages: DataFrame) -> DataFrame:
-    """Marks with what they killed, `victims`, and with what the last mark before had, `before`."""
+    """Return cancel markers with the messages that they killed (`victims`), and with those of the
+    cancel marker before (`before`)."""
     came_out_ms = F.least("fired_ms", "dead_ms")
     killed = messages.where("killed_by is not null").select(
         *("partition", "killed_by", "newest"),
@@ -108,7 +109,7 @@ def _with_members(marks: DataFrame, messages: DataFrame) -> DataFrame:
     is_whole = (F.size("victims") == F.size("killed")) & ~F.exists(
         "victims", lambda member: member["is_unproven"]
     )
-    # After the cut evidence may be cut short: what a mark there found done may not have been read.
+    # After the cut evidence may be cut short: what a cancel marker there found done may be unread.
     return whole.withColumn("is_judged", F.col("is_judged") & F.col("is_owed") & is_whole)
 
 

@@ -1,4 +1,4 @@
-"""Replicas: what every node holds at the cut, held against what the log says must be pending.
+"""Replicas: what every node holds at the cut, compared with what the log says must be pending.
 
 All is brought together once, by source, as narrow rows: which nodes hold it, and a hash of what
 each says of it. Only where they differ is it looked at again, field by field.

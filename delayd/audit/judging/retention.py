@@ -62,7 +62,7 @@ def unproven_of(messages: DataFrame, bounds: Bounds) -> DataFrame:
 def deserted_of(logged: DataFrame, missing: Sequence[str], bounds: Bounds) -> DataFrame:
     """Of targets that do not exist, those that did: topic.
 
-    What is over, but was neither put back nor killed, nor tried so often that it may be a dead
+    What is over, but was neither requeued nor killed, nor tried so often that it may be a dead
     letter, must have been delivered. To what never existed nothing is.
     """
     place = (F.col("lane"), F.col("rank_ms"), F.col("partition"), F.col("offset"))

@@ -2,7 +2,7 @@
 
 A verdict is judged under the frontier before the step that gives it, and `too-late` is said of what
 that frontier covers. Its cursors never run ahead of the masters' clocks, so what is due beyond all
-of them cannot have come out: that it does later only shows that the mark was ignored.
+of them cannot have come out: that it does later only shows that the cancel marker was ignored.
 
 The time that a receipt has is not compared itself: a master's `now` may lie behind that of an
 earlier step. Only where the frontier's record is gone clocks must do.

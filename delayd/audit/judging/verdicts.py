@@ -1,11 +1,11 @@
-"""Receipts, held against what the log and the evidence say: each owed one is there once, and true.
+"""Receipts, compared with what the log and the evidence say: each owed one is there once, and true.
 
 A request gets receipts of two kinds: an *answer*, what was decided about it, and an *outcome*, what
 came of its message (`dead`; with `receipts = all` also `delivered`).
 
-Whether a mark killed is not taken from the master: it killed exactly those of its killed set that
-never came out. What came out no earlier than a receipt says that it was killed, though, is a ghost:
-then the delivery is wrong, not the receipt.
+Whether a cancel marker killed is not taken from the master: it killed exactly those of its killed
+set that never came out. What came out no earlier than a receipt says that it was killed, though, is
+a ghost: then the delivery is wrong, not the receipt.
 
 Source: docs/design/audit.md, "Verdicts".
 """

@@ -20,7 +20,7 @@ PLAIN: Mapping[str, Any] = {
     "are_all_known": True,
     "overdue": 0,
     "last_step_ms": AT_MS,
-    "put_back": 0,
+    "requeued": 0,
 }
 
 

@@ -30,7 +30,7 @@ def lateness(report: Report) -> Element:
         _by_topic(report, report.lateness),
         _by_hour(report) if report.by_hour else None,
         lead="From the due time, or from the acceptance if that came later, to the delivery. "
-        "Messages that were put back because their target failed are left out.",
+        "Messages that were requeued because their target failed are left out.",
     )
 
 

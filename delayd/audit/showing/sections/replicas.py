@@ -26,7 +26,7 @@ def replicas(report: Report) -> Element:
         or nothing("Nothing is pending at the cut."),
         _nodes(report),
         _differing(report.heat),
-        lead="The wheel of each node at the cut, held against what the log says is pending.",
+        lead="The wheel of each node at the cut, compared with what the log says is pending.",
     )
 
 
