@@ -274,6 +274,14 @@ def test_each_page_can_be_reached_from_the_readme() -> None:
     assert docs - reached == set()
 
 
+def test_the_readme_names_each_folder_of_the_tree() -> None:
+    named = set(re.findall(r"(\w+)/", section("README.md", "Where things are")))
+    for parent in (ROOT, ROOT / "delayd", ROOT / "tests"):
+        folders = {path.parent for path in parent.glob("*/*") if path.suffix in (".py", ".txt")}
+        missing = {folder.name for folder in folders} - named
+        assert not missing, f"{parent.name}/: {missing}"
+
+
 def citations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """(where, path, headings) for each mention of a page in code and tests."""
     for source in SOURCES:
