@@ -19,12 +19,13 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from delayd.audit.reading.session import require_spark
-from delayd.bench.brokers import TOPIC_TIMEOUT_MS, create_targets
+from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.figures import Figure
 from delayd.bench.mixture import BUFFER, Sent, send, targets_of
 from delayd.bench.process_costs import tree_pss_peak
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.nodes import read_status
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
@@ -64,7 +65,8 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     require_spark()
     run = uuid4().hex[:8]
     targets = targets_of(run)
-    create_targets(open_bus(cluster.bootstrap), targets)
+    for target in targets:
+        create_topic(open_bus(cluster.bootstrap), target, PARTITIONS)
     sent = send(cluster.bootstrap, run, messages)
     if sent.failed:
         raise AuditBenchError(f"{sent.failed} requests were not written")

@@ -5,7 +5,7 @@ Invariant: whatever was started here is ended here.
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,6 @@ from delayd.config.security import Security
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.interrupts import interrupts_ignored, interrupts_raised
-from delayd.dev.kafka import replication_factor_for
 from delayd.dev.parts import State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
@@ -62,19 +61,6 @@ class Brokers:
             and not key.endswith("password_file")
             and (value := getattr(self.security, key)) is not None
         }
-
-
-def create_targets(bus: Bus, topics: Iterable[str], **config: str) -> None:
-    """Create topics to deliver to, replicated as far as the brokers allow."""
-    with contextlib.closing(bus.cluster()) as kafka:
-        for topic in topics:
-            kafka.create_topic(
-                topic,
-                partitions=PARTITIONS,
-                replication_factor=replication_factor_for(kafka.broker_count(TOPIC_TIMEOUT_MS)),
-                config=config,
-                timeout_ms=TOPIC_TIMEOUT_MS,
-            )
 
 
 @contextlib.contextmanager

@@ -17,12 +17,13 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from delayd.bench.brokers import create_targets
+from delayd.bench.brokers import PARTITIONS
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure
 from delayd.cluster.connect import open_bus
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.verdict import Lateness, Verdict
 from delayd.dev.witness import Witness
 from delayd.runtime.clock import SystemClock
@@ -113,7 +114,8 @@ class _Window:
         run = uuid4().hex[:8]
         targets = tuple(f"bench.{run}.{number}" for number in range(HEALTHY_TARGETS))
         tenth = f"bench.{run}.failing"
-        create_targets(self._bus, targets if is_missing else (*targets, tenth))
+        for target in targets if is_missing else (*targets, tenth):
+            create_topic(self._bus, target, PARTITIONS)
         failing_count = messages // FAILING_SHARE
         due_ms = self._clock.wall_ms() + LEAD_MS
         spread_ms = messages * 1000 // RATE
@@ -129,7 +131,8 @@ class _Window:
         """Create the missing target. Return the ms until all retried messages had arrived, and
         the verdict."""
         assert self._failing is not None, "a window was played"
-        create_targets(self._bus, self._failing.topics)
+        [missing] = self._failing.topics
+        create_topic(self._bus, missing, PARTITIONS)
         begun_ms = self._clock.monotonic_ms()
         with Witness(self._cluster.bootstrap, self._failing, log=self._log) as witness:
             witness.wait_until(self._failing.count, RETRIES_MS)

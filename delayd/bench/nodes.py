@@ -18,12 +18,13 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from delayd.bench.brokers import PARTITIONS, Brokers, create_targets
+from delayd.bench.brokers import PARTITIONS, Brokers
 from delayd.bench.errors import BenchError
 from delayd.bus.overrides import of_role
 from delayd.cluster.topics import create_topics, topic_names
 from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.interrupts import interrupts_ignored
+from delayd.dev.kafka import create_topic
 from delayd.dev.nodes import ask_node, plan_node, read_status
 from delayd.dev.parts import Part, State, last_words
 from delayd.dev.ports import pick_ports
@@ -116,9 +117,9 @@ class BenchNodes:
     def create_target(self, name: str | None = None) -> str:
         """Create a topic to deliver to, with Kafka's time of append. Return it."""
         topic = self.target_named(name or uuid4().hex[:8])
-        create_targets(self.brokers.bus, [topic], **{"message.timestamp.type": "LogAppendTime"})
         self._topics.append(topic)
-        return topic
+        by_append_time = {"message.timestamp.type": "LogAppendTime"}
+        return create_topic(self.brokers.bus, topic, PARTITIONS, by_append_time)
 
     def start(self, *names: str) -> None:
         """Start these nodes, or all; returns at once."""

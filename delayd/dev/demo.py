@@ -33,6 +33,7 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.demo_audit import PAGE, audit
 from delayd.dev.demo_report import DemoReport
 from delayd.dev.display import Display
+from delayd.dev.kafka import create_topic
 from delayd.dev.ledger import Kill
 from delayd.dev.payments import Payments
 from delayd.dev.startup import ClusterOptions
@@ -44,7 +45,6 @@ from delayd.runtime.clock import SystemClock
 TOPIC: Final = "order-timeouts"
 RECEIPTS: Final = "delayd-receipts"
 TOPIC_PARTITIONS: Final = 4
-TOPIC_TIMEOUT_MS: Final = 30_000
 
 LEAD_MS: Final = 4_000
 ORDERS_PER_LEAD_MS: Final = 4
@@ -125,7 +125,8 @@ class _Story:
         with self._cluster as cluster:
             status = cluster.status()
             self._display.tell(f"cluster up: Kafka, etcd, {self._options.nodes} nodes")
-            self._create_target()
+            bus = ConfluentBus(cluster.bootstrap, client_id="delayd-demo")
+            create_topic(bus, TOPIC, TOPIC_PARTITIONS)
             batch = self._batch()
             with (
                 Witness(cluster.bootstrap, batch, log=self._log, receipts=RECEIPTS) as witness,
@@ -182,19 +183,6 @@ class _Story:
         killed = self._kill_master(witness)
         successor = self._await_successor(killed, witness)
         return killed, successor, self._restart(killed)
-
-    def _create_target(self) -> None:
-        kafka = ConfluentBus(self._cluster.bootstrap, client_id="delayd-demo").cluster()
-        try:
-            kafka.create_topic(
-                TOPIC,
-                partitions=TOPIC_PARTITIONS,
-                replication_factor=1,
-                config={},
-                timeout_ms=TOPIC_TIMEOUT_MS,
-            )
-        finally:
-            kafka.close()
 
     def _batch(self) -> Batch:
         lead_ms = LEAD_MS + self._options.orders // ORDERS_PER_LEAD_MS

@@ -7,12 +7,14 @@ go on when any one broker is killed; with one broker nothing is replicated.
 """
 
 import base64
+import contextlib
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
@@ -22,6 +24,7 @@ from delayd.runtime.java import Java
 INTERNAL_PARTITIONS = 5  # Kafka's default of 50 makes the first transaction slow
 METADATA_TIMEOUT_MS = 2_000  # one try; the caller tries again
 CONNECT_TIMEOUT_S = 0.5
+TOPIC_TIMEOUT_MS = 30_000
 HEAP_MB = {1: 512, 3: 320}
 
 # A dead broker is noticed after this long (Kafka's default is 9 s); three beats may be missed
@@ -134,6 +137,21 @@ def _jvm(
         f"-Djava.io.tmpdir={scratch}",  # native libraries are unpacked there
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
     )
+
+
+def create_topic(
+    bus: Bus, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+) -> str:
+    """Create a topic, replicated as far as the brokers allow. Return its name."""
+    with contextlib.closing(bus.cluster()) as kafka:
+        kafka.create_topic(
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor_for(kafka.broker_count(TOPIC_TIMEOUT_MS)),
+            config=config or {},
+            timeout_ms=TOPIC_TIMEOUT_MS,
+        )
+    return topic
 
 
 def is_formatted(broker: Part) -> bool:

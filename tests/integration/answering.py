@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from delayd.bus import Position, Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
+from delayd.dev.kafka import create_topic
 
 PARTITIONS = 4
 TIMEOUT_S = 30.0
@@ -30,18 +31,9 @@ class Answering:
         prefix = f"client-{uuid4().hex}-"
         self.buffer = f"{prefix}buffer"
         self.receipts = f"{prefix}receipts"
-        cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
-        try:
-            for topic in (self.buffer, self.receipts):
-                cluster.create_topic(
-                    topic,
-                    partitions=PARTITIONS,
-                    replication_factor=1,
-                    config={"message.timestamp.type": "LogAppendTime", **config},
-                    timeout_ms=int(TIMEOUT_S * 1000),
-                )
-        finally:
-            cluster.close()
+        config = {"message.timestamp.type": "LogAppendTime", **config}
+        for topic in (self.buffer, self.receipts):
+            create_topic(ConfluentBus(bootstrap), topic, PARTITIONS, config)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,

@@ -1,6 +1,5 @@
 """A delayd cluster of a test's own on the session's Kafka and etcd: topics, targets, nodes."""
 
-import contextlib
 import itertools
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from delayd.client import Client
 from delayd.cluster.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from replication.settings import EXACTLY_ONCE
 
 _numbers = itertools.count()
@@ -55,22 +55,13 @@ class TestCluster:
         self, name: str, partitions: int = 4, config: Mapping[str, str] | None = None
     ) -> str:
         """A target topic of this test, made now."""
-        topic = f"target.{self.name}.{name}"
-        self.create_topic(topic, partitions, config)
-        return topic
+        return self.create_topic(f"target.{self.name}.{name}", partitions, config)
 
     def create_topic(
         self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
-    ) -> None:
-        """Create any topic."""
-        with contextlib.closing(ConfluentBus(self.bootstrap).cluster()) as kafka:
-            kafka.create_topic(
-                topic,
-                partitions=partitions,
-                replication_factor=1,
-                config=config or {},
-                timeout_ms=20_000,
-            )
+    ) -> str:
+        """Create any topic. Return its name."""
+        return create_topic(ConfluentBus(self.bootstrap), topic, partitions, config)
 
     def node(self, number: int, **settings: object) -> NodeProcess:
         """A node of the cluster, not started yet."""

@@ -22,6 +22,7 @@ from delayd.audit.tables import RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.request.proof import proof_of
 from delayd.request.request import RequestLimits
 from delayd.runtime.clock import SystemClock
@@ -38,15 +39,9 @@ class Topics(NamedTuple):
     access: Path
 
     def create(self, name: str, partitions: int, **config: str) -> str:
-        with closing(open_bus(self.cluster.bootstrap).cluster()) as kafka:
-            kafka.create_topic(
-                f"audit-reading-{name}",
-                partitions=partitions,
-                replication_factor=1,
-                config={key.replace("_", "."): value for key, value in config.items()},
-                timeout_ms=30_000,
-            )
-        return f"audit-reading-{name}"
+        config = {key.replace("_", "."): value for key, value in config.items()}
+        bus = open_bus(self.cluster.bootstrap)
+        return create_topic(bus, f"audit-reading-{name}", partitions, config)
 
     def span(self, topic: str) -> Span:
         with closing(open_bus(self.cluster.bootstrap).cluster()) as kafka:

@@ -3,7 +3,6 @@
 Three at a time, because mostly they wait. Not here: how large any figure is.
 """
 
-import contextlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from delayd.bench.receipts import Faults
 from delayd.cluster.connect import open_bus
 from delayd.config.security import Security
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
@@ -111,10 +111,7 @@ def test_a_reader_sees_what_is_lost_doubled_early_and_altered(
     bootstrap, now_ms = kafka_and_etcd.bootstrap, SystemClock().wall_ms()
     load = in_order(f"bench-reader-{uuid4().hex[:8]}", 10, now_ms - 1_000, 2)
     ahead = in_order(load.target, 10, now_ms + 3_600_000, 2)
-    with contextlib.closing(open_bus(bootstrap).cluster()) as kafka:
-        kafka.create_topic(
-            load.target, partitions=2, replication_factor=1, config={}, timeout_ms=30_000
-        )
+    create_topic(open_bus(bootstrap), load.target, partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap})
     values = [load.value(number) for number in range(9)]
     for value in (*values, load.value(3), b"altered", ahead.value(4)):

@@ -28,6 +28,7 @@ from delayd.client import (
 from delayd.client.connection import WINDOW
 from delayd.client.drivers import DriverName
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
 from delayd.request import Request as Parsed
@@ -72,19 +73,9 @@ def bootstrap(kafka_and_etcd: Kafka) -> str:
 
 def new_buffer(bootstrap: str, **config: str) -> str:
     """A buffer topic of the test's own."""
-    buffer = f"client-{uuid4().hex}-buffer"
-    cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
-    try:
-        cluster.create_topic(
-            buffer,
-            partitions=PARTITIONS,
-            replication_factor=1,
-            config={"message.timestamp.type": "LogAppendTime", **config},
-            timeout_ms=TIMEOUT_MS,
-        )
-    finally:
-        cluster.close()
-    return buffer
+    config = {"message.timestamp.type": "LogAppendTime", **config}
+    name = f"client-{uuid4().hex}-buffer"
+    return create_topic(ConfluentBus(bootstrap), name, PARTITIONS, config)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from etcd3gw.client import Etcd3Client
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.errors import LocalClusterError
+from delayd.dev.kafka import create_topic
 from delayd.dev.parts import load
 from delayd.dev.processes import processes_of, wait_for_an_exit
 from delayd.dev.startup import ClusterOptions
@@ -62,7 +63,7 @@ def test_a_second_up_is_refused_and_says_how_to_end_the_first(cluster: LocalClus
 
 def test_a_killed_broker_is_shown_dead_and_comes_back_with_its_data(cluster: LocalCluster) -> None:
     address = cluster.status()["brokers"][0]["address"]
-    _create_topic(cluster, "kept", replication_factor=1)
+    _create_topic(cluster, "kept")
     _produce(cluster, "kept", b"before the kill")
 
     assert cluster.kill("broker-1") == "broker-1"
@@ -185,7 +186,7 @@ def test_an_up_whose_node_ends_fails_with_its_last_words_and_leaves_nothing(
 
 def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as cluster:
-        _create_topic(cluster, "replicated", replication_factor=3)
+        _create_topic(cluster, "replicated")
         _produce(cluster, "replicated", b"with three")
 
         cluster.kill("broker-2")
@@ -225,7 +226,7 @@ def test_variables_for_the_command_line_do_not_reach_the_nodes(
 
 
 def test_the_session_wide_kafka_and_etcd_answer(kafka_and_etcd: LocalCluster) -> None:
-    _create_topic(kafka_and_etcd, "dev-cluster-fixture", replication_factor=1)
+    _create_topic(kafka_and_etcd, "dev-cluster-fixture")
     _etcd(kafka_and_etcd).status()
 
 
@@ -255,18 +256,8 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         wait_for_an_exit([], timeout_ms=10)
 
 
-def _create_topic(cluster: LocalCluster, topic: str, *, replication_factor: int) -> None:
-    kafka = ConfluentBus(cluster.bootstrap).cluster()
-    try:
-        kafka.create_topic(
-            topic,
-            partitions=1,
-            replication_factor=replication_factor,
-            config={},
-            timeout_ms=TIMEOUT_S * 1000,
-        )
-    finally:
-        kafka.close()
+def _create_topic(cluster: LocalCluster, topic: str) -> None:
+    create_topic(ConfluentBus(cluster.bootstrap), topic)
 
 
 def _produce(cluster: LocalCluster, topic: str, value: bytes) -> None:

@@ -26,6 +26,7 @@ from delayd.client import Client
 from delayd.client.drivers import DriverName
 from delayd.cluster.admin_client import get
 from delayd.config.security import Security
+from delayd.dev.kafka import create_topic
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 
@@ -106,10 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             env=found.env,
         )
         assert made.returncode == 0, made.stderr
-        with contextlib.closing(ConfluentBus(kafka.plain).cluster()) as cluster:
-            cluster.create_topic(
-                TARGET, partitions=1, replication_factor=1, config={}, timeout_ms=20_000
-            )
+        create_topic(ConfluentBus(kafka.plain), TARGET)
         yield found
 
 

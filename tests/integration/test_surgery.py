@@ -17,6 +17,7 @@ from defects.surgery import PartitionLog, Surgeon
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.startup import ClusterOptions
 
 pytestmark = pytest.mark.real
@@ -68,16 +69,9 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("surgery")
     with LocalCluster(folder / "cluster", ClusterOptions(nodes=0)) as cluster:
-        admin = ConfluentBus(cluster.bootstrap).cluster()
         for topic, kind in ((APPEND_TIME, "LogAppendTime"), (CREATE_TIME, "CreateTime")):
-            admin.create_topic(
-                topic,
-                partitions=1,
-                replication_factor=1,
-                config={"message.timestamp.type": kind},
-                timeout_ms=TIMEOUT_S * 1000,
-            )
-        admin.close()
+            config = {"message.timestamp.type": kind}
+            create_topic(ConfluentBus(cluster.bootstrap), topic, config=config)
         fill(cluster.bootstrap)
         made = Site(cluster, folder / "kept", {})
         for topic in (APPEND_TIME, CREATE_TIME):

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.payments import Payments
 from delayd.dev.verdict import Counts, Verdict
 from delayd.dev.witness import Witness, WitnessError
@@ -29,14 +30,7 @@ TIMEOUT_S = TIMEOUT_MS / 1000
 
 def new_batch(bootstrap: str, *, due_in_ms: int = -60_000) -> Batch:
     """A batch, all due about now, and its target topic."""
-    topic = f"witness-{uuid4().hex}"
-    cluster = ConfluentBus(bootstrap, client_id="test-witness").cluster()
-    try:
-        cluster.create_topic(
-            topic, partitions=3, replication_factor=1, config={}, timeout_ms=TIMEOUT_MS
-        )
-    finally:
-        cluster.close()
+    topic = create_topic(ConfluentBus(bootstrap), f"witness-{uuid4().hex}", partitions=3)
     return Batch(
         run=uuid4().hex[:8],
         topics=(topic,),

@@ -9,8 +9,9 @@ import json
 from collections import Counter
 from typing import Any
 
+from log_rules import Request, Step, check_follows, step_of_fields
 from simulated.history import History
-from simulation_checker import DEAD, FRONTIER, Checker, Request, Step, check_follows, step_of_fields
+from simulation_checker import DEAD, FRONTIER, Checker
 
 MARK_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
 

@@ -8,7 +8,8 @@ who killed a message that is not Done, and whether its continuation was refused 
 which dead letters were redriven
 """
 
-from simulation_checker import Checker, Request
+from log_rules import Request
+from simulation_checker import Checker
 
 from delayd.wheel.id_memory import id_name, redrive_name
 from delayd.wheel.storage import Wheel

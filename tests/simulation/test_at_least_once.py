@@ -2,14 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
-from random import Random
-from secrets import token_hex
 
 import pytest
+from seeded_tests import parametrize_seeds, played, well
 from simulated.chaos import KINDS_WITHOUT_FENCE
-from simulated.run import Run, commit, simulate
-from simulated.world import World
-from structlog.testing import capture_logs
+from simulated.run import simulate
 
 from replication.settings import AT_LEAST_ONCE
 
@@ -17,23 +14,8 @@ FIXED_SEEDS = 24
 FRESH_SEEDS = 3
 
 
-def well(run: Run) -> Run:
-    """The run, if nothing is wrong with it."""
-    if run.problem:
-        print(*run.trace, sep="\n")
-        pytest.fail(f"seed {run.seed} at commit {commit()}:\n{run.problem}")
-    return run
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Fresh seeds, whose names carry them. `--seed N`: only that one."""
-    if "seed" not in metafunc.fixturenames:
-        return
-    seed = metafunc.config.getoption("--seed")
-    worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
-    chance = Random(f"at least once: {worker['testrunuid']}")
-    fresh = [chance.randrange(10**9) for _ in range(FRESH_SEEDS)]
-    metafunc.parametrize("seed", fresh if seed is None else [seed])
+    parametrize_seeds(metafunc, "at least once: ", FRESH_SEEDS)
 
 
 def test_a_cluster_without_transactions_loses_nothing(seed: int) -> None:
@@ -62,9 +44,7 @@ def test_nothing_is_lost_and_only_what_was_in_doubt_is_doubled() -> None:
 @pytest.mark.parametrize("calm", [1, 2, 3])
 def test_without_faults_each_message_comes_once(calm: int, tmp_path: Path) -> None:
     """All that the other guarantee promises holds too: the same judge says so."""
-    with capture_logs():
-        world = World(calm, tmp_path, kinds=(), guarantee=AT_LEAST_ONCE)
-        world.run()
+    world = played(calm, tmp_path, AT_LEAST_ONCE)
     world.checker().check()
     judge = world.judge()
     judge.check()
@@ -74,9 +54,7 @@ def test_without_faults_each_message_comes_once(calm: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("broken", ["lost", "altered", "stranger", "ahead", "usurped"])
 def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
     """A check that cannot fail is a defect: what was written is bent after a good run."""
-    with capture_logs():
-        world = World(5, tmp_path, kinds=(), guarantee=AT_LEAST_ONCE)
-        world.run()
+    world = played(5, tmp_path, AT_LEAST_ONCE)
     world.judge().check()
     topic = "delayd-frontier" if broken == "ahead" else "orders"
     log = next(log for log in world.kafka.topics[topic].partitions if log.read(0, 10**9)[0])
@@ -105,9 +83,7 @@ def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
 
 def test_the_judge_sees_what_came_again_though_it_was_covered(tmp_path: Path) -> None:
     """The same record, sent once more by who knew that it had been delivered."""
-    with capture_logs():
-        world = World(5, tmp_path, kinds=(), guarantee=AT_LEAST_ONCE)
-        world.run()
+    world = played(5, tmp_path, AT_LEAST_ONCE)
     log = next(log for log in world.kafka.topics["orders"].partitions if log.read(0, 10**9)[0])
     record = next(entry.record for entry in log.entries if entry.record is not None)
     again = log.append(record.append_ms, record.key, record.value, record.headers)

@@ -5,13 +5,12 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from random import Random
-from secrets import token_hex
 
 import pytest
 from id_checker import IdChecker
+from seeded_tests import parametrize_seeds, played, well
 from simulated.chaos import KINDS
-from simulated.run import Run, commit, simulate
+from simulated.run import simulate
 from simulated.weather import RIVALRY
 from simulated.world import World
 from structlog.testing import capture_logs
@@ -56,24 +55,7 @@ WHAT_NODES_MEET = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Some fixed seeds and some fresh ones; their names carry them. `--seed N`: only that one."""
-    if "seed" not in metafunc.fixturenames:
-        return
-    seed = metafunc.config.getoption("--seed")
-    # The processes of one run must agree on them.
-    worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
-    chance = Random(f"clusters of {worker['testrunuid']}")
-    fresh = [chance.randrange(10**9) for _ in range(FRESH_SEEDS)]
-    seeds = [*range(SEEDS_WITH_ALL, FIXED_SEEDS), *fresh]
-    metafunc.parametrize("seed", seeds if seed is None else [seed])
-
-
-def well(run: Run) -> Run:
-    """The run, if nothing is wrong with it."""
-    if run.problem:
-        print(*run.trace, sep="\n")
-        pytest.fail(f"seed {run.seed} at commit {commit()}:\n{run.problem}")
-    return run
+    parametrize_seeds(metafunc, "clusters of ", FRESH_SEEDS, range(SEEDS_WITH_ALL, FIXED_SEEDS))
 
 
 def test_a_cluster_keeps_every_promise(seed: int) -> None:
@@ -121,9 +103,7 @@ def test_the_seeds_do_what_they_are_for() -> None:
 @pytest.mark.parametrize("broken", ["doubled", "lost", "altered", "early", "counted", "aborted"])
 def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
     """A check that cannot fail is a defect: the committed records are bent after a good run."""
-    with capture_logs():
-        world = World(5, tmp_path, kinds=())
-        world.run()
+    world = played(5, tmp_path)
     topic = "delayd-frontier" if broken == "counted" else "orders"
     log = next(log for log in world.kafka.topics[topic].partitions if log.read(0, 10**9)[0])
     place, record = next(
@@ -150,9 +130,7 @@ def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", ["id", "killed", "killer", "redrive"])
 def test_the_judge_sees_what_a_node_does_not_know_of_ids(broken: str, tmp_path: Path) -> None:
-    with capture_logs():
-        world = World(5, tmp_path, kinds=())
-        world.run()
+    world = played(5, tmp_path)
     judge = world.checker()
     judge.check()
     rules = judge.rules

@@ -11,7 +11,6 @@ import pytest
 from simulated.world import World
 from structlog.testing import capture_logs
 
-from delayd.bus import Record
 from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
 from delayd.request import Reason
 
@@ -32,14 +31,11 @@ def played(world: World) -> list[MetricsSnapshot]:
     return nodes
 
 
-def read(world: World, topic: str) -> list[Record]:
-    return [r for log in world.kafka.topics[topic].partitions for r in log.read(0, 10**9)[0]]
-
-
 def headers_of(world: World, topic: str, name: str) -> Counter[str]:
     """How often each value of delayd's own last header of that name is there."""
     found = (
-        [value for other, value in record.headers if other == name] for record in read(world, topic)
+        [value for other, value in record.headers if other == name]
+        for record in world.records(topic)
     )
     return Counter((values[-1] or b"").decode() for values in found if values)
 
@@ -55,7 +51,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
 ) -> None:
     world = World(seed, tmp_path, kinds=kinds)
     nodes = played(world)
-    frontiers = [json.loads(record.value or b"") for record in read(world, "delayd-frontier")]
+    frontiers = [json.loads(record.value or b"") for record in world.records("delayd-frontier")]
     done = summed([Counter(frontier["counts"]) for frontier in frontiers])
     messages = summed([Counter(node.steps.messages) for node in nodes])
     assert sum(node.steps.committed for node in nodes) == frontiers[-1]["step"] > 10
@@ -63,7 +59,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     put_back = sum(messages[fate] for fate in ("retried", "deferred", "smoothed"))
     assert put_back == done["retried"]
     assert (messages["dead"], messages["killed"]) == (done["dead"], done["killed"])
-    told = [json.loads(record.value or b"") for record in read(world, "delayd-receipts")]
+    told = [json.loads(record.value or b"") for record in world.records("delayd-receipts")]
     assert summed([Counter(node.steps.verdicts) for node in nodes]) == Counter(
         receipt["verdict"] for receipt in told
     )
@@ -72,7 +68,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     refused = {r: n for r, n in letters.items() if r not in (Reason.DEAD.slug, "conflict")}
     for node in nodes:
         assert {reason: count for reason, count in node.rejects.items() if count} == refused
-        assert node.ingested == len(read(world, "delayd-buffer"))
+        assert node.ingested == len(world.records("delayd-buffer"))
     late = [sum(d.counts) for node in nodes for d in node.steps.lateness.values()]
     assert 0 < sum(late) <= messages["delivered"]
     world.close()
@@ -84,7 +80,7 @@ def test_each_leadership_that_was_won_has_ended_for_one_reason(tmp_path: Path) -
     for seed in range(1, 6):
         world = World(seed, tmp_path / str(seed), kinds=ETCD_FAULTS)
         nodes = played(world)
-        newest = json.loads(read(world, "delayd-frontier")[-1].value or b"")
+        newest = json.loads(world.records("delayd-frontier")[-1].value or b"")
         ends = summed([Counter(node.leaderships_ended) for node in nodes])
         assert sum(node.leaderships_won for node in nodes) == ends.total() >= newest["term"]
         assert not any(node.is_master or node.lease_margin_ms is not None for node in nodes)

@@ -11,7 +11,8 @@ from typing import Any
 
 from at_least_once_checker import AtLeastOnceChecker
 from id_checker import IdChecker
-from simulation_checker import Checker, Step
+from log_rules import Step
+from simulation_checker import Checker
 from wheel_reading import entries_in
 
 from delayd.wheel import Frame, FrameKind

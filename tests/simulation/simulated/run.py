@@ -72,7 +72,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = E
                 problem = traceback.format_exc()
             finally:
                 world.close()
-    steps = [json.loads(record.value or b"") for record in _records(world, "delayd-frontier")]
+    steps = [json.loads(record.value or b"") for record in world.records("delayd-frontier")]
     return Run(
         seed=seed,
         problem=problem,
@@ -113,10 +113,6 @@ def _judge(world: World) -> Checker | AtLeastOnceChecker:
     checker = WheelChecker(judge, wheels, world.habits.partitions)
     checker.check(world.habits.export_hold_ms, world.forget_ms)
     return judge
-
-
-def _records(world: World, topic: str) -> list[Any]:
-    return [r for log in world.kafka.topics[topic].partitions for r in log.read(0, 10**9)[0]]
 
 
 def _digest(world: World) -> str:

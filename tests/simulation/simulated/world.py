@@ -14,8 +14,9 @@ from typing import Any
 from at_least_once_checker import AtLeastOnceChecker
 from kernel import SECOND_US, Kernel, MachineClock, Process
 from pydantic import SecretStr
-from simulation_checker import Checker
+from simulation_checker import Checker, committed
 
+from delayd.bus import Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
 from delayd.config.node import NodeConfig
@@ -133,6 +134,10 @@ class World:
             rates=self.rates,
         )
 
+    def records(self, topic: str) -> list[Record]:
+        """The committed records of a topic."""
+        return committed(self.kafka, topic)
+
     @property
     def trace(self) -> list[str]:
         """What happened, a line each."""
@@ -206,12 +211,9 @@ class World:
         is_at_rest = self.kernel.now_us > self.weather.stuck_until_us + REST_US
         if not is_at_rest or not all(machine.is_up for machine in self.machines):
             return False
-        [log] = self.kafka.topics["delayd-frontier"].partitions
-        frontier = json.loads(log.read(0, 10**9)[0][-1].value or b"")
-        buffer = self.kafka.topics["delayd-buffer"].partitions
-        for log in buffer:
-            records = log.read(0, 10**9)[0]
-            if records and records[-1].offset >= frontier["offsets"][log.number]:
+        frontier = json.loads(self.records("delayd-frontier")[-1].value or b"")
+        for record in self.records("delayd-buffer"):
+            if record.offset >= frontier["offsets"][record.partition]:
                 return False
         cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
         return bool(min(cursors) > self.last_due_ms())
@@ -220,12 +222,11 @@ class World:
         """The latest due time but those that are far away."""
         far_ms = self.kafka.clock.wall_ms() + FAR_MS // 2
         last_ms = 0
-        for log in self.kafka.topics["delayd-buffer"].partitions:
-            for record in log.read(0, 10**9)[0]:
-                headers = dict(record.headers)
-                due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
-                if due < far_ms:
-                    last_ms = max(last_ms, record.append_ms, due)
+        for record in self.records("delayd-buffer"):
+            headers = dict(record.headers)
+            due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
+            if due < far_ms:
+                last_ms = max(last_ms, record.append_ms, due)
         return last_ms
 
     def _end(self) -> None:

@@ -1,0 +1,43 @@
+"""What the tests of seeds share: the seeds that they run, and worlds that were played."""
+
+from pathlib import Path
+from random import Random
+from secrets import token_hex
+
+import pytest
+from simulated.run import Run, commit
+from simulated.world import World
+from structlog.testing import capture_logs
+
+from replication.settings import EXACTLY_ONCE
+
+
+def parametrize_seeds(
+    metafunc: pytest.Metafunc, purpose: str, fresh: int, fixed: range = range(0)
+) -> None:
+    """Run a test with these seeds and some fresh ones; their names carry them. `--seed N`: only
+    with that one."""
+    if "seed" not in metafunc.fixturenames:
+        return
+    seed = metafunc.config.getoption("--seed")
+    # The processes of one run must agree on them.
+    worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
+    chance = Random(f"{purpose}{worker['testrunuid']}")
+    seeds = [*fixed, *(chance.randrange(10**9) for _ in range(fresh))]
+    metafunc.parametrize("seed", seeds if seed is None else [seed])
+
+
+def well(run: Run) -> Run:
+    """Return the run, if nothing is wrong with it."""
+    if run.problem:
+        print(*run.trace, sep="\n")
+        pytest.fail(f"seed {run.seed} at commit {commit()}:\n{run.problem}")
+    return run
+
+
+def played(seed: int, directory: Path, guarantee: str = EXACTLY_ONCE) -> World:
+    """Return a world that was played to its end without faults."""
+    with capture_logs():
+        world = World(seed, directory, kinds=(), guarantee=guarantee)
+        world.run()
+    return world
