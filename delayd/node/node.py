@@ -1,9 +1,9 @@
-"""A node: where the adapters meet. Starts everything in order, and stops it in order.
+"""A running node: where the adapters meet. It starts everything in order, and stops it in order.
 
-Start: topics and settings are checked, the wheel is opened (crash recovery), positions are checked
-against the buffer, then the threads run and the node takes part in the election. SIGTERM: finish
-the step, resign, revoke the lease, checkpoint, exit 0. A fatal error (disk, corruption, a broken
-frontier): stop, resign, say why, exit 1.
+start          1. check topics and settings   2. open the wheel (crash recovery)
+               3. check positions against the buffer   4. start the threads, join the election
+SIGTERM        1. finish the step   2. resign, revoke the lease   3. checkpoint   4. exit 0
+fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit 1
 """
 
 import asyncio
@@ -19,10 +19,7 @@ import structlog
 from delayd.bus import Bus
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
-from delayd.cluster.topics import (
-    RECORD_MARGIN_BYTES,
-    load_settings,
-)
+from delayd.cluster.topics import RECORD_MARGIN_BYTES, load_settings
 from delayd.config.cluster_key import check_key, proof_key
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
@@ -58,36 +55,36 @@ THREAD_STOP_S = 20
 
 
 class Admin(Protocol):
-    """The admin port, as far as a node turns it on and off."""
+    """The admin port, which a node turns on and off."""
 
     should_exit: bool
     """Set to end `serve`."""
 
     async def serve(self) -> None:
-        """Answer until told to end."""
+        """Answer until `should_exit` is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """All that a node touches: a machine, a network, the brokers, etcd. The simulator has its own.
 
-    What is not here is the node's alone: LevelDB and the exports, on the disk of the wheel.
+    Not here: LevelDB and the exports, which only the node touches, on the disk of the wheel.
     """
 
     clock: Clock
     coordination: Coordination
     open_bus: Callable[[int | None], Bus]
-    """The brokers, given the largest record that must be produced, if it is known."""
+    """Connects to the brokers, given the largest record that must be produced, if it is known."""
     open_admin: Callable[[NodeView], Admin]
     open_wheel: Callable[[Path, int], Wheel]
-    """The wheel in a folder, for so many partitions."""
+    """Opens the wheel in a folder, for so many partitions."""
     threads: Threads
     new_nonce: Callable[[], str]
-    """Another one at every call: it tells the lives of a node apart."""
+    """Another one at every call: it distinguishes the lives of a node."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
-    """Be a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
+    """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     tune_collector()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
     token = None if config.export_token is None else config.export_token.get_secret_value()
@@ -111,7 +108,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
 
 
 async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
-    """As `run_node`, once etcd is known to be there."""
+    """Run a node as `run_node` does, once etcd has answered."""
     timeout_ms = int(config.connect_timeout_s * 1000)
     seen = await asyncio.to_thread(load_settings, bus, config.cluster, config.prefix, timeout_ms)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
@@ -138,53 +135,30 @@ class Node:
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
         timeout_ms = int(config.connect_timeout_s * 1000)
-        wheel = surroundings.open_wheel(config.data_dir, self._settings.partitions)
-        try:
-            self._replica = Replica(
-                wheel,
-                self._settings,
-                proof_key=proof_key(config.cluster_key.get_secret_value()),
-                export_hold_ms=int(config.export_hold_s * 1000),
-                disk_free_min_bytes=config.disk_free_min_bytes,
-                threads=threads,
-            )
-            check_positions(bus, self._replica, timeout_ms)
-            seen = newest_of(bus, self._replica, seen, timeout_ms, clock, threads)
-            self._replica.observe(seen)
-            remove_scratch(Layout(str(config.data_dir)))
-            self._exporter = Exporter(
-                self._replica, clock, folder=config.data_dir / "exports", node=config.node
-            )
-        except BaseException:
-            wheel.close()
-            raise
-        frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
-        frontier_log.open(timeout_ms)
+        self._replica, self._exporter = self._open_disk(seen, timeout_ms)
+        self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
+        self._frontier_log.open(timeout_ms)
         self._ingestion = IngestLoop(
             bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed, threads
+        )
+        options = DeliveryOptions(
+            idle_interval_ms=config.idle_step_interval_ms,
+            clock_drift_max_ms=config.clock_drift_max_ms,
+            step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
+            unreplicated_targets=config.unreplicated_targets,
+            rates=config.rate_max,
         )
         self._delivery = DeliveryLoop(
             bus,
             self._replica,
-            frontier_log,
+            self._frontier_log,
             clock,
-            DeliveryOptions(
-                idle_interval_ms=config.idle_step_interval_ms,
-                clock_drift_max_ms=config.clock_drift_max_ms,
-                step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
-                unreplicated_targets=config.unreplicated_targets,
-                rates=config.rate_max,
-            ),
+            options,
             self._report,
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=threads,
         )
-        self._frontier_log = frontier_log
-        identity = Identity(
-            node=config.node,
-            nonce=surroundings.new_nonce(),
-            admin=config.admin_address,
-        )
+        identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
         self._control = ControlLoop(
             surroundings.coordination,
             Election(identity.nonce, config.election_times),
@@ -193,7 +167,7 @@ class Node:
             clock,
             identity,
         )
-        self._kafka_watch = KafkaHealth(bus, self._settings)
+        self._kafka_health = KafkaHealth(bus, self._settings)
         self._view = LiveNodeView(
             config,
             clock,
@@ -202,11 +176,33 @@ class Node:
             self._delivery,
             self._control,
             self._exporter,
-            self._kafka_watch,
+            self._kafka_health,
         )
 
+    def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
+        """Open the wheel and check that it, the buffer and the newest frontier fit together."""
+        config, clock, threads = self._config, self._clock, self._surroundings.threads
+        wheel = self._surroundings.open_wheel(config.data_dir, self._settings.partitions)
+        try:
+            replica = Replica(
+                wheel,
+                self._settings,
+                proof_key=proof_key(config.cluster_key.get_secret_value()),
+                export_hold_ms=int(config.export_hold_s * 1000),
+                disk_free_min_bytes=config.disk_free_min_bytes,
+                threads=threads,
+            )
+            check_positions(self._bus, replica, timeout_ms)
+            replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
+            remove_scratch(Layout(str(config.data_dir)))
+            folder = config.data_dir / "exports"
+            return replica, Exporter(replica, clock, folder=folder, node=config.node)
+        except BaseException:
+            wheel.close()
+            raise
+
     async def run(self) -> ExitCode:
-        """Turn until told to stop; returns FINE, or raises what ended it."""
+        """Run until a signal or a failure; return FINE, or raise what ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ending.set)
         admin = self._surroundings.open_admin(self._view)
@@ -253,7 +249,7 @@ class Node:
             self._control.delivery_ended(fact)
 
     def _fail(self, error: BaseException) -> None:
-        """A thread met what the node must not survive: resign and end."""
+        """Resign and end: a thread met an error that the node must not survive."""
         if self._failure is None:
             self._failure = error
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
@@ -267,7 +263,7 @@ class Node:
         self._ending.set()
 
     def _progress_commit(self, grant: Grant) -> StepCommit:
-        """How steps become true without transactions."""
+        """Return how steps become true without transactions."""
         assert grant.leadership is not None, "a grant comes with a leader key"
         return ProgressCommit(
             self._bus,
@@ -278,5 +274,5 @@ class Node:
         )
 
     async def _watch_kafka(self) -> None:
-        """What is missing there ends the node."""
-        self._fail(TopicMismatchError("; ".join(await self._kafka_watch.run())))
+        """End the node when Kafka lacks what it needs."""
+        self._fail(TopicMismatchError("; ".join(await self._kafka_health.run())))
