@@ -1,8 +1,8 @@
-"""Looks now and then whether Kafka lets a running node in, and still has what the node needs.
+"""A watch that asks now and then if Kafka lets a running node in, and still has what the node
+needs.
 
-A follower asks Kafka nothing else that would tell: its reading is retried inside the drivers, and a
-refusal looks there like a topic without records. Not here: what topics must be like
-(`delayd.cluster.topics`).
+Nothing else that a follower does would show it: drivers retry its reading, so that a refusal looks
+like a topic without records. Not here: what topics must be like (`delayd.cluster.topics`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class KafkaHealth:
         self._kind: tuple[str, str] | None = None
 
     async def run(self) -> list[str]:
-        """Turn until the topics are not what the contract needs any more; what is wrong."""
+        """Watch until the topics are not what the contract needs any more; return what is wrong."""
         with contextlib.closing(self._bus.cluster()) as cluster:
             while True:
                 await asyncio.sleep(INTERVAL_S)
@@ -48,7 +48,7 @@ class KafkaHealth:
                     return wrong
 
     def _note(self, error: DelaydError | None) -> None:
-        """One line when it begins, when something else is to be done, and when it is over."""
+        """Log one line when a problem begins, when it changes what to do, and when it is over."""
         kind = None if error is None else (error.code, error.remedy)
         if error is not None and kind != self._kind:
             log.warning("kafka_refuses", code=error.code, error=str(error))

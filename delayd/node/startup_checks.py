@@ -1,4 +1,4 @@
-"""What a node makes sure of before it starts: log, disk and settings belong together.
+"""Checks of a node before it starts: log, disk and settings belong together.
 
 Not here: topics and broker settings (`delayd.cluster.topics`), crash recovery of the wheel.
 """
@@ -26,7 +26,8 @@ def newest_of(
     clock: Clock,
     threads: Threads,
 ) -> SeenFrontier:
-    """The last committed frontier, once its log shows what this node knew before it was started.
+    """Return the last committed frontier, once its log shows what this node knew before it was
+    started.
 
     The commit marker of the step that the last checkpoint remembers may still be on its way.
     """
@@ -39,7 +40,8 @@ def newest_of(
 
 
 def check_guarantee(config: NodeConfig, settings: Settings) -> None:
-    """Was the cluster made for what this node is told? ConfigError if not."""
+    """Raise ConfigError if the cluster was not made for the guarantee that this node is configured
+    for."""
     if config.guarantee in ("either", settings.guarantee):
         return
     raise ConfigError(
@@ -52,7 +54,7 @@ def check_guarantee(config: NodeConfig, settings: Settings) -> None:
 
 
 def check_rates(config: NodeConfig, settings: Settings) -> None:
-    """May this node smooth what it is told to, in this cluster? ConfigError if not."""
+    """Raise ConfigError if this node may not smooth in this cluster as it is configured to."""
     own = sorted(name for name in config.rate_max if name.startswith((settings.prefix, "__")))
     if own:
         raise ConfigError(
@@ -69,11 +71,11 @@ def check_rates(config: NodeConfig, settings: Settings) -> None:
 
 
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
-    """Does the buffer still hold what this replica has to read? BufferPositionError if not.
+    """Raise BufferPositionError if the buffer no longer holds what this replica has to read.
 
     A node with an empty disk may rebuild only from a buffer that still begins at its first record:
     a trimmed log cannot repeat old decisions. A position beyond the end means that the log lost
-    records which this node has already acted on.
+    records on which this node has already acted.
     """
     topic = replica.settings.buffer.name
     cluster = bus.cluster()

@@ -1,7 +1,7 @@
-"""What a node counts as it goes: plain numbers in memory, since its process began.
+"""Counters of a running node: numbers in memory, since its process began.
 
-A tally is written by the one thread that acts and read by any, without a lock: each number is right
-by itself, two of them may be of different moments. Not here: how they are shown
+One thread writes a counter and any thread reads it, without a lock: each number is right by itself,
+two of them may be of different moments. Not here: how they are shown
 (`delayd.node.monitoring.metrics`), and what is only looked up when somebody asks
 (`delayd.node.monitoring.node_view`).
 
@@ -69,7 +69,7 @@ class Histogram:
         self._counts[-1] += older
 
     def read(self) -> Distribution:
-        """As it is now."""
+        """Return it as it is now."""
         return Distribution(self._bounds_ms, tuple(self._counts), self._sum_ms)
 
 
@@ -88,7 +88,7 @@ class StepFigures(NamedTuple):
 
 
 class StepCounters:
-    """Of the steps of one node, whatever masterships come and go. The delivery thread writes."""
+    """Counters of the steps of one node, over all its masterships. The delivery thread writes."""
 
     def __init__(self) -> None:
         self.failed = 0
@@ -112,7 +112,7 @@ class StepCounters:
         verdicts: Mapping[str, int],
         letters: Mapping[str, int],
     ) -> None:
-        """A step is true: messages by fate, receipts by verdict, dead letters by reason."""
+        """Count a committed step: messages by fate, receipts by verdict, dead letters by reason."""
         self._committed += 1
         self._took.add(took_ms)
         self._messages.update(messages)
@@ -120,18 +120,19 @@ class StepCounters:
         self._letters.update(letters)
 
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
-        """By target when its messages were due, and when they were there; sorts the lists."""
+        """Count by target how late messages were at `at_ms`, given their due times; sorts the
+        lists."""
         for topic, times_ms in dues_ms.items():
             if times_ms:
                 _of_topic(self._lateness, topic).add_since(times_ms, at_ms)
 
     def smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
-        """The same of messages that smoothing had deferred."""
+        """Count the same of messages that smoothing had deferred."""
         for topic, times_ms in sinces_ms.items():
             _of_topic(self._smoothed, topic).add_since(times_ms, at_ms)
 
     def read(self) -> StepFigures:
-        """As it is now."""
+        """Return them as they are now."""
         return StepFigures(
             self._committed,
             self.failed,

@@ -60,16 +60,16 @@ class Grant:
         self.withdrawn = False
 
     def is_valid(self, monotonic_ms: int) -> bool:
-        """May the master begin another step?"""
+        """True if the master may begin another step."""
         return not self.withdrawn and self.is_live(monotonic_ms)
 
     def is_live(self, monotonic_ms: int) -> bool:
-        """May the master finish the step that it is in?"""
+        """True if the master may finish the step that it is in."""
         return monotonic_ms < self.deadline_ms
 
 
 class Mastership:
-    """One attempt at being master. Made, run and closed by the delivery thread."""
+    """One attempt at being master. The delivery thread makes, runs and closes it."""
 
     def __init__(
         self, context: DeliveryContext, grant: Grant, commit: StepCommit | None = None
@@ -104,13 +104,13 @@ class Mastership:
         self.is_delivering = False
 
     def run(self) -> None:
-        """Take over, then deliver until the grant ends; raises what ended it otherwise."""
+        """Take over, then deliver until the grant ends; raise any other cause of its end."""
         if self.take_over():
             while self.advance():
                 pass
 
     def advance(self) -> bool:
-        """One step, or one wait for something to do; False if the grant has ended."""
+        """Carry out one step, or wait for something to do; False if the grant has ended."""
         if not self._is_valid():
             return False
         self._context.note_progress()
@@ -170,7 +170,7 @@ class Mastership:
         return Smoothing(self._options.rates, queues, self._settings.max_delay_ms)
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
-        """A step that delivers nothing and moves no bound."""
+        """Write a step that delivers nothing and moves no bound."""
         plan = Plan(
             before=self._planner.frontier,
             frontier=frontier,
@@ -229,7 +229,7 @@ class Mastership:
         self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, result.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
-        """By lane how many records a step may take, for those that must not take all."""
+        """Return by lane how many records a step may take, for the lanes that are limited."""
         limits = dict(self._quarantine.lane_limits(now_ms))
         for topic, records in self._targets.record_limits.items():
             lane = lane_of(topic, self._settings.lanes)
@@ -240,7 +240,7 @@ class Mastership:
         return StepWriter(self._context, self._commit.producer, self.smoothing, plan)
 
     def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
-        """Brokers refused what the checks had let pass: send less there, or no more."""
+        """Send less, or nothing, to targets whose brokers refused what the checks had let pass."""
         refusals = {topic: code for topic, code in error.refusals.items() if topic in writer.sent}
         if refusals:
             now_ms = self._clock.monotonic_ms()
@@ -250,7 +250,7 @@ class Mastership:
     def _watch(self) -> None:
         """Read the frontier topic as it grows; HigherTermError if another master writes there.
 
-        And ask now and then for targets that fail.
+        Look up failing targets now and then, too.
         """
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms - self._watched_ms < WATCH_INTERVAL_MS:
@@ -258,7 +258,7 @@ class Mastership:
         self._watched_ms = monotonic_ms
         self._targets.look_up(())  # Failing ones may be well again, though no message asks.
         for seen in self._log.poll(0):
-            # Who is superseded knows what to reach before it tries again.
+            # A superseded node then knows what to reach before it tries again.
             self._replica.observe(seen)
         newest = self._log.newest
         if newest is not None and newest.record.frontier.term > self.term:
@@ -268,7 +268,7 @@ class Mastership:
             )
 
     def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> StepResult:
-        """Deliveries, answers, retries, then the frontier that says so; then it is committed."""
+        """Write deliveries, replies and retries, then the frontier that covers them, and commit."""
         begun_ms = self._clock.monotonic_ms()
         self._commit.begin()
         result = writer.write(content)
@@ -315,7 +315,7 @@ class Mastership:
         return result
 
     def _check(self, written: Written) -> None:
-        """May the step be committed? Raises what ends the mastership."""
+        """Raise what ends the mastership, if the step must not be committed."""
         self._check_clock(written)
         if not self._grant.is_live(self._clock.monotonic_ms()):
             raise ProducerError("the lease ran out before the commit")

@@ -89,11 +89,11 @@ class Planner:
 
     @property
     def frontier(self) -> Frontier:
-        """Of the step last begun."""
+        """Return the frontier of the step last begun."""
         return self._queue.frontier
 
     def arrived(self, entries: Iterable[Entry]) -> None:
-        """These were stored."""
+        """Note that these were stored."""
         for entry in entries:
             if entry.kind == FrameKind.MESSAGE:
                 self._queue.arrived(entry)
@@ -101,7 +101,7 @@ class Planner:
                 self._queue.reply_arrived(entry)
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
-        """The next step at `now_ms`; nothing changes until it is begun."""
+        """Return the next step at `now_ms`; nothing changes until it is begun."""
         self._slot_opener.turn(now_ms)
         if not self._slot_opener.has_found_late:
             return self._wait(now_ms)
@@ -123,8 +123,8 @@ class Planner:
         return StepContent(pieces, deferred, replies, judged)
 
     def _pieces(self, first: Piece, plan: Plan) -> Iterator[Piece]:
-        """Read the others one by one. A message that is killed meanwhile, by a mark that O' does
-        not pass, is delivered: the delivery queue has heard of that mark."""
+        """Read the other pieces one by one. A cancel marker that arrives meanwhile lies beyond O',
+        so it kills nothing of this step; the delivery queue knows of it."""
         yield first
         for at in range(PIECE_FRAMES, len(plan.deliveries), PIECE_FRAMES):
             yield self._read(plan.deliveries[at : at + PIECE_FRAMES], plan)
@@ -152,7 +152,7 @@ class Planner:
             self._queue.wrote(own_writes)
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When something may be due next; None if nothing is known to be."""
+        """Return when something may be due next; None if nothing is known to be."""
         if self._slot_opener.is_busy:
             return now_ms
         known = self._queue.next_due_ms()
@@ -164,12 +164,13 @@ class Planner:
         return min((due for due in (known, unopened) if due is not None), default=None)
 
     def _wait(self, now_ms: int) -> Plan:
-        """A step that moves nothing: it is not known yet what O may pass."""
+        """Return a step that moves nothing: it is not known yet what O may pass."""
         before = self._queue.frontier
         return Plan(before, stand_still(before), (), (), 0, now_ms, {}, ())
 
     def _is_killed(self, frame: Frame, after: Frontier) -> bool:
-        """Does a mark below O' kill the message? It has an id, for nothing else can be killed."""
+        """True if a cancel marker below O' kills the message. Only a message with an id can be
+        killed."""
         rank = Rank(frame.due_ms, frame.partition, frame.offset)
         kill = self._wheel.ids.kill(rank)
         if kill is None:
@@ -180,11 +181,11 @@ class Planner:
         return False
 
     def _judge(self, frame: Frame, before: Frontier) -> Judged:
-        mark, id, due_ms = cancel_marker_of(frame)
+        marker, id, due_ms = cancel_marker_of(frame)
         refused = set()
-        for message in (*mark.killed, *mark.killed_before):
-            kill = self._wheel.ids.kill(Rank(message.due_ms, mark.partition, message.offset))
+        for message in (*marker.killed, *marker.killed_before):
+            kill = self._wheel.ids.kill(Rank(message.due_ms, marker.partition, message.offset))
             if kill is not None and kill.is_refused:
                 refused.add(message.offset)
-        judgement = judge(mark, before, refused, self._settings.id_memory_ms)
-        return Judged(mark, id, due_ms, judgement)
+        judgement = judge(marker, before, refused, self._settings.id_memory_ms)
+        return Judged(marker, id, due_ms, judgement)

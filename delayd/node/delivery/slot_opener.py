@@ -1,11 +1,12 @@
-"""What a mastership looks for in its wheel: late arrivals first, then what is due soon, in turns.
+"""The slots that a mastership opens in its wheel: late arrivals first, then what is due soon, in
+turns.
 
 A turn does a bounded piece of work, whatever is in the wheel, because the replica's lock is held
 meanwhile: ingest, cancels and exports go on between two turns. A second with a million messages is
 indexed by many turns, most of them ahead of its time, and opened as steps make room.
 
-Not here: which of it a step takes (`replication.delivery_queue`), how a slot is indexed
-(`delayd.wheel.slot_index`). Not thread safe: part of the replica, under its lock.
+Not here: which of them a step takes (`replication.delivery_queue`), how a slot is indexed
+(`delayd.wheel.slot_index`). Not thread safe: part of the planner, under the replica's lock.
 Source: docs/design/frontier.md, "Full steps" and "Takeover".
 """
 
@@ -53,10 +54,10 @@ class _LateSearch:
 
 
 class SlotOpener:
-    """One mastership's view of its wheel: what it has indexed of it."""
+    """What one mastership has opened and indexed of its wheel."""
 
     def __init__(self, wheel: Wheel, queue: DeliveryQueue) -> None:
-        """`queue`: new, and told of every arrival from now on."""
+        """`queue`: new; it is told of every arrival from now on."""
         self._wheel = wheel
         self._queue = queue
         self._indexes: OrderedDict[int, SlotIndex] = OrderedDict()
@@ -77,7 +78,8 @@ class SlotOpener:
 
     @property
     def has_found_late(self) -> bool:
-        """Does the delivery queue know all late arrivals? Before that nothing can be planned."""
+        """True if the delivery queue knows all late arrivals. Before that nothing can be
+        planned."""
         return not self._late
 
     def turn(self, now_ms: int) -> None:
@@ -100,7 +102,7 @@ class SlotOpener:
         self.is_busy = not (is_front_done and is_rest_done)
 
     def _split_due(self, now_ms: int) -> None:
-        """What is due soon and still in the file of its hour is split first, a piece a turn."""
+        """Split first what is due soon and still in the file of its hour, a piece a turn."""
         # Nothing may arrive in the file of an hour of which a part is opened.
         self._wheel.advance(now_ms + OPEN_AHEAD_MS)
         whole_below = self._wheel.whole_below
@@ -182,13 +184,14 @@ class SlotOpener:
         return True
 
     def _last_whole(self, due_ms: int) -> int:
-        """The slot of that time, or the last one of which no frame lies in the file of its hour."""
+        """Return the slot of that time, or the last one of which no frame lies in the file of its
+        hour."""
         last, whole_below = slot_of(due_ms), self._wheel.whole_below
         return last if whole_below is None else min(last, whole_below - 1)
 
     def _ready_index(self, slot: int, spared: int = ALL_SLOTS) -> SlotIndex | None:
-        """The index of a slot, complete; None if that takes more than is left of the turn, or more
-        room than what is spared leaves."""
+        """Return the complete index of a slot; None if that takes more than is left of the turn, or
+        more room than what is spared leaves."""
         index = self._indexes.get(slot)
         if index is not None and not self._wheel.is_current(index):
             del self._indexes[slot]
@@ -208,9 +211,12 @@ class SlotOpener:
         return None
 
     def _make_room(self, slot: int, spared: int) -> bool:
-        """Drop other indexes until there is room for this slot's, or it is alone: first what no
-        lane needs now, then what none has come to, and of each kind what was used longest ago.
-        False if that does not do, because lanes stand in the others from `spared` on."""
+        """Evict other indexes until there is room for this slot's, or it is alone; False if lanes
+        stand in the others from `spared` on.
+
+        Evicted first: 1. slots no lane needs now, 2. slots no lane has come to; among them the one
+        used longest ago.
+        """
         info = self._wheel.info(slot)
         assert info is not None, f"slot {slot} holds nothing"
         others = [each for each in self._indexes if each != slot]
@@ -231,8 +237,9 @@ class SlotOpener:
         return not self._indexes[slot].is_complete
 
     def _needed(self) -> set[int]:
-        """Slots with an index that a lane stands in, or that none has come to yet. Others will be
-        needed when the lanes that lag come to them: to scan them again then costs no more."""
+        """Return the indexed slots that a lane stands in, or that none has come to yet. The others
+        will be needed when the lanes that lag come to them: to scan them again then costs no
+        more."""
         standing = self._queue.standing
         return {slot for slot in self._indexes if slot in standing or slot > max(standing)}
 

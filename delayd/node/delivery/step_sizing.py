@@ -1,7 +1,7 @@
-"""How large a master's steps are: as large as they may be, while they stay short and succeed.
+"""The size of a master's steps: as large as they may be, while they stay short and succeed.
 
-Kept by the delivery thread over all of its masterships, because a step that was too large to
-succeed must not be tried again at the same size after the next takeover.
+It is kept over all masterships of a process, because a step that was too large to succeed must not
+be tried again at the same size after the next takeover.
 Source: docs/design/frontier.md, "Full steps".
 """
 
@@ -27,7 +27,7 @@ class StepSizing:
         self.limits = self._most
 
     def succeeded(self, took_ms: int, records: int) -> None:
-        """A step was committed in that time."""
+        """Adapt to a step that was committed in that time."""
         limits = self.limits
         is_small = limits.records_max < RECORDS_SLOW or limits.bytes_max < BYTES_SLOW
         if took_ms > STEP_TARGET_MS and not is_small:
@@ -39,7 +39,8 @@ class StepSizing:
             self._scale(2, 1, 1, BYTES_MIN)
 
     def failed(self) -> None:
-        """A step with something in it failed: it may have been too much for the time-outs."""
+        """Adapt to a failed step that held something: it may have been too much for the
+        time-outs."""
         self._scale(1, 2, 1, BYTES_MIN)
 
     def _scale(self, up: int, down: int, records_min: int, bytes_min: int) -> None:

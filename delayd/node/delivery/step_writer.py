@@ -1,13 +1,13 @@
 """One step's records, written into the transaction that makes them true.
 
-A message whose target is known to refuse it is not sent there: it is re-buffered for a later retry,
-or after the last one dead-lettered. One whose target has a rate that is used up is re-buffered to
-its turn (`replication.smoothing`). All that a step says (deliveries, retries, dead letters,
-receipts) is written here, except the frontier record, which comes last
-(`delayd.node.delivery.mastership`).
+A message whose target is known to refuse it is not sent there: it is requeued for a later retry, or
+dead-lettered after the last one. A message whose target has used up its rate is requeued to its
+turn (`replication.smoothing`). All records of a step (deliveries, retries, dead letters, receipts)
+are written here, except the frontier record, which comes last (`delayd.node.delivery.mastership`).
 
 Not here: what a step holds (`replication.delivery_queue`), commit and abort, what a failure
-teaches. Source: docs/design/frontier.md, "Step" and "Targets".
+teaches.
+Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
 from collections import Counter, defaultdict
@@ -98,7 +98,7 @@ class StepResult:
 
     @property
     def requeued_count(self) -> int:
-        """Messages that were written back into the buffer."""
+        """Return how many messages were written back into the buffer."""
         return _requeued_count(self.fates)
 
 
@@ -137,7 +137,7 @@ class StepWriter:
         self._letters: Counter[str] = Counter()
 
     def write(self, content: StepContent) -> StepResult:
-        """Produce all of it; what was requeued is acknowledged when this returns."""
+        """Produce all of it; requeued messages are acknowledged when this returns."""
         message_count, killed_count = 0, content.deferred.killed_count
         for messages, killed in content.pieces:
             message_count += len(messages)
@@ -173,7 +173,8 @@ class StepWriter:
         )
 
     def _fast_targets(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
-        """Of these targets, with their lanes, those that need not be asked about each message."""
+        """Return those of these targets, with their lanes, that need not be asked about each
+        message."""
         if self._settings.receipts_written == RECEIPTS_ALL or not self._quarantine.is_empty:
             return {}
         bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
@@ -186,7 +187,7 @@ class StepWriter:
         return found
 
     def _write_one(self, frame: Frame) -> None:
-        """What is not plain."""
+        """Write a message that the fast path leaves."""
         source = source_of(frame.partition, frame.offset)
         fate = self._deliver(frame, source)
         self._fates[fate] += 1
@@ -194,7 +195,7 @@ class StepWriter:
             self._digest += crc32(source.encode())
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
-        """Produce a message to its target; or, if the target would refuse it, put it back."""
+        """Produce a message to its target; requeue it if the target would refuse it."""
         topic, partition, key, value, headers = delivered(
             frame.body, fired_ms=self._now_ms, source=source
         )
@@ -228,7 +229,7 @@ class StepWriter:
         return Fate.DELIVERED
 
     def _retry(self, frame: Frame, source: str, problem: str) -> Fate:
-        """Re-buffer a message that cannot be delivered, or dead-letter it after the last retry."""
+        """Requeue a message that cannot be delivered, or dead-letter it after the last retry."""
         attempts = attempt_of(frame.body) + 1
         delays_ms = self._settings.retry_delays_ms
         if attempts > len(delays_ms):
@@ -243,7 +244,7 @@ class StepWriter:
         return Fate.RETRIED
 
     def _defer(self, frame: Frame, by_ms: int = DEFER_MS) -> Fate:
-        """Put off a message whose turn it is, so that others need not wait for it."""
+        """Requeue a message that could be delivered, so that others need not wait for it."""
         self._requeue(frame, self._now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
@@ -258,7 +259,7 @@ class StepWriter:
         )
 
     def _smooth(self, frame: Frame, deferral: Deferral, turn: Turn | None) -> Fate:
-        """Put off a message to its turn, whose time smoothing is to blame for from now on."""
+        """Requeue a message to its turn. From now on smoothing is what makes it late."""
         since_ms = frame.due_ms if turn is None else turn.since_ms
         given = None if deferral.turn_ms is None else Turn(deferral.turn_ms, since_ms)
         self._requeue(frame, deferral.due_ms, is_retry=False, turn=given)
@@ -287,7 +288,7 @@ class StepWriter:
         )
 
     def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
-        """The receipt of a message with an id, under the source of its user's own request."""
+        """Send the receipt of a message with an id, under the source of its user's own request."""
         if (id := id_of(frame.body)) is None:
             return
         told = receipt(
@@ -315,8 +316,8 @@ class StepWriter:
         self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
 
     def _make_room(self, topic: str, size_bytes: int) -> bool:
-        """Kafka judges whole batches: to a topic that takes little, send chunks that fit. False if
-        the step has sent it enough of them.
+        """Send chunks that fit to a topic that takes only small batches, for Kafka judges whole
+        batches. False if the step has sent it enough of them.
 
         Source: docs/design/frontier.md, "Targets".
         """

@@ -48,7 +48,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def wait(self) -> tuple[int, str]:

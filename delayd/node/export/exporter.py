@@ -75,7 +75,7 @@ class Exporter:
     """Hands out exports. Thread safe."""
 
     def __init__(self, replica: Replica, clock: Clock, *, folder: Path, node: str) -> None:
-        """Removes what a crash has left in `folder`, which belongs to it; DiskError if it cannot.
+        """Remove what a crash has left in `folder`, which belongs to it; DiskError if that fails.
 
         Only after the wheel was opened: its lock keeps other nodes out of the directory.
         """
@@ -98,7 +98,7 @@ class Exporter:
         replica.make_room = self.make_room
 
     def begin(self) -> "Export":
-        """The next export, to be closed by the caller; ExportError while there is another one."""
+        """Return the next export, which the caller closes; ExportError while another one runs."""
         with self._lock:
             if self._is_stopped:
                 raise ExportError(Refusal.BUSY, NODE_ENDS)
@@ -108,7 +108,8 @@ class Exporter:
             return self._current
 
     def make_room(self) -> bool:
-        """The disk is short: abort what runs. False if that has not helped for a while."""
+        """Abort the running export, because the disk is short. False if that has not helped for a
+        while."""
         with self._lock:
             export = self._current
         if export is None:
@@ -129,7 +130,7 @@ class Exporter:
             export.at_rest.wait(timeout_s)
 
     def ended(self, export: "Export") -> None:
-        """Called by the export when nothing is left of it."""
+        """Forget an export that has given everything back."""
         with self._lock:
             if self._current is export:
                 self._current = None
@@ -173,7 +174,7 @@ class Export:
         log.info("export_made", step=record.frontier.step, bytes=self.size_bytes, took_ms=took_ms)
 
     def read(self, size_bytes: int, position: int) -> bytes:
-        """A piece of the file; empty at its end. ExportError if it was aborted."""
+        """Return a piece of the file; empty at its end. ExportError if it was aborted."""
         with self._lock:
             if self._aborted is not None:
                 raise self._aborted
@@ -243,7 +244,7 @@ class Export:
         return 0 if oldest is None else oldest.record.frontier.step
 
     def _wait(self, record: FrontierRecord, wait_ms: int) -> None:
-        """Until the node has ingested all that the cut took into account."""
+        """Wait until the node has ingested all that the cut took into account."""
         clock = self._exporter.clock
         deadline_ms = clock.monotonic_ms() + wait_ms
         while True:

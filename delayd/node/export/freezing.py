@@ -1,9 +1,10 @@
-"""The cut, frozen into an export's folder: which bytes of which slots, and who was killed.
+"""The cut, frozen into an export's folder: which bytes of which slots, and which messages are
+killed.
 
-Not atomic, and it need not be: once the node has ingested up to O, whatever arrives has a higher
-offset, and a mark that arrives has too. So slot after slot is taken, a few under one hold of the
-lock, and the kills as of after that. Splits are held meanwhile, or a frame that moves from the file
-of its hour to its slot would be taken twice or not at all.
+It is not atomic, and need not be: once the node has ingested up to O, all that arrives has a higher
+offset, a cancel marker too. So slot after slot is taken, a few under one hold of the lock, and then
+the kills. Splits are held meanwhile: else a frame that moves from the file of its hour to its slot
+would be taken twice or not at all.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ SEGMENTS_PER_HOLD = 64
 
 
 def freeze(view: ExportView, folder: Path, manifest: Manifest, pause: Callable[[], None]) -> int:
-    """Write the folder; the number of frames in the slots and hours that it names.
+    """Write the folder; return the number of frames in the slots and hours that it names.
 
     The node has ingested up to the cut, which is pinned. `pause` is called between holds of the
     lock, and ends the export by raising. Raises DiskError and OSError.

@@ -39,17 +39,17 @@ class Manifest:
 
 
 def result_of(folder: Path) -> Path:
-    """Where the writer puts the file."""
+    """Return where the writer puts the file."""
     return folder / "pending.parquet"
 
 
 def segments_file(folder: Path) -> Path:
-    """Where the slots and hours are listed."""
+    """Return where the slots and hours are listed."""
     return folder / "segments"
 
 
 def kills_file(folder: Path) -> Path:
-    """Where the killed messages are listed."""
+    """Return where the killed messages are listed."""
     return folder / "kills"
 
 
@@ -65,7 +65,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What `write_manifest` wrote."""
+    """Return what `write_manifest` wrote."""
     fields = json.loads((folder / "manifest.json").read_text())
     assert fields["format"] == FORMAT, f"a manifest of format {fields['format']}"
     record = decode(json.dumps(fields["frontier"]).encode())
@@ -73,12 +73,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def segment_lines(segments: Sequence[FrozenSegment]) -> bytes:
-    """The lines of these segments."""
+    """Return the lines of these segments."""
     return b"".join(_SEGMENT.pack(*name, *rest) for name, *rest in segments)
 
 
 def read_segments(folder: Path) -> Iterator[FrozenSegment]:
-    """All slots and hours of the export, by time."""
+    """Yield all slots and hours of the export, by time."""
     with segments_file(folder).open("rb") as file:
         while data := file.read(_SEGMENT.size * LINES_RUN):
             for is_hour, number, generation, *rest in _SEGMENT.iter_unpack(data):
@@ -86,14 +86,14 @@ def read_segments(folder: Path) -> Iterator[FrozenSegment]:
 
 
 def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The lines of these kills, given as in the catalogue."""
+    """Return the lines of these kills, given as in the catalogue."""
     pack = _KILL.pack
     values = [(key, exported_value(value)) for key, value in kills]
     return b"".join([pack(key, len(value), value) for key, value in values])
 
 
 def read_kills(folder: Path) -> Iterator[tuple[Rank, int]]:
-    """All kills of the export by rank: the message's rank, and the offset of the mark."""
+    """Yield all kills by rank: the message's rank, and the offset of the cancel marker."""
     with kills_file(folder).open("rb") as file:
         while data := file.read(_KILL_READ.size * LINES_RUN):
             for _, due_ms, partition, offset, length, value in _KILL_READ.iter_unpack(data):

@@ -35,7 +35,8 @@ def payload_crc(
     pairs: Sequence[tuple[str, bytes | None]] | Sequence[Any],
     partition: int | None,
 ) -> int:
-    """The payload CRC of a message's parts; `pairs` are the user's headers in their order."""
+    """Return the payload CRC of a message's parts; `pairs` are the user's headers in their
+    order."""
     parts = [_texts[topic]]
     add = parts.append
     for content in (key, value):

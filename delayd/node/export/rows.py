@@ -56,11 +56,11 @@ class Rows:
         self.text_bytes = 0
 
     def is_full(self) -> bool:
-        """Is it time to write the group?"""
+        """True if it is time to write the group."""
         return len(self.slot) >= GROUP_ROWS or self.text_bytes >= GROUP_TEXT_BYTES
 
     def table(self) -> pa.Table:
-        """The group as it is; nothing may be added afterwards."""
+        """Return the group as it is; nothing may be added afterwards."""
         columns = [_column(getattr(self, field.name), field.type) for field in SCHEMA]
         return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -81,7 +81,7 @@ class PendingFile:
             self.count += len(rows.slot)
 
     def finish(self, *, node: str, step: int) -> None:
-        """Write what makes it a file."""
+        """Write the metadata and the footer that make it a file."""
         self._writer.add_key_value_metadata(
             {
                 "delayd.format": str(FILE_FORMAT),

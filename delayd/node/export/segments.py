@@ -1,8 +1,9 @@
-"""Which frames of a file, of a slot or of an hour, are pending at the cut, as rows. The hot path of
-an export.
+"""The frames of a slot's or an hour's file that are pending at the cut, as rows: an export's hot
+path.
 
-Frames are judged by their headers; only the bodies of pending ones are decoded. What is not what
-the node froze (a CRC, a length, the count, the digest) is a DamagedSegmentError with its bytes.
+Frames are judged by their headers; only the bodies of pending ones are decoded. A difference from
+what the node froze (a CRC, a length, the count, the digest) is a DamagedSegmentError with its
+bytes.
 """
 
 import os
@@ -40,10 +41,9 @@ class Kills:
         self._next = next(self._lines, None)
 
     def take(self, first: int, slots: int) -> tuple[frozenset[int] | set[int], Rank | None]:
-        """Messages of so many slots from the first on (see `_source`), and the first killed one
-        that is not among them; None if those are all. Asked for in ascending order.
-
-        """
+        """Return the killed messages of so many slots from the first on (see `_source`), and the
+        first killed one that is not among them; None if those are all. Called in ascending
+        order."""
         first_ms, stop_ms = first * SLOT_MS, (first + slots) * SLOT_MS
         rank = self._next
         if rank is None or rank.due_ms >= stop_ms:
@@ -58,7 +58,7 @@ class Kills:
 
 
 def _source(partition: int, offset: int) -> int:
-    """A message's place in the buffer, as one number: its rank follows from it."""
+    """Return a message's place in the buffer as one number: its rank follows from it."""
     return offset << 16 | partition
 
 
@@ -121,7 +121,7 @@ class SegmentsReader:
         low: Rank | None,
         high: Rank | None,
     ) -> None:
-        """Those with low <= rank < high; the whole file is verified."""
+        """Read frames with low <= rank < high; the whole file is verified."""
         position = segment.start
         count = digest = 0
         wanted_bytes = READ_BYTES
@@ -153,7 +153,8 @@ class SegmentsReader:
         low: Rank | None,
         high: Rank | None,
     ) -> tuple[int, int, int]:
-        """Bytes, number and sum of CRCs of the whole frames in `data`; rows of those pending."""
+        """Add rows of the pending ones; return bytes, number and sum of CRCs of the whole frames in
+        `data`."""
         offsets, cursors, passed_ms = self._cut.offsets, self._cut.cursors, self._passed_ms
         rows = self._rows
         add_due, add_partition, add_offset = (

@@ -37,7 +37,7 @@ def write_export(folder: Path) -> int:
 
 
 def main() -> int:
-    """Be the writer's process."""
+    """Run the writer's process."""
     threading.Thread(target=_end_with_the_node, daemon=True).start()
     try:
         said = {"count": write_export(Path(sys.argv[1]))}

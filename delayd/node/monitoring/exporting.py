@@ -43,13 +43,14 @@ STATUS_CODES = {
 
 
 def has_token(request: Request, token: str) -> bool:
-    """Does it show the token (RFC 6750, in the header)? Takes as long whatever is shown."""
+    """True if the request shows the token (RFC 6750, in the header). Takes as long whatever is
+    shown."""
     shown = request.headers.get("authorization", "")
     return hmac.compare_digest(shown.encode(), f"Bearer {token}".encode())
 
 
 def refuse_token() -> JSONResponse:
-    """For who does not."""
+    """Return the response to a request without it."""
     return JSONResponse(
         {
             "problem": "exports need this node's export_token: give it to the audit as"
@@ -145,7 +146,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _asked(body: bytes) -> tuple[FrontierRecord, int]:
-    """The cut and wait_ms of a request; ValueError if it makes no sense."""
+    """Return the cut and wait_ms of a request; ValueError if it makes no sense."""
     try:
         fields: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

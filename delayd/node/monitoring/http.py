@@ -27,32 +27,32 @@ class NodeView(Protocol):
     """What the routes need to know of a node; every call is cheap and takes no lock for long."""
 
     def stalled(self) -> str | None:
-        """Which loop has stood still for too long, or None."""
+        """Return which loop has stood still for too long, or None."""
 
     def unready(self) -> str | None:
-        """Why the node could not take over now, or None."""
+        """Return why the node could not take over now, or None."""
 
     def leader(self) -> dict[str, Any]:
-        """`{"master": name or None, "self": bool}`."""
+        """Return {"master": name or None, "self": bool}."""
 
     def status(self) -> dict[str, Any]:
-        """The whole view."""
+        """Return everything that people ask about."""
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """All figures."""
+        """Return all figures."""
 
     def known_id(self, id: str) -> dict[str, Any] | None:
-        """What this node knows of an id, or None. May read the disk."""
+        """Return what this node knows of an id, or None. May read the disk."""
 
     def pending(self) -> dict[str, Any]:
-        """How many messages are pending, by hour and by target."""
+        """Return how many messages are pending, by hour and by target."""
 
     def begin_export(self) -> Export:
-        """The next export of this node; ExportError while another one runs."""
+        """Return the next export of this node; ExportError while another one runs."""
 
 
 def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
-    """The application for one node. Exports are for who has the token, if there is one."""
+    """Return the application for one node. If there is a token, exports need it."""
     exposition = Exposition()
     app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
 

@@ -63,7 +63,7 @@ class Family:
 
 
 def _gauge(name: str, meaning: str, value: Callable[[MetricsSnapshot], float | None]) -> Family:
-    """A gauge without labels; no sample while the value is None."""
+    """Return a gauge without labels; it has no sample while the value is None."""
 
     def samples(of: MetricsSnapshot) -> Samples:
         found = value(of)
@@ -73,7 +73,7 @@ def _gauge(name: str, meaning: str, value: Callable[[MetricsSnapshot], float | N
 
 
 def _counter(name: str, meaning: str, value: Callable[[MetricsSnapshot], int]) -> Family:
-    """A counter without labels."""
+    """Return a counter without labels."""
     return Family(name, Kind.COUNTER, (), meaning, lambda of: [((), value(of))])
 
 
@@ -84,7 +84,7 @@ def _counters(
     values: Iterable[str],
     counts: Callable[[MetricsSnapshot], Mapping[str, int]],
 ) -> Family:
-    """A counter with one label of a closed set, shown in full."""
+    """Return a counter with one label of a closed set, shown in full."""
     known = tuple(values)
 
     def samples(of: MetricsSnapshot) -> Samples:
@@ -359,7 +359,7 @@ class Exposition:
         ProcessCollector(registry=self._process)
 
     def of(self, snapshot: MetricsSnapshot) -> bytes:
-        """The whole page."""
+        """Return the whole page."""
         return generate_latest(_Look(snapshot)) + generate_latest(self._process)
 
 
@@ -370,7 +370,7 @@ class _Look(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Each family, those without samples too."""
+        """Yield each family, those without samples too."""
         for family in FAMILIES:
             yield _metric(family, self._snapshot)
 
@@ -394,7 +394,7 @@ def _metric(family: Family, snapshot: MetricsSnapshot) -> Metric:
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
-    """Upper bound and how many are not above it: cumulative, as Prometheus wants them."""
+    """Return upper bounds and how many are not above them: cumulative, as Prometheus wants them."""
     bounds = [str(bound_ms / 1000) for bound_ms in distribution.bounds_ms]
     buckets: list[tuple[str, float]] = []
     total = 0

@@ -1,6 +1,6 @@
-"""What a node measures of itself, as one frozen value: what `GET /metrics` is made of.
+"""All figures of a node as one frozen value, of which `GET /metrics` is made.
 
-`delayd.node.monitoring.node_view` fills it in when somebody asks; each part is true when it is
+`delayd.node.monitoring.node_view` fills it in when somebody asks. Each part is true when it is
 read, and parts may be of different moments. Not here: names and units of metrics
 (`delayd.node.monitoring.metrics`).
 """

@@ -1,6 +1,6 @@
-"""The picture that a node gives of itself: what the admin port, people and dashboards see.
+"""A running node as the admin port, people and dashboards see it.
 
-Only read here, from whatever thread asks; nothing is decided. Each part is true when it is read,
+It only reads, from whatever thread asks, and decides nothing. Each part is true when it is read,
 and parts may be of different moments.
 """
 
@@ -32,31 +32,31 @@ ingest loop, which waits for it, makes /livez fail too."""
 
 
 class Standing(Protocol):
-    """Where a node stands in the election, and where it has stood."""
+    """A node's place in the election, now and before."""
 
     @property
     def won_count(self) -> int:
-        """Leaderships of this process."""
+        """Return the number of leaderships of this process."""
 
     @property
     def ended(self) -> Mapping[str, int]:
-        """Those that have ended, by reason."""
+        """Return the number of those that have ended, by reason."""
 
     @property
     def etcd_failures(self) -> int:
-        """Calls to etcd that failed."""
+        """Return the number of calls to etcd that failed."""
 
     @property
     def state(self) -> State:
-        """In the election's own words."""
+        """Return the state of the election."""
 
     @property
     def master_name(self) -> str | None:
-        """The node that held the leader key when it was last read."""
+        """Return the node that held the leader key when it was last read."""
 
     @property
     def lease_margin_ms(self) -> int | None:
-        """How long the master may go on without another keepalive; None on a follower."""
+        """Return how long the master may go on without another keepalive; None on a follower."""
 
 
 class LiveNodeView:
@@ -84,14 +84,14 @@ class LiveNodeView:
         self._started_ms = clock.monotonic_ms()
 
     def stalled(self) -> str | None:
-        """Which loop has stood still for too long."""
+        """See the port."""
         for name, age_ms in self._loop_ages_ms().items():
             if age_ms > STALL_LIMIT_MS:
                 return f"the {name} loop has stood still for {age_ms} ms"
         return None
 
     def unready(self) -> str | None:
-        """Why this node could not take over now."""
+        """See the port."""
         newest = self._replica.newest
         if newest is None:
             return "no frontier has been read yet"
@@ -100,7 +100,7 @@ class LiveNodeView:
         return self._disk_problem() or self.stalled()
 
     def _disk_problem(self) -> str | None:
-        """Why the disk could not be relied on."""
+        """Return why the disk could not be relied on, or None."""
         age_ms = self._checkpoint_age_ms()
         if age_ms > self._config.checkpoint_interval_ms + CHECKPOINT_LATE_MS:
             return f"the disk has taken no checkpoint for {age_ms} ms"
@@ -110,7 +110,7 @@ class LiveNodeView:
         return None
 
     def _loop_ages_ms(self) -> dict[str, int]:
-        """How long ago each loop gave a sign of life."""
+        """Return how long ago each loop gave a sign of life."""
         now_ms = self._clock.monotonic_ms()
         return {
             "ingest": now_ms - self._ingestion.progressed_ms,
@@ -121,14 +121,14 @@ class LiveNodeView:
         return self._clock.monotonic_ms() - self._ingestion.checkpointed_ms
 
     def leader(self) -> dict[str, Any]:
-        """Who is master, as this node last learnt it."""
+        """See the port; as this node last learnt it."""
         return {
             "master": self._standing.master_name,
             "self": self._delivery.is_delivering,
         }
 
     def status(self) -> dict[str, Any]:
-        """The whole view."""
+        """See the port."""
         newest = self._replica.newest
         oldest = self._replica.oldest_cut
         frontier = newest.record.frontier if newest else None
@@ -171,7 +171,7 @@ class LiveNodeView:
         }
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """All figures: asks nobody, and waits for no lock."""
+        """See the port; asks nobody, and waits for no lock."""
         newest = self._replica.newest
         frontier = newest.record.frontier if newest else None
         now_ms = self._clock.wall_ms()
@@ -214,7 +214,7 @@ class LiveNodeView:
         )
 
     def known_id(self, id: str) -> dict[str, Any] | None:
-        """What this node has ingested of an id, and what the newest frontier says of it."""
+        """See the port: what was ingested of an id, and what the newest frontier says of it."""
         partition = partition_of(id.encode(), self._replica.settings.partitions)
         known = self._replica.know(partition, id)
         newest = self._replica.newest
@@ -247,7 +247,7 @@ class LiveNodeView:
         }
 
     def pending(self) -> dict[str, Any]:
-        """Counts of what is pending by the newest frontier that this node has read."""
+        """See the port; by the newest frontier that this node has read."""
         found = self._replica.pending()
         return {
             "total": found.total,
@@ -260,5 +260,5 @@ class LiveNodeView:
         }
 
     def begin_export(self) -> Export:
-        """The next export of this node; ExportError while another one runs."""
+        """See the port."""
         return self._exporter.begin()

@@ -1,7 +1,7 @@
-"""Marks: how a cancel or replace waits in the wheel, and what is answered once it is judged.
+"""Cancel markers: how a cancel or replace waits in the wheel, and its receipt once it is judged.
 
-    mark body = (is_replace, id, log_ms, [[due_ms, offset, lane, origin]...] killed,
-                 the same of the id's last killed set before, asked due ms of a replace or nil)
+    body = (is_replace, id, log_ms, [[due_ms, offset, lane, origin]...] killed,
+            the same of the id's last killed set before, asked due ms of a replace or nil)
 
 Source: docs/design/frontier.md, "Verdicts".
 """
@@ -13,36 +13,36 @@ from delayd.wheel import Frame
 from replication.ids import KilledMessage
 from replication.verdict import CancelMarker, Judgement, Outcome
 
-SOURCES_TOLD_MAX = 3
+SOURCES_NAMED_MAX = 3
 """Sources that a detail names; `killed` has all that were killed."""
 
 
 class Judged(NamedTuple):
-    """A mark that a step passes, and its verdict."""
+    """A cancel marker that a step passes, and its verdict."""
 
-    mark: CancelMarker
+    marker: CancelMarker
     id: str
     due_ms: int | None
     """Of what a replace schedules."""
     judgement: Judgement
 
 
-def cancel_marker_body(mark: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
-    """What a mark's frame keeps."""
+def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
+    """Return what the marker's frame keeps."""
     return (
-        mark.is_replace,
+        marker.is_replace,
         id,
-        mark.log_ms,
-        tuple(map(tuple, mark.killed)),
-        tuple(map(tuple, mark.killed_before)),
+        marker.log_ms,
+        tuple(map(tuple, marker.killed)),
+        tuple(map(tuple, marker.killed_before)),
         due_ms,
     )
 
 
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
-    """The mark that a frame keeps, its id, and the asked due time of a replace."""
+    """Return the marker that a frame keeps, its id, and the asked due time of a replace."""
     is_replace, id, log_ms, killed, killed_before, due_ms = frame.body
-    mark = CancelMarker(
+    marker = CancelMarker(
         is_replace,
         frame.partition,
         frame.offset,
@@ -50,44 +50,44 @@ def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
         tuple(KilledMessage(*m) for m in killed),
         tuple(KilledMessage(*m) for m in killed_before),
     )
-    return mark, id, due_ms
+    return marker, id, due_ms
 
 
 def receipt_of(judged: Judged) -> tuple[Any, ...]:
-    """The receipt that tells a mark's verdict."""
-    mark, id, due_ms, (outcome, killed, done) = judged
+    """Return the receipt with the marker's verdict."""
+    marker, id, due_ms, (outcome, killed, done) = judged
     if due_ms is None and (killed or done):
         due_ms = max(m.due_ms for m in killed or done)
     return receipt(
         id=id,
         verdict=Verdict(outcome.value),
-        op=Op.REPLACE if mark.is_replace else Op.CANCEL,
-        source=source_of(mark.partition, mark.offset),
-        killed=tuple(source_of(mark.partition, m.asked_at) for m in killed),
+        op=Op.REPLACE if marker.is_replace else Op.CANCEL,
+        source=source_of(marker.partition, marker.offset),
+        killed=tuple(source_of(marker.partition, m.asked_at) for m in killed),
         due_ms=due_ms,
         detail=_detail(judged),
     )
 
 
 def _detail(judged: Judged) -> str:
-    mark, _, _, (outcome, killed, done) = judged
-    named = f"{_named(mark.partition, done)} had been delivered or dead-lettered" if done else ""
+    marker, _, _, (outcome, killed, done) = judged
+    named = f"{_named(marker.partition, done)} had been delivered or dead-lettered" if done else ""
     if outcome is Outcome.NOT_FOUND:
         if not done:
             return "nothing is scheduled under the id, and nothing is remembered of it"
         return (
             "nothing is scheduled under the id; the last that was, "
-            f"{_named(mark.partition, done)}, has been dealt with"
+            f"{_named(marker.partition, done)}, has been dealt with"
         )
-    if killed and mark.killed_before and not mark.killed:
+    if killed and marker.killed_before and not marker.killed:
         return "an earlier request cancelled it"
     return named
 
 
 def _named(partition: int, messages: tuple[KilledMessage, ...]) -> str:
-    told = [
+    named = [
         f"{source_of(partition, m.asked_at)} (due at {m.due_ms})"
-        for m in messages[:SOURCES_TOLD_MAX]
+        for m in messages[:SOURCES_NAMED_MAX]
     ]
-    more = len(messages) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    more = len(messages) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

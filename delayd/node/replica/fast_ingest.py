@@ -1,17 +1,18 @@
-"""The hot path of ingest: from plain schedules straight to the bytes of their frames.
+"""The fast path of ingest: from schedules without an id straight to the bytes of their frames.
 
-Plain is a record that asks for nothing but a delivery: `delayd-topic`, one of `delayd-due`,
-`delayd-delay`, `delayd-level`, perhaps `delayd-partition`, headers of its user; none is null, no
-name is beyond ASCII, and nothing is to be refused. Everything else is left to
-`delayd.request.parse` and `IngestBatch.add`, which decide plain records too, and alike: byte for
-byte (`tests/unit/node/replica/test_fast_ingest.py`).
+It takes records that ask for nothing but a delivery: `delayd-topic`, one of `delayd-due`,
+`delayd-delay`, `delayd-level`, perhaps `delayd-partition`, and headers of the user; no header is
+null, no name is beyond ASCII, and nothing is to be refused. It leaves all others to
+`delayd.request.parse` and `IngestBatch.add`, which decide these records alike, byte for byte
+(`tests/unit/node/replica/test_fast_ingest.py`).
 
-Requests of one program differ in few places, so what follows from their header names, target, delay
-or target partition is remembered; and no object is made that only the rules about ids need. What it
-gained: `Replica.take` went from 6.1 to 3.3 us of processor a message, `delayd bench ingest` from
-about 80,000 to 145,000 messages/s (two cores, 300-byte values, four headers).
+Requests of one program differ in few places, so that what follows from their header names, target,
+delay or target partition is remembered, and no object is made that only the rules about ids need.
+What it gained: `Replica.take` went from 6.1 to 3.3 us of processor a message, `delayd bench ingest`
+from about 80,000 to 145,000 messages/s (two cores, 300-byte values, four headers).
 
 Invariants:
+
 - what is remembered follows from the text and the cluster's fixed limits alone, and is bounded;
 - a record is packed, or left alone: nothing here refuses.
 """
@@ -63,7 +64,7 @@ class _Shape(NamedTuple):
 
 
 class FastIngest:
-    """Used by one thread at a time."""
+    """What one thread at a time packs, and has remembered for it."""
 
     def __init__(self, limits: RequestLimits, lanes: int) -> None:
         self._limits = limits
@@ -77,11 +78,11 @@ class FastIngest:
 
     @property
     def remembered(self) -> tuple[Mapping[Any, Any], ...]:
-        """All that is remembered, by kind."""
+        """Return all that is remembered, by kind."""
         return self._shapes, self._targets, self._delays_ms, self._partitions
 
     def pack(self, records: Sequence[Record]) -> list[PackedFrame | None]:
-        """The frame of each record, None if it is not plain."""
+        """Return the frame of each record; None if the fast path does not take it."""
         shape_of, target_of_text = self._shapes.get, self._targets.get
         bytes_max, max_delay_ms = self._limits.record_bytes_max, self._limits.max_delay_ms
         frames: list[PackedFrame | None] = [None] * len(records)
@@ -173,7 +174,7 @@ class FastIngest:
 
 
 def _due_ms(text: bytes) -> int | None:
-    """Not remembered: hardly any is there twice."""
+    """Return the due time; it is not remembered, for hardly any occurs twice."""
     try:
         return due_ms_of(text.decode())
     except (RefusedError, UnicodeDecodeError):
@@ -188,7 +189,7 @@ def _remember(known: dict[Any, _Meaning], what: Any, meaning: _Meaning) -> _Mean
 
 
 def _shape_of(names: tuple[str, ...]) -> _Shape | None:
-    """None if the names alone say that the record is not plain."""
+    """Return the shape; None if the names alone rule out the fast path."""
     places: dict[str, int] = {}
     users = []
     for place, name in enumerate(names):

@@ -70,7 +70,8 @@ _OPS = {
 
 
 class IngestBatch:
-    """Decides records one after the other. Made, filled and applied under the replica's lock."""
+    """Decides records one after the other. The replica makes, fills and applies it under its
+    lock."""
 
     def __init__(
         self,
@@ -295,7 +296,7 @@ class IngestBatch:
         return self._recall(partition, name).state if changed is None else changed[0]
 
     def _recall(self, partition: int, name: bytes) -> Remembered:
-        """As it was before this batch; a request asks for it several times."""
+        """Return what was remembered before this batch; a request asks for it several times."""
         found = self._remembered.get((partition, name))
         if found is None:
             found = self._remembered[partition, name] = self._ids.recall(partition, name)

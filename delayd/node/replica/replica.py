@@ -131,7 +131,7 @@ class Replica:
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Where ingest goes on, by partition."""
+        """Return where ingest goes on, by partition."""
         return {
             partition: Position(self._resume_at[partition])
             if self._resume_at[partition] > state.next_offset
@@ -141,8 +141,8 @@ class Replica:
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """How far the consumer had read at the last checkpoint: past markers and aborted records
-        too, which `ingested` does not count."""
+        """Return how far the consumer had read at the last checkpoint: past markers and aborted
+        records too, which `ingested` does not count."""
         return tuple(
             max(state.next_offset, reached)
             for state, reached in zip(self._states, self._reached, strict=True)
@@ -150,36 +150,37 @@ class Replica:
 
     @property
     def known_step(self) -> int:
-        """The newest step that this node acted on before it was started; 0 if none."""
+        """Return the newest step that this node acted on before it was started; 0 if none."""
         return decode(self._resumed_frontier).frontier.step if self._resumed_frontier else 0
 
     def resume_at(self, partition: int, offset: int) -> None:
-        """Nothing is left in the log between what was ingested and this offset."""
+        """Skip to this offset: nothing is left in the log between it and what was ingested."""
         assert offset <= self.reached[partition], "records that were never read cannot be skipped"
         self._resume_at[partition] = offset
 
     @property
     def ingested(self) -> tuple[int, ...]:
-        """1 + the last ingested offset, by partition."""
+        """Return 1 + the last ingested offset, by partition."""
         return tuple(state.next_offset for state in self._states)
 
     @property
     def log_ms(self) -> tuple[int, ...]:
-        """Log time L, by partition."""
+        """Return log time L, by partition."""
         return tuple(state.log_ms for state in self._states)
 
     @property
     def newest(self) -> SeenFrontier | None:
-        """The newest committed frontier that this node has read."""
+        """Return the newest committed frontier that this node has read."""
         return self.retention.newest
 
     @property
     def oldest_cut(self) -> Forgotten | None:
-        """The oldest cut at which this node still has all that was pending; None if at any."""
+        """Return the oldest cut at which this node still has all that was pending; None if at
+        any."""
         return self.retention.forgotten
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
-        """Ingest records; returns those that are answered with a dead letter."""
+        """Ingest records; return those that get a dead letter."""
         frames = self._fast_ingest.pack(records)
         others = {
             place: parse(records[place], self.limits)
@@ -206,7 +207,8 @@ class Replica:
         ]
 
     def observe(self, seen: SeenFrontier) -> None:
-        """A committed frontier was read (or written). FrontierError if it contradicts an older."""
+        """Note a committed frontier that was read or written. FrontierError if it contradicts an
+        older."""
         with self.changed:
             newest = self.newest
             if newest is not None:
@@ -230,7 +232,8 @@ class Replica:
             self.changed.notify_all()
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
-        """Has (or within the time) this node ingested all that a frontier took into account?"""
+        """Wait until this node has ingested all that a frontier took into account; False if the
+        time ran out."""
         with self.changed:
             return self.changed.wait_for(
                 lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
@@ -266,7 +269,7 @@ class Replica:
             return whole_below is None or slot < whole_below
 
     def know(self, partition: int, id: str) -> KnownId | None:
-        """What is remembered of an id; None if nothing is. Takes the lock."""
+        """Return what is remembered of an id; None if nothing is. Takes the lock."""
         with self.changed:
             state = self.wheel.ids.state(partition, id_name(id))
             if state == NOTHING:
@@ -344,7 +347,7 @@ class Replica:
             )
 
     def free_bytes(self) -> int:
-        """Bytes free on the disk of the wheel."""
+        """Return the free bytes on the disk of the wheel."""
         return self.wheel.free_bytes()
 
     def close(self) -> None:
@@ -353,22 +356,23 @@ class Replica:
             self.wheel.close()
 
     def stats(self) -> WheelStats:
-        """Counts of the wheel; delivered messages within `export_hold` are among them."""
+        """Return counts of the wheel; delivered messages within `export_hold` are among them."""
         return self.wheel.stats()
 
     def pending_count(self) -> int:
-        """How much is pending. Takes no lock: a figure of about now."""
+        """Return how much is pending. Takes no lock: a figure of about now."""
         return self.wheel.counts.total
 
     def pending(self) -> Pending:
-        """What is pending by the newest frontier that this node has read; takes the lock."""
+        """Return what is pending by the newest frontier that this node has read; takes the lock."""
         with self.changed:
             counts = self.wheel.counts
             hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
             return Pending(counts.total, hours, dict(counts.topics))
 
     def _refuse_other_cluster(self) -> None:
-        """A data directory belongs to one buffer topic: another one's offsets mean nothing here."""
+        """Raise DiskError if the data directory belongs to another buffer topic, whose offsets mean
+        nothing here."""
         if not self._resumed_frontier:
             return
         known = decode(self._resumed_frontier).settings
@@ -380,7 +384,7 @@ class Replica:
             )
 
     def _forget_covered(self, hold_ms: int) -> None:
-        """Drop slots and answers that a frontier at least `hold_ms` old covers."""
+        """Drop slots and replies that a frontier at least `hold_ms` old covers."""
         cut = self.retention.advance(hold_ms)
         if cut is None:
             return

@@ -30,7 +30,7 @@ class Forgotten(NamedTuple):
 
     @classmethod
     def of(cls, value: bytes, append_ms: int) -> "Forgotten | None":
-        """What a checkpoint says; None if nothing was forgotten."""
+        """Return what a checkpoint says; None if nothing was forgotten."""
         return cls(decode(value), append_ms, value) if value else None
 
 
@@ -45,12 +45,12 @@ class Retention:
 
     @property
     def newest(self) -> SeenFrontier | None:
-        """The newest frontier remembered."""
+        """Return the newest frontier remembered."""
         return self._history[-1] if self._history else None
 
     @property
     def covered(self) -> Frontier | None:
-        """What is covered by it need not be stored any more."""
+        """Return the frontier whose covered messages need not be stored any more."""
         return None if self.forgotten is None else self.forgotten.record.frontier
 
     def remember(self, seen: SeenFrontier) -> None:
@@ -62,8 +62,8 @@ class Retention:
         history.append(seen)
 
     def advance(self, hold_ms: int) -> Frontier | None:
-        """The newest frontier at least `hold_ms` old: from now on `covered`, and noted as
-        `forgotten`. None if there is none, or if it is beyond the pinned cut."""
+        """Return the newest frontier at least `hold_ms` old: from now on it is `covered`, and noted
+        as `forgotten`. None if there is none, or if it is beyond the pinned cut."""
         history = self._history
         if not history:
             return None
@@ -94,7 +94,7 @@ class Retention:
 
 
 def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
-    """Is every offset that a slot or an hour holds below O?"""
+    """True if every offset that a slot or an hour holds is below O."""
     assert info is not None, "what is listed has a line in the catalogue"
     return all(
         highest < offset

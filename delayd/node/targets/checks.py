@@ -100,7 +100,7 @@ class Targets:
         anchor: str | None = None,
         unreplicated: bool = False,
     ) -> None:
-        """`anchor` is a topic that is there: an answer about it alone tells a topic that the
+        """`anchor` is a topic that exists: an answer about it alone distinguishes a topic that the
         brokers are silent about from brokers that are silent."""
         self._cluster = cluster
         self._clock = clock
@@ -118,7 +118,8 @@ class Targets:
         self._probed_ms = clock.monotonic_ms()
 
     def look_up(self, topics: Iterable[str]) -> None:
-        """Read what is unknown or old, in few requests; after it all of these can be asked about.
+        """Read unknown and old descriptions, in few requests; afterwards all of these can be asked
+        about.
 
         KafkaUnreachableError if no broker answers at all.
         """
@@ -142,7 +143,7 @@ class Targets:
     def problem_of(
         self, topic: str, partition: int | None, key: bytes | None, size_bytes: int
     ) -> str | None:
-        """Why a record would be refused by a topic that was looked up; None if it fits.
+        """Return why a record would be refused by a topic that was looked up; None if it fits.
 
         `partition` is the one the message asks for, `size_bytes` what the record takes.
         """
@@ -170,8 +171,8 @@ class Targets:
         return target.partition_problems[number]
 
     def partitions_for_all(self, topic: str, bytes_max: int) -> int | None:
-        """How many partitions a topic that was looked up has, if there is no problem with any
-        record of up to so many bytes in any of them, however many are sent; else None."""
+        """Return how many partitions a topic that was looked up has, if each takes any number of
+        records of up to so many bytes; else None."""
         target = self._known[topic]
         if not target.is_healthy or target.is_compacted:
             return None
@@ -180,8 +181,8 @@ class Targets:
         return len(target.partition_problems)
 
     def partition_for(self, topic: str, partition: int | None, key: bytes | None) -> int | None:
-        """The partition to name when a message without problem is sent; None leaves it to the
-        producer (murmur2 of the key, any without a key)."""
+        """Return the partition to name when a message without problem is sent; None leaves it to
+        the producer (murmur2 of the key, any without a key)."""
         if partition is not None or key is not None:
             return partition
         target = self._known[topic]
@@ -191,20 +192,21 @@ class Targets:
         return target.healthy[target.turns % len(target.healthy)]
 
     def chunk_bytes_max(self, topic: str) -> int | None:
-        """How much may be sent to a topic at once, so that each batch fits; None for any amount."""
+        """Return how much may be sent to a topic at once, so that each batch fits; None for any
+        amount."""
         target = self._known[topic]
         assert target.problem is None, "only to a topic without a problem anything is sent"
         limit = target.record_bytes_max
         return None if limit >= BATCH_BYTES_MAX else limit - BATCH_OVERHEAD_BYTES
 
     def forget(self, topics: Iterable[str] | None = None) -> None:
-        """A step failed: believe nothing any more of these, or of any topic."""
+        """Believe nothing any more of these topics, or of any: a step failed."""
         for topic in list(self._known) if topics is None else topics:
             self._known.pop(topic, None)
             self.record_limits.pop(topic, None)
 
     def turned_away(self, topic: str, problem: str, messages: int) -> None:
-        """So many messages were not sent to this topic; counted for `failing`."""
+        """Count messages that were not sent to this topic, for `failing`."""
         self._failing.turned_away(
             topic,
             problem,
@@ -214,14 +216,15 @@ class Targets:
         )
 
     def failing(self) -> list[FailingTarget]:
-        """What turned messages away and is not known to be well again. Any thread may ask."""
+        """Return targets that turned messages away and are not known to be well again. Any thread
+        may ask."""
         return self._failing.report()
 
     def _evicted(self, topic: str, _: _Target) -> None:
         self.record_limits.pop(topic, None)
 
     def _to_probe(self, now_ms: int, wanted: set[str]) -> list[str]:
-        """Failing topics that no message asks for, so that people see when they are well."""
+        """Return failing topics that no message asks for, so that people see when they are well."""
         if now_ms - self._probed_ms < PROBE_MS:
             return []
         self._probed_ms = now_ms
@@ -262,7 +265,7 @@ class Targets:
                     self._know(topic, state, survey.refused.get(topic), now_ms)
 
     def _silent(self, topics: Iterable[str], now_ms: int) -> None:
-        """No answer: what was known is still the best guess."""
+        """Keep what was known, the best guess without an answer."""
         for topic in topics:
             known = self._known.get(topic)
             if known is None:
@@ -320,7 +323,7 @@ class Targets:
         return None
 
     def _count_brokers(self, states: Iterable[TopicState], timeout_ms: int) -> None:
-        """Keep the number of brokers, as far as it matters: is there more than one?"""
+        """Note the number of brokers, as far as it matters: whether there is more than one."""
         if self._brokers > 1 or self._unreplicated:
             return
         partitions = [partition for state in states for partition in state.partitions]
@@ -334,7 +337,7 @@ class Targets:
 
 
 def _problem_of_topic(topic: str, state: TopicState | None, refused: str | None) -> str | None:
-    """What is wrong with all of a topic."""
+    """Return what is wrong with all of a topic."""
     if refused is not None:
         return (
             f"topic {topic} may not be described ({refused}); delayd needs the rights Describe, "

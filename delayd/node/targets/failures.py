@@ -47,7 +47,7 @@ class TargetFailures:
     def turned_away(
         self, topic: str, problem: str, messages: int, *, wall_ms: int, monotonic_ms: int
     ) -> None:
-        """So many messages were not sent to their target."""
+        """Count messages that were not sent to their target."""
         with self._lock:
             failing = self._failing.get(topic)
             if failing is None:
@@ -59,19 +59,19 @@ class TargetFailures:
             self._failing.touch(topic)
 
     def topics(self) -> list[str]:
-        """The names, those that turned a message away last at the end."""
+        """Return the names, those that turned a message away last at the end."""
         with self._lock:
             return list(self._failing)
 
     def forget_healed(self, monotonic_ms: int, is_failing: Callable[[str], bool]) -> None:
-        """Drop what is healthy as far as anybody knows, and has been quiet."""
+        """Drop targets that are healthy as far as anybody knows, and have been quiet."""
         with self._lock:
             for topic, failing in list(self._failing.items()):
                 if monotonic_ms - failing.last_ms > QUIET_MS and not is_failing(topic):
                     del self._failing[topic]
 
     def report(self) -> list[FailingTarget]:
-        """All of them, the one that has failed longest first."""
+        """Return all of them, the one that has failed longest first."""
         with self._lock:
             found = [
                 FailingTarget(

@@ -241,7 +241,7 @@ class Quarantine:
         return history
 
     def _case(self, topic: str, problem: str) -> _Case:
-        """Longer from time to time, until the topic takes a record."""
+        """Return a new case: a longer one each time, until the topic takes a record."""
         self._proven.pop(topic, None)
         history = self._history(topic)
         term_ms, history.term_ms = history.term_ms, min(TOPIC_MS_MAX, history.term_ms * 2)
