@@ -55,6 +55,20 @@ class Mutant:
     as it was asked. Then only its tests are asked."""
 
 
+def one_edit(
+    name: str,
+    rule: str,
+    source: str,
+    file: str,
+    old: str,
+    new: str,
+    *tests: str,
+    is_simulated: bool = True,
+) -> Mutant:
+    """Return a mutant of one replacement in one file."""
+    return Mutant(name, rule, source, (Edit(file, old, new),), tests, is_simulated)
+
+
 def copy_tree(root: Path, tree: Path) -> None:
     """Copy what is needed of a checkout into a new folder."""
     for name in COPIED:

@@ -1,6 +1,6 @@
 """What the log says of a record, and what became of a cancel."""
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import one_edit
 
 REPLICA = "delayd/node/replica/replica.py"
 PLANNING = "delayd/node/delivery/planner.py"
@@ -12,278 +12,208 @@ VERDICTS = "tests/unit/replication/test_verdict.py"
 REPLICAS = "tests/unit/node/replica/test_replica.py"
 
 IDS = (
-    Mutant(
+    one_edit(
         "cancel-looked-up-after-delivery",
         "a cancel marker below O' counts for what the same step would deliver",
         "frontier.md#verdicts",
-        (
-            Edit(
-                PLANNING,
-                "not self._is_killed(frame, plan.frontier)",
-                "not self._is_killed(frame, plan.before)",
-            ),
-        ),
+        PLANNING,
+        "not self._is_killed(frame, plan.frontier)",
+        "not self._is_killed(frame, plan.before)",
     ),
-    Mutant(
+    one_edit(
         "killed-at-the-ingested-position",
         "a cancel marker at or beyond O' does not count yet, though it has been ingested",
         "frontier.md#verdicts",
-        (
-            Edit(
-                PLANNING,
-                "if kill.marker_offset < after.offsets[frame.partition]:",
-                "if True:  # It is known, so it was ingested.",
-            ),
-        ),
+        PLANNING,
+        "if kill.marker_offset < after.offsets[frame.partition]:",
+        "if True:  # It is known, so it was ingested.",
     ),
-    Mutant(
+    one_edit(
         "verdict-from-the-clock",
         "a verdict depends on what the frontier says was delivered, not on the time",
         "frontier.md#verdicts",
-        (
-            Edit(
-                PLANNING,
-                "                judged.append(self._judge(frame, plan.before))\n",
-                "                by_clock = Rank(plan.now_ms, 0, 0)\n"
-                '                done = __import__("dataclasses").replace(\n'
-                "                    plan.before,\n"
-                "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
-                "                    offsets=plan.frontier.offsets,\n"
-                "                )\n"
-                "                judged.append(self._judge(frame, done))\n",
-            ),
-        ),
+        PLANNING,
+        "                judged.append(self._judge(frame, plan.before))\n",
+        "                by_clock = Rank(plan.now_ms, 0, 0)\n"
+        '                done = __import__("dataclasses").replace(\n'
+        "                    plan.before,\n"
+        "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
+        "                    offsets=plan.frontier.offsets,\n"
+        "                )\n"
+        "                judged.append(self._judge(frame, done))\n",
     ),
-    Mutant(
+    one_edit(
         "verdict-without-r",
         "a cancel marker is passed when what was requeued up to then has been ingested",
         "frontier.md#verdicts",
-        (
-            Edit(
-                "replication/delivery_queue.py",
-                "waits = reached <= self._verdict_waits.get((partition, offset), -1)",
-                "waits = False",
-            ),
-        ),
-        (
-            "tests/unit/replication/test_delivery_queue.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
-        ),
+        "replication/delivery_queue.py",
+        "waits = reached <= self._verdict_waits.get((partition, offset), -1)",
+        "waits = False",
+        "tests/unit/replication/test_delivery_queue.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
     ),
-    Mutant(
+    one_edit(
         "verdict-not-postponed",
         "a cancel marker whose message a step requeues waits for the R of that step",
         "frontier.md#verdicts",
-        (
-            Edit(
-                PLANNING,
-                "        self._queue.postpone_verdict(frame.partition, kill.marker_offset)\n",
-                "",
-            ),
-        ),
-        (
-            "tests/unit/node/test_one_node.py::"
-            "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
-        ),
+        PLANNING,
+        "        self._queue.postpone_verdict(frame.partition, kill.marker_offset)\n",
+        "",
+        "tests/unit/node/test_one_node.py::"
+        "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
     ),
-    Mutant(
+    one_edit(
         "killed-continuation-stored",
         "the continuation of a killed message is refused",
         "frontier.md#ids",
-        (Edit(INGEST, "if known.killed_by is not None:", "if False:"),),
+        INGEST,
+        "if known.killed_by is not None:",
+        "if False:",
     ),
-    Mutant(
+    one_edit(
         "refusal-not-noted",
         "a cancel marker knows that it had a continuation refused",
         "frontier.md#verdicts",
-        (Edit(BATCH, "kill._replace(is_refused=True)", "kill"),),
-        (
-            "tests/unit/node/test_one_node.py::"
-            "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
-        ),
+        BATCH,
+        "kill._replace(is_refused=True)",
+        "kill",
+        "tests/unit/node/test_one_node.py::"
+        "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
     ),
-    Mutant(
+    one_edit(
         "done-and-old-counts",
         "a verdict ignores a message that was done longer ago than ids are kept",
         "frontier.md#verdicts",
-        (Edit(VERDICT, " and m.due_ms + id_memory_ms >= marker.log_ms", ""),),
-        (f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",),
+        VERDICT,
+        " and m.due_ms + id_memory_ms >= marker.log_ms",
+        "",
+        f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "second-cancel-not-found",
         "a repeated cancel is cancelled again while the last killed set proves it",
         "frontier.md#verdicts",
-        (Edit(VERDICT, "    if proved:\n", "    if False:\n"),),
-        (f"{VERDICTS}::test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it",),
+        VERDICT,
+        "    if proved:\n",
+        "    if False:\n",
+        f"{VERDICTS}::test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "silent-replace",
         "a schedule under an id that is taken is a duplicate or a conflict, and not stored",
         "frontier.md#ids",
-        (
-            Edit(
-                INGEST,
-                "taken = [m for m in id.live if m.due_ms > after.log_ms]",
-                "taken: list[LiveMessage] = []",
-            ),
-        ),
+        INGEST,
+        "taken = [m for m in id.live if m.due_ms > after.log_ms]",
+        "taken: list[LiveMessage] = []",
     ),
-    Mutant(
+    one_edit(
         "taken-for-a-moment-longer",
         "an id is free again when log time has reached the due time of its message",
         "frontier.md#ids",
-        (
-            Edit(
-                INGEST,
-                "taken = [m for m in id.live if m.due_ms > after.log_ms]",
-                "taken = [m for m in id.live if m.due_ms >= after.log_ms]",
-            ),
-        ),
-        (f"{RULES}::test_an_id_is_taken_until_log_time_reaches_its_due_time",),
+        INGEST,
+        "taken = [m for m in id.live if m.due_ms > after.log_ms]",
+        "taken = [m for m in id.live if m.due_ms >= after.log_ms]",
+        f"{RULES}::test_an_id_is_taken_until_log_time_reaches_its_due_time",
     ),
-    Mutant(
+    one_edit(
         "due-by-log-time",
         "an overdue request ranks by its own append time, not by the partition's log time",
         "frontier.md#rank-slot-lane",
-        (
-            Edit(
-                INGEST,
-                "due_of(asked_due_ms, append_ms)",
-                "due_of(asked_due_ms, max(state.log_ms, append_ms))",
-            ),
-        ),
-        (f"{RULES}::test_a_message_is_due_when_asked_but_not_before_it_was_appended",),
+        INGEST,
+        "due_of(asked_due_ms, append_ms)",
+        "due_of(asked_due_ms, max(state.log_ms, append_ms))",
+        f"{RULES}::test_a_message_is_due_when_asked_but_not_before_it_was_appended",
     ),
-    Mutant(
+    one_edit(
         "log-time-steps-back",
         "log time is the largest append time so far: append times step back, L does not",
         "frontier.md#ingest",
-        (
-            Edit(
-                INGEST,
-                "    log_ms = state.log_ms if state.log_ms > append_ms else append_ms\n",
-                "    log_ms = append_ms\n",
-            ),
-        ),
-        (f"{RULES}::test_log_time_is_the_largest_append_time_and_never_steps_back",),
+        INGEST,
+        "    log_ms = state.log_ms if state.log_ms > append_ms else append_ms\n",
+        "    log_ms = append_ms\n",
+        f"{RULES}::test_log_time_is_the_largest_append_time_and_never_steps_back",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "due-before-acceptance",
         "a message ranks no earlier than its record was appended",
         "frontier.md#rank-slot-lane",
-        (
-            Edit(
-                "replication/rank.py",
-                "return max(requested_due_ms, append_ms)",
-                "return requested_due_ms",
-            ),
-        ),
+        "replication/rank.py",
+        "return max(requested_due_ms, append_ms)",
+        "return requested_due_ms",
     ),
-    Mutant(
+    one_edit(
         "redriven-twice",
         "a dead letter is redriven once in thirty days",
         "frontier.md#ids",
-        (
-            Edit(
-                INGEST,
-                "if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms ",
-                "if any(False ",
-            ),
-        ),
+        INGEST,
+        "if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms ",
+        "if any(False ",
     ),
-    Mutant(
+    one_edit(
         "continuation-without-proof",
         "a continuation is accepted only with a proof under the cluster key",
         "frontier.md#ids",
-        (
-            Edit(
-                "delayd/request/internal.py", "if hmac.compare_digest(proof, wanted):", "if wanted:"
-            ),
-        ),
-        (
-            "tests/unit/request/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",
-        ),
+        "delayd/request/internal.py",
+        "if hmac.compare_digest(proof, wanted):",
+        "if wanted:",
+        "tests/unit/request/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "dedupe-dropped-after-a-crash",
         "a checkpoint holds what is known of the ids that it has ingested",
         "storage.md#catalogue",
-        (
-            Edit(
-                "delayd/wheel/storage.py",
-                "notes={**self.ids.capture(), **self.counts.capture()}",
-                "notes={}",
-            ),
-        ),
+        "delayd/wheel/storage.py",
+        "notes={**self.ids.capture(), **self.counts.capture()}",
+        "notes={}",
     ),
-    Mutant(
+    one_edit(
         "id-memory-dropped-by-the-frontier-alone",
         "an id is remembered for an hour of log time after it was due",
         "frontier.md#forgetting",
-        (
-            Edit(
-                REPLICA,
-                "self.wheel.ids.forget(cut, self.log_ms, floor_ms)",
-                "self.wheel.ids.forget(cut, (2**62,) * len(self.log_ms), floor_ms)",
-            ),
-        ),
+        REPLICA,
+        "self.wheel.ids.forget(cut, self.log_ms, floor_ms)",
+        "self.wheel.ids.forget(cut, (2**62,) * len(self.log_ms), floor_ms)",
     ),
-    Mutant(
+    one_edit(
         "forgotten-before-own-ingest-reached-o",
         "a node drops what a frontier covers only when it has ingested up to its O",
         "frontier.md#forgetting",
-        (
-            Edit(
-                REPLICA,
-                "if not cut.reached_by(self.ingested) or not passed_own_writes:",
-                "if not passed_own_writes:",
-            ),
-        ),
-        (f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",),
+        REPLICA,
+        "if not cut.reached_by(self.ingested) or not passed_own_writes:",
+        "if not passed_own_writes:",
+        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "forgotten-before-own-ingest-reached-r",
         "a node drops what a frontier covers only when it has ingested beyond its R",
         "frontier.md#forgetting",
-        (
-            Edit(
-                REPLICA,
-                "if not cut.reached_by(self.ingested) or not passed_own_writes:",
-                "if not cut.reached_by(self.ingested):",
-            ),
-        ),
-        (f"{REPLICAS}::test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing",),
+        REPLICA,
+        "if not cut.reached_by(self.ingested) or not passed_own_writes:",
+        "if not cut.reached_by(self.ingested):",
+        f"{REPLICAS}::test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "forgotten-at-once",
         "a node drops only what a frontier at least export_hold old covers",
         "frontier.md#forgetting",
-        (
-            Edit(
-                "delayd/node/replica/retention.py",
-                "old_enough_ms = history[-1].append_ms - hold_ms",
-                "old_enough_ms = history[-1].append_ms",
-            ),
-        ),
-        (f"{REPLICAS}::test_nothing_is_forgotten_before_the_hold_is_over",),
+        "delayd/node/replica/retention.py",
+        "old_enough_ms = history[-1].append_ms - hold_ms",
+        "old_enough_ms = history[-1].append_ms",
+        f"{REPLICAS}::test_nothing_is_forgotten_before_the_hold_is_over",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "slot-dropped-that-o-has-not-passed",
         "a slot is dropped when O has passed every message in it",
         "frontier.md#forgetting",
-        (
-            Edit(
-                REPLICA,
-                "            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],\n",
-                "            slots,\n",
-            ),
-        ),
-        (f"{REPLICAS}::test_a_slot_with_one_message_that_is_not_done_stays",),
+        REPLICA,
+        "            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],\n",
+        "            slots,\n",
+        f"{REPLICAS}::test_a_slot_with_one_message_that_is_not_done_stays",
     ),
 )

@@ -1,6 +1,6 @@
 """What a step delivers, and the frontier that says so."""
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import one_edit
 
 QUEUE = "replication/delivery_queue.py"
 LANE = "replication/lane.py"
@@ -9,272 +9,216 @@ FAST = "delayd/node/delivery/fast_step.py"
 SMOOTHING = "replication/smoothing.py"
 
 STEPS = (
-    Mutant(
+    one_edit(
         "cursor-in-whole-seconds",
         "K is a rank: due time, partition and offset, not a second",
         "frontier.md#rank-slot-lane",
-        (
-            Edit(
-                QUEUE,
-                "cursors[number] = max(cursor, last.cursors[number])",
-                "whole = Rank(slot_of(cursor.due_ms) * 1_000, 0, 0)\n"
-                "            cursors[number] = max(whole, last.cursors[number])",
-            ),
-        ),
+        QUEUE,
+        "cursors[number] = max(cursor, last.cursors[number])",
+        "whole = Rank(slot_of(cursor.due_ms) * 1_000, 0, 0)\n"
+        "            cursors[number] = max(whole, last.cursors[number])",
     ),
-    Mutant(
+    one_edit(
         "late-arrivals-forgotten",
         "a message that arrives below K waits for the step that moves O over it",
         "frontier.md#step",
-        (
-            Edit(
-                QUEUE,
-                "            insort(self._late[entry.partition], (entry.offset, entry))\n"
-                "            return\n",
-                "            return\n",
-            ),
-        ),
+        QUEUE,
+        "            insort(self._late[entry.partition], (entry.offset, entry))\n"
+        "            return\n",
+        "            return\n",
     ),
-    Mutant(
+    one_edit(
         "o-over-a-late-arrival",
         "O does not pass a late arrival that the step does not deliver",
         "frontier.md#step",
-        (
-            Edit(
-                QUEUE,
-                "                if waits or (records and is_full and not is_second):\n",
-                "                if waits and not is_reply:\n"
-                "                    continue\n"
-                "                if waits or (records and is_full and not is_second):\n",
-            ),
-        ),
-        (
-            "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
-        ),
+        QUEUE,
+        "                if waits or (records and is_full and not is_second):\n",
+        "                if waits and not is_reply:\n"
+        "                    continue\n"
+        "                if waits or (records and is_full and not is_second):\n",
+        "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "late-arrivals-early",
         "a late arrival waits for its due time too",
         "frontier.md#step",
-        (Edit(QUEUE, "waits = entry.due_ms > now_ms", "waits = False"),),
-        (
-            "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
-        ),
+        QUEUE,
+        "waits = entry.due_ms > now_ms",
+        "waits = False",
+        "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "k-over-closed-slots",
         "K does not enter what the master has not opened",
         "frontier.md#full-steps",
-        (
-            Edit(
-                QUEUE,
-                "min(by_now, lane.opened_to) for lane in self._lanes",
-                "by_now for lane in self._lanes",
-            ),
-        ),
-        (
-            "tests/unit/replication/test_delivery_queue.py::test_k_never_enters_what_has_not_been_opened",
-        ),
+        QUEUE,
+        "min(by_now, lane.opened_to) for lane in self._lanes",
+        "by_now for lane in self._lanes",
+        "tests/unit/replication/test_delivery_queue.py::test_k_never_enters_what_has_not_been_opened",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "full-lane-open-to-the-end",
         "a lane that could not take all is open up to the first message that had no room",
         "frontier.md#full-steps",
-        (Edit(LANE, "            until = _rank_of(entries[room])\n", ""),),
-        ("tests/unit/replication/test_delivery_queue.py::test_a_lane_that_is_full_waits_alone",),
+        LANE,
+        "            until = _rank_of(entries[room])\n",
+        "",
+        "tests/unit/replication/test_delivery_queue.py::test_a_lane_that_is_full_waits_alone",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "crowded-lane-not-closed",
         "a lane that gets too much by arrivals is closed from the first message that it drops",
         "frontier.md#full-steps",
-        (Edit(LANE, "            self.opened_to = _rank_of(self.peek(most))\n", ""),),
-        (
-            "tests/unit/replication/test_delivery_queue.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",
-        ),
+        LANE,
+        "            self.opened_to = _rank_of(self.peek(most))\n",
+        "",
+        "tests/unit/replication/test_delivery_queue.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "k-over-what-did-not-fit",
         "the K of a lane that is cut stops at the first message that did not fit",
         "frontier.md#full-steps",
-        (Edit(QUEUE, "if cut.taken < due[number]:", "if False:"),),
+        QUEUE,
+        "if cut.taken < due[number]:",
+        "if False:",
     ),
-    Mutant(
+    one_edit(
         "k-ahead-of-o-at-once",
         "K waits 100 ms for a message that O cannot pass yet",
         "frontier.md#step",
-        (Edit(QUEUE, "if entry.due_ms + LATE_GRACE_MS > now_ms:", "if False:"),),
-        (
-            "tests/unit/replication/test_delivery_queue.py::"
-            "test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it",
-        ),
+        QUEUE,
+        "if entry.due_ms + LATE_GRACE_MS > now_ms:",
+        "if False:",
+        "tests/unit/replication/test_delivery_queue.py::"
+        "test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "passed-over-and-forgotten",
         "a message that K passes though O does not becomes a late arrival",
         "frontier.md#step",
-        (
-            Edit(
-                QUEUE,
-                "        for entry in plan.passed_over:\n"
-                "            insort(self._late[entry.partition], (entry.offset, entry))\n",
-                "",
-            ),
-        ),
+        QUEUE,
+        "        for entry in plan.passed_over:\n"
+        "            insort(self._late[entry.partition], (entry.offset, entry))\n",
+        "",
     ),
-    Mutant(
+    one_edit(
         "late-arrivals-unsorted",
         "late arrivals go out sorted among themselves",
         "frontier.md#order",
-        (
-            Edit(
-                QUEUE,
-                "deliveries += sorted(late_by_lane.get(number, ()))",
-                "deliveries += late_by_lane.get(number, ())",
-            ),
-        ),
+        QUEUE,
+        "deliveries += sorted(late_by_lane.get(number, ()))",
+        "deliveries += late_by_lane.get(number, ())",
     ),
-    Mutant(
+    one_edit(
         "lane-unsorted",
         "within a lane messages go out in rank order, whatever order they arrived in",
         "frontier.md#order",
-        (
-            Edit(
-                LANE,
-                "insort(self._entries, entry, lo=self._front)",
-                "self._entries.append(entry)",
-            ),
-        ),
+        LANE,
+        "insort(self._entries, entry, lo=self._front)",
+        "self._entries.append(entry)",
     ),
-    Mutant(
+    one_edit(
         "requeued-taken-for-fresh",
         "a requeued message carries its origin when it is delivered",
         "frontier.md#targets",
-        (Edit(FAST, "if origin or attempt or (", "if ("),),
-        (
-            "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
-        ),
+        FAST,
+        "if origin or attempt or (",
+        "if (",
+        "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "any-target-takes-the-fast-path",
         "only a target that takes everything is not checked for each message",
         "frontier.md#targets",
-        (
-            Edit(
-                STEP,
-                "if partition_count is not None and not",
-                "partition_count = 9\n            if not",
-            ),
-        ),
-        (
-            "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
-        ),
+        STEP,
+        "if partition_count is not None and not",
+        "partition_count = 9\n            if not",
+        "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "own-writes-not-in-the-frontier",
         "a frontier records, as R, what its step has requeued",
         "frontier.md#verdicts",
-        (
-            Edit(
-                "delayd/node/delivery/mastership.py",
-                "if result.own_writes != frontier.own_writes:",
-                "if False:",
-            ),
-        ),
+        "delayd/node/delivery/mastership.py",
+        "if result.own_writes != frontier.own_writes:",
+        "if False:",
     ),
-    Mutant(
+    one_edit(
         "own-writes-not-acknowledged",
         "requeued records are acknowledged before the frontier record that names them",
         "frontier.md#verdicts",
-        (Edit(STEP, "if _requeued_count(self._fates):", "if False:"),),
+        STEP,
+        "if _requeued_count(self._fates):",
+        "if False:",
     ),
-    Mutant(
+    one_edit(
         "failing-target-sent-to",
         "a record that its target is known to refuse does not enter a transaction",
         "frontier.md#targets",
-        (
-            Edit(
-                STEP,
-                "problem = self._targets.problem_of(topic, partition, key, size_bytes)",
-                "problem = None",
-            ),
-        ),
+        STEP,
+        "problem = self._targets.problem_of(topic, partition, key, size_bytes)",
+        "problem = None",
     ),
-    Mutant(
+    one_edit(
         "smoothing-overtakes",
         "while a message of a topic with a rate waits for its turn, later ones wait behind",
         "frontier.md#smoothing",
-        (
-            Edit(
-                SMOOTHING,
-                "is_behind = queue.tail_ms >= max(rank_ms, cursor_ms)",
-                "is_behind = False",
-            ),
-        ),
+        SMOOTHING,
+        "is_behind = queue.tail_ms >= max(rank_ms, cursor_ms)",
+        "is_behind = False",
     ),
-    Mutant(
+    one_edit(
         "smoothing-without-a-rate",
         "a topic receives at most its rate and what may be borrowed of it",
         "frontier.md#smoothing",
-        (
-            Edit(
-                SMOOTHING,
-                "        if from_ns > (now_ms + BURST_MS) * MS_NS:\n            return None\n",
-                "",
-            ),
-        ),
+        SMOOTHING,
+        "        if from_ns > (now_ms + BURST_MS) * MS_NS:\n            return None\n",
+        "",
     ),
-    Mutant(
+    one_edit(
         "overdue-turns-at-the-tail",
         "after a stall turns shift: an overdue message is not put behind those it precedes",
         "frontier.md#smoothing",
-        (
-            Edit(
-                SMOOTHING,
-                "                self._queues[topic] = queue.shifted(turn_ms, due_ms)\n"
-                "                return Deferral(due_ms, turn_ms)\n",
-                "                pass\n",
-            ),
-        ),
-        (
-            "tests/unit/replication/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",
-        ),
+        SMOOTHING,
+        "                self._queues[topic] = queue.shifted(turn_ms, due_ms)\n"
+        "                return Deferral(due_ms, turn_ms)\n",
+        "                pass\n",
+        "tests/unit/replication/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "turns-not-handed-on",
         "a successor goes on with the turns in the frontier record",
         "frontier.md#smoothing",
-        (Edit("replication/record.py", "if record.smoothing else", "if False else"),),
+        "replication/record.py",
+        "if record.smoothing else",
+        "if False else",
     ),
-    Mutant(
+    one_edit(
         "turn-forgotten",
         "a deferral remembers its turn",
         "frontier.md#smoothing",
-        (Edit("delayd/request/internal.py", "    if turn is not None:\n", "    if False:\n"),),
+        "delayd/request/internal.py",
+        "    if turn is not None:\n",
+        "    if False:\n",
     ),
-    Mutant(
+    one_edit(
         "turns-of-one-ms-in-any-order",
         "within one ms turns are given in the order of the partitions",
         "frontier.md#smoothing",
-        (
-            Edit(
-                SMOOTHING,
-                "due_ms = self.tail_ms + (partition < self.tail_partition)",
-                "due_ms = self.tail_ms",
-            ),
-        ),
-        (
-            "tests/unit/replication/test_smoothing.py::"
-            "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
-        ),
+        SMOOTHING,
+        "due_ms = self.tail_ms + (partition < self.tail_partition)",
+        "due_ms = self.tail_ms",
+        "tests/unit/replication/test_smoothing.py::"
+        "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
         is_simulated=False,
     ),
 )

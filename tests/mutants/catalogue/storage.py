@@ -1,6 +1,6 @@
 """What a crash leaves on a disk, and what a node believes of Kafka."""
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, one_edit
 
 CHECKPOINT = "delayd/wheel/checkpoint.py"
 STORAGE_FILE = "delayd/wheel/storage.py"
@@ -13,232 +13,166 @@ FAILURES = "tests/unit/wheel/test_wheel_failures.py"
 RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
 
 STORAGE = (
-    Mutant(
+    one_edit(
         "leveldb-before-the-files",
         "a checkpoint writes LevelDB after the files are synced",
         "storage.md#checkpoint",
-        (
-            Edit(
-                CHECKPOINT,
-                "            self._sync_files()\n            self._catalogue.write(self._batch)\n",
-                "            self._catalogue.write(self._batch)\n            self._sync_files()\n",
-            ),
-        ),
-        (f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",),
+        CHECKPOINT,
+        "            self._sync_files()\n            self._catalogue.write(self._batch)\n",
+        "            self._catalogue.write(self._batch)\n            self._sync_files()\n",
+        f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",
     ),
-    Mutant(
+    one_edit(
         "files-not-synced",
         "the bytes of every dirty file are synced before the checkpoint exists",
         "storage.md#checkpoint",
-        (
-            Edit(
-                CHECKPOINT,
-                "        for file in self.files:\n            self._disk.fdatasync(file)\n",
-                "",
-            ),
-        ),
-        (f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",),
+        CHECKPOINT,
+        "        for file in self.files:\n            self._disk.fdatasync(file)\n",
+        "",
+        f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",
     ),
-    Mutant(
+    one_edit(
         "names-not-synced",
         "the names of new files and folders are synced before the checkpoint exists",
         "storage.md#checkpoint",
-        (
-            Edit(
-                CHECKPOINT,
-                "        for folder in self._folders:\n"
-                "            self._disk.sync_folder(folder)\n",
-                "",
-            ),
-        ),
-        (f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",),
+        CHECKPOINT,
+        "        for folder in self._folders:\n            self._disk.sync_folder(folder)\n",
+        "",
+        f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",
     ),
-    Mutant(
+    one_edit(
         "failed-sync-survived",
         "after a failed sync the wheel refuses everything",
         "storage.md#failures",
-        (Edit(CHECKPOINT, "            self._on_failure(error)\n", "            pass\n"),),
-        (f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",),
+        CHECKPOINT,
+        "            self._on_failure(error)\n",
+        "            pass\n",
+        f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "unlinked-before-the-checkpoint",
         "a file is unlinked only after the checkpoint that forgot it",
         "storage.md#checkpoint",
-        (
-            Edit(
-                FILES,
-                "self._forgotten.append(name)",
-                "self._unlinkable.append(name)",
-            ),
-        ),
-        (
-            "tests/unit/wheel/test_wheel_storage.py::"
-            "test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget",
-        ),
+        FILES,
+        "self._forgotten.append(name)",
+        "self._unlinkable.append(name)",
+        "tests/unit/wheel/test_wheel_storage.py::"
+        "test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "torn-tails-kept",
         "recovery cuts a file to the length of its line in the catalogue",
         "storage.md#recovery",
-        (
-            Edit(
-                "delayd/wheel/recovery.py",
-                "            if length > info.bytes:\n",
-                "            if False:\n",
-            ),
-        ),
-        (f"{RECOVERY}::test_a_torn_tail_is_cut_to_the_catalogued_length",),
+        "delayd/wheel/recovery.py",
+        "            if length > info.bytes:\n",
+        "            if False:\n",
+        f"{RECOVERY}::test_a_torn_tail_is_cut_to_the_catalogued_length",
     ),
-    Mutant(
+    one_edit(
         "slot-opened-before-its-hour-is-split",
         "a slot is read only when no frame of it lies in the file of its hour",
         "storage.md#hour-files",
-        (
-            Edit(
-                "delayd/node/delivery/slot_opener.py",
-                "return last if whole_below is None else min(last, whole_below - 1)",
-                "return last",
-            ),
-        ),
-        (
-            "tests/unit/node/test_one_node.py::"
-            "test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first",
-        ),
+        "delayd/node/delivery/slot_opener.py",
+        "return last if whole_below is None else min(last, whole_below - 1)",
+        "return last",
+        "tests/unit/node/test_one_node.py::"
+        "test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "split-not-remembered",
         "the checkpoint with the frames in their slots records how far the hour is split",
         "storage.md#hour-files",
-        (Edit(NEAR_HOURS, "                self._segments.dirty.add(hour)\n", ""),),
-        (
-            "tests/unit/wheel/test_wheel_crashes.py::"
-            "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
-        ),
+        NEAR_HOURS,
+        "                self._segments.dirty.add(hour)\n",
+        "",
+        "tests/unit/wheel/test_wheel_crashes.py::"
+        "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "split-file-not-compared",
         "the frames that an hour's file gave to its slots match its line",
         "storage.md#hour-files",
-        (
-            Edit(
-                "delayd/wheel/splitting.py",
-                "    if count_left != 0 or digest_left % DIGEST_MODULO != 0:\n",
-                "    if False:\n",
-            ),
-        ),
-        (
-            f"{RECOVERY}::"
-            "test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split",
-        ),
+        "delayd/wheel/splitting.py",
+        "    if count_left != 0 or digest_left % DIGEST_MODULO != 0:\n",
+        "    if False:\n",
+        f"{RECOVERY}::test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "export-while-frames-move",
         "while an export freezes its cut no frame moves from an hour's file to its slot",
         "storage.md#exports",
-        (
-            Edit(
-                HOURS,
-                "return None if self.holds_splits and not self.is_sparse(first) else first",
-                "return first",
-            ),
-        ),
-        (
-            "tests/unit/wheel/test_wheel_storage.py::"
-            "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
-        ),
+        HOURS,
+        "return None if self.holds_splits and not self.is_sparse(first) else first",
+        "return first",
+        "tests/unit/wheel/test_wheel_storage.py::"
+        "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "room-given-back-too-soon",
         "the split part of an hour's file is punched out when a durable checkpoint records it",
         "storage.md#hour-files",
-        (
-            Edit(
-                NEAR_HOURS,
-                "                self._segments.dirty.add(hour)\n",
-                "                self._segments.dirty.add(hour)\n"
-                "                self._segments.files.punch(hour, hour.start)\n",
-            ),
-        ),
-        (f"{SPARSE_TESTS}::test_room_that_was_split_is_given_back_when_that_is_durable",),
+        NEAR_HOURS,
+        "                self._segments.dirty.add(hour)\n",
+        "                self._segments.dirty.add(hour)\n"
+        "                self._segments.files.punch(hour, hour.start)\n",
+        f"{SPARSE_TESTS}::test_room_that_was_split_is_given_back_when_that_is_durable",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "append-time-splits",
         "hours are split by a time that the wheel is given, not by append times",
         "storage.md#hour-files",
-        (
-            Edit(
-                STORAGE_FILE,
-                "self._hours.believe(frames[-1].append_ms)",
-                "self._hours.tell(frames[-1].append_ms)",
-            ),
-        ),
-        (f"{SPARSE_TESTS}::test_an_append_time_that_is_far_ahead_has_nothing_split",),
+        STORAGE_FILE,
+        "self._hours.believe(frames[-1].append_ms)",
+        "self._hours.tell(frames[-1].append_ms)",
+        f"{SPARSE_TESTS}::test_an_append_time_that_is_far_ahead_has_nothing_split",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "late-in-a-sparse-hour-missed",
         "a takeover searches the files of sparse hours for late arrivals, too",
         "storage.md#hour-files",
-        (
-            Edit(
-                "delayd/node/delivery/slot_opener.py",
-                "(entry.position < search.end or entry.position >= IN_HOUR)",
-                "entry.position < search.end",
-            ),
-        ),
-        (f"{SPARSE_TESTS}::test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover",),
+        "delayd/node/delivery/slot_opener.py",
+        "(entry.position < search.end or entry.position >= IN_HOUR)",
+        "entry.position < search.end",
+        f"{SPARSE_TESTS}::test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "kills-of-an-hour-taken-once",
         "killed messages are left out of an hour's file and of its slots",
         "storage.md#exports",
-        (
-            Edit(
-                "delayd/node/export/segments.py",
-                "self._kills[name.is_hour].take(first, slots)",
-                "self._kills[True].take(first, slots)",
-            ),
-        ),
-        (
-            "tests/unit/commands/test_wheel_export.py::"
-            "test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out",
-        ),
+        "delayd/node/export/segments.py",
+        "self._kills[name.is_hour].take(first, slots)",
+        "self._kills[True].take(first, slots)",
+        "tests/unit/commands/test_wheel_export.py::"
+        "test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "lost-lines-not-missed",
         "the lines of slots and hours are as many as the last checkpoint counted",
         "storage.md#recovery",
-        (
-            Edit(
-                "delayd/wheel/catalogue.py",
-                "        if expected is not None and expected != found:\n",
-                "        if False:\n",
-            ),
-        ),
-        (f"{RECOVERY}::test_a_line_that_leveldb_has_lost_is_missed",),
+        "delayd/wheel/catalogue.py",
+        "        if expected is not None and expected != found:\n",
+        "        if False:\n",
+        f"{RECOVERY}::test_a_line_that_leveldb_has_lost_is_missed",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "wrong-length-taken-for-torn",
         "a record of LevelDB with a wrong length is damage, not a torn write",
         "storage.md#recovery",
-        (
-            Edit(
-                "delayd/wheel/recovery.py",
-                "        if end.is_damaged:\n",
-                "        if False:\n",
-            ),
-        ),
-        (f"{RECOVERY}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",),
+        "delayd/wheel/recovery.py",
+        "        if end.is_damaged:\n",
+        "        if False:\n",
+        f"{RECOVERY}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",
         is_simulated=False,
     ),
     Mutant(
@@ -264,28 +198,24 @@ STORAGE = (
         ),
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "aborted-records-ingested",
         "only committed records of the buffer are read",
         "frontier.md#ingest",
-        (
-            Edit(
-                "delayd/bus/confluent/settings.py",
-                '"isolation.level": "read_committed"',
-                '"isolation.level": "read_uncommitted"',
-            ),
-        ),
-        ("tests/unit/bus/test_bus_settings.py::test_the_promises_are_kept_by_default",),
+        "delayd/bus/confluent/settings.py",
+        '"isolation.level": "read_committed"',
+        '"isolation.level": "read_uncommitted"',
+        "tests/unit/bus/test_bus_settings.py::test_the_promises_are_kept_by_default",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "older-frontier-believed",
         "a frontier older than one that this node has acted on stops it",
         "frontier.md#ingest",
-        (Edit(REPLICA, "elif seen.record.frontier.step < self.known_step:", "elif False:"),),
-        (
-            "tests/unit/node/replica/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",
-        ),
+        REPLICA,
+        "elif seen.record.frontier.step < self.known_step:",
+        "elif False:",
+        "tests/unit/node/replica/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",
         is_simulated=False,
     ),
 )

@@ -1,6 +1,6 @@
 """Who may deliver, from where, and by which clock."""
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, one_edit
 
 MASTERSHIP = "delayd/node/delivery/mastership.py"
 TAKING_OVER = "replication/takeover.py"
@@ -9,17 +9,13 @@ OPENING = "delayd/node/delivery/slot_opener.py"
 ONE_MASTER = "tests/unit/node/delivery/test_one_master.py"
 
 TAKEOVER = (
-    Mutant(
+    one_edit(
         "no-fencing",
         "all masters of a shard share one transactional id, so that each fences the last",
         "frontier.md#fence",
-        (
-            Edit(
-                MASTERSHIP,
-                "transactional_id(self._settings.cluster, 0)",
-                "transactional_id(self._settings.cluster, 0) + grant.owner",
-            ),
-        ),
+        MASTERSHIP,
+        "transactional_id(self._settings.cluster, 0)",
+        "transactional_id(self._settings.cluster, 0) + grant.owner",
     ),
     Mutant(
         "frontier-read-before-init",
@@ -46,51 +42,45 @@ TAKEOVER = (
             Edit(TAKING_OVER, "(Takeover._read_ends,", "(Takeover._read_ends, BeginTerm,"),
         ),
     ),
-    Mutant(
+    one_edit(
         "lost-marker-overlooked",
         "the frontier's last stable offset must reach its high watermark before it is read",
         "frontier.md#takeover",
-        (Edit(TAKING_OVER, "if fact.stable == fact.written:", "if fact.stable <= fact.written:"),),
-        (f"{ONE_MASTER}::test_a_lost_commit_marker_on_the_frontier_stops_a_takeover",),
+        TAKING_OVER,
+        "if fact.stable == fact.written:",
+        "if fact.stable <= fact.written:",
+        f"{ONE_MASTER}::test_a_lost_commit_marker_on_the_frontier_stops_a_takeover",
     ),
-    Mutant(
+    one_edit(
         "another-topic-overlooked",
         "a frontier counts only if its topic is still the one that it names",
         "frontier.md#takeover",
-        (Edit(TAKING_OVER, "if not fact.is_of_topic:", "if False:"),),
-        (
-            "tests/unit/replication/test_takeover.py::"
-            "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
-        ),
+        TAKING_OVER,
+        "if not fact.is_of_topic:",
+        "if False:",
+        "tests/unit/replication/test_takeover.py::"
+        "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "offsets-not-in-the-frontier",
         "a successor goes on from the O of the frontier, not from how far it has read itself",
         "frontier.md#takeover",
-        (
-            Edit(
-                MASTERSHIP,
-                "Planner.of(self._replica, last)",
-                "Planner.of(self._replica, replace(last, offsets=self._replica.ingested))",
-            ),
-        ),
+        MASTERSHIP,
+        "Planner.of(self._replica, last)",
+        "Planner.of(self._replica, replace(last, offsets=self._replica.ingested))",
     ),
-    Mutant(
+    one_edit(
         "start-at-now",
         "a successor goes on from the K of the frontier, never from now",
         "frontier.md#takeover",
-        (
-            Edit(
-                MASTERSHIP,
-                "self._plans = Planner.of(self._replica, last)",
-                "now_ms = self._clock.wall_ms()\n"
-                "        now = last.highest_cursor._replace(due_ms=now_ms)\n"
-                "        cursors = tuple(max(k, now) for k in last.cursors)\n"
-                "        begun = replace(last, cursors=cursors)\n"
-                "        self._plans = Planner.of(self._replica, begun)",
-            ),
-        ),
+        MASTERSHIP,
+        "self._plans = Planner.of(self._replica, last)",
+        "now_ms = self._clock.wall_ms()\n"
+        "        now = last.highest_cursor._replace(due_ms=now_ms)\n"
+        "        cursors = tuple(max(k, now) for k in last.cursors)\n"
+        "        begun = replace(last, cursors=cursors)\n"
+        "        self._plans = Planner.of(self._replica, begun)",
     ),
     Mutant(
         "takeover-before-o-is-reached",
@@ -114,43 +104,33 @@ TAKEOVER = (
         ),
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "late-arrivals-not-searched-for",
         "a successor searches its wheel for late arrivals that O has not passed",
         "frontier.md#takeover",
-        (
-            Edit(
-                OPENING,
-                "            if not is_passed(info, queue.frontier):\n",
-                "            if False:\n",
-            ),
-        ),
-        (
-            "tests/unit/node/replica/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",
-        ),
+        OPENING,
+        "            if not is_passed(info, queue.frontier):\n",
+        "            if False:\n",
+        "tests/unit/node/replica/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",
     ),
-    Mutant(
+    one_edit(
         "late-arrivals-found-twice",
         "a message that arrives during the search for late arrivals is late once, not found again",
         "frontier.md#takeover",
-        (Edit(OPENING, "(entry.position < search.end or", "(entry.position >= 0 or"),),
-        (
-            "tests/unit/node/delivery/test_slot_opener.py::"
-            "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",
-        ),
+        OPENING,
+        "(entry.position < search.end or",
+        "(entry.position >= 0 or",
+        "tests/unit/node/delivery/test_slot_opener.py::"
+        "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "replies-not-searched-for",
         "a successor searches its wheel for pending replies that O has not passed",
         "frontier.md#takeover",
-        (
-            Edit(
-                PLANNING,
-                "DeliveryQueue(frontier, replies, limits",
-                "DeliveryQueue(frontier, (), limits",
-            ),
-        ),
+        PLANNING,
+        "DeliveryQueue(frontier, replies, limits",
+        "DeliveryQueue(frontier, (), limits",
     ),
     Mutant(
         "term-from-etcd",
@@ -180,114 +160,96 @@ TAKEOVER = (
             ),
         ),
     ),
-    Mutant(
+    one_edit(
         "higher-term-ignored",
         "a master that reads a term above its own stops being master",
         "frontier.md#term",
-        (Edit(MASTERSHIP, "newest.record.frontier.term > self.term:", "False:"),),
-        (f"{ONE_MASTER}::test_a_master_that_reads_a_later_term_stops",),
+        MASTERSHIP,
+        "newest.record.frontier.term > self.term:",
+        "False:",
+        f"{ONE_MASTER}::test_a_master_that_reads_a_later_term_stops",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "producer-used-again-after-an-error",
         "after any error in a step the producer is discarded and takeover begins again",
         "frontier.md#step",
-        (
-            Edit(
-                MASTERSHIP,
-                "        self._step()\n        return True\n",
-                "        try:\n"
-                "            self._step()\n"
-                "        except ProducerError as error:\n"
-                '            log.warning("step_failed", error=str(error))\n'
-                "        return True\n",
-            ),
-        ),
+        MASTERSHIP,
+        "        self._step()\n        return True\n",
+        "        try:\n"
+        "            self._step()\n"
+        "        except ProducerError as error:\n"
+        '            log.warning("step_failed", error=str(error))\n'
+        "        return True\n",
     ),
-    Mutant(
+    one_edit(
         "frontier-believed-before-its-commit",
         "a frontier counts when its transaction is committed, not when it is written",
         "frontier.md#why-exactly-once",
-        (
-            Edit(
-                MASTERSHIP,
-                "        written = self._commit.commit(record, self._check)\n",
-                "        def believe(seen: Written) -> None:\n"
-                "            self._check(seen)\n"
-                "            at = seen.ack\n"
-                "            self._replica.observe(SeenFrontier(record, at.offset, at.append_ms))\n"
-                "\n"
-                "        written = self._commit.commit(record, believe)\n",
-            ),
-        ),
+        MASTERSHIP,
+        "        written = self._commit.commit(record, self._check)\n",
+        "        def believe(seen: Written) -> None:\n"
+        "            self._check(seen)\n"
+        "            at = seen.ack\n"
+        "            self._replica.observe(SeenFrontier(record, at.offset, at.append_ms))\n"
+        "\n"
+        "        written = self._commit.commit(record, believe)\n",
     ),
-    Mutant(
+    one_edit(
         "commit-after-the-lease",
         "a master whose lease ran out during a step does not commit it",
         "frontier.md#step",
-        (
-            Edit(
-                MASTERSHIP,
-                "if not self._grant.is_live(self._clock.monotonic_ms()):",
-                "if False:",
-            ),
-        ),
-        (f"{ONE_MASTER}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",),
+        MASTERSHIP,
+        "if not self._grant.is_live(self._clock.monotonic_ms()):",
+        "if False:",
+        f"{ONE_MASTER}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "now-without-the-brokers-bound",
         "now is never ahead of the broker's clock",
         "frontier.md#now",
-        (
-            Edit(
-                "replication/now.py",
-                "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
-                "return wall_ms",
-            ),
-        ),
+        "replication/now.py",
+        "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
+        "return wall_ms",
     ),
-    Mutant(
+    one_edit(
         "now-in-whole-milliseconds",
         "the time since B is cut to whole milliseconds once, at the end",
         "frontier.md#now",
-        (
-            Edit(
-                "replication/now.py",
-                "    surely_ns = (monotonic_ns - bound.arrived_ns) * (1_000_000 - RATES_PPM_MAX)"
-                " // 1_000_000\n",
-                "    surely_ns = (monotonic_ns // MS_NS - bound.arrived_ns // MS_NS) * MS_NS\n",
-            ),
-        ),
-        ("tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",),
+        "replication/now.py",
+        "    surely_ns = (monotonic_ns - bound.arrived_ns) * (1_000_000 - RATES_PPM_MAX)"
+        " // 1_000_000\n",
+        "    surely_ns = (monotonic_ns // MS_NS - bound.arrived_ns // MS_NS) * MS_NS\n",
+        "tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",
     ),
-    Mutant(
+    one_edit(
         "now-without-the-own-clock",
         "now is never ahead of the master's own clock",
         "frontier.md#now",
-        (
-            Edit(
-                "replication/now.py",
-                "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
-                "return bound.append_ms + surely_ns // MS_NS",
-            ),
-        ),
-        ("tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",),
+        "replication/now.py",
+        "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
+        "return bound.append_ms + surely_ns // MS_NS",
+        "tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",
     ),
-    Mutant(
+    one_edit(
         "old-bound-believed",
         "a bound older than 60 s is renewed before anything is delivered",
         "frontier.md#now",
-        (Edit(MASTERSHIP, "if self._bound.is_stale(monotonic_ns):", "if False:"),),
-        (f"{ONE_MASTER}::test_an_old_bound_is_renewed_before_anything_is_delivered",),
+        MASTERSHIP,
+        "if self._bound.is_stale(monotonic_ns):",
+        "if False:",
+        f"{ONE_MASTER}::test_an_old_bound_is_renewed_before_anything_is_delivered",
         is_simulated=False,
     ),
-    Mutant(
+    one_edit(
         "drift-not-looked-at",
         "a master whose clock is far from the broker's commits nothing and resigns",
         "frontier.md#now",
-        (Edit(MASTERSHIP, "        self._check_clock(written)\n", ""),),
-        (f"{ONE_MASTER}::test_a_clock_that_drifted_ends_the_step_before_its_commit",),
+        MASTERSHIP,
+        "        self._check_clock(written)\n",
+        "",
+        f"{ONE_MASTER}::test_a_clock_that_drifted_ends_the_step_before_its_commit",
         is_simulated=False,
     ),
 )
