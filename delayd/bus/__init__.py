@@ -61,7 +61,8 @@ class Consumer(Protocol):
         """Read these partitions, from exactly there; replaces any earlier assignment."""
 
     def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
-        """Up to `records_max` records, at once if any are there, else after at most `timeout_ms`.
+        """Return up to `records_max` records: at once if any are there, else after `timeout_ms` at
+        most.
 
         Raises BufferPositionError if a position is not in the log (below its start, beyond its
         end, or of another leader epoch), ConsumerError for any other fatal failure. Transient
@@ -69,14 +70,15 @@ class Consumer(Protocol):
         """
 
     def position(self, partition: int) -> int:
-        """The next offset to read; passes aborted and control records, up to the LSO."""
+        """Return the next offset to read; it passes aborted and control records, up to the LSO."""
 
     def end(self, partition: int) -> int | None:
-        """The high watermark as the last fetch told it; None before the first one. Asks nobody, so
-        it stands still while no broker answers."""
+        """Return the high watermark of the last fetch; None before the first fetch.
+
+        No broker is asked, so it stands still while none answers."""
 
     def close(self) -> None:
-        """Give back sockets and threads. Idempotent."""
+        """Release sockets and threads. Idempotent."""
 
 
 class Producer(Protocol):
@@ -167,16 +169,16 @@ class Cluster(Protocol):
     """Administration and metadata. Every call raises KafkaUnreachableError after `timeout_ms`."""
 
     def broker_count(self, timeout_ms: int) -> int:
-        """How many brokers are registered and alive."""
+        """Return how many brokers are registered and alive."""
 
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
-        """State of those topics that exist; the others are absent from the answer.
+        """Return the states of those topics that exist.
 
         TopicMismatchError if a single one may not be described.
         """
 
     def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
-        """What `describe` would say of each topic by itself, in two requests for all of them.
+        """Describe each topic by itself, in two requests for all of them.
 
         KafkaUnreachableError only if there was no answer for any.
         """
@@ -193,31 +195,32 @@ class Cluster(Protocol):
         """Create a topic and wait until it can be used; False if it existed."""
 
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
-        """First offset that is still in the log, by partition."""
+        """Return the first offset still in the log, by partition."""
 
     def end_offsets(self, topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
-        """Last stable offset (`committed=True`) or high watermark, by partition."""
+        """Return the last stable offset (`committed=True`) or high watermark, by partition."""
 
     def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
-        """From where on there are records with a timestamp of `at_ms` (Unix ms) or later, by
-        partition; partitions without any are absent. Records behind it may be older."""
+        """Return the first offset whose timestamp is `at_ms` (Unix ms) or later, by partition.
+
+        Partitions without one are absent. Later records may have earlier timestamps."""
 
     def close(self) -> None:
-        """Give back sockets and threads. Idempotent."""
+        """Release sockets and threads. Idempotent."""
 
 
 class Bus(Protocol):
     """A Kafka cluster, seen through one driver: the factory of everything above."""
 
     def consumer(self, topic: str) -> Consumer:
-        """A reader of one topic; assign it before polling."""
+        """Return a reader of one topic; assign it before polling."""
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
-        """A producer that has not fenced anyone yet: call `init_transactions` first."""
+        """Return a producer that has fenced nobody yet: call `init_transactions` first."""
 
     def idempotent_producer(self) -> Producer:
-        """A producer that needs no transactions: what it repeats is stored once, and it fences
-        nobody."""
+        """Return a producer without transactions: a repeated record is stored once, and nobody is
+        fenced."""
 
     def cluster(self) -> Cluster:
-        """Administration of the same cluster."""
+        """Return administration of the same cluster."""

@@ -15,7 +15,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2, as an unsigned number."""
+    """Return the unsigned 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -30,5 +30,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """The partition, of `partition_count`, that Java's default partitioner gives this key."""
+    """Return the partition that Java's default partitioner gives this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,4 +1,4 @@
-"""What a user may and may not say to a driver: the `kafka` table of a node's configuration.
+"""What a user may set on a driver: the `kafka` table of a node's configuration.
 
 Not here: which properties a driver knows.
 
@@ -38,13 +38,13 @@ BATCH_BYTES_MAX: Final = 1_000_000
 
 
 def bare(name: str) -> str:
-    """A property's name without the client that it is for."""
+    """Return a property's name without the client that it is for."""
     role, _, rest = name.partition(".")
     return rest if role in ROLES else name
 
 
 def refuse_promised(overrides: Mapping[str, str]) -> None:
-    """ConfigError if one of the overrides would break a promise of the ports."""
+    """Raise ConfigError if one of the overrides would break a promise of the ports."""
     for name in overrides:
         if bare(name) in PROMISED:
             raise ConfigError(
@@ -63,7 +63,7 @@ def _whole(text: str) -> int:
 
 
 def of_role(overrides: Mapping[str, str], role: str) -> dict[str, str]:
-    """The overrides that reach one kind of client, by bare name."""
+    """Return the overrides that reach one kind of client, by bare name."""
     return {
         bare(name): value
         for name, value in overrides.items()

@@ -1,4 +1,4 @@
-"""Reading a topic from given offsets up to given offsets, and no further.
+"""A read of a topic from given offsets up to given offsets, and no further.
 
 For commands that read what is there when they begin. Nodes read on for ever:
 `delayd.node.replica.ingest_loop`.
@@ -25,8 +25,9 @@ def read_between(
     records_max: int,
     timeout_ms: int,
 ) -> Iterator[list[Record]]:
-    """The committed records of each partition from its start up to its end, in runs; a run may be
-    empty.
+    """Yield the committed records of each partition from its start up to its end, in runs.
+
+    A run may be empty.
 
     Raises KafkaUnreachableError if nothing moves for `timeout_ms`, ConsumerError if the topic is
     trimmed meanwhile, or cannot be read.

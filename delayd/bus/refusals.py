@@ -1,4 +1,4 @@
-"""Why brokers do not let anybody in, as the drivers tell it, and what to do about it.
+"""Why brokers refuse a client, in the drivers' words, and what to do about it.
 
 Not here: how a driver comes to know it.
 
@@ -43,5 +43,5 @@ _REMEDIES: Final[Remedies] = (
 
 
 def remedy_of(why: str) -> str:
-    """What to do, by the text of a connection's error."""
+    """Return what to do, by the text of a connection's error."""
     return remedy_in(_REMEDIES, why, _AWAY)

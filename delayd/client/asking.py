@@ -67,16 +67,16 @@ class Ask(NamedTuple):
     """Of the buffer, if it must be a certain one; else the key decides."""
 
     def due_ms(self, append_ms: int) -> int:
-        """The due time as asked of the record that was appended at `append_ms`."""
+        """Return the due time as asked, for a record appended at `append_ms`."""
         return append_ms + self.asked_ms if self.relative else self.asked_ms
 
     def record(self, buffer: str, partition: int | None = None) -> PlainRecord:
-        """What to send."""
+        """Return what to send."""
         wanted = self.partition if partition is None else partition
         return PlainRecord(buffer, self.key, self.value, self.headers, wanted)
 
     def size(self) -> int:
-        """Bytes that it takes in memory and on the wire, about."""
+        """Return about how many bytes it takes in memory and on the wire."""
         return size_of(self.key, self.value, self.headers)
 
 
@@ -93,7 +93,7 @@ def ask(
     id: str | None = None,
     op: Op = Op.SCHEDULE,
 ) -> Ask:
-    """The record that schedules this, or replaces; RequestRefusedError says what is wrong."""
+    """Return the record that schedules or replaces; RequestRefusedError says what is wrong."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
     pairs.append(_when(in_, at))
@@ -115,7 +115,7 @@ def ask(
 
 
 def ask_cancel(id: str) -> Ask:
-    """The record that cancels whatever is pending under the id."""
+    """Return the record that cancels whatever is pending under the id."""
     key = _id(id)
     return Ask(key, None, _identity(key, Op.CANCEL), 0, relative=False, op=Op.CANCEL, id=id)
 
@@ -137,7 +137,7 @@ def _identity(key: bytes, op: Op) -> Headers:
 
 
 def _limits(buffer: str) -> RequestLimits:
-    """Only the prefix of delayd's topics can be known, from the name of the buffer."""
+    """Return what a client knows of the limits: the prefix, from the name of the buffer."""
     prefix = buffer.removesuffix(BUFFER_SUFFIX)
     if prefix and prefix != buffer:
         return RequestLimits(UNLIMITED, UNLIMITED, 1, "", b"", prefix)
@@ -172,7 +172,7 @@ def _user_headers(headers: UserHeaders | None) -> Headers:
 
 
 def _when(in_: Span | None, at: Moment | None) -> tuple[str, bytes | None]:
-    """The header that says when."""
+    """Return the header with the due time or the delay."""
     if at is None and in_ is not None:
         return ("delayd-delay", _delay(in_))
     if at is not None and in_ is None:

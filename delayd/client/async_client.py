@@ -237,7 +237,7 @@ class _Call:
         self._given_up = False
 
     async def on_thread(self, do: Callable[[], T]) -> T:
-        """The result of `do`, which the thread does in turn, or not at all once given up."""
+        """Return the result of `do`, which the thread runs in turn unless it was given up."""
 
         def unless_given_up() -> T:
             if self._given_up:
@@ -272,7 +272,7 @@ class _Call:
 
 
 def _note_error(result: "asyncio.Future[Any]") -> None:
-    """The error of a call that was cancelled is nobody's: asyncio need not complain of it."""
+    """Consume the error of a cancelled call, so that asyncio does not log it."""
     if not result.cancelled():
         result.exception()
 

@@ -86,7 +86,7 @@ class Client:
         return self._outbox.schedule(ask(self._outbox.buffer, topic, value, **options))
 
     def schedule_many(self, requests: Iterable[Request]) -> Iterator[Scheduled | DelaydError]:
-        """Schedule each request; its outcome, in the same order, once it is known.
+        """Schedule each request, and yield its outcome in the same order once it is known.
 
         An outcome is what `schedule` would have returned or raised: one bad request does not stop
         the others. Lazy: requests are taken, and sent, while the outcomes are iterated over, 1,000
@@ -210,7 +210,7 @@ class Client:
 
     @contextmanager
     def transaction(self, producer: object) -> Iterator[Transaction]:
-        """A transaction of the user's own producer: committed at the end, aborted by an exception.
+        """Open a transaction of the user's own producer: commit at the end, abort on an exception.
 
         Before the commit every request in it must have been acknowledged, else it is aborted and
         NotScheduledError or OutcomeUnknownError raised. Inside, the same thread cannot wait for a

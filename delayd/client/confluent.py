@@ -220,13 +220,13 @@ class _Log:
 
 
 class _Refusals:
-    """Why brokers did not let a client in; it must not lead back to it."""
+    """Why brokers refused a client. It holds no reference to the client."""
 
     def __init__(self) -> None:
         self.last: str | None = None
 
     def take(self, error: KafkaError) -> None:
-        """One of librdkafka's errors; that no broker is left says less than the ones before."""
+        """Take one of librdkafka's errors. "No broker is left" says less than those before it."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = f"{error.name()}, {error.str()}"
 
@@ -237,7 +237,7 @@ def _flush(producer: Producer) -> None:
 
 
 def failure_of(error: KafkaError) -> Failure:
-    """What a failed delivery report says of its record."""
+    """Return what a failed delivery report means for its record."""
     return Failure(error.code() in _CERTAIN, error.str())
 
 
@@ -275,7 +275,7 @@ def _reporter(on_outcome: OnOutcome) -> Callable[[KafkaError | None, Message], N
 def _partition_count(
     client: Producer | Consumer, topic: str, timeout_ms: int, refusals: "_Refusals"
 ) -> int:
-    """From all topics' metadata: asking for one by name may create it."""
+    """Count in all topics' metadata: asking for one topic by name may create it."""
     try:
         topics = client.list_topics(timeout=timeout_ms / 1000).topics
     except KafkaException as error:

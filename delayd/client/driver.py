@@ -61,48 +61,48 @@ class Sender(Producing, Protocol):
     """The client's own producer: all in-sync replicas acknowledge, and nothing is doubled."""
 
     def partition_count(self, topic: str, timeout_ms: int) -> int:
-        """Of an existing topic. Called before anything is sent to it.
+        """Return the partitions of an existing topic. Called before anything is sent to it.
 
         Raises KafkaUnreachableError, NotInitialisedError or ConfigError.
         """
 
     def wait_for_room(self, timeout_ms: int) -> None:
-        """Let the full local queue move on."""
+        """Wait while the local queue is full."""
 
     def close(self, timeout_ms: int) -> None:
-        """End what has no outcome yet as failures, give back sockets and threads. Once."""
+        """End records without an outcome as failures; release sockets and threads. Called once."""
 
 
 class Reader(Protocol):
     """Reads the committed records of one topic from its end. Used by one thread."""
 
     def open(self, timeout_ms: int) -> None:
-        """Stand at the end of every partition: all that is produced from now on will be read.
+        """Move to the end of every partition: everything produced from now on is read.
 
         Raises KafkaUnreachableError, NotInitialisedError or ConsumerError.
         """
 
     def poll(self, timeout_ms: int) -> list[tuple[bytes | None, bytes | None]]:
-        """Keys and values that are there, or after at most `timeout_ms` none.
+        """Return the keys and values that are there, or none after at most `timeout_ms`.
 
         Raises ConsumerError if it cannot go on; transient trouble shows as empty polls.
         """
 
     def close(self) -> None:
-        """Give back sockets and threads. Idempotent."""
+        """Release sockets and threads. Idempotent."""
 
 
 class Driver(Protocol):
     """One library, with its settings. ConfigError for a setting that it does not take."""
 
     def sender(self) -> Sender:
-        """The client's producer."""
+        """Return the client's producer."""
 
     def reader(self, topic: str) -> Reader:
-        """A reader of `topic`."""
+        """Return a reader of `topic`."""
 
     def refusal(self, record: PlainRecord) -> str | None:
-        """Why the library cannot send this record unchanged, or None."""
+        """Return why the library cannot send this record unchanged, or None."""
 
 
 class NotTakenError(Exception):

@@ -66,22 +66,22 @@ class ReceiptsUnreadableError(DelaydError):
 
 
 def failed(op: Op, failure: Failure) -> DelaydError:
-    """What a failed delivery report means for the request."""
+    """Return what a failed delivery report means for the request."""
     return not_done(failure.text, op) if failure.certain else outcome_unknown(failure.text, op)
 
 
 def not_done(what: str, op: Op = Op.SCHEDULE) -> NotScheduledError:
-    """The error for a request that Kafka certainly does not have."""
+    """Return the error for a request that Kafka certainly does not have."""
     return NotScheduledError(f"{_NOTHING_DONE[op]}: {what}", remedy="mend it and repeat")
 
 
 def outcome_unknown(what: str, op: Op = Op.SCHEDULE) -> OutcomeUnknownError:
-    """The error for a request that Kafka may or may not have."""
+    """Return the error for a request that Kafka may or may not have."""
     return OutcomeUnknownError(f"{_MAY_BE_DONE[op]}: {what}", remedy=_REPEAT[op])
 
 
 def verdict_unknown(what: str, op: Op) -> VerdictUnknownError:
-    """The error for a wait that ended without a receipt."""
+    """Return the error for a wait that ended without a receipt."""
     return VerdictUnknownError(
         f"the outcome is unknown, {_MAY_BE_DONE[op]}: {what}",
         remedy=f"{_REPEAT[op]}. While a transaction of yours is open on the buffer, no verdict "

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Barrier:
-    """Someone who waits for all that was in flight when he came."""
+    """A wait for everything that was in flight when it began."""
 
     def __init__(self, last: int, left: int) -> None:
         self.last = last
@@ -34,7 +34,7 @@ class InFlight:
         self._drained = Condition(lock)
 
     def admit(self, future: "Future[Any]", size: int, deadline_s: float) -> bool:
-        """Count it, as soon as there is room; False if there was none in time or it closed.
+        """Count it once there is room; return False if there is none in time, or after `close`.
 
         One that is larger than all the room is admitted alone.
         """
@@ -50,7 +50,7 @@ class InFlight:
             return True
 
     def done(self, future: "Future[Any]") -> None:
-        """It has its outcome, or was never sent. Harmless if said twice."""
+        """Stop counting it: it has its outcome, or was never sent. Idempotent."""
         with self._room:
             if future not in self._entries:
                 return
@@ -63,7 +63,7 @@ class InFlight:
                     self._drained.notify_all()
 
     def wait_for_those_now(self, timeout_ms: int) -> int:
-        """How many of those that are in flight now still are after that time; 0 returns at once."""
+        """Return how many of those in flight now still are after that time; 0 returns at once."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         with self._drained:
             barrier = _Barrier(self._admitted, len(self._entries))
@@ -77,13 +77,13 @@ class InFlight:
                 self._barriers.remove(barrier)
 
     def close(self) -> None:
-        """Admit nothing more; those who wait for room go away."""
+        """Admit nothing more; waits for room end."""
         with self._room:
             self._closed = True
             self._room.notify_all()
 
     def left(self) -> "list[Future[Any]]":
-        """Those without an outcome."""
+        """Return those without an outcome."""
         with self._room:
             return list(self._entries)
 

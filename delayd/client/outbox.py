@@ -58,7 +58,7 @@ class Outbox:
 
     @property
     def bound_ms(self) -> int:
-        """How long after it was sent a request has its outcome, at the latest."""
+        """Return how long after its sending a request has its outcome, at the latest."""
         return self._ack_timeout_ms + REPORT_GRACE_MS
 
     def schedule(self, asked: Ask) -> "Future[Scheduled]":
@@ -66,11 +66,11 @@ class Outbox:
         return self._submit(asked, lambda ack: _scheduled(asked, ack))
 
     def send(self, asked: Ask) -> "Future[Sent]":
-        """Send a request of which only the place matters."""
+        """Send a request where only its place matters."""
         return self._submit(asked, _sent)
 
     def check_buffer(self) -> int:
-        """Once, before the first request: a broker that creates topics would swallow it.
+        """Check, once, that the buffer exists: a broker that creates topics would swallow requests.
 
         Returns the partitions of the buffer, which are fixed for ever.
         """
@@ -102,11 +102,11 @@ class Outbox:
             self._in_flight.done(future)
 
     def schedule_in(self, producer: object, asked: Ask) -> "Future[Scheduled]":
-        """Send it through the user's own producer; the future ends when that one reports."""
+        """Send it through the user's own producer; the future ends when the producer reports."""
         return self._submit_in(producer, asked, lambda ack: _scheduled(asked, ack))
 
     def send_in(self, producer: object, asked: Ask) -> "Future[Sent]":
-        """The same, of which only the place matters."""
+        """Send it likewise, where only its place matters."""
         return self._submit_in(producer, asked, _sent)
 
     def _submit(self, asked: Ask, outcome: Callable[[Ack], T]) -> "Future[T]":
@@ -181,7 +181,7 @@ def _taken(sender: Producing, record: PlainRecord, asked: Ask, on_outcome: OnOut
 
 
 def _ender(asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]) -> OnOutcome:
-    """What ends the future with what the library reports."""
+    """Return what ends the future with the library's report."""
 
     def end(reported: Ack | Failure) -> None:
         if isinstance(reported, Failure):

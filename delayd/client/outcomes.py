@@ -19,7 +19,7 @@ class Sent:
 
     @property
     def source(self) -> str:
-        """What its receipt names as `source`."""
+        """Return what its receipt names as `source`."""
         return f"{self.partition}/{self.offset}"
 
 
@@ -36,7 +36,7 @@ class Scheduled:
 
     @property
     def source(self) -> str:
-        """What the delivered record has in `delayd-source`."""
+        """Return what the delivered record has in `delayd-source`."""
         return f"{self.partition}/{self.offset}"
 
 
@@ -63,7 +63,7 @@ LATER: Final = frozenset({"delivered", "dead", "expired"})
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:
-    """The answer that a receipt's value holds; None if it holds none."""
+    """Return the verdict in a receipt's value; None if there is none."""
     try:
         fields = json.loads(value or b"")
         verdict = Verdict(

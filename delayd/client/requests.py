@@ -41,7 +41,7 @@ class Request:
     id: str | None = None
 
     def ask(self, buffer: str) -> Ask:
-        """Checked, and as a record. RequestRefusedError says what delayd would reject."""
+        """Return the checked record. RequestRefusedError says what delayd would reject."""
         return ask(
             buffer,
             self.topic,
@@ -58,17 +58,17 @@ class Request:
 def schedule_record(
     topic: str, value: Content, *, buffer: str = BUFFER, **options: Unpack[ScheduleOptions]
 ) -> PlainRecord:
-    """The record that schedules a message; arguments and refusals as of `Client.schedule`."""
+    """Return the record that schedules a message, as `Client.schedule` does."""
     return ask(buffer, topic, value, **options).record(buffer)
 
 
 def replace_record(
     id: str, topic: str, value: Content, *, buffer: str = BUFFER, **options: Unpack[Options]
 ) -> PlainRecord:
-    """The record that schedules a message in place of what is pending under its id."""
+    """Return the record that schedules a message in place of what is pending under its id."""
     return ask(buffer, topic, value, id=id, op=Op.REPLACE, **options).record(buffer)
 
 
 def cancel_record(id: str, *, buffer: str = BUFFER) -> PlainRecord:
-    """The record that cancels what is pending under an id."""
+    """Return the record that cancels what is pending under an id."""
     return ask_cancel(id).record(buffer)

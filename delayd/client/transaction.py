@@ -47,7 +47,7 @@ class Transaction:
         return self._kept(self._outbox.send_in, ask_cancel(id))
 
     def check(self) -> None:
-        """After a flush: raises what a request failed with."""
+        """Raise, after a flush, what a request failed with."""
         for future in self._futures:
             if not future.done():
                 raise not_done("the producer did not report every request of the transaction")

@@ -1,4 +1,4 @@
-"""Waiting for receipts: one thread reads them for all who wait.
+"""Waits for receipts: one thread reads them for all waits.
 
 A wait is a ticket. It is taken before the request is sent, so that the reader stands at the end of
 the receipts before the receipt can be written; it learns the request's source when Kafka
@@ -101,7 +101,7 @@ class Ticket:
             raise no_receipt(self.deadline.timeout_ms, self.op) from error
 
     def follow(self, acknowledged: "Future[Sent]") -> None:
-        """To be called when the request has its outcome: now its source is known, or its error."""
+        """Take the outcome of the request: its source is known now, or its error."""
         error = acknowledged.exception()
         if isinstance(error, OutcomeUnknownError):
             self.fail(error)
@@ -117,7 +117,7 @@ class Ticket:
                 self._end(verdict)
 
     def deliver(self, verdict: Verdict) -> None:
-        """A receipt for this id: the answer, or somebody else's."""
+        """Take a receipt for this id: the answer to this request, or to another."""
         with self._lock:
             if self._source is None:
                 if len(self._early) >= EARLY_MAX:
@@ -129,7 +129,7 @@ class Ticket:
             self._end(verdict)
 
     def fail(self, error: BaseException) -> None:
-        """No receipt will come to this ticket."""
+        """End the wait: no receipt will come to this ticket."""
         unknown = verdict_unknown(str(error), self.op)
         unknown.__cause__ = error
         self._end(unknown)
@@ -178,7 +178,7 @@ class Verdicts:
         self._closed = False
 
     def ticket(self, asked: Ask, deadline: Deadline) -> Ticket:
-        """A wait for the verdict on a request that is not sent yet."""
+        """Return a wait for the verdict on a request that is not sent yet."""
         with self._lock:
             if self._closed:
                 raise RequestRefusedError("the client is closed", remedy="make a new one")
@@ -202,7 +202,7 @@ class Verdicts:
             return ticket
 
     def forget(self, ticket: Ticket) -> None:
-        """That wait is over."""
+        """End that wait."""
         with self._lock:
             reading = self._reading
             if reading is None or ticket not in reading.tickets.get(ticket.key, ()):

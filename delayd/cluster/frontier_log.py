@@ -39,7 +39,7 @@ class FrontierLog:
         """The newest record read so far."""
 
     def open(self, timeout_ms: int) -> SeenFrontier | None:
-        """Find the last committed record, and go on from there; None if there is none."""
+        """Find the last committed record and continue from there; return None without one."""
         start = self._cluster.start_offsets(self._topic, timeout_ms).get(self._shard, 0)
         end = self.stable_end(timeout_ms)
         window = WINDOW_OFFSETS
@@ -55,7 +55,7 @@ class FrontierLog:
         return self.newest
 
     def poll(self, timeout_ms: int) -> list[SeenFrontier]:
-        """Records that have come since, oldest first."""
+        """Return the records that have come since, oldest first."""
         seen = []
         for record in self._consumer.poll(POLL_RECORDS_MAX, timeout_ms):
             try:
@@ -95,16 +95,17 @@ class FrontierLog:
                     )
 
     def stable_end(self, timeout_ms: int) -> int:
-        """The last stable offset of the shard's partition."""
+        """Return the last stable offset of the shard's partition."""
         return self._end(timeout_ms, committed=True)
 
     def high_watermark(self, timeout_ms: int) -> int:
-        """The high watermark of the shard's partition."""
+        """Return the high watermark of the shard's partition."""
         return self._end(timeout_ms, committed=False)
 
     def is_of_topic(self, record: FrontierRecord, timeout_ms: int) -> bool:
-        """Is the topic still the one that the record names? If it is, whatever was read before this
-        call was read there: no two topics have the same id."""
+        """Return if the topic is still the one that the record names.
+
+        If so, everything read before this call came from it: no two topics have the same id."""
         states = self._cluster.describe([self._topic], timeout_ms)
         if self._topic not in states:
             raise KafkaUnreachableError(
@@ -114,13 +115,15 @@ class FrontierLog:
         return states[self._topic].topic_id == record.settings.frontier.topic_id
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Release the connections."""
         self._consumer.close()
         self._cluster.close()
 
     def _is_late(self, record: FrontierRecord) -> bool:
-        """Was a newer one read before? Without a fence a superseded master's last record may come
-        behind those of its successor; etcd has both in their order."""
+        """Return if a newer record was read before.
+
+        Without a fence, a superseded master's last record may come behind its successor's records;
+        etcd has both in their order."""
         if self.newest is None or record.settings.guarantee != AT_LEAST_ONCE:
             return False
         return record.frontier.precedes(self.newest.record.frontier) or (

@@ -1,4 +1,4 @@
-"""delayd's own topics: making them, and checking that they still are what the contract needs.
+"""delayd's own topics: how they are made, and what the contract needs of them.
 
 `create` also writes the first frontier record, which fixes the cluster's settings for ever.
 Source: docs/reference/topics.md.
@@ -60,12 +60,12 @@ class TopicNames:
     dead: str
 
     def all(self) -> tuple[str, ...]:
-        """Every topic of delayd."""
+        """Return every topic of delayd."""
         return (self.buffer, self.frontier, self.receipts, self.dead)
 
 
 def topic_names(prefix: str) -> TopicNames:
-    """delayd's topics under a prefix."""
+    """Return the names of delayd's topics under a prefix."""
     return TopicNames(
         buffer=f"{prefix}buffer",
         frontier=f"{prefix}frontier",
@@ -75,7 +75,7 @@ def topic_names(prefix: str) -> TopicNames:
 
 
 def transactional_id(cluster: str, shard: int) -> str:
-    """The static id that fences a shard's masters: one per cluster name and shard."""
+    """Return the static id that fences a shard's masters: one per cluster name and shard."""
     return f"delayd-{cluster}-shard-{shard}"
 
 
@@ -157,7 +157,7 @@ def create_topics(
 def last_frontier(
     bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS, shard: int = 0
 ) -> SeenFrontier | None:
-    """The last committed frontier record; None if the topic is absent or empty."""
+    """Return the last committed frontier record; None if the topic is absent or empty."""
     kafka = bus.cluster()
     try:
         if topic not in kafka.describe([topic], timeout_ms):
@@ -172,7 +172,7 @@ def last_frontier(
 
 
 def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
-    """The cluster's settings, checked against the topics as they are now.
+    """Return the cluster's settings, checked against the topics as they are now.
 
     Raises NotInitialisedError where there is no frontier record, TopicMismatchError where a topic
     or a broker setting would break the contract.
@@ -203,13 +203,13 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
 
 
 def check_topics(kafka: Cluster, settings: Settings, timeout_ms: int) -> list[str]:
-    """What is wrong with the topics now; see `topic_problems`."""
+    """Return what is wrong with the topics now; see `topic_problems`."""
     states = kafka.describe([topic.name for topic in settings.topics], timeout_ms)
     return topic_problems(states, settings)
 
 
 def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list[str]:
-    """What is wrong with the topics, each with the command that mends it; empty if nothing is."""
+    """Return what is wrong with the topics, each problem with the command that corrects it."""
     problems = []
     for topic in settings.topics:
         state = states.get(topic.name)
@@ -237,7 +237,7 @@ def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list
 
 
 def _config_problems(state: TopicState, settings: Settings, topic: Topic) -> list[str]:
-    """Settings of one topic that break the contract."""
+    """Return the settings of one topic that break the contract."""
     needed: dict[str, str] = {"unclean.leader.election.enable": "false"}
     problems = []
     if topic in (settings.buffer, settings.frontier):
@@ -287,7 +287,7 @@ def _alter(topic: str, key: str, value: str, what: str) -> str:
 def _wanted_config(
     names: TopicNames, max_delay_ms: int, replication_factor: int
 ) -> Mapping[str, Mapping[str, str]]:
-    """Topic settings as created, by topic name."""
+    """Return the topic settings as created, by topic name."""
     shared = {
         "min.insync.replicas": "2" if replication_factor >= 3 else "1",
         "unclean.leader.election.enable": "false",
@@ -320,7 +320,7 @@ def _wanted_config(
 
 
 def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
-    """The topics of a new cluster, as they were made."""
+    """Return the topics of a new cluster, as they were made."""
     states = _visible(kafka, names, timeout_ms)
     missing = [name for name in names.all() if name not in states]
     if missing:
@@ -334,7 +334,7 @@ def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str
 def _write_first_frontier(
     bus: Bus, kafka: Cluster, settings: Settings, adopt_buffer: bool, timeout_ms: int
 ) -> Settings:
-    """Initialise.
+    """Write the first frontier record, which initialises the cluster.
 
     Only a frontier topic that never held a committed record may be initialised: one that lost its
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
@@ -396,7 +396,7 @@ class _FirstRecord:
             raise
 
     def write(self, record: FrontierRecord) -> None:
-        """It is in the topic when this returns. Raises ProducerError."""
+        """Return when the record is in the topic. Raises ProducerError."""
         if self._transaction is not None:
             self._transaction.begin()
         self._producer.send(
@@ -411,13 +411,13 @@ class _FirstRecord:
             self._transaction.commit(self._timeout_ms)
 
     def close(self) -> None:
-        """Give back connections."""
+        """Release connections."""
         self._producer.close()
 
 
 def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
-    """delayd's topics once all are there, or what is there after a while: not every broker hears
-    of a new topic at the same moment."""
+    """Return delayd's topics once all are visible, or those visible after SETTLE_MS: brokers do not
+    learn of a new topic at the same moment."""
     clock, pause = SystemClock(), threading.Event()
     deadline_ms = clock.monotonic_ms() + SETTLE_MS
     while True:

@@ -45,5 +45,5 @@ TimeoutS = Annotated[
 
 
 def endpoints(etcd: str | None) -> tuple[str, ...]:
-    """The endpoints that the option names."""
+    """Return the endpoints that the option names."""
     return tuple(part for part in (etcd or "").split(",") if part)

@@ -19,12 +19,12 @@ NEW_KEY_BYTES = 32
 
 
 def new_cluster_key() -> str:
-    """A key that nobody can guess: 43 characters that need no quoting anywhere."""
+    """Return a key that nobody can guess: 43 characters that need no quoting anywhere."""
     return secrets.token_urlsafe(NEW_KEY_BYTES)
 
 
 def refuse_weak_key(key: str) -> None:
-    """ConfigError if the key is too short to be a secret."""
+    """Raise ConfigError if the key is too short to be a secret."""
     if len(key) < KEY_CHARACTERS_MIN:
         raise ConfigError(
             f"the cluster key has {len(key)} characters, fewer than {KEY_CHARACTERS_MIN}",
@@ -33,13 +33,13 @@ def refuse_weak_key(key: str) -> None:
 
 
 def fingerprint(key: str, cluster: str) -> str:
-    """What the settings of this cluster hold of the key: 16 hexadecimal digits."""
+    """Return what the cluster's settings store of the key: 16 hexadecimal digits."""
     whose = f"delayd cluster key of {cluster}"
     return hmac.digest(proof_key(key), whose.encode(), "sha256").hex()[:FINGERPRINT_DIGITS]
 
 
 def check_key(key: str, settings: Settings) -> None:
-    """WrongClusterKeyError if the cluster was not made with this key."""
+    """Raise WrongClusterKeyError if the cluster was not made with this key."""
     if not hmac.compare_digest(fingerprint(key, settings.cluster), settings.key_fingerprint):
         raise WrongClusterKeyError(
             f"this is not the key of the cluster {settings.cluster!r}, whose fingerprint is "
@@ -50,5 +50,5 @@ def check_key(key: str, settings: Settings) -> None:
 
 
 def proof_key(key: str) -> bytes:
-    """The key as HMAC takes it."""
+    """Return the key as HMAC takes it."""
     return key.encode()

@@ -1,6 +1,6 @@
-"""What a node is told: a TOML file, every key also as `DELAYD_<KEY>`; the environment wins.
+"""The configuration of a node: a TOML file, every key also as `DELAYD_<KEY>`; the environment wins.
 
-How it gets into Kafka and etcd is said by the same file, in the keys of
+The same file says how the node connects to Kafka and etcd, in the keys of
 `delayd/config/security.py`.
 
 Only what may differ from node to node is here. What replicas must agree on is fixed by
@@ -74,7 +74,7 @@ class NodeConfig(FileSettings):
     admin_advertised: str | None = Field(default=None, pattern=r"^[^\s/:]+:[0-9]{1,5}$")
     """Where others reach the admin port, `host:port`, if not there where it listens."""
     export_token: SecretStr | None = None
-    """Who asks for an export must show it; None: whoever reaches the admin port may have one."""
+    """A request for an export must carry it. None: anyone who reaches the admin port gets one."""
     export_token_file: Path | None = None
     """A file that holds it instead."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
@@ -113,14 +113,14 @@ class NodeConfig(FileSettings):
 
     @property
     def election_times(self) -> ElectionTimes:
-        """Of this node."""
+        """Return the times of this node's election."""
         order = YIELD_POLLS_MAX if self.campaign_order is None else self.campaign_order
         yields = max(0, YIELD_POLLS_MAX - order)
         return ElectionTimes(lease_ttl_s=self.lease_ttl_s, yield_polls=yields)
 
     @property
     def admin_address(self) -> str:
-        """Where others reach the admin port, `host:port`."""
+        """Return where others reach the admin port, `host:port`."""
         return self.admin_advertised or f"{self.admin_host}:{self.admin_port}"
 
     @model_validator(mode="before")

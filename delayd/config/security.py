@@ -1,4 +1,4 @@
-"""How delayd gets into Kafka and etcd: protocol, certificates, names and passwords.
+"""How delayd connects to Kafka and etcd: protocol, certificates, names and passwords.
 
 One set of keys for nodes, commands, audits and the Python client, from a TOML file or as
 `DELAYD_<KEY>`; the environment wins. A secret may stand in a file of its own, which is how
@@ -46,7 +46,7 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 
 
 class FileSettings(BaseSettings):
-    """Settings that were read from a file, which the environment outvotes."""
+    """Settings from a file; the environment goes before it."""
 
     @classmethod
     def settings_customise_sources(
@@ -57,7 +57,7 @@ class FileSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment before what was read from the file."""
+        """Return the environment before the file."""
         return (env_settings, init_settings)
 
 
@@ -75,7 +75,7 @@ class Security(FileSettings):
     kafka_password: SecretStr | None = Field(default=None, min_length=1)
     kafka_password_file: Path | None = None
     kafka_ca_file: Path | None = None
-    """Whom to believe; without it, whom the machine believes."""
+    """Authorities to trust; without it, those that the machine trusts."""
     kafka_cert_file: Path | None = None
     """delayd's own certificate, with the chain behind it, for brokers that want one."""
     kafka_key_file: Path | None = None
@@ -105,11 +105,11 @@ class Security(FileSettings):
 
     @classmethod
     def none(cls) -> "Security":
-        """Of a local cluster, whatever the environment says of others."""
+        """Return the settings of a local cluster, whatever the environment says."""
         return cls.model_construct()
 
     def properties(self) -> dict[str, str]:
-        """For a driver of `delayd.bus`: librdkafka's properties, secrets among them."""
+        """Return librdkafka's properties, secrets among them, for a driver of `delayd.bus`."""
         said = {
             theirs: _plain(getattr(self, ours))
             for ours, theirs in _PROPERTIES.items()
@@ -119,8 +119,9 @@ class Security(FileSettings):
 
 
 def load_security(file: Path | None = None) -> Security:
-    """The settings of a TOML file, in which other keys of a node may stand too, and of the
-    environment. ConfigError names every key that is wrong and what it should be."""
+    """Return the settings of the environment and of a TOML file; a node's own file will do.
+
+    ConfigError names every key that is wrong and what it should be."""
     values = {} if file is None else read_toml(file)
     try:
         return Security(**{k: v for k, v in values.items() if k in Security.model_fields})
@@ -129,7 +130,7 @@ def load_security(file: Path | None = None) -> Security:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """The file's keys; ConfigError if it cannot be read, or is not TOML."""
+    """Return the file's keys; ConfigError if it cannot be read, or is not TOML."""
     try:
         return tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -140,7 +141,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """What is wrong, a line for each key; never with the values, which may be secrets."""
+    """Return what is wrong, a line for each key; never the values, which may be secrets."""
     return [
         ": ".join(
             part
@@ -157,7 +158,7 @@ def problems_of(error: ValidationError) -> list[str]:
 
 
 def config_error(problems: Iterable[str], file: Path | None) -> ConfigError:
-    """The error of a configuration with these problems."""
+    """Return the error for a configuration with these problems."""
     return ConfigError(
         f"configuration: {'; '.join(problems)}",
         remedy=f"correct {file or 'the environment'}; every key is also DELAYD_<KEY>",
@@ -165,8 +166,9 @@ def config_error(problems: Iterable[str], file: Path | None) -> ConfigError:
 
 
 def with_secrets(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The values, with each secret whose file is named read from there. ValueError if both are
-    given, or the file holds none; the file's name is told, never what is in it."""
+    """Return the values, with each secret whose file is named read from that file.
+
+    ValueError if both are given, or the file holds none; it names the file, never its content."""
     found, problems = dict(values), []
     for name in names:
         key = f"{name}_file"
@@ -186,7 +188,7 @@ def with_secrets(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
 
 
 def read_secret(file: Path) -> str:
-    """The one line of a file, without its end. ValueError if there is none."""
+    """Return the one line of a file, without its end. ValueError if there is none."""
     try:
         with file.open("rb") as opened:
             content = opened.read(SECRET_BYTES_MAX + 1)

@@ -43,31 +43,31 @@ class Coordination(Protocol):
     """The keys under `/delayd/<cluster>/`."""
 
     def grant_lease(self, ttl_s: int) -> Lease:
-        """A new lease; the TTL granted may be longer than asked."""
+        """Grant a new lease; its TTL may be longer than asked."""
 
     def keep_alive(self, lease_id: int) -> int | None:
-        """Renew: the TTL in ms that now runs, or None if the lease is dead."""
+        """Renew a lease; return the TTL in ms that now runs, or None if the lease is dead."""
 
     def revoke(self, lease_id: int) -> None:
         """End a lease and every key under it; a dead lease is no error."""
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
-        """Create the leader key if absent, under the lease; returns whoever holds it afterwards.
+        """Create the leader key if absent, under the lease; return its holder afterwards.
 
         The caller won if and only if the returned owner is its own (owners carry a nonce).
         """
 
     def leader(self, shard: int) -> Leadership | None:
-        """Who holds the leader key now."""
+        """Return the holder of the leader key now."""
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         """Mirror the cursor (JSON) if the leader key is still that creation; False if not."""
 
     def cursor(self, shard: int) -> str | None:
-        """The mirrored cursor, as last written."""
+        """Return the mirrored cursor, as last written."""
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
-        """What was written last; None if the leader key is not that creation any more.
+        """Return what was written last; None if the leader key is no longer that creation.
 
         Linearizable: whoever wrote before the leader key was created is seen.
         """
@@ -83,10 +83,10 @@ class Coordination(Protocol):
         """Announce a node (JSON) under its lease."""
 
     def members(self) -> dict[str, str]:
-        """Announced nodes by name."""
+        """Return the announced nodes by name."""
 
     def put_settings(self, settings: str) -> None:
         """Copy the cluster's settings (JSON); the truth is the frontier record."""
 
     def close(self) -> None:
-        """Give back connections. Idempotent."""
+        """Release connections. Idempotent."""

@@ -121,7 +121,7 @@ class EtcdCoordination:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint that the next call uses."""
+        """Return the endpoint that the next call uses."""
         with self._lock:
             return self._endpoints[self._current]
 

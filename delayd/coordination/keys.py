@@ -14,25 +14,25 @@ Source: docs/design/election.md, "Keys".
 
 
 def leader_key(cluster: str, shard: int) -> str:
-    """The leader key of a shard: it exists if and only if somebody's lease holds it."""
+    """Return the leader key of a shard: it exists if and only if somebody's lease holds it."""
     return f"/delayd/{cluster}/shards/{shard}/leader"
 
 
 def cursor_key(cluster: str, shard: int) -> str:
-    """The mirrored cursor of a shard: for people and followers, never for the protocol."""
+    """Return the key of a shard's mirrored cursor: for people, never for the protocol."""
     return f"/delayd/{cluster}/shards/{shard}/cursor"
 
 
 def progress_key(cluster: str, shard: int) -> str:
-    """The frontier record of a shard where the guarantee is at-least-once: its truth."""
+    """Return the key of a shard's frontier record, where the guarantee is at-least-once."""
     return f"/delayd/{cluster}/shards/{shard}/progress"
 
 
 def members_prefix(cluster: str) -> str:
-    """What every member key of the cluster begins with; the node's name follows."""
+    """Return the prefix of the cluster's member keys; the node's name follows."""
     return f"/delayd/{cluster}/members/"
 
 
 def settings_key(cluster: str) -> str:
-    """The copy of the settings; the frontier record is their truth."""
+    """Return the key of the copy of the settings; the frontier record is their truth."""
     return f"/delayd/{cluster}/settings"

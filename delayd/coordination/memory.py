@@ -77,11 +77,11 @@ class MemoryEtcd:
 
     @property
     def is_paused(self) -> bool:
-        """Does it answer nobody?"""
+        """Return if it answers nobody."""
         return self._paused
 
     def change_leader(self) -> None:
-        """Another member leads: it lets every lease that still runs begin anew."""
+        """Let another member lead: it restarts every lease that still runs."""
         with self._lock:
             self._applied(lambda: None)
             for lease_id, granted in self._leases.items():
@@ -94,7 +94,7 @@ class MemoryEtcd:
                 self.end_lease(lease_id)
 
     def pause(self) -> None:
-        """Every call of every client fails until `resume`; leases go on running out."""
+        """Fail every call of every client until `resume`; leases keep expiring."""
         self._paused = True
 
     def resume(self) -> None:
@@ -135,13 +135,13 @@ class MemoryEtcd:
     # What follows is called by clients from within `client_call`.
 
     def grant(self, ttl_s: int) -> Lease:
-        """A new lease; ids are counted."""
+        """Return a new lease; ids are counted."""
         self._last_lease_id += 1
         self._start(self._last_lease_id, max(ttl_s, TTL_FLOOR_S) * 1_000)
         return Lease(self._last_lease_id, self._leases[self._last_lease_id].ttl_ms)
 
     def renew(self, lease_id: int) -> int | None:
-        """The TTL in ms that runs from now, or None for a dead lease."""
+        """Return the TTL in ms that runs from now, or None for a dead lease."""
         granted = self._leases.get(lease_id)
         if granted is None:
             return None
@@ -167,17 +167,17 @@ class MemoryEtcd:
         self._keys[key] = _Stored(value, created, lease_id, self._revision)
 
     def get(self, key: str) -> tuple[str, int] | None:
-        """Value and create-revision of a key, or None."""
+        """Return value and create-revision of a key, or None."""
         stored = self._keys.get(key)
         return (stored.value, stored.create_revision) if stored else None
 
     def revision_of(self, key: str) -> int:
-        """Revision of a key's last write; 0 if it is absent."""
+        """Return the revision of a key's last write; 0 if it is absent."""
         stored = self._keys.get(key)
         return stored.revision if stored else 0
 
     def get_prefix(self, prefix: str) -> dict[str, str]:
-        """Values by key without the prefix, in key order."""
+        """Return values by key without the prefix, in key order."""
         return {
             key.removeprefix(prefix): stored.value
             for key, stored in sorted(self._keys.items())
@@ -200,15 +200,15 @@ class MemoryCoordination:
         self._next_faults: list[Outcome] = []
 
     def partition(self) -> None:
-        """No call of this client arrives until `heal`."""
+        """Let no call of this client arrive until `heal`."""
         self._partitioned = True
 
     def heal(self) -> None:
-        """Calls arrive again."""
+        """Let calls arrive again."""
         self._partitioned = False
 
     def fail_next(self, outcome: Outcome, count: int = 1) -> None:
-        """The next `count` calls of this client fail with that outcome; calls add up in order."""
+        """Fail the next `count` calls of this client with that outcome; orders add up."""
         self._next_faults += [outcome] * count
 
     def grant_lease(self, ttl_s: int) -> Lease:
@@ -275,7 +275,7 @@ class MemoryCoordination:
         return self._call(put_if_nobody_wrote_since)
 
     def _leads(self, shard: int, leadership: Leadership) -> bool:
-        """Is the leader key still that creation? Called from within `client_call`."""
+        """Return if the leader key is still that creation. Called from within `client_call`."""
         found = self._etcd.get(leader_key(self._cluster, shard))
         return found is not None and found[1] == leadership.create_revision
 

@@ -1,4 +1,4 @@
-"""Why etcd does not let anybody in, as it is told, and what to do about it.
+"""Why etcd refuses a client, in its own words, and what to do about it.
 
 Invariant: whatever else is said, there is something to do; no text holds a secret.
 """
@@ -49,5 +49,5 @@ _REMEDIES: Final[Remedies] = (
 
 
 def remedy_of(why: str) -> str:
-    """What to do, by the text of an error."""
+    """Return what to do, by the text of an error."""
     return remedy_in(_REMEDIES, why, _AWAY)

@@ -14,13 +14,13 @@ class Clock(Protocol):
     """Where a component gets its time from; the simulator has its own."""
 
     def wall_ms(self) -> int:
-        """Unix time in ms, as this machine believes it."""
+        """Return Unix time in ms, as this machine believes it."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that only go forward; comparable within one process only."""
+        """Return milliseconds that only go forward; comparable within one process only."""
 
     def monotonic_ns(self) -> int:
-        """The same clock in nanoseconds, for what must not be a ms too long."""
+        """Return the same clock in nanoseconds, for waits that must not be 1 ms too long."""
 
 
 class SystemClock:

@@ -1,4 +1,4 @@
-"""Python's cycle collector, told what our processes do.
+"""Python's cycle collector, tuned to processes whose hot paths make no cycles.
 
 Not here: reference counting, which frees all that the hot paths make.
 """
@@ -12,6 +12,6 @@ message, and no cycles; with the default of 700, `delayd bench ingest` was a thi
 
 
 def tune_collector() -> None:
-    """Let the cycle collector run seldom; what is there at the start is never looked at again."""
+    """Run the cycle collector seldom, and never over objects that exist at the start."""
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 50, 100)

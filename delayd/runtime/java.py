@@ -36,7 +36,7 @@ class Java:
 
 
 def parse_major(version_output: str) -> int | None:
-    """The major version in the output of `java -version`, or None if there is none.
+    """Return the major version in the output of `java -version`, or None if there is none.
 
     Java 8 and older say `1.8`; all others say `17.0.15`, `21-ea` or `25`.
     """
@@ -48,7 +48,7 @@ def parse_major(version_output: str) -> int | None:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The first Java that is new enough. Raises JavaMissingError, one line, if there is none."""
+    """Return the first Java that is new enough. Raises JavaMissingError if there is none."""
     rejected = []
     for path in _candidates(environ):
         major = _major_of(path)

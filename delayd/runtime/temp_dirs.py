@@ -1,8 +1,8 @@
-"""Temporary folders of which nothing is left, though their process may be killed.
+"""Temporary directories that are removed even after kill -9.
 
-Whoever makes one first removes what processes that are gone have left under the same name. Each
-holds a lock on its folder while it lives (flock(2)): the kernel lets go of it however it ends, and
-it tells across containers that share the place, where process ids would mean nothing.
+A process that makes one first removes those that dead processes left under the same name. Each
+process holds a lock (flock(2)) on its directory while it lives. The kernel releases the lock
+however the process ends. Unlike process ids, locks work across containers that share the place.
 
 Invariant: a folder is removed by its own process, or by one that holds its lock.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 @contextmanager
 def temporary_folder(prefix: str, where: Path | None = None) -> Iterator[str]:
-    """A new folder, removed at the end; by default where the environment wants such (TMPDIR)."""
+    """Yield a new folder, removed at the end; by default where TMPDIR says."""
     parent = Path(tempfile.gettempdir()) if where is None else where
     _remove_left(parent, prefix)
     made, descriptor = _make(parent, prefix)
@@ -30,7 +30,7 @@ def temporary_folder(prefix: str, where: Path | None = None) -> Iterator[str]:
 
 
 def _make(parent: Path, prefix: str) -> tuple["tempfile.TemporaryDirectory[str]", int]:
-    """A folder, and a descriptor that holds its lock."""
+    """Return a folder, and a descriptor that holds its lock."""
     while True:
         made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
         with suppress(FileNotFoundError):

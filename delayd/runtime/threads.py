@@ -26,20 +26,20 @@ class Thread(Protocol):
         """Wait for its end, for so many seconds at most."""
 
     def is_alive(self) -> bool:
-        """Has it been started and not ended yet?"""
+        """Return if it was started and has not ended."""
 
 
 class Event(Protocol):
     """A flag that goes up once."""
 
     def is_set(self) -> bool:
-        """Is it up?"""
+        """Return if it is up."""
 
     def set(self) -> None:
         """Raise it; wakes all who wait."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is up, for so many seconds at most; is it?"""
+        """Wait until it is up, for so many seconds at most; return if it is."""
 
 
 class Condition(Protocol):
@@ -54,10 +54,10 @@ class Condition(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give it back."""
+        """Release the lock."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give up the lock until notified or for so many seconds; False if the time ran out."""
+        """Release the lock until notified or for so many seconds; False if the time ran out."""
 
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until the predicate holds, for so many seconds at most; its last value."""
@@ -70,13 +70,13 @@ class Threads(Protocol):
     """Where a component gets its threads from; the simulator has its own."""
 
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
-        """A thread that will run `run`."""
+        """Return a thread that will run `run`."""
 
     def event(self) -> Event:
-        """A new flag, down."""
+        """Return a new flag, down."""
 
     def condition(self) -> Condition:
-        """A new condition with a lock of its own."""
+        """Return a new condition with a lock of its own."""
 
 
 class SystemThreads:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, read_to, send
 
 from delayd.bus import Ack, Headers, Position
+from delayd.bus.existence import Existence
 from delayd.bus.kafka_python import KafkaPythonBus, descriptions
 from delayd.bus.kafka_python.cluster import KafkaPythonCluster
 from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
@@ -381,8 +382,8 @@ def test_a_position_passes_a_tail_that_compaction_emptied_if_its_partition_is_re
 def test_one_broker_that_does_not_know_a_topic_yet_ends_no_reading(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayd.bus.kafka_python.consumer.EXISTENCE_CHECK_MS", 0)
-    monkeypatch.setattr("delayd.bus.kafka_python.consumer.EXISTENCE_RECHECK_MS", 100)
+    monkeypatch.setattr("delayd.bus.existence.EXISTENCE_CHECK_MS", 0)
+    monkeypatch.setattr("delayd.bus.existence.EXISTENCE_RECHECK_MS", 100)
     topic = desk.topic()
     consumer = cast(KafkaPythonConsumer, desk.consumer(topic))
     metadata = consumer._client.cluster
@@ -395,7 +396,7 @@ def test_one_broker_that_does_not_know_a_topic_yet_ends_no_reading(
         return asked[-1]
 
     monkeypatch.setattr(metadata, "partitions_for_topic", deny_at_first)
-    consumer._denied_since_ms = None
+    consumer._existence = Existence(topic, 0)
 
     def asked_again() -> bool:
         assert consumer.poll(10, POLL_MS) == []
@@ -410,7 +411,7 @@ def test_silence_says_nothing_about_whether_a_topic_exists(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EXISTENCE_CHECK_MS", "EXISTENCE_RECHECK_MS"):
-        monkeypatch.setattr(f"delayd.bus.kafka_python.consumer.{name}", 0)
+        monkeypatch.setattr(f"delayd.bus.existence.{name}", 0)
     consumer = cast(KafkaPythonConsumer, desk.consumer(desk.topic()))
     metadata = consumer._client.cluster
     lost = errors.KafkaConnectionError("lost")

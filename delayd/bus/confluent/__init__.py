@@ -38,17 +38,17 @@ class ConfluentBus:
         self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> ConfluentConsumer:
-        """A reader of one topic; see the port."""
+        """Return a reader of one topic; see the port."""
         return ConfluentConsumer(topic, self._settings.consumer())
 
     def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
-        """A producer that has not fenced anyone yet; see the port."""
+        """Return a producer that has not fenced anyone yet; see the port."""
         return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
 
     def idempotent_producer(self) -> ConfluentProducer:
-        """A producer without transactions; see the port."""
+        """Return a producer without transactions; see the port."""
         return ConfluentProducer(None, self._settings.producer(None))
 
     def cluster(self) -> ConfluentCluster:
-        """Administration of the same cluster; see the port."""
+        """Return administration of the same cluster; see the port."""
         return ConfluentCluster(self._settings.admin())

@@ -55,11 +55,7 @@ class ConfluentCluster:
         """See the port."""
         question = self._question("describing topics", timeout_ms)
         found = self._survey(topics, question, patience_ms=timeout_ms)
-        for name, problem in found.refused.items():
-            raise TopicMismatchError(f"describing {name} was refused: {problem}")
-        if found.silent:
-            raise question.unreachable(f"none for {', '.join(sorted(found.silent))}")
-        return dict(found.states)
+        return question.all_described(found)
 
     def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
         """See the port."""

@@ -16,14 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from delayd.bus import UNREADABLE_HEADERS, Position, Record
 from delayd.bus.confluent.settings import Properties
+from delayd.bus.existence import Existence
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 from delayd.runtime.clock import SystemClock
-
-EXISTENCE_CHECK_MS: Final = 5_000
-"""How often an idle consumer asks if its partitions still exist; librdkafka never says."""
-
-EXISTENCE_RECHECK_MS: Final = 1_000
-"""How long metadata may deny a partition before it is believed: a new topic takes time to show."""
 
 EXISTENCE_WAIT_MS_MAX: Final = 500
 """Longest part of a poll's time-out that such a question may take."""
@@ -66,8 +61,7 @@ class ConfluentConsumer:
         self._client: Client | None = None
         self._start_offsets: dict[int, int] = {}
         self._failure: DelaydError | None = None
-        self._existence_check_ms = 0
-        self._denied_since_ms: int | None = None
+        self._existence = Existence(topic, 0)
 
     def assign(self, positions: Mapping[int, Position]) -> None:
         """Read on from `positions`. The leader epochs are checked against the log's history.
@@ -78,8 +72,7 @@ class ConfluentConsumer:
         assert all(p.offset >= 0 for p in positions.values()), f"not positions: {positions}"
         self.close()
         self._failure = None
-        self._denied_since_ms = None
-        self._existence_check_ms = self._clock.monotonic_ms()
+        self._existence = Existence(self._topic, self._clock.monotonic_ms())
         self._start_offsets = {number: p.offset for number, p in positions.items()}
         self._client = Client(self._properties)
         self._client.assign(
@@ -158,13 +151,13 @@ class ConfluentConsumer:
             self._fail(_consumer_error(self._topic, error))
 
     def _check_existence(self, timeout_ms: int) -> int:
-        """Ask, now and then, if the partitions exist; how many ms that took."""
+        """Ask, now and then, if the partitions exist; return how many ms that took."""
         assert self._client is not None, "only poll calls this"
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._existence_check_ms:
+        if not self._existence.is_due(now_ms):
             return 0
         wait_ms = min(timeout_ms, EXISTENCE_WAIT_MS_MAX)
-        self._existence_check_ms = now_ms + EXISTENCE_CHECK_MS
+        self._existence.put_off(now_ms)
         try:
             seen = self._client.list_topics(self._topic, timeout=wait_ms / 1000)
         except KafkaException:
@@ -174,19 +167,9 @@ class ConfluentConsumer:
             self._fail(_consumer_error(self._topic, topic.error))  # a fetch would never say so
         if topic.error is not None and topic.error.code() not in _UNKNOWN_TOPIC:
             return self._clock.monotonic_ms() - now_ms
-        missing = sorted(self._start_offsets.keys() - topic.partitions.keys())
-        if not missing:
-            self._denied_since_ms = None
-        elif self._denied_since_ms is None:
-            self._denied_since_ms = now_ms
-            self._existence_check_ms = now_ms + EXISTENCE_RECHECK_MS
-        elif now_ms - self._denied_since_ms >= EXISTENCE_RECHECK_MS:
-            self._fail(
-                ConsumerError(
-                    f"{self._topic} has no partition {', '.join(map(str, missing))}",
-                    remedy="was the topic deleted, or its name changed?",
-                )
-            )
+        missing = self._start_offsets.keys() - topic.partitions.keys()
+        if failure := self._existence.note(missing, now_ms):
+            self._fail(failure)
         return min(timeout_ms, self._clock.monotonic_ms() - now_ms)
 
     def _fail(self, failure: DelaydError) -> None:

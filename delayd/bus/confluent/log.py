@@ -19,7 +19,7 @@ class LibrdkafkaLog:
         self._log = structlog.wrap_logger(logging.getLogger("delayd.librdkafka"), role=role)
 
     def log(self, severity: int, text: str, *arguments: object) -> None:
-        """One line of librdkafka, whatever its own severity."""
+        """Take one line of librdkafka, whatever its own severity."""
         self._log.debug("librdkafka", severity=severity, line=text % arguments)
 
 
@@ -35,7 +35,7 @@ class Refusals:
         """The last error of a connection, such as `_AUTHENTICATION, ...`."""
 
     def take(self, error: KafkaError) -> None:
-        """One of librdkafka's errors; that no broker is left says less than the ones before."""
+        """Take one of librdkafka's errors. "No broker is left" says less than those before it."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = f"{error.name()}, {error.str()}"
             self._log.debug("librdkafka_error", line=self.last)

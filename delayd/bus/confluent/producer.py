@@ -260,7 +260,7 @@ class _Failures:
         self.refusals: dict[str, str] = {}
 
     def note_report(self, error: KafkaError | None, message: Message) -> None:
-        """A delivery report; called once per record, so it does next to nothing."""
+        """Take a delivery report; called once per record, so it does next to nothing."""
         if error is None:
             return
         if self.first is None:

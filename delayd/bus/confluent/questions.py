@@ -1,4 +1,4 @@
-"""Questions to the brokers with librdkafka: asked again while an answer may still come.
+"""Questions to brokers through librdkafka, repeated while an answer may still come.
 
 Not here: what is asked.
 
@@ -11,20 +11,14 @@ Invariants:
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
-from threading import Event
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from delayd.bus.refusals import remedy_of
-from delayd.errors import KafkaUnreachableError, TopicMismatchError
+from delayd.bus.questions import Answers, Patience
 from delayd.runtime.clock import Clock
 
 T = TypeVar("T")
-
-RETRY_MS: Final = 20
-"""Pause before a question that came too early (no leader yet, not yet visible) is repeated."""
 
 ATTEMPT_FIRST_MS: Final = 1_000
 """After so long without an answer a question is asked again by a new client, which then has twice
@@ -85,16 +79,16 @@ class Question:
         refusal: Callable[[], str | None],
         attempt_ms: int = ATTEMPT_FIRST_MS,
     ) -> None:
-        self._doing = doing
+        self._patience = Patience(doing, timeout_ms, clock, refusal)
         self._clock = clock
         self._renew = renew
-        self._refusal = refusal
         self._attempt_ms = attempt_ms
-        self._timeout_ms = timeout_ms
-        self._deadline_ms = clock.monotonic_ms() + timeout_ms
+        self.pause = self._patience.pause
+        self.unreachable = self._patience.unreachable
+        self.all_described = self._patience.all_described
 
     def ask(self, order: Callable[[float], Future[T]]) -> T:
-        """The answer, asked again while Kafka calls the failure a passing one."""
+        """Return the answer; ask again while the failure is a passing one."""
         while True:
             until_ms = self._begin_attempt()
             try:
@@ -114,12 +108,12 @@ class Question:
         *,
         absent: int | None = None,
     ) -> dict[Any, T]:
-        """The answer by key; without those that Kafka answers with the error code `absent`."""
-        answers = self.ask_some(order, keys, absent=absent, patience_ms=self._timeout_ms)
+        """Return the answer by key, without the keys whose error code is `absent`."""
+        answers = self.ask_some(order, keys, absent=absent, patience_ms=self._patience.timeout_ms)
         for told in answers.refused.values():
-            raise self._refused(told)
+            raise self._patience.refused(told)
         if answers.silent:
-            raise self.unreachable(answers.passing or "no answer")
+            raise self._patience.unreachable(answers.passing or "no answer")
         return answers.given
 
     def ask_some(
@@ -130,13 +124,15 @@ class Question:
         absent: int | None = None,
         patience_ms: int,
     ) -> "Answers[T]":
-        """What was answered, by key. Keys whose failure is a passing one are asked again, for
-        `patience_ms` once there is an answer for others."""
+        """Return what was answered, by key.
+
+        Keys with a passing failure are asked about again: for `patience_ms` once others have an
+        answer."""
         answers: Answers[T] = Answers()
         waiting = keys
         patient_until_ms = self._clock.monotonic_ms() + patience_ms
         while waiting:
-            if self._left_ms() <= 0:
+            if self._clock.monotonic_ms() >= self._patience.deadline_ms:
                 break
             attempt_until_ms = self._begin_attempt()
             futures = order(waiting, self._until_s(attempt_until_ms))
@@ -148,12 +144,11 @@ class Question:
             ]
             if answers.unreachable:
                 self._end_attempt()
-            until_ms = self._deadline_ms
+            until_ms = self._patience.deadline_ms
             if answers.given or answers.refused:
                 until_ms = min(until_ms, patient_until_ms)
-            if not waiting or self._clock.monotonic_ms() + RETRY_MS >= until_ms:
+            if not waiting or not self._patience.pause_until(until_ms):
                 break
-            Event().wait(RETRY_MS / 1000)
         answers.silent = waiting
         return answers
 
@@ -183,59 +178,23 @@ class Question:
             answers.refused[key] = told
         return True
 
-    def pause(self, why: str) -> None:
-        """Wait a little before asking again; raises when the time is over."""
-        if self._clock.monotonic_ms() + RETRY_MS >= self._deadline_ms:
-            raise self.unreachable(why)
-        Event().wait(RETRY_MS / 1000)
-
-    def unreachable(self, why: str) -> KafkaUnreachableError:
-        """What to raise when there is no answer."""
-        why = self._refusal() or why
-        return KafkaUnreachableError(
-            f"{self._doing} had no answer within {self._timeout_ms} ms: {why}",
-            remedy=remedy_of(why),
-        )
-
     def _pause_or_raise(self, error: KafkaError) -> None:
         told = f"{error.name()}, {error.str()}"
         if not _is_passing(error):
-            raise self._refused(told)
+            raise self._patience.refused(told)
         self.pause(told)
 
-    def _refused(self, told: str) -> TopicMismatchError:
-        return TopicMismatchError(f"{self._doing} was refused: {told}")
-
-    def _left_ms(self) -> int:
-        return self._deadline_ms - self._clock.monotonic_ms()
-
     def _begin_attempt(self) -> int:
-        """Until when (monotonic ms) this attempt may wait."""
-        left_ms = self._left_ms()
-        if left_ms <= 0:
-            raise self.unreachable("no answer")
-        return self._clock.monotonic_ms() + min(left_ms, self._attempt_ms)
+        """Return until when (monotonic ms) this attempt may wait."""
+        return self._clock.monotonic_ms() + min(self._patience.left_ms(), self._attempt_ms)
 
     def _end_attempt(self) -> None:
-        """There was no answer."""
+        """Note that there was no answer."""
         self._attempt_ms *= 2
         self._renew()
 
     def _until_s(self, until_ms: int) -> float:
         return max(1, until_ms - self._clock.monotonic_ms()) / 1000
-
-
-@dataclass(slots=True)
-class Answers(Generic[T]):
-    """What became of a question about many keys. Those that do not exist are in none."""
-
-    given: dict[Any, T] = field(default_factory=dict)
-    refused: dict[Any, str] = field(default_factory=dict)
-    silent: list[Any] = field(default_factory=list)
-    passing: str = ""
-    """The last passing failure, if there was one."""
-    unreachable: bool = False
-    """Had the last attempt no answer at all about some key?"""
 
 
 def _is_passing(error: KafkaError) -> bool:

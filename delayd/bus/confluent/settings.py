@@ -72,14 +72,14 @@ class Settings:
         overrides: Mapping[str, str],
         record_bytes_max: int | None,
     ) -> "Settings":
-        """Settings whose overrides leave the promises alone, else ConfigError."""
+        """Return settings; ConfigError if an override breaks a promise."""
         refuse_promised(overrides)
         return cls(
             bootstrap, client_id, dict(overrides), record_bytes_max or RECORD_BYTES_MAX_DEFAULT
         )
 
     def consumer(self) -> Properties:
-        """Properties of a reader of committed records."""
+        """Return the properties of a reader of committed records."""
         return self._common("consumer") | {
             # librdkafka wants a group; with assigned partitions and no commits none is joined.
             "group.id": self.client_id,
@@ -101,7 +101,7 @@ class Settings:
         }
 
     def producer(self, transactional_id: str | None) -> Properties:
-        """Properties of a producer, transactional if it is given an id."""
+        """Return the properties of a producer, transactional if it is given an id."""
         transactional = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -122,7 +122,7 @@ class Settings:
         }
 
     def admin(self) -> Properties:
-        """Properties of an administration client."""
+        """Return the properties of an administration client."""
         return self._common("admin") | of_role(self.overrides, "admin")
 
     def _common(self, role: str) -> Properties:

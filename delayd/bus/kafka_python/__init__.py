@@ -41,17 +41,17 @@ class KafkaPythonBus:
         self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> KafkaPythonConsumer:
-        """A reader of one topic; see the port."""
+        """Return a reader of one topic; see the port."""
         return KafkaPythonConsumer(topic, self._settings.consumer())
 
     def transactional_producer(self, transactional_id: str) -> KafkaPythonProducer:
-        """A producer that has not fenced anyone yet; see the port."""
+        """Return a producer that has not fenced anyone yet; see the port."""
         return KafkaPythonProducer(transactional_id, self._settings.producer())
 
     def idempotent_producer(self) -> KafkaPythonProducer:
-        """A producer without transactions; see the port."""
+        """Return a producer without transactions; see the port."""
         return KafkaPythonProducer(None, self._settings.producer())
 
     def cluster(self) -> KafkaPythonCluster:
-        """Administration of the same cluster; see the port."""
+        """Return administration of the same cluster; see the port."""
         return KafkaPythonCluster(self._settings.admin())

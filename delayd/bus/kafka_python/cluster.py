@@ -50,11 +50,7 @@ class KafkaPythonCluster:
         """See the port."""
         question = self._question("describing topics", timeout_ms)
         found = survey(_once(topics), question, patience_ms=timeout_ms)
-        for name, problem in found.refused.items():
-            raise TopicMismatchError(f"describing {name} was refused: {problem}")
-        if found.silent:
-            raise question.unreachable(f"none for {', '.join(sorted(found.silent))}")
-        return dict(found.states)
+        return question.all_described(found)
 
     def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
         """See the port."""
@@ -121,7 +117,7 @@ class KafkaPythonCluster:
             self._client = None
 
     def _description(self, name: str, question: Question) -> Any:
-        """What brokers say of a topic, or None if it does not exist."""
+        """Return what brokers say about a topic, or None if it does not exist."""
         found = describe([name], question, patience_ms=question.timeout_ms)
         for problem in found.refused.values():
             raise TopicMismatchError(f"describing {name} was refused: {problem}")

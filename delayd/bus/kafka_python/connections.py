@@ -31,7 +31,7 @@ STOP_WAIT_MS: Final = 1_000
 
 
 class _GivenBack(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """How sockets are opened: one that cannot connect is closed at once.
+    """Opens sockets: one that cannot connect is closed at once.
 
     kafka-python drops it for the cycle collector to find, which a node runs seldom; while a broker
     is away that is a descriptor for each try.
@@ -42,7 +42,7 @@ class _GivenBack(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no t
     async def sock_connect(
         self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None
     ) -> Any:
-        """The same socket, connected."""
+        """Return the same socket, connected."""
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
         except BaseException:  # also where the attempt is given up
@@ -67,7 +67,7 @@ class _Tls(KafkaSSLTransport):  # type: ignore[misc]
 
 
 def open_client(properties: Properties) -> Any:
-    """A client without a thread; whoever opens it drives its loop, or starts one."""
+    """Return a client without a thread: the caller drives its loop, or starts one."""
     client = KafkaNetClient(**properties, proxy_url="delayd://")
     # kafka-python 3.0.12 takes this setting and forgets it: every look at a missing topic would
     # create it on brokers that allow that.
@@ -155,7 +155,7 @@ async def _handshake(net: Any, sock: ssl.SSLSocket, timeout_at: float | None) ->
 
 
 def refusal(client: Any) -> BaseException | None:
-    """Why a broker would not let this client in, if one would not."""
+    """Return why a broker refused this client, if one did."""
     return next(iter(list(client._manager._auth_failures.values())), None)
 
 

@@ -15,6 +15,7 @@ from threading import Event
 from typing import Any, Final, NoReturn
 
 from delayd.bus import Position, Record
+from delayd.bus.existence import Existence
 from delayd.bus.kafka_python.connections import close_driven, open_client, was_answered
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import (
@@ -27,12 +28,6 @@ from delayd.bus.kafka_python.records import CommittedFetcher
 from delayd.bus.kafka_python.settings import Properties
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 from delayd.runtime.clock import SystemClock
-
-EXISTENCE_CHECK_MS: Final = 5_000
-"""How often an idle consumer asks if its partitions still exist; kafka-python never says."""
-
-EXISTENCE_RECHECK_MS: Final = 1_000
-"""How long metadata may deny a partition before it is believed: a new topic takes time to show."""
 
 IDLE_MS: Final = 20
 """Pause while there is nobody to ask: no leader known, or no broker reached."""
@@ -56,8 +51,7 @@ class KafkaPythonConsumer:
         self._positions: Any = None
         self._numbers: frozenset[int] = frozenset()
         self._failure: DelaydError | None = None
-        self._existence_check_ms = 0
-        self._denied_since_ms: int | None = None
+        self._existence = Existence(topic, 0)
         self._asked: Any = None
 
     def assign(self, positions: Mapping[int, Position]) -> None:
@@ -69,9 +63,8 @@ class KafkaPythonConsumer:
         assert all(p.offset >= 0 for p in positions.values()), f"not positions: {positions}"
         self.close()
         self._failure = None
-        self._denied_since_ms = None
         self._asked = None
-        self._existence_check_ms = self._clock.monotonic_ms()
+        self._existence = Existence(self._topic, self._clock.monotonic_ms())
         self._numbers = frozenset(positions)
         self._positions = SubscriptionState(offset_reset_strategy="none")
         self._positions.assign_from_user([self._place(number) for number in positions])
@@ -145,36 +138,24 @@ class KafkaPythonConsumer:
         return [record for records in answers.values() for record in records], idle
 
     def _check_existence(self) -> None:
-        """Ask, now and then, if the partitions exist; the answer is looked at by a later poll."""
+        """Ask, now and then, if the partitions exist; a later poll reads the answer."""
         now_ms = self._clock.monotonic_ms()
         if self._asked is None:
-            if now_ms >= self._existence_check_ms:
+            if self._existence.is_due(now_ms):
                 self._asked = self._client.cluster.request_update()
             return
         if not self._asked.is_done:
             return
         told_nothing = not was_answered(self._asked)
         self._asked = None
-        self._existence_check_ms = now_ms + EXISTENCE_CHECK_MS
+        self._existence.put_off(now_ms)
         if told_nothing:
             return  # no broker answers: that says nothing about the topic
         if self._topic in self._client.cluster.unauthorized_topics:
             self._fail(ConsumerError(f"reading {self._topic} failed: TOPIC_AUTHORIZATION_FAILED"))
         missing = self._numbers - (self._client.cluster.partitions_for_topic(self._topic) or set())
-        if not missing:
-            self._denied_since_ms = None
-        elif self._denied_since_ms is None:
-            self._denied_since_ms = now_ms
-            self._existence_check_ms = now_ms + EXISTENCE_RECHECK_MS
-        elif now_ms - self._denied_since_ms >= EXISTENCE_RECHECK_MS:
-            self._fail(
-                ConsumerError(
-                    f"{self._topic} has no partition {', '.join(map(str, sorted(missing)))}",
-                    remedy="was the topic deleted, or its name changed?",
-                )
-            )
-        else:
-            self._existence_check_ms = now_ms + EXISTENCE_RECHECK_MS
+        if failure := self._existence.note(missing, now_ms):
+            self._fail(failure)
 
     def _fail(self, failure: DelaydError) -> NoReturn:
         self._failure = failure

@@ -18,14 +18,15 @@ from delayd.bus.kafka_python.library import (
     MetadataRequest,
     errors,
 )
-from delayd.bus.kafka_python.questions import Answers, Question, Said
+from delayd.bus.kafka_python.questions import Question, Said
+from delayd.bus.questions import Answers
 
 _TOPIC: Final = 2
 """The resource type of topics in requests about settings."""
 
 
 def survey(names: list[str], question: Question, *, patience_ms: int) -> Survey:
-    """What is said of these topics; KafkaUnreachableError if nothing is said of any.
+    """Return what brokers say about topics; KafkaUnreachableError if there is no answer for any.
 
     One topic whose metadata still spreads holds up the others for `patience_ms`.
     """
@@ -50,13 +51,13 @@ def survey(names: list[str], question: Question, *, patience_ms: int) -> Survey:
     )
 
 
-def describe(names: list[str], question: Question, *, patience_ms: int) -> Answers:
-    """Brokers' descriptions of the partitions of those topics that exist, by name."""
+def describe(names: list[str], question: Question, *, patience_ms: int) -> Answers[Any]:
+    """Return the descriptions of the partitions of those topics that exist, by name."""
     return question.ask_some(metadata_request, _read_metadata, names, patience_ms=patience_ms)
 
 
 def metadata_request(names: list[str]) -> Any:
-    """Asks for these topics, and who the brokers are; creates nothing."""
+    """Return a request for these topics and for the brokers; it creates nothing."""
     return MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,

@@ -24,13 +24,13 @@ _NAMES: Final = {
 
 
 def name_of(error: BaseException) -> str:
-    """A short name in capitals, such as `MSG_SIZE_TOO_LARGE`; else the class."""
+    """Return a short name in capitals, such as `MSG_SIZE_TOO_LARGE`; else the class."""
     known = _NAMES.get(type(error))
     return known or str(getattr(error, "message", type(error).__name__))
 
 
 def told(error: BaseException, whose: str = "") -> str:
-    """The name, whose it is, and what kafka-python says about it."""
+    """Return the name of an error, whose it is, and kafka-python's own text."""
     said = ", ".join(str(each) for each in error.args if each is not None)
     said = said or getattr(error, "description", type(error).__name__)
     return f"{name_of(error)}{f' of {whose}' if whose else ''}, {said}"

@@ -15,18 +15,17 @@ import structlog
 
 
 class WithoutRequests(logging.Filter):
-    """Drops what kafka-python says of each request when it debugs: passwords are in them, in the
-    clear."""
+    """Drops kafka-python's debug lines about requests: they contain passwords in clear text."""
 
     SPOKEN_BY: Final = ("kafka.protocol.parser", "kafka.net.connection")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line may be seen."""
+        """Return if the line may be seen."""
         return record.levelno > logging.DEBUG
 
 
 def hide_requests() -> None:
-    """Have no client of this process write its requests into a log."""
+    """Keep the requests of every client of this process out of the logs."""
     for name in WithoutRequests.SPOKEN_BY:
         logger = logging.getLogger(name)
         if not any(isinstance(each, WithoutRequests) for each in logger.filters):
@@ -34,14 +33,14 @@ def hide_requests() -> None:
 
 
 class KafkaPythonLog(logging.Handler):
-    """What takes the lines of the logger `kafka`, whatever their severity."""
+    """Handler of the logger `kafka`, for lines of any severity."""
 
     def __init__(self) -> None:
         super().__init__()
         self._log = structlog.wrap_logger(logging.getLogger("delayd.kafka-python"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line of kafka-python."""
+        """Take one line of kafka-python."""
         self._log.debug(
             "kafka-python", severity=record.levelname, source=record.name, line=record.getMessage()
         )

@@ -60,17 +60,17 @@ class Losses:
         self._refusals: dict[str, str] = {}
 
     def note(self, error: BaseException) -> None:
-        """A record is lost, or the transaction."""
+        """Note that a record is lost, or the transaction."""
         if self.cause is None:
             self.cause = error
 
     def note_refusal(self, topic: str, error: BaseException) -> None:
-        """What was said of a topic's records; nothing, unless it is a matter of the topic's."""
+        """Note the refusal of a topic's records, unless the error is not about the topic."""
         if isinstance(error, _REFUSED):
             self._refusals.setdefault(topic, name_of(error))
 
     def failure(self, whose: str, doing: str, error: BaseException) -> ProducerError:
-        """What to raise for `error`, or for the cause that was noted before it."""
+        """Return what to raise for `error`, or for the cause that was noted before it."""
         first = self.cause or error
         fenced = isinstance(error, _FENCED) or isinstance(first, _FENCED)
         refusals = dict(self._refusals)

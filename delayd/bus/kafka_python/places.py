@@ -34,7 +34,7 @@ class Places:
         self._denied_since_ms: int | None = None
 
     def place_of(self, topic: str, key: bytes | None, partition: int | None) -> Any:
-        """The partition of a record; None, and a loss noted, if there is none."""
+        """Return the partition of a record; without one, note a loss and return None."""
         numbers = self._metadata.partitions_for_topic(topic)
         if numbers is None or (partition is not None and partition not in numbers):
             numbers = self._look_up(topic, partition)
@@ -60,7 +60,7 @@ class Places:
             self._refuse(topic, errors.UnknownTopicOrPartitionError(topic))
 
     def _look_up(self, topic: str, partition: int | None) -> set[int] | None:
-        """Numbers of the partitions that brokers know now; None, and a loss noted, without ours."""
+        """Return the partitions that brokers know; without ours, note a loss and return None."""
         deadline_ms = self._clock.monotonic_ms() + TOPIC_PROPAGATION_MS
         try:
             self._sender.add_topic(topic)

@@ -1,4 +1,4 @@
-"""Asking brokers, with a bound: what is asked again, what is refused, what was never answered.
+"""Questions to brokers through kafka-python, repeated while an answer may still come.
 
 Not here: what is asked, and what an answer means.
 
@@ -8,20 +8,15 @@ Invariants:
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
-from threading import Event
 from typing import Any, Final, NamedTuple
 
 from delayd.bus.kafka_python.connections import refusal, wait_done
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import errors
-from delayd.bus.refusals import remedy_of
-from delayd.errors import KafkaUnreachableError, TopicMismatchError
+from delayd.bus.questions import Answers, Patience
+from delayd.errors import KafkaUnreachableError
 from delayd.runtime.clock import Clock
-
-RETRY_MS: Final = 20
-"""Pause before a question that came too early (no leader yet, not yet visible) is repeated."""
 
 _PASSING: Final = (
     errors.RetriableError,
@@ -43,40 +38,32 @@ class Said(NamedTuple):
     given: Any
 
 
-@dataclass(slots=True)
-class Answers:
-    """What became of a question about many keys. Those that do not exist are in none."""
-
-    given: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
-    passing: str = ""
-    """The last passing failure, if there was one."""
-
-
 class Question:
     """One call of the port: what it does, and how long it may still take."""
 
     def __init__(self, doing: str, timeout_ms: int, clock: Clock, client: Any) -> None:
-        self._doing = doing
+        self._patience = Patience(doing, timeout_ms, clock, partial(_refusal_told, client))
         self._clock = clock
-        self._client = client
         self._manager = client._manager
         self.timeout_ms = timeout_ms
-        self._deadline_ms = clock.monotonic_ms() + timeout_ms
+        self.pause = self._patience.pause
+        self.unreachable = self._patience.unreachable
+        self.all_described = self._patience.all_described
 
     def await_connection(self, connected: Any) -> None:
-        """Wait until some broker has said who the others are."""
-        if not wait_done(connected, self._left_ms()):
+        """Wait until one broker has named the others."""
+        if not wait_done(connected, self._patience.left_ms()):
             raise self.unreachable("no broker can be reached")
         if connected.exception is not None:
             raise self.unreachable(told(connected.exception))
 
     def ask(self, request: Callable[[], Any], broker: int | None = None) -> Any:
-        """The answer of a broker, or of any; asked again while the failure is a passing one."""
+        """Return the answer of a broker, or of any; ask again while the failure passes."""
         while True:
-            answer = self._manager.call_soon(self._send, request(), broker, self._left_ms())
-            if not wait_done(answer, self._left_ms()):
+            answer = self._manager.call_soon(
+                self._send, request(), broker, self._patience.left_ms()
+            )
+            if not wait_done(answer, self._patience.left_ms()):
                 raise self.unreachable("no answer")
             if answer.exception is None:
                 return answer.value
@@ -89,13 +76,14 @@ class Question:
         keys: Iterable[str],
         *,
         patience_ms: int,
-    ) -> Answers:
-        """What was answered, by key; without those that a broker does not know.
+    ) -> Answers[Any]:
+        """Return what was answered, by key, without the keys that a broker does not know.
 
         One request for all keys, and then for those whose failure is a passing one, for
         `patience_ms` once there is an answer for others.
         """
-        answers, waiting = Answers(), list(keys)
+        answers: Answers[Any] = Answers()
+        waiting = list(keys)
         patient_until_ms = self._clock.monotonic_ms() + patience_ms
         while waiting:
             try:
@@ -103,47 +91,25 @@ class Question:
             except KafkaUnreachableError:
                 break
             waiting = [key for key in waiting if not _settle(said.get(key), answers)]
-            until_ms = self._deadline_ms
+            until_ms = self._patience.deadline_ms
             if answers.given or answers.refused:
                 until_ms = min(until_ms, patient_until_ms)
-            if not waiting or self._clock.monotonic_ms() + RETRY_MS >= until_ms:
+            if not waiting or not self._patience.pause_until(until_ms):
                 break
-            Event().wait(RETRY_MS / 1000)
         answers.silent = waiting
         return answers
-
-    def pause(self, why: str) -> None:
-        """Wait a little before asking again; raises when the time is over."""
-        if self._clock.monotonic_ms() + RETRY_MS >= self._deadline_ms:
-            raise self.unreachable(why)
-        Event().wait(RETRY_MS / 1000)
 
     def pause_or_raise(self, error: BaseException) -> None:
         """Wait a little if waiting helps, else say what was refused."""
         if not isinstance(error, _PASSING):
-            raise TopicMismatchError(f"{self._doing} was refused: {told(error)}") from None
+            raise self._patience.refused(told(error)) from None
         self.pause(told(error))
-
-    def unreachable(self, why: str) -> KafkaUnreachableError:
-        """What to raise when there is no answer."""
-        refused = refusal(self._client)
-        why = why if refused is None else told(refused)
-        return KafkaUnreachableError(
-            f"{self._doing} had no answer within {self.timeout_ms} ms: {why}",
-            remedy=remedy_of(why),
-        )
 
     async def _send(self, request: Any, broker: int | None, timeout_ms: int) -> Any:
         return await self._manager.send(request, node_id=broker, request_timeout_ms=timeout_ms)
 
-    def _left_ms(self) -> int:
-        left_ms = self._deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
-            raise self.unreachable("no answer")
-        return left_ms
 
-
-def _settle(said: Said | None, answers: Answers) -> bool:
+def _settle(said: Said | None, answers: Answers[Any]) -> bool:
     """Take a key's answer; False if it has to be asked for again."""
     if said is None:
         answers.passing = "the answer left it out"
@@ -158,3 +124,8 @@ def _settle(said: Said | None, answers: Answers) -> bool:
     else:
         answers.refused[said.key] = told(said.error)
     return True
+
+
+def _refusal_told(client: Any) -> str | None:
+    refused = refusal(client)
+    return None if refused is None else told(refused)

@@ -51,7 +51,7 @@ class _Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc]  # kafka-python
         self.drain()
 
     def _is_hidden(self, batch: Any) -> bool:
-        """Is it a marker, or of an aborted transaction?"""
+        """Return if it is a marker, or part of an aborted transaction."""
         if batch.has_producer_id():
             self._consume_aborted_transactions_up_to(batch.last_offset)
             if self._contains_abort_marker(batch):
@@ -82,7 +82,7 @@ class CommittedFetcher(Fetcher):  # type: ignore[misc]
 
 
 def _records_of(partition: int, batch: Any) -> Iterator[Record]:
-    """The records of a batch, from the layout of KIP-98: varints, then bytes."""
+    """Return the records of a batch, from the layout of KIP-98: varints, then bytes."""
     try:
         batch._maybe_uncompress()
     except errors.KafkaError:

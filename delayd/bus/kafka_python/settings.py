@@ -1,4 +1,4 @@
-"""Every setting of kafka-python that delayd makes, and why; users say theirs in librdkafka's words.
+"""Every setting of kafka-python that delayd makes, and why; users name theirs as librdkafka does.
 
 Not here: what a user may configure about delayd itself.
 
@@ -190,7 +190,7 @@ class Settings:
         overrides: Mapping[str, str],
         record_bytes_max: int | None,
     ) -> "Settings":
-        """Settings whose overrides leave the promises alone and can be kept, else ConfigError."""
+        """Return settings; ConfigError if an override breaks a promise or cannot be kept."""
         refuse_promised(overrides)
         of_user: dict[str, Properties] = {}
         for role, others in (
@@ -204,7 +204,7 @@ class Settings:
         return cls(bootstrap, client_id, of_user, record_bytes_max or RECORD_BYTES_MAX_DEFAULT)
 
     def consumer(self) -> Properties:
-        """Settings of a connection and a fetcher that read committed records."""
+        """Return the settings of a connection and a fetcher that read committed records."""
         return self._common("consumer") | {
             "isolation_level": "read_committed",
             "check_crcs": True,
@@ -218,7 +218,7 @@ class Settings:
         }
 
     def producer(self) -> Properties:
-        """Settings of a connection, an accumulator, a sender, and of the producer around them."""
+        """Return the settings of a connection, an accumulator, a sender and the producer."""
         properties = self._common("producer") | {
             "acks": -1,
             "batch_size": BATCH_BYTES,
@@ -234,7 +234,7 @@ class Settings:
         return properties
 
     def admin(self) -> Properties:
-        """Settings of a connection for administration."""
+        """Return the settings of a connection for administration."""
         return self._common("admin") | self.of_user["admin"]
 
     def _common(self, role: str) -> Properties:

@@ -70,7 +70,7 @@ class _AddPartitions(AddPartitionsToTxnHandler):  # type: ignore[misc]
         self._deadline_ms = clock.monotonic_ms() + TOPIC_PROPAGATION_MS
 
     def handle_response(self, response: Any) -> None:
-        """What the coordinator says, partition by partition."""
+        """Take the coordinator's answer, partition by partition."""
         patient = self._clock.monotonic_ms() < self._deadline_ms
         unknown: BaseException | None = None
         for topic, partitions in response.results_by_topic_v3_and_below:

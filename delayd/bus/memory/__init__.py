@@ -42,19 +42,19 @@ class MemoryBus:
         self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
     def consumer(self, topic: str) -> MemoryConsumer:
-        """A reader of one topic; see the port."""
+        """Return a reader of one topic; see the port."""
         return MemoryConsumer(self._kafka, self.link, topic)
 
     def transactional_producer(self, transactional_id: str) -> MemoryProducer:
-        """A producer that has not fenced anyone yet; see the port."""
+        """Return a producer that has not fenced anyone yet; see the port."""
         return MemoryProducer(
             self._kafka, self.link, self._clock, transactional_id, self._record_bytes_max
         )
 
     def idempotent_producer(self) -> MemoryIdempotentProducer:
-        """A producer without transactions; see the port."""
+        """Return a producer without transactions; see the port."""
         return MemoryIdempotentProducer(self._kafka, self.link, self._clock, self._record_bytes_max)
 
     def cluster(self) -> MemoryCluster:
-        """Administration of the same brokers; see the port."""
+        """Return administration of the same brokers; see the port."""
         return MemoryCluster(self._kafka, self.link)

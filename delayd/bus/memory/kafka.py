@@ -59,7 +59,7 @@ class MemoryTopic:
     keyless_count: int = 0
 
     def state(self) -> TopicState:
-        """What `describe` answers."""
+        """Return what `describe` answers."""
         return TopicState(
             name=self.name,
             topic_id=self.topic_id,
@@ -73,11 +73,11 @@ class MemoryTopic:
         )
 
     def setting(self, name: str) -> str:
-        """The effective value of a topic setting."""
+        """Return the effective value of a topic setting."""
         return self.config.get(name, CONFIG_DEFAULTS[name])
 
     def place(self, key: bytes | None, partition: int | None) -> PartitionLog:
-        """The partition of a record, as Java's default partitioner has it."""
+        """Return the partition that Java's default partitioner gives a record."""
         if partition is None:
             if key is None:
                 partition = self.keyless_count % len(self.partitions)
@@ -124,7 +124,7 @@ class MemoryKafka:
         self.coordinator = Coordinator(self.log)
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """The partition's log, for tests that look at it or bend it (`elect`, `truncate`, ...)."""
+        """Return the log, for tests that inspect or bend it (`elect`, `truncate`, ...)."""
         return self.topics[topic].partitions[partition]
 
     def create_topic(
@@ -201,7 +201,7 @@ class MemoryKafka:
             return Ack(record.partition, record.offset, record.append_ms)
 
     def fail_next_commit(self, transactional_id: str, *, applied: bool) -> None:
-        """Let the answer to the id's next commit never arrive; was it applied?"""
+        """Lose the answer to the id's next commit, which is applied or not."""
         fault = CommitFault.APPLIED if applied else CommitFault.NOT_APPLIED
         with self.changed:
             self.coordinator.commit_faults.setdefault(transactional_id, deque()).append(fault)
@@ -213,7 +213,7 @@ class MemoryKafka:
             faults[transactional_id] = faults.get(transactional_id, 0) + 1
 
     def allow_writes(self, topic: str, *, allowed: bool) -> None:
-        """What an access control list does: it shows in the topic's state."""
+        """Allow or deny writes, as an access control list does; the topic's state shows it."""
         with self.changed:
             self.topics[topic].may_write = allowed
 
@@ -264,6 +264,6 @@ class MemoryKafka:
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """About what Kafka counts for a lone, uncompressed record."""
+    """Return about what Kafka counts for a lone, uncompressed record."""
     own = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
     return own + sum(len(name) + len(content or b"") + 2 for name, content in headers)

@@ -54,12 +54,12 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark: one past the last entry."""
+        """Return the high watermark: one past the last entry."""
         return self.start_offset + len(self.entries)
 
     @property
     def stable_offset(self) -> int:
-        """Up to where read_committed readers may read."""
+        """Return the offset up to which read_committed readers may read."""
         return min((t.first_offset for t in self.open.values()), default=self.end_offset)
 
     def append(
@@ -100,12 +100,12 @@ class PartitionLog:
         return found, offset
 
     def offset_since(self, at_ms: int) -> int | None:
-        """Of the first record, committed or not, that was appended at `at_ms` or later."""
+        """Return the offset of the first record, committed or not, appended at `at_ms` or later."""
         records = (entry.record for entry in self.entries)
         return next((r.offset for r in records if r is not None and r.append_ms >= at_ms), None)
 
     def holds(self, position: Position) -> bool:
-        """If a reader may begin there: inside the log, and of the same history."""
+        """Return if a reader may begin there: inside the log, and of the same history."""
         if not self.start_offset <= position.offset <= self.end_offset:
             return False
         if position.leader_epoch < 0:
@@ -116,11 +116,11 @@ class PartitionLog:
         return position.offset <= (later[0] if later else self.end_offset)
 
     def elect(self) -> None:
-        """A new leader with the same log."""
+        """Elect a new leader with the same log."""
         self.leaderships.append(Leadership(self.leaderships[-1].epoch + 1, self.end_offset))
 
     def truncate(self, offset: int) -> None:
-        """An unclean election: a leader that lacks everything from `offset` on."""
+        """Elect an unclean leader, which lacks everything from `offset` on."""
         assert self.start_offset <= offset <= self.end_offset, "truncate inside the log"
         del self.entries[offset - self.start_offset :]
         self.open = {p: t for p, t in self.open.items() if t.first_offset < offset}
@@ -128,7 +128,7 @@ class PartitionLog:
         self.leaderships.append(Leadership(self.leaderships[-1].epoch + 1, offset))
 
     def delete_before(self, offset: int) -> None:
-        """What retention or `delete_records` does."""
+        """Delete as retention or `delete_records` does."""
         assert self.start_offset <= offset <= self.end_offset, "delete inside the log"
         del self.entries[: offset - self.start_offset]
         self.start_offset = offset

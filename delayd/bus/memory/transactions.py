@@ -60,7 +60,7 @@ class Coordinator:
         return holder.epoch
 
     def is_current(self, transactional_id: str, epoch: int) -> bool:
-        """If that epoch still holds the id."""
+        """Return if that epoch still holds the id."""
         return self.holders[transactional_id].epoch == epoch
 
     def join(self, transactional_id: str, topic: str, partition: int, now_ms: int) -> int:
@@ -81,7 +81,7 @@ class Coordinator:
         return fault
 
     def take_flush_fault(self, transactional_id: str) -> bool:
-        """If this flush of the id was ordered to fail."""
+        """Return if this flush of the id was ordered to fail."""
         left_count = self.flush_faults.get(transactional_id, 0)
         self.flush_faults[transactional_id] = max(0, left_count - 1)
         return left_count > 0

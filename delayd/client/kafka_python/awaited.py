@@ -1,4 +1,4 @@
-"""Records that a library took and has not reported on, for one that may never do so.
+"""Records that a library took and has not reported on: it may never do so.
 
 Invariant: each gets exactly one outcome, at the latest when it is overdue and someone looks.
 """
@@ -20,7 +20,7 @@ class Awaited:
         self._deadlines_s: dict[OnOutcome, float] = {}
 
     def add(self, on_outcome: OnOutcome) -> OnOutcome:
-        """What to report the outcome to; a second report is ignored."""
+        """Return what to report the outcome to; a second report is ignored."""
 
         def once(outcome: Ack | Failure) -> None:
             if self.drop(once):
@@ -31,12 +31,12 @@ class Awaited:
         return once
 
     def drop(self, once: OnOutcome) -> bool:
-        """It is awaited no longer; False if it was not."""
+        """Stop waiting for it; return False if nothing waited."""
         with self._lock:
             return self._deadlines_s.pop(once, None) is not None
 
     def end_overdue(self) -> None:
-        """Those whose time is over have failed, as far as anyone knows."""
+        """Fail the records whose time is over: nobody knows more of them."""
         now_s = time.monotonic()
         with self._lock:
             late = list(takewhile(lambda each: self._deadlines_s[each] < now_s, self._deadlines_s))
@@ -44,7 +44,7 @@ class Awaited:
             once(Failure(False, "the library did not report in time"))
 
     def end_all(self, why: str) -> None:
-        """At the end there is nothing left to wait for."""
+        """Fail every record that is left."""
         with self._lock:
             left = list(self._deadlines_s)
         for once in left:
