@@ -37,7 +37,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "bench": Command(
         "delayd.bench.commands",
         "bench",
-        "Measure delayd on this machine, beside the bare driver on the same brokers.",
+        "Measure delayd on this machine, and the bare driver on the same brokers.",
     ),
     "send": Command("delayd.commands.messages", "send", "Schedule one message."),
     "cancel": Command(

@@ -45,7 +45,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ctypes": ("delayd.wheel.disk",),
     "fastapi": ("delayd.node.monitoring",),
     "uvicorn": ("delayd.node.monitoring",),
-    "prometheus_client": ("delayd.node.monitoring.metrics",),
+    "prometheus_client": ("delayd.audit.following.metrics", "delayd.node.monitoring.metrics"),
     "pydantic": ("delayd.config", "delayd.dev.parts", "delayd.dev.verdict"),
     "pydantic_settings": ("delayd.config.node", "delayd.config.security"),
     # A node writes exports in a process of their own.
