@@ -30,9 +30,9 @@ from typing import Any
 from replication.election_facts import (
     ANSWERS,
     Call,
+    CallFailed,
     Campaign,
     CampaignAnswered,
-    CampaignFailed,
     DeliveryProgressed,
     DeliveryStopped,
     Effects,
@@ -41,12 +41,10 @@ from replication.election_facts import (
     FaultFound,
     GrantLease,
     KeepAlive,
-    KeepAliveFailed,
     LagChanged,
     LeaderRead,
     LeaseFoundDead,
     LeaseGranted,
-    LeaseGrantFailed,
     LeaseKept,
     PollLeader,
     ResignReason,
@@ -189,7 +187,9 @@ class Election:
         self._hold(event.lease_id, event.ttl_ms)
         return self._check_deadline() or self._order(Campaign(event.lease_id))
 
-    def _read_again(self, _: CampaignFailed) -> Effects:
+    def _read_again_or_give_up(self, _: CallFailed) -> Effects:
+        if self._lease is None:
+            return self._give_up()
         # A campaign is never repeated blindly: the key says if it was carried out.
         self._next_poll_ms = self._soonest_repetition_ms()
         return ()
@@ -207,7 +207,7 @@ class Election:
         self._progressed_ms = self._now_ms
         return (StartDelivery(leader, self._lease.deadline_ms),)
 
-    def _give_up(self, _: LeaseGrantFailed | None = None) -> Effects:
+    def _give_up(self) -> Effects:
         # The lease ends even if the campaign may be under way: under a dead lease etcd refuses it,
         # and a key that it made ends with the lease.
         self._state = State.FOLLOWER
@@ -226,7 +226,7 @@ class Election:
         lease = self._hold(self._lease.id, event.ttl_ms)
         return self._check_deadline() or (ExtendDeadline(lease.deadline_ms),)
 
-    def _keep_alive_again(self, _: KeepAliveFailed) -> Effects:
+    def _keep_alive_again(self, _: CallFailed) -> Effects:
         # A keepalive may be repeated blindly, because it creates nothing.
         self._next_keep_alive_ms = self._soonest_repetition_ms()
         return ()
@@ -327,9 +327,8 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
         },
         State.CAMPAIGNING: {
             LeaseGranted: (Election._campaign_under, State.CAMPAIGNING, State.FOLLOWER),
-            LeaseGrantFailed: (Election._give_up, State.FOLLOWER),
             CampaignAnswered: (Election._win_or_lose, State.MASTER, State.FOLLOWER),
-            CampaignFailed: (Election._read_again, State.CAMPAIGNING),
+            CallFailed: (Election._read_again_or_give_up, State.CAMPAIGNING, State.FOLLOWER),
             LeaderRead: (Election._win_or_lose, State.CAMPAIGNING, State.MASTER, State.FOLLOWER),
             FaultFound: (Election._give_up_for, State.FOLLOWER),
             LagChanged: (Election._note_lag, State.CAMPAIGNING),
@@ -338,7 +337,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
         State.MASTER: {
             LeaseKept: (Election._extend, State.MASTER, State.RESIGNING),
             LeaseFoundDead: (Election._resign_without_lease, State.RESIGNING),
-            KeepAliveFailed: (Election._keep_alive_again, State.MASTER),
+            CallFailed: (Election._keep_alive_again, State.MASTER),
             DeliveryProgressed: (Election._note_progress, State.MASTER),
             DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
             FaultFound: (Election._resign_for, State.RESIGNING),

@@ -72,13 +72,6 @@ class LeaderRead:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderReadFailed:
-    """Answers PollLeader: nothing is known."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseGranted:
     """Answers GrantLease, with the TTL that was granted."""
 
@@ -88,25 +81,11 @@ class LeaseGranted:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseGrantFailed:
-    """Answers GrantLease: a lease that was granted all the same holds no key, and runs out."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class CampaignAnswered:
     """Answers Campaign: the holder of the key now."""
 
     now_ms: int
     leader: Leader
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignFailed:
-    """Answers Campaign: the key may or may not be this node's."""
-
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +104,8 @@ class LeaseFoundDead:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepAliveFailed:
-    """Answers KeepAlive: nothing is known."""
+class CallFailed:
+    """Answers any call: it failed, or took too long, and what it did is unknown."""
 
     now_ms: int
 
@@ -172,14 +151,11 @@ class ShutdownRequested:
 Event = (
     Ticked
     | LeaderRead
-    | LeaderReadFailed
     | LeaseGranted
-    | LeaseGrantFailed
     | CampaignAnswered
-    | CampaignFailed
     | LeaseKept
     | LeaseFoundDead
-    | KeepAliveFailed
+    | CallFailed
     | DeliveryProgressed
     | DeliveryStopped
     | FaultFound
@@ -193,12 +169,12 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class PollLeader:
-    """Read the leader key; answer LeaderRead or LeaderReadFailed."""
+    """Read the leader key; answer LeaderRead."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLease:
-    """Ask for a lease; answer LeaseGranted or LeaseGrantFailed."""
+    """Ask for a lease; answer LeaseGranted."""
 
     ttl_s: int
 
@@ -206,14 +182,14 @@ class GrantLease:
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """Create the leader key if absent, with this node's nonce and this lease in its value; answer
-    CampaignAnswered or CampaignFailed."""
+    CampaignAnswered."""
 
     lease_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Renew the lease; answer LeaseKept, LeaseFoundDead or KeepAliveFailed."""
+    """Renew the lease; answer LeaseKept or LeaseFoundDead."""
 
     lease_id: int
 
@@ -261,17 +237,14 @@ Effects = tuple[Effect, ...]
 Call = PollLeader | GrantLease | Campaign | KeepAlive
 """A call to etcd that exactly one event answers."""
 
-ANSWERS: Mapping[type[Event], type[Call]] = MappingProxyType(
+ANSWERS: Mapping[type[Event], tuple[type[Call], ...]] = MappingProxyType(
     {
-        LeaderRead: PollLeader,
-        LeaderReadFailed: PollLeader,
-        LeaseGranted: GrantLease,
-        LeaseGrantFailed: GrantLease,
-        CampaignAnswered: Campaign,
-        CampaignFailed: Campaign,
-        LeaseKept: KeepAlive,
-        LeaseFoundDead: KeepAlive,
-        KeepAliveFailed: KeepAlive,
+        LeaderRead: (PollLeader,),
+        LeaseGranted: (GrantLease,),
+        CampaignAnswered: (Campaign,),
+        LeaseKept: (KeepAlive,),
+        LeaseFoundDead: (KeepAlive,),
+        CallFailed: (PollLeader, GrantLease, Campaign, KeepAlive),
     }
 )
-"""The call that each answer belongs to; without events that answer no call."""
+"""The calls that each answer may belong to; without events that answer no call."""

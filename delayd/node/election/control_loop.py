@@ -15,7 +15,7 @@ from delayd.coordination import Coordination, Leadership
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.cursor_mirror import CursorMirror
-from delayd.node.election.etcd_calls import FAILURES, EtcdCalls
+from delayd.node.election.etcd_calls import EtcdCalls
 from delayd.node.election.identity import Identity
 from delayd.node.election.member import Member
 from delayd.node.replica.replica import Replica
@@ -186,8 +186,8 @@ class ControlLoop:
             # The election must learn that the call has ended, whatever went wrong.
             self._call_failures += 1
             log.warning("etcd_call_failed", call=type(call).__name__, error=str(error))
-            failed = FAILURES.get(type(call))
-            answer = None if failed is None else failed(self._clock.monotonic_ms())
+            is_awaited = not isinstance(call, facts.RevokeLease)
+            answer = facts.CallFailed(self._clock.monotonic_ms()) if is_awaited else None
         if answer is not None:
             self.handle(answer)
 

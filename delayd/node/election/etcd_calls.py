@@ -4,8 +4,6 @@ Not here: when a call is made, and what follows from its answer (`replication/el
 """
 
 import json
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from delayd.coordination import Coordination, Leadership
@@ -14,16 +12,6 @@ from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 
 SHARD = 0
-
-FAILURES: Mapping[type, Callable[[int], facts.Event]] = MappingProxyType(
-    {
-        facts.PollLeader: facts.LeaderReadFailed,
-        facts.GrantLease: facts.LeaseGrantFailed,
-        facts.Campaign: facts.CampaignFailed,
-        facts.KeepAlive: facts.KeepAliveFailed,
-    }
-)
-"""The fact, with its time, that a call which failed is answered by; RevokeLease needs none."""
 
 
 class EtcdCalls:

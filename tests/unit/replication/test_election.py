@@ -12,15 +12,15 @@ from manual_clock import ManualClock
 
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import FAILURES, EtcdCalls
+from delayd.node.election.etcd_calls import EtcdCalls
 from delayd.node.election.identity import Identity
 from replication.election import TRANSITIONS, Election, State
 from replication.election_facts import (
     ANSWERS,
     Call,
+    CallFailed,
     Campaign,
     CampaignAnswered,
-    CampaignFailed,
     DeliveryProgressed,
     DeliveryStopped,
     Effect,
@@ -31,14 +31,11 @@ from replication.election_facts import (
     FaultFound,
     GrantLease,
     KeepAlive,
-    KeepAliveFailed,
     LagChanged,
     Leader,
     LeaderRead,
-    LeaderReadFailed,
     LeaseFoundDead,
     LeaseGranted,
-    LeaseGrantFailed,
     LeaseKept,
     PollLeader,
     ResignReason,
@@ -115,7 +112,7 @@ def test_a_follower_has_one_reading_in_flight_at_most() -> None:
 def test_a_failed_reading_is_repeated_at_the_next_interval() -> None:
     """docs/design/election.md, "Campaign"."""
     election = Election("me")
-    assert told(election, Ticked(0), LeaderReadFailed(1), Ticked(149)) == (PollLeader(),)
+    assert told(election, Ticked(0), CallFailed(1), Ticked(149)) == (PollLeader(),)
     assert told(election, Ticked(150)) == (PollLeader(),)
 
 
@@ -213,7 +210,7 @@ def test_a_lost_answer_is_read_again_and_our_own_key_is_a_win() -> None:
     Rules: re-read
     """
     election = campaigning()
-    assert told(election, CampaignFailed(1_000)) == (PollLeader(),)
+    assert told(election, CallFailed(1_000)) == (PollLeader(),)
     won = told(election, LeaderRead(1_001, OURS))
     assert won == (StartDelivery(OURS, DEADLINE_MS), KeepAlive(7))
 
@@ -221,14 +218,14 @@ def test_a_lost_answer_is_read_again_and_our_own_key_is_a_win() -> None:
 def test_a_refused_campaign_is_not_read_again_in_a_tight_loop() -> None:
     """docs/design/election.md, "Campaign"."""
     election = campaigning()
-    assert told(election, CampaignFailed(1), Ticked(149)) == ()
+    assert told(election, CallFailed(1), Ticked(149)) == ()
     assert told(election, Ticked(150)) == (PollLeader(),)
 
 
 def test_a_lost_campaign_that_was_not_carried_out_is_repeated_under_the_same_lease() -> None:
     """docs/design/election.md, "Campaign": the same creation twice is one creation."""
     election = campaigning()
-    told(election, CampaignFailed(1_000))
+    told(election, CallFailed(1_000))
     assert told(election, LeaderRead(1_001, None)) == (Campaign(7),)
 
 
@@ -259,7 +256,7 @@ def test_a_lost_answer_and_any_other_key_is_a_defeat(found: Leader) -> None:
     Rules: key-and-lease
     """
     election = campaigning()
-    told(election, CampaignFailed(1_000))
+    told(election, CallFailed(1_000))
     assert told(election, LeaderRead(1_001, found)) == (RevokeLease(7),)
     assert election.state is State.FOLLOWER
 
@@ -267,7 +264,7 @@ def test_a_lost_answer_and_any_other_key_is_a_defeat(found: Leader) -> None:
 def test_a_campaign_without_an_end_ends_at_the_deadline_of_its_lease() -> None:
     """docs/design/election.md, "Lease and deadline"."""
     election = campaigning()
-    told(election, CampaignFailed(1_000), LeaderReadFailed(2_000))
+    told(election, CallFailed(1_000), CallFailed(2_000))
     assert told(election, Ticked(DEADLINE_MS)) == (RevokeLease(7),)
     assert election.state is State.FOLLOWER
 
@@ -276,7 +273,7 @@ def test_a_lease_that_was_refused_is_asked_for_again_after_the_next_reading() ->
     """docs/design/election.md, "Campaign"."""
     election = Election("me")
     told(election, Ticked(0), LeaderRead(0, None))
-    assert told(election, LeaseGrantFailed(10), Ticked(159)) == ()
+    assert told(election, CallFailed(10), Ticked(159)) == ()
     assert told(election, Ticked(160), LeaderRead(161, None)) == (PollLeader(), GrantLease(3))
 
 
@@ -329,14 +326,14 @@ def test_a_keepalive_that_timed_out_is_repeated_at_once() -> None:
     """docs/design/election.md, "Keepalive"."""
     election = master()
     told(election, Ticked(1_000))
-    assert told(election, KeepAliveFailed(2_000)) == (KeepAlive(7),)
+    assert told(election, CallFailed(2_000)) == (KeepAlive(7),)
 
 
 def test_a_keepalive_that_was_refused_at_once_is_repeated_after_a_poll_interval() -> None:
     """docs/design/election.md, "Keepalive"."""
     election = master()
     told(election, Ticked(1_000))
-    assert told(election, KeepAliveFailed(1_001), Ticked(1_149)) == ()
+    assert told(election, CallFailed(1_001), Ticked(1_149)) == ()
     assert told(election, Ticked(1_150)) == (KeepAlive(7),)
 
 
@@ -357,7 +354,7 @@ def test_a_master_stops_by_itself_at_its_deadline() -> None:
     [
         Ticked(DEADLINE_MS),
         LeaseKept(DEADLINE_MS, TTL_MS),
-        KeepAliveFailed(DEADLINE_MS),
+        CallFailed(DEADLINE_MS),
         DeliveryProgressed(DEADLINE_MS),
         LagChanged(DEADLINE_MS, behind=False),
     ],
@@ -609,7 +606,7 @@ def prompt(effect: Effect, now_ms: int) -> Sequence[Event]:
         case Campaign():
             return [CampaignAnswered(now_ms, OURS)]
         case KeepAlive():
-            return [KeepAliveFailed(now_ms)]
+            return [CallFailed(now_ms)]
         case StopDelivery():
             return [DeliveryStopped(now_ms, Ended.ASKED)]
         case _:
@@ -696,18 +693,18 @@ def plausible_answers(call: Call | None, now_ms: int, lease_id: int) -> list[Eve
     match call:
         case PollLeader():
             read = [LeaderRead(now_ms, leader) for leader in [None, None, *leaders]]
-            return [*read, LeaderReadFailed(now_ms)]
+            return [*read, CallFailed(now_ms)]
         case GrantLease():
             granted = LeaseGranted(now_ms, lease_id + 1, TTL_MS)
-            return [granted, granted, LeaseGrantFailed(now_ms)]
+            return [granted, granted, CallFailed(now_ms)]
         case Campaign():
             return [
                 *[CampaignAnswered(now_ms, leader) for leader in [leaders[0], *leaders]],
-                CampaignFailed(now_ms),
+                CallFailed(now_ms),
             ]
         case KeepAlive():
             kept = LeaseKept(now_ms, TTL_MS)
-            return [kept, kept, kept, LeaseFoundDead(now_ms), KeepAliveFailed(now_ms)]
+            return [kept, kept, kept, LeaseFoundDead(now_ms), CallFailed(now_ms)]
         case None:
             return []
 
@@ -718,14 +715,11 @@ def unasked(now_ms: int, lease_id: int) -> list[Event]:
         Ticked(now_ms),
         LeaderRead(now_ms, None),
         LeaderRead(now_ms, Leader("me", lease_id, 1)),
-        LeaderReadFailed(now_ms),
+        CallFailed(now_ms),
         LeaseGranted(now_ms, 10_000 + now_ms, TTL_MS),
-        LeaseGrantFailed(now_ms),
         CampaignAnswered(now_ms, Leader("me", lease_id, 1)),
-        CampaignFailed(now_ms),
         LeaseKept(now_ms, TTL_MS),
         LeaseFoundDead(now_ms),
-        KeepAliveFailed(now_ms),
         DeliveryProgressed(now_ms),
         *[FaultFound(now_ms, reason) for reason in FAULTS],
         LagChanged(now_ms, behind=True),
@@ -838,7 +832,7 @@ class Node:
         try:
             self.answer = self.calls.carry_out(call)
         except CoordinationError:
-            self.answer = FAILURES[type(call)](0)
+            self.answer = CallFailed(0)
 
     def hear(self) -> None:
         """The answer arrives now."""
