@@ -274,6 +274,13 @@ def test_each_page_can_be_reached_from_the_readme() -> None:
     assert docs - reached == set()
 
 
+def test_each_file_that_a_page_names_is_there() -> None:
+    rooms = "delayd|replication|chaos|tests|k8s|image|docs"
+    for path in PAGES:
+        for named in re.findall(rf"`((?:{rooms})/[\w./*-]+)", path.read_text()):
+            assert any(ROOT.glob(named.rstrip("/"))), f"{path.relative_to(ROOT)}: {named}"
+
+
 def test_the_readme_names_each_folder_of_the_tree() -> None:
     named = set(re.findall(r"(\w+)/", section("README.md", "Where things are")))
     for parent in (ROOT, ROOT / "delayd", ROOT / "tests"):
