@@ -5,6 +5,7 @@ from mutants.mutant import one_edit
 ELECTING = "replication/election.py"
 SESSION = "replication/leadership_session.py"
 TESTS = "tests/unit/replication/test_election.py"
+RESIGNING_TESTS = "tests/unit/replication/test_election_resigning.py"
 SESSION_TESTS = "tests/unit/replication/test_leadership_session.py"
 
 ELECTION = (
@@ -55,7 +56,7 @@ ELECTION = (
         ELECTING,
         "        return (StopDelivery(reason),)\n",
         "        return (StopDelivery(reason), *self._let_go())\n",
-        f"{TESTS}::"
+        f"{RESIGNING_TESTS}::"
         "test_a_fault_stops_delivery_first_and_ends_the_lease_only_when_delivery_is_at_rest",
     ),
     one_edit(
@@ -116,7 +117,7 @@ ELECTION = (
         ELECTING,
         "        found = RESIGNED_FOR[event.ended]\n",
         "        found = None\n",
-        f"{TESTS}::test_how_delivery_ended_says_for_how_long_others_go_first",
+        f"{RESIGNING_TESTS}::test_how_delivery_ended_says_for_how_long_others_go_first",
         is_simulated=False,
     ),
 )

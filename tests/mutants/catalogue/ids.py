@@ -49,7 +49,7 @@ IDS = (
         "replication/delivery_queue.py",
         "waits = reached <= self._verdict_waits.get((partition, offset), -1)",
         "waits = False",
-        "tests/unit/replication/test_delivery_queue.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
+        "tests/unit/replication/test_delivery_queue_markers.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
     ),
     one_edit(
         "verdict-not-postponed",
