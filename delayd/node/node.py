@@ -33,8 +33,8 @@ from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.identity import Identity
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
-from delayd.node.monitoring.http import AdminServer, NodeView
-from delayd.node.monitoring.node_view import LiveNodeView
+from delayd.node.monitoring.http import AdminServer
+from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.node.startup_checks import check_guarantee, check_positions, check_rates, newest_of
@@ -168,7 +168,7 @@ class Node:
             identity,
         )
         self._kafka_health = KafkaHealth(bus, self._settings)
-        self._view = LiveNodeView(
+        self._view = NodeView(
             config,
             clock,
             self._replica,

@@ -10,45 +10,16 @@ POST /export  the node's pending messages at one cut, see exporting.py; with a t
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from delayd import __version__
-from delayd.node.export.exporter import Export
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
-from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
-
-
-class NodeView(Protocol):
-    """What the routes need to know of a node; every call is cheap and takes no lock for long."""
-
-    def stalled(self) -> str | None:
-        """Return which loop has stood still for too long, or None."""
-
-    def unready(self) -> str | None:
-        """Return why the node could not take over now, or None."""
-
-    def leader(self) -> dict[str, Any]:
-        """Return {"master": name or None, "self": bool}."""
-
-    def status(self) -> dict[str, Any]:
-        """Return everything that people ask about."""
-
-    def metrics_snapshot(self) -> MetricsSnapshot:
-        """Return all figures."""
-
-    def known_id(self, id: str) -> dict[str, Any] | None:
-        """Return what this node knows of an id, or None. May read the disk."""
-
-    def pending(self) -> dict[str, Any]:
-        """Return how many messages are pending, by hour and by target."""
-
-    def begin_export(self) -> Export:
-        """Return the next export of this node; ExportError while another one runs."""
+from delayd.node.monitoring.node_view import NodeView
 
 
 def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:

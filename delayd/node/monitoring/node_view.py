@@ -59,8 +59,8 @@ class Standing(Protocol):
         """Return how long the master may go on without another keepalive; None on a follower."""
 
 
-class LiveNodeView:
-    """One running node, seen from outside. Raises nothing that a look could not meet."""
+class NodeView:
+    """One running node, seen from outside. Every call is cheap and holds no lock for long."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class LiveNodeView:
         self._started_ms = clock.monotonic_ms()
 
     def stalled(self) -> str | None:
-        """See the port."""
+        """Return which loop has stood still for too long, or None."""
         for name, age_ms in self._loop_ages_ms().items():
             if age_ms > STALL_LIMIT_MS:
                 return f"the {name} loop has stood still for {age_ms} ms"
         return None
 
     def unready(self) -> str | None:
-        """See the port."""
+        """Return why the node could not take over now, or None."""
         newest = self._replica.newest
         if newest is None:
             return "no frontier has been read yet"
@@ -121,14 +121,14 @@ class LiveNodeView:
         return self._clock.monotonic_ms() - self._ingestion.checkpointed_ms
 
     def leader(self) -> dict[str, Any]:
-        """See the port; as this node last learnt it."""
+        """Return {"master": name or None, "self": bool}, as this node last learnt it."""
         return {
             "master": self._standing.master_name,
             "self": self._delivery.is_delivering,
         }
 
     def status(self) -> dict[str, Any]:
-        """See the port."""
+        """Return everything that people ask about."""
         newest = self._replica.newest
         oldest = self._replica.oldest_cut
         frontier = newest.record.frontier if newest else None
@@ -171,7 +171,7 @@ class LiveNodeView:
         }
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """See the port; asks nobody, and waits for no lock."""
+        """Return all figures; asks nobody, and waits for no lock."""
         newest = self._replica.newest
         frontier = newest.record.frontier if newest else None
         now_ms = self._clock.wall_ms()
@@ -214,7 +214,8 @@ class LiveNodeView:
         )
 
     def known_id(self, id: str) -> dict[str, Any] | None:
-        """See the port: what was ingested of an id, and what the newest frontier says of it."""
+        """Return what was ingested of an id, and what the newest frontier says of it, or None. May
+        read the disk."""
         partition = partition_of(id.encode(), self._replica.settings.partitions)
         known = self._replica.know(partition, id)
         newest = self._replica.newest
@@ -247,7 +248,7 @@ class LiveNodeView:
         }
 
     def pending(self) -> dict[str, Any]:
-        """See the port; by the newest frontier that this node has read."""
+        """Return counts of what is pending by the newest frontier that this node has read."""
         found = self._replica.pending()
         return {
             "total": found.total,
@@ -260,5 +261,5 @@ class LiveNodeView:
         }
 
     def begin_export(self) -> Export:
-        """See the port."""
+        """Return the next export of this node; ExportError while another one runs."""
         return self._exporter.begin()

@@ -22,8 +22,7 @@ from delayd.errors import (
     FrontierError,
     KafkaUnreachableError,
 )
-from delayd.node.monitoring.http import NodeView
-from delayd.node.monitoring.node_view import LiveNodeView
+from delayd.node.monitoring.node_view import NodeView
 from delayd.node.node import Surroundings, run_node_in
 from delayd.wheel.storage import Wheel
 from simulated.bus import SimulatedBus
@@ -87,7 +86,7 @@ class Machine:
         """Called after each call to etcd."""
         self.after_stuck: Callable[[], None] = lambda: None
         """Called when a call to a broker that was stuck goes on."""
-        self._view: LiveNodeView | None = None
+        self._view: NodeView | None = None
         self._kernel = kernel
         self._weather = weather
         self._config = config
@@ -196,7 +195,6 @@ class Machine:
             return wheel
 
         def open_admin(view: NodeView) -> Doorless:
-            assert isinstance(view, LiveNodeView), "of a real node"
             self._view = view
             return Doorless(threads, loop)
 

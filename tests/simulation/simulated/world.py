@@ -70,17 +70,7 @@ class World:
         self.weather = Weather(self.kernel, Random(f"{seed}: weather"), self.habits, str(directory))
         self.broker_clock = self._clock(chance, 0)
         self.kafka = MemoryKafka(self.broker_clock, changed=Bell(self.kernel))
-        create_topics(
-            MemoryBus(self.kafka),
-            cluster=CLUSTER,
-            cluster_key=CLUSTER_KEY,
-            partitions=self.habits.partitions,
-            retry_delays_ms=RETRY_DELAYS_MS,
-            id_memory_ms=self.habits.id_memory_ms,
-            guarantee=guarantee,
-        )
-        for topic, (partitions, config) in TARGETS.items():
-            self.kafka.create_topic(topic, partitions, config)
+        self._create_topics()
         self.etcd = RecordedEtcd(
             self._clock(chance, 0), self.history, expiry_lag_ms=chance.choice([0, 300])
         )
@@ -99,8 +89,8 @@ class World:
         self.witness = Witness(self.kernel, self.etcd, CLUSTER)
         for machine in self.machines:
             self.witness.watch(machine)
-        partitions = self.habits.partitions
-        self.users = Users(self.kernel, self.kafka, Random(f"{seed}: users"), partitions)
+        random = Random(f"{seed}: users")
+        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions)
         self.chaos = Chaos(
             self.kernel,
             self.weather,
@@ -114,6 +104,19 @@ class World:
         )
         self._outside = self.weather.brokers = self.kernel.process("outside")
         self._is_ending = False
+
+    def _create_topics(self) -> None:
+        create_topics(
+            MemoryBus(self.kafka),
+            cluster=CLUSTER,
+            cluster_key=CLUSTER_KEY,
+            partitions=self.habits.partitions,
+            retry_delays_ms=RETRY_DELAYS_MS,
+            id_memory_ms=self.habits.id_memory_ms,
+            guarantee=self.guarantee,
+        )
+        for topic, (partitions, config) in TARGETS.items():
+            self.kafka.create_topic(topic, partitions, config)
 
     def judge(self) -> Checker | AtLeastOnceChecker:
         """Of this run, by what its cluster guarantees."""

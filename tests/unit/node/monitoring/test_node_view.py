@@ -27,7 +27,7 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import build_app
-from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, LiveNodeView
+from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.request import Reason
@@ -100,7 +100,7 @@ class Desk:
             lambda _: None,
         )
         self.watch = KafkaHealth(self.bus, settings)
-        self.view = LiveNodeView(
+        self.view = NodeView(
             config,
             clock,
             self.replica,

@@ -1,5 +1,10 @@
 """What `/status` says of targets that fail: since when, how many, and no end of names."""
 
+import pytest
+from manual_clock import ManualClock
+
+from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.node.targets.checks import PROBE_MS, Targets
 from delayd.node.targets.failures import QUIET_MS, TOPICS_MAX, TargetFailures
 
 
@@ -52,3 +57,56 @@ def test_only_those_that_failed_last_are_kept() -> None:
         "since_ms": 5_000_000,
         "messages": TOPICS_MAX + 1,
     }
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def kafka(clock: ManualClock) -> MemoryKafka:
+    return MemoryKafka(clock)
+
+
+@pytest.fixture
+def targets(kafka: MemoryKafka, clock: ManualClock) -> Targets:
+    kafka.create_topic("orders")
+    return Targets(MemoryBus(kafka).cluster(), clock, 1_000)
+
+
+def test_a_failing_target_is_reported_until_it_is_well_and_quiet(
+    kafka: MemoryKafka, targets: Targets, clock: ManualClock
+) -> None:
+    """docs/operations.md, "Failing targets"."""
+    targets.look_up(["later"])
+    found = targets.problem_of("later", None, None, 10)
+    assert found is not None
+    since_ms = clock.wall_ms()
+    targets.turned_away("later", found, 1)
+    targets.turned_away("later", found, 1)
+    clock.now_ms += 3_600_000
+    targets.look_up([])
+    failing = {"topic": "later", "problem": found, "since_ms": since_ms, "messages": 2}
+    assert targets.failing() == [failing], "the next retry may be hours away"
+    kafka.create_topic("later")
+    clock.now_ms += PROBE_MS
+    targets.look_up([])
+    assert targets.failing() == [failing], "that it is well was only asked for now"
+    clock.now_ms += PROBE_MS
+    targets.look_up([])
+    assert targets.failing() == []
+
+
+def test_a_target_that_turned_a_message_away_is_reported_though_it_is_well(
+    targets: Targets, clock: ManualClock
+) -> None:
+    """docs/operations.md, "Failing targets": a record may be too large for a healthy topic."""
+    targets.look_up(["orders"])
+    targets.turned_away("orders", "too large", 1)
+    clock.now_ms += PROBE_MS
+    targets.look_up(["orders"])
+    assert [failing["topic"] for failing in targets.failing()] == ["orders"]
+    clock.now_ms += QUIET_MS
+    targets.look_up(["orders"])
+    assert targets.failing() == []

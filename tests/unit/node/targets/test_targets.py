@@ -1,6 +1,7 @@
 """Targets: what would fail never enters a transaction, and no target is another one's problem."""
 
 import pytest
+from manual_clock import START_MS, ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
@@ -10,29 +11,13 @@ from delayd.node.targets.checks import (
     BROKERS_FRESH_MS,
     FRESH_MS,
     KNOWN_MAX,
-    PROBE_MS,
     RECHECK_MS,
     REFRESHED_MAX,
     SURVEY_TOPICS_MAX,
     Targets,
 )
-from delayd.node.targets.failures import QUIET_MS
 
 TIMEOUT_MS = 1_000
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def wall_ms(self) -> int:
-        return 5_000_000 + self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
 
 
 @pytest.fixture
@@ -65,11 +50,29 @@ def problem(
     return targets.problem_of(topic, partition, key, 10)
 
 
+def refusal(
+    targets: Targets, topic: str, partition: int | None = None, key: bytes | None = b"k"
+) -> str:
+    found = problem(targets, topic, partition, key)
+    assert found is not None, f"{topic} has no problem"
+    return found
+
+
+def refused_count(targets: Targets, names: list[str]) -> int:
+    return sum(targets.problem_of(name, None, b"k", 10) is not None for name in names)
+
+
+def described(targets: Targets, kafka: MemoryKafka, count: int) -> list[str]:
+    """Names of topics that were just made and looked up."""
+    names = [f"t{number:03}" for number in range(count)]
+    for name in names:
+        kafka.create_topic(name)
+    targets.look_up(names)
+    return names
+
+
 def key_of(partition: int, count: int) -> bytes:
     return next(k for n in range(1000) if partition_of(k := b"%d" % n, count) == partition)
-
-
-# --- Problems
 
 
 @pytest.mark.parametrize(
@@ -99,17 +102,14 @@ def test_what_a_target_would_refuse_is_known_before_the_step(
     """
     targets.look_up([topic])
     found = targets.problem_of(topic, partition, key, size_bytes)
-    if says is None:
-        assert found is None
-    else:
-        assert found is not None and says in found
+    assert found is None if says is None else says in (found or "")
 
 
 def test_a_topic_that_may_not_be_written_is_a_problem(targets: Targets, kafka: MemoryKafka) -> None:
     """docs/design/frontier.md, Targets: allowed."""
     kafka.allow_writes("orders", allowed=False)
-    found = problem(targets, "orders")
-    assert found is not None and "orders may not be written" in found and "right Write" in found
+    found = refusal(targets, "orders")
+    assert "orders may not be written" in found and "right Write" in found
 
 
 def test_a_topic_that_may_not_be_described_is_its_own_problem(
@@ -132,8 +132,8 @@ def test_a_partition_without_a_leader_is_the_problem_of_its_own_messages(
     """docs/design/frontier.md, Targets: a partition has a leader."""
     kafka.log("orders", 1).leader = None
     for partition, key in ((1, None), (1, key_of(0, 3)), (None, key_of(1, 3))):
-        found = problem(targets, "orders", partition, key)
-        assert found is not None and "partition 1 of topic orders has no leader" in found
+        found = refusal(targets, "orders", partition, key)
+        assert "partition 1 of topic orders has no leader" in found
     for partition, key in ((0, None), (2, key_of(1, 3)), (None, key_of(2, 3)), (None, None)):
         assert problem(targets, "orders", partition, key) is None
 
@@ -141,7 +141,11 @@ def test_a_partition_without_a_leader_is_the_problem_of_its_own_messages(
 def test_a_message_that_may_go_anywhere_goes_to_a_healthy_partition(
     targets: Targets, kafka: MemoryKafka
 ) -> None:
-    """docs/design/frontier.md, Targets: without key and partition."""
+    """docs/design/frontier.md, Targets: without key and partition. The producer chooses while all
+    is well, for its own way spreads load best."""
+    targets.look_up(["orders"])
+    assert targets.partition_for("orders", None, None) is None
+    targets.forget()
     kafka.log("orders", 1).leader = None
     targets.look_up(["orders"])
     chosen = [targets.partition_for("orders", None, None) for _ in range(10)]
@@ -150,20 +154,13 @@ def test_a_message_that_may_go_anywhere_goes_to_a_healthy_partition(
     assert targets.partition_for("orders", None, b"k") is None
 
 
-def test_the_producer_chooses_while_all_is_well(targets: Targets) -> None:
-    """docs/design/frontier.md, Targets: its own way spreads load best."""
-    targets.look_up(["orders"])
-    assert targets.partition_for("orders", None, None) is None
-
-
 def test_a_message_that_may_go_anywhere_has_a_problem_when_there_is_no_healthy_partition(
     targets: Targets, kafka: MemoryKafka
 ) -> None:
     """docs/design/frontier.md, Targets."""
     for partition in range(3):
         kafka.log("orders", partition).leader = None
-    found = problem(targets, "orders", None, None)
-    assert found is not None and "has no leader" in found
+    assert "has no leader" in refusal(targets, "orders", None, None)
 
 
 def test_fewer_replicas_in_sync_than_the_topic_asks_for_is_a_problem(
@@ -172,8 +169,8 @@ def test_fewer_replicas_in_sync_than_the_topic_asks_for_is_a_problem(
     """docs/design/frontier.md, Targets: the brokers would refuse it."""
     kafka.create_topic("strict", 2, {"min.insync.replicas": "2"})
     kafka.log("strict", 1).in_sync = 2
-    found = problem(targets, "strict", 0)
-    assert found is not None and "1 replicas in sync, fewer than min.insync.replicas = 2" in found
+    found = refusal(targets, "strict", 0)
+    assert "1 replicas in sync, fewer than min.insync.replicas = 2" in found
     assert problem(targets, "strict", 1) is None
 
 
@@ -192,16 +189,17 @@ def test_a_lone_replica_is_a_problem_on_more_than_one_broker(clock: ManualClock)
     """
     _, targets = replicated(clock, unreplicated=False)
     for topic, partition in (("two", 1), ("one", 0)):
-        found = problem(targets, topic, partition)
-        assert found is not None and "one replica in sync" in found
-        assert "unreplicated_targets" in found
+        found = refusal(targets, topic, partition)
+        assert "one replica in sync" in found and "unreplicated_targets" in found
     assert problem(targets, "two", 0) is None
 
 
 def test_a_lone_replica_is_fine_where_that_was_allowed(clock: ManualClock) -> None:
     """docs/design/frontier.md, Targets: unless `unreplicated_targets = true`."""
-    _, targets = replicated(clock, unreplicated=True)
+    kafka, targets = replicated(clock, unreplicated=True)
+    kafka.create_topic("fragile", 1, {"min.insync.replicas": "2"}, replication_factor=2)
     assert problem(targets, "two", 1) is problem(targets, "one", 0) is None
+    assert problem(targets, "fragile") is None, "it has no replica to spare"
 
 
 def test_a_partition_without_a_replica_to_spare_is_a_problem(clock: ManualClock) -> None:
@@ -209,21 +207,12 @@ def test_a_partition_without_a_replica_to_spare_is_a_problem(clock: ManualClock)
     kafka, targets = replicated(clock, unreplicated=False)
     kafka.create_topic("fragile", 1, {"min.insync.replicas": "2"}, replication_factor=2)
     kafka.create_topic("sound", 1, {"min.insync.replicas": "2"}, replication_factor=3)
-    found = problem(targets, "fragile")
-    assert found is not None and "no replica to spare (min.insync.replicas = 2)" in found
+    found = refusal(targets, "fragile")
+    assert "no replica to spare (min.insync.replicas = 2)" in found
     assert problem(targets, "sound") is None
     kafka.log("sound", 0).in_sync = 2
     clock.now_ms += FRESH_MS
     assert problem(targets, "sound") is None, "one broker is away: that is what it is for"
-
-
-def test_a_partition_without_a_replica_to_spare_is_fine_where_that_was_allowed(
-    clock: ManualClock,
-) -> None:
-    """docs/operations.md, `unreplicated_targets`."""
-    kafka, targets = replicated(clock, unreplicated=True)
-    kafka.create_topic("fragile", 1, {"min.insync.replicas": "2"}, replication_factor=2)
-    assert problem(targets, "fragile") is None
 
 
 def test_a_lone_replica_is_fine_on_one_broker_until_there_are_more(
@@ -256,8 +245,7 @@ def test_a_topic_that_may_refuse_the_end_of_a_transaction_is_a_problem(
     kafka.create_topic("strict", 1, {name: "59999"})
     kafka.create_topic("lenient", 1, {name: "60000"})
     kafka.create_topic("own", 1, {name: "0", "message.timestamp.type": "LogAppendTime"})
-    found = problem(targets, "strict")
-    assert found is not None and f"{name} below 60000" in found
+    assert f"{name} below 60000" in refusal(targets, "strict")
     assert problem(targets, "lenient") is problem(targets, "own") is None
 
 
@@ -268,9 +256,6 @@ def test_topics_are_never_created_by_looking_at_them(targets: Targets, kafka: Me
     """
     targets.look_up(["nowhere"])
     assert "nowhere" not in kafka.topics
-
-
-# --- How often the brokers are asked
 
 
 def test_a_healthy_topic_is_believed_for_five_seconds(
@@ -324,44 +309,33 @@ def test_many_topics_are_asked_for_in_few_requests(targets: Targets, kafka: Memo
     names = [f"t{number}" for number in range(SURVEY_TOPICS_MAX * 2 + 1)]
     targets.look_up(names)
     assert kafka.surveys_count == 3
-    assert all(targets.problem_of(name, None, b"k", 10) is not None for name in names)
+    assert refused_count(targets, names) == len(names)
 
 
 def test_a_step_renews_a_bounded_number_of_descriptions_and_the_next_one_the_others(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:
     """docs/design/frontier.md, Targets: a thousand targets do not stop a step for a second."""
-    names = [f"t{number:03}" for number in range(REFRESHED_MAX + 10)]
-    for name in names:
-        kafka.create_topic(name)
-    targets.look_up(names)
+    names = described(targets, kafka, REFRESHED_MAX + 10)
     for name in names:
         kafka.delete_topic(name)
     clock.now_ms += FRESH_MS
-
-    def gone_count() -> int:
+    for gone_count in (REFRESHED_MAX, len(names)):
         targets.look_up(names)
-        return sum(targets.problem_of(name, None, b"k", 10) is not None for name in names)
-
-    assert gone_count() == REFRESHED_MAX
-    assert gone_count() == len(names)
+        assert refused_count(targets, names) == gone_count
 
 
 def test_of_many_descriptions_the_oldest_are_renewed_first(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:
     """docs/design/frontier.md, Targets: none is believed for ever."""
-    names = [f"t{number:03}" for number in range(REFRESHED_MAX + 10)]
-    for name in names:
-        kafka.create_topic(name)
-    targets.look_up(names)
+    names = described(targets, kafka, REFRESHED_MAX + 10)
     for name in names[-10:]:
         kafka.delete_topic(name)
     for _ in range(2):
         clock.now_ms += FRESH_MS
         targets.look_up(names)
-    found = [targets.problem_of(name, None, b"k", 10) for name in names]
-    assert sum(each is not None for each in found) == 10
+    assert refused_count(targets, names) == 10
 
 
 def test_names_do_not_accumulate(targets: Targets, kafka: MemoryKafka, clock: ManualClock) -> None:
@@ -382,7 +356,7 @@ def test_a_step_may_want_more_names_than_are_remembered(targets: Targets) -> Non
     """docs/design/frontier.md, Targets."""
     names = [f"t{number}" for number in range(KNOWN_MAX + 10)]
     targets.look_up(names)
-    assert all(targets.problem_of(name, None, b"k", 10) is not None for name in names)
+    assert refused_count(targets, names) == len(names)
     targets.look_up(["orders"])
     assert len(targets._known) <= KNOWN_MAX
 
@@ -399,9 +373,6 @@ def test_after_a_failed_step_nothing_is_believed(targets: Targets, kafka: Memory
     assert problem(targets, "states") is not None
 
 
-# --- No answer
-
-
 def test_no_answer_about_one_topic_is_not_the_problem_of_the_others(
     targets: Targets, kafka: MemoryKafka, clock: ManualClock
 ) -> None:
@@ -410,8 +381,7 @@ def test_no_answer_about_one_topic_is_not_the_problem_of_the_others(
     kafka.silent.add("slow")
     targets.look_up(["slow", "orders"])
     assert targets.problem_of("orders", None, b"k", 10) is None
-    found = targets.problem_of("slow", None, b"k", 10)
-    assert found is not None and "did not describe topic slow in time" in found
+    assert "did not describe topic slow in time" in refusal(targets, "slow")
     kafka.silent.clear()
     clock.now_ms += RECHECK_MS
     assert problem(targets, "slow") is None
@@ -449,9 +419,8 @@ def test_a_look_up_ends_in_time_and_leaves_the_rest_for_later(
     cluster.clock = clock
     targets = Targets(cluster, clock, TIMEOUT_MS)
     names = [f"t{number:04}" for number in range(SURVEY_TOPICS_MAX * 5)]
-    before_ms = clock.now_ms
     targets.look_up(names)
-    assert clock.now_ms - before_ms == TIMEOUT_MS
+    assert clock.now_ms == START_MS + TIMEOUT_MS
     found = [targets.problem_of(name, None, b"k", 10) or "" for name in names]
     assert sum("does not exist" in each for each in found) == SURVEY_TOPICS_MAX * 2
     assert sum("in time" in each for each in found) == SURVEY_TOPICS_MAX * 3
@@ -464,9 +433,6 @@ def test_brokers_that_do_not_answer_at_all_are_nobodys_problem(
     bus.link.up = False
     with pytest.raises(KafkaUnreachableError):
         targets.look_up(["orders"])
-
-
-# --- Chunks
 
 
 def test_only_a_topic_that_takes_little_is_sent_to_in_chunks(
@@ -482,42 +448,3 @@ def test_only_a_topic_that_takes_little_is_sent_to_in_chunks(
     assert targets.chunk_bytes_max("usual") is None
     chunk = targets.chunk_bytes_max("small")
     assert chunk is not None and 0 < chunk < 20_000
-
-
-# --- What people are told
-
-
-def test_a_failing_target_is_told_until_it_is_well_and_quiet(
-    targets: Targets, kafka: MemoryKafka, clock: ManualClock
-) -> None:
-    """docs/operations.md, "Failing targets"."""
-    found = problem(targets, "later")
-    assert found is not None
-    since_ms = clock.wall_ms()
-    targets.turned_away("later", found, 1)
-    targets.turned_away("later", found, 1)
-    clock.now_ms += 3_600_000
-    targets.look_up([])
-    told = {"topic": "later", "problem": found, "since_ms": since_ms, "messages": 2}
-    assert targets.failing() == [told], "the next retry may be hours away"
-    kafka.create_topic("later")
-    clock.now_ms += PROBE_MS
-    targets.look_up([])
-    assert targets.failing() == [told], "that it is well was only asked for now"
-    clock.now_ms += PROBE_MS
-    targets.look_up([])
-    assert targets.failing() == []
-
-
-def test_a_target_that_turned_a_message_away_is_told_though_it_is_well(
-    targets: Targets, clock: ManualClock
-) -> None:
-    """docs/operations.md, "Failing targets": a record may be too large for a healthy topic."""
-    targets.look_up(["orders"])
-    targets.turned_away("orders", "too large", 1)
-    clock.now_ms += PROBE_MS
-    targets.look_up(["orders"])
-    assert [failing["topic"] for failing in targets.failing()] == ["orders"]
-    clock.now_ms += QUIET_MS
-    targets.look_up(["orders"])
-    assert targets.failing() == []
