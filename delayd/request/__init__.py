@@ -1,24 +1,24 @@
-"""A request: what one record of the buffer asks for. Pure.
+"""Requests: what records of the buffer ask for. Pure.
 
-`parse` reads a record, `message_body` and `reject_body` make what the wheel stores, `delivered`,
-`dead_letter`, `receipt_record` and `continuation` make what is produced from it.
+`parse` reads a record; `message_body` and `reject_body` build the bodies that the wheel stores;
+`delivered`, `dead_letter`, `receipt_record` and `continuation` build the records that are produced.
 
 | file | what it holds |
 |---|---|
-| `request.py` | a request that may be done, its operation, the cluster's limits |
+| `request.py` | a valid request, its operation, the cluster's limits |
 | `parser.py` | `parse`: the order of checks |
 | `headers.py` | names, sizes and text of headers |
-| `grammar.py`, `times.py` | what the headers may say |
-| `reasons.py` | every way to be refused |
-| `proof.py`, `internal.py` | digests and proofs; the records of the master's own |
+| `grammar.py`, `times.py` | the grammar of the headers' texts |
+| `reasons.py` | every reason to reject a request |
+| `proof.py`, `internal.py` | digests and proofs; the master's internal records |
 | `bodies.py`, `receipts.py` | the stored and the produced form |
 
 Not here: the state of ids and cancel markers, which ingest decides; whether a target exists, which
 a step checks.
 
 Invariants:
-- the outcome depends on the record and on the cluster's fixed limits and key only, never on a
-  clock, on the version of the package or on anything else: every replica decides alike;
+- the outcome depends only on the record and on the cluster's fixed limits and key, never on a clock
+  or on the version of the package: every replica decides alike;
 - `parse` never raises: whatever the bytes are, there is exactly one outcome;
 - user headers keep their order and repeats; details never carry payloads.
 

@@ -38,8 +38,8 @@ FIELDS_WITHOUT_TURN: Final = TURN
 """Number of fields of a message body that smoothing has not deferred."""
 
 TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
-"""Key and headers of a too large record are dead-lettered only up to this size: half of the 64 KiB
-by which the limit stays below what delayd's topics accept."""
+"""A too large record keeps its key and headers in the dead letter only up to this size: half of
+the 64 KiB by which the limit stays below what delayd's topics accept."""
 
 
 class Delivery(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the request headers may say, one by one; times are in `times.py`.
+"""The grammar of the request headers, one by one; `times.py` has that of times.
 
 All functions take the headers as text and raise RefusedError, and nothing else.
 """
@@ -17,7 +17,7 @@ Fields: TypeAlias = Mapping[str, str]
 """The `delayd-*` headers of one record, by name."""
 
 ID_BYTES_MAX: Final = 256
-"""Of an id as UTF-8: many are remembered at once."""
+"""Of an id as UTF-8: a node remembers many ids at once."""
 
 PARTITION_MAX: Final = 2**31 - 1
 """Kafka's partition numbers are int32."""
@@ -36,7 +36,7 @@ _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 
 
 def op_of(fields: Fields) -> Op:
-    """The operation; headers that it does not take are refused."""
+    """Return the operation. Refuse headers that it does not take."""
     name = fields.get("delayd-op")
     op = _SCHEDULE if name is None else _OPS.get(name)
     if op is _SCHEDULE:
@@ -56,13 +56,14 @@ def op_of(fields: Fields) -> Op:
 
 
 def op_named(name: str) -> Op | None:
-    """The operation of this name, None if there is none."""
+    """Return the operation of this name, None if there is none."""
     return _OPS.get(name)
 
 
 def check_id(id: str | None, op: Op, record: Record, partitions: int) -> None:
-    """RefusedError unless it is the record's key, in the key's partition of the buffer, or unless
-    it is missing and the operation can do without."""
+    """Refuse an id that is not the record's key or lies in another partition than the key's.
+
+    A schedule needs no id, a cancel and a replace do."""
     if id is None:
         if op is Op.CANCEL or op is Op.REPLACE:
             raise RefusedError(
@@ -96,7 +97,7 @@ def check_id(id: str | None, op: Op, record: Record, partitions: int) -> None:
 
 
 def target_of(fields: Fields, prefix: str) -> str:
-    """The target topic; never one that begins with `prefix`."""
+    """Return the target topic; never one that begins with `prefix`."""
     topic = fields.get("delayd-topic")
     if topic is None:
         raise RefusedError(
@@ -119,7 +120,7 @@ def target_of(fields: Fields, prefix: str) -> str:
 
 
 def asked_due_ms_of(fields: Fields, append_ms: int) -> int:
-    """The due time as asked (Unix ms) in a record that was appended at `append_ms`."""
+    """Return the due time that a record asks for (Unix ms), if it was appended at `append_ms`."""
     due = fields.get("delayd-due")
     delay = fields.get("delayd-delay")
     level = fields.get("delayd-level")
@@ -141,13 +142,13 @@ def asked_due_ms_of(fields: Fields, append_ms: int) -> int:
 
 
 def due_form_of(fields: Fields) -> tuple[str, str]:
-    """The header that says when, as it was sent: its name and its text."""
+    """Return name and text of the header that gives the due time, as it was sent."""
     [name] = [name for name in _DUES if name in fields]
     return name, fields[name]
 
 
 def target_partition_of(fields: Fields) -> int | None:
-    """The target partition, None if the key or chance decides."""
+    """Return the target partition, None if the partitioner chooses it."""
     text = fields.get("delayd-partition")
     if text is None:
         return None
@@ -162,7 +163,7 @@ def target_partition_of(fields: Fields) -> int | None:
 
 
 def redrive_of(fields: Fields, record: Record) -> str:
-    """The source of the dead letter that a redrive sends again."""
+    """Return the source of the dead letter that a redrive sends again."""
     text = fields["delayd-redrive"]
     partition = source_partition_of(text)
     if partition is None:
@@ -181,9 +182,9 @@ def redrive_of(fields: Fields, record: Record) -> str:
 
 
 def source_partition_of(text: str) -> int | None:
-    """The partition of a source (`partition/offset`), None if `text` is not one.
+    """Return the partition of a source (`partition/offset`), None if `text` is not one.
 
-    A source is compared as text, so there is one way to write it: no signs, no leading zeros.
+    Sources are compared as text, so there is one way to write one: no signs, no leading zeros.
     """
     match = _SOURCE.fullmatch(text)
     if match is None or int(match[2]) >= 2**63:
@@ -192,7 +193,7 @@ def source_partition_of(text: str) -> int | None:
 
 
 def number_of(text: str) -> int | None:
-    """A number that delayd itself wrote, None if `text` is none."""
+    """Return the number in a header that delayd wrote, None if `text` is none."""
     if text.isdigit() and text.isascii() and len(text) <= NUMBER_DIGITS_MAX:
         return int(text)
     return None

@@ -8,7 +8,7 @@ from delayd.request.reasons import Reason, RefusedError, quoted
 from replication.settings import RULES_VERSION
 
 HEADER_PREFIX: Final = "delayd-"
-"""Of headers; fixed, unlike the prefix of delayd's topics."""
+"""Prefix of header names; fixed, unlike the prefix of delayd's topics."""
 
 SUPPORTED_HEADERS: Final = (
     "delayd-topic",
@@ -27,7 +27,7 @@ PLANNED_HEADERS: Final = (
     "delayd-until",
     "delayd-late",
 )
-"""In the wire contract, not in this rules version."""
+"""Headers that the wire contract reserves and this rules version does not support."""
 
 INTERNAL_HEADERS: Final = (
     "delayd-continues",
@@ -36,8 +36,8 @@ INTERNAL_HEADERS: Final = (
     "delayd-digest",
     "delayd-proof",
 )
-"""Of the records that the master itself writes to the buffer; one of them makes a record such a
-record, and then its proof must be right."""
+"""Headers of records that the master writes to the buffer. A record with one of them is internal,
+and needs a valid proof."""
 
 WRITTEN_HEADERS: Final = (
     "delayd-fired",
@@ -49,10 +49,11 @@ WRITTEN_HEADERS: Final = (
     "delayd-detail",
     "delayd-truncated",
 )
-"""On what delayd delivers or dead-letters; on a request they are a record sent back as it was."""
+"""Headers that delayd writes on deliveries and dead letters. A request that has one is such a
+record, sent back unchanged."""
 
 UNREADABLE_HEADERS: Final = "delayd-unreadable-headers"
-"""What a driver hands out in place of headers whose names are not UTF-8."""
+"""The header that a driver returns in place of headers whose names are not UTF-8."""
 
 RECORD_ALLOWANCE_BYTES: Final = 128
 """Kafka's record batch header (61) and the longest record fields (36), rounded up."""
@@ -61,13 +62,14 @@ HEADER_ALLOWANCE_BYTES: Final = 10
 """The two longest length fields of a header."""
 
 REDRIVE_MARGIN_BYTES: Final = 1024
-"""By which a redrive may be larger than the request that died: it names its source, and has an
-absolute due time in place of a short delay. Small beside the margin of internal records, which a
-redrive may have to fit when it is retried."""
+"""How much larger a redrive may be than the request that died: it names its source, and has an
+absolute due time in place of a short delay. It stays far below INTERNAL_MARGIN_BYTES, because a
+retry of the redrive is an internal record."""
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Bytes that count against `record_bytes_max`: the decompressed record and an allowance."""
+    """Return the bytes that count against `record_bytes_max`: those of the decompressed record and
+    an allowance."""
     size = RECORD_ALLOWANCE_BYTES + HEADER_ALLOWANCE_BYTES * len(headers)
     if key is not None:
         size += len(key)
@@ -81,12 +83,12 @@ def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 
 def name_bytes(name: str) -> bytes:
-    """A header name as its bytes; one that is not UTF-8 too, so that it can be counted."""
+    """Return the bytes of a header name, even if it is not UTF-8, so that it can be counted."""
     return name.encode("utf-8", "surrogatepass")
 
 
 def check_names(headers: Headers) -> None:
-    """RefusedError if a header name is not UTF-8."""
+    """Refuse a header name that is not UTF-8."""
     for name, _ in headers:
         try:
             name.encode()
@@ -97,7 +99,8 @@ def check_names(headers: Headers) -> None:
 
 
 def fields_of(asked: Headers, known: frozenset[str]) -> dict[str, str]:
-    """The `delayd-*` headers as text, each known, present once, not empty; else RefusedError."""
+    """Return the `delayd-*` headers as text. Refuse one that is unknown, repeated, null, empty or
+    not UTF-8."""
     fields: dict[str, str] = {}
     for name, content in asked:
         if name not in known:

@@ -1,21 +1,23 @@
-"""Internal records: what the master writes to the buffer so that a message goes on later.
+"""Internal records: by them the master requeues a message into the buffer, to go on later.
 
     key      the id, else the key to deliver
     headers  the user's, then
-             delayd-topic, delayd-due (ms, as asked), and of delayd-id, delayd-digest, delayd-key,
-             delayd-partition what the message has, then
+             delayd-topic, delayd-due (ms, as asked); if the message has them, delayd-id,
+             delayd-digest, delayd-key, delayd-partition; then
              delayd-continues      offset of the continued message, in the same partition
              delayd-continues-due  its ranking due, ms
              delayd-next-due       when it is due next, ms
              delayd-origin         source of the user's own request
-             delayd-attempt        how often it was tried in vain; 0 if it was only deferred
-             delayd-turn           only of what is smoothed: its turn (replication/smoothing.py)
-                                   and its ranking due when it was deferred first, `ms/ms`
-             delayd-proof          last: says that the master wrote all this, for this partition
+             delayd-attempt        number of failed attempts; 0 if it was only deferred
+             delayd-turn           of a smoothed message only: its turn (replication/smoothing.py)
+                                   and its ranking due when it was first deferred, `ms/ms`
+             delayd-proof          last: proves that the master wrote all this, for this partition
 
-Invariants: a record is internal if it has a header that only such records have, and then nothing
-but a right proof makes it a request; what `continuation` writes, `parse_internal` reads as it was,
-whatever the limits on users' requests are.
+Invariants:
+- a record is internal if it has a header that only internal records have; then only a valid proof
+  makes it a request;
+- `parse_internal` reads back exactly what `continuation` wrote, whatever the limits on users'
+  requests are.
 
 Source: docs/design, "The wire contract".
 """
@@ -38,7 +40,7 @@ from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits, Turn
 
 INTERNAL_MARGIN_BYTES: Final = 8 * 1024
-"""By which an internal record may be larger than a user's: its own headers need below 1 KiB."""
+"""How much larger an internal record may be than a user's; its own headers need below 1 KiB."""
 
 _INTERNAL = frozenset(INTERNAL_HEADERS)
 _FIELDS = frozenset(
@@ -51,7 +53,7 @@ _FIELDS = frozenset(
         "delayd-partition",
         "delayd-origin",
         "delayd-attempt",
-        # On its own it is unknown, as it was before rules version 3: so no outcome has changed.
+        # Alone it does not make a record internal, as before rules version 3: outcomes stay.
         "delayd-turn",
     }
 )
@@ -77,8 +79,8 @@ def continuation(
     is_retry: bool = True,
     turn: Turn | None = None,
 ) -> BufferRecord:
-    """The record by which the message `body` goes on at `next_due_ms`: as its next retry, or only
-    deferred, perhaps to its turn.
+    """Return the record that requeues the message `body` until `next_due_ms`: for its next retry,
+    or only deferred, perhaps to its turn.
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
@@ -97,14 +99,14 @@ def continuation(
 
 
 def is_internal(asked: Headers) -> bool:
-    """Whether one of a record's `delayd-*` headers makes it internal."""
+    """Return whether one of a record's `delayd-*` headers makes it internal."""
     return any(name in _INTERNAL for name, _ in asked)
 
 
 def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Request:
-    """What an internal record asks for; RefusedError if the master cannot have written it.
+    """Return the request of an internal record. Refuse one that the master cannot have written.
 
-    `asked` are its `delayd-*` headers. The proof comes first: what a stranger wrote is not read.
+    `asked` are its `delayd-*` headers. The proof is checked first: a forged record is not read.
     """
     _check_proof(record, limits)
     check_names(record.headers)

@@ -1,7 +1,7 @@
-"""Dead letters as their readers meet them: what `bodies.dead_letter` wrote, taken apart. Pure.
+"""Reading dead letters: the inverse of `bodies.dead_letter`. Pure.
 
-Invariant: what delayd appended to the record is taken off again, and nothing else, even if the
-record had headers of the same names: only the end of the headers is delayd's.
+Invariant: exactly the headers that delayd appended are taken off again, even if the record had
+headers of the same names: only the last ones are delayd's.
 """
 
 from typing import Final, NamedTuple
@@ -13,14 +13,14 @@ _APPENDED: Final = (
     *("delayd-reason", "delayd-detail", "delayd-source"),
     *("delayd-truncated", "delayd-origin", "delayd-attempt"),
 )
-"""In the order in which they are written; the first three are always there."""
+"""In the order in which they are written; the first three are always present."""
 
 
 class Letter(NamedTuple):
     """A dead letter."""
 
     source: str
-    """Of the record of the buffer that it tells of: its name."""
+    """The source of the buffer record that it is about."""
     reason: str
     """A slug."""
     detail: str
@@ -29,22 +29,22 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Those of the record, without what delayd appended."""
+    """The headers of the record, without those that delayd appended."""
     truncated_bytes: int | None = None
     """Size of the record, if its value was left out."""
     origin: str | None = None
     """Source of the user's own request, of a message that could not be delivered."""
     attempts: int = 0
-    """How often its delivery was tried."""
+    """Attempts to deliver it."""
 
     @property
     def topic(self) -> str | None:
-        """The target, as far as the record names one."""
+        """Return the target, if the record names one."""
         return self._text("delayd-topic")
 
     @property
     def id(self) -> str | None:
-        """The id, as far as the record has one."""
+        """Return the id, if the record has one."""
         return self._text("delayd-id")
 
     def _text(self, name: str) -> str | None:
@@ -53,7 +53,7 @@ class Letter(NamedTuple):
 
 
 def letter_of(record: Record) -> Letter | None:
-    """The letter that a record of the dead-letter topic is; None if delayd did not write it."""
+    """Return the letter in a record of the dead-letter topic, None if delayd did not write it."""
     headers = list(record.headers)
     appended: dict[str, str] = {}
     for name in reversed(_APPENDED):

@@ -1,8 +1,8 @@
-"""From a record to what it asks for.
+"""Parsing a record into the request that it asks for.
 
-What is looked at, in this order; the first problem found is the outcome:
+`parse` checks in this order, and the first problem is the outcome:
 1. the size of the record,
-2. of a record with headers of the master's own: its proof, and nothing else without it,
+2. the proof of an internal record, and nothing else unless it is valid,
 3. header names, then each `delayd-*` header in the order of the record,
 4. operation, headers that do not go with it, id, target topic, due time, distance of the due time,
    target partition, redrive.
@@ -47,10 +47,10 @@ _NO_ID = (None, b"", "", 0, None, None, None)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
-    """What `record` asks for under the cluster's `limits`. Never raises.
+    """Return the request of `record` under the cluster's `limits`, or its reject. Never raise.
 
-    The hot path of ingest: one pass over the headers, no allocation for those of the user. That a
-    record is internal is found when a header of it is refused, which costs the others nothing.
+    The hot path of ingest: one pass over the headers, no allocation for those of the user. An
+    internal record is recognised when one of its headers is refused, at no cost to other records.
     """
     key, value = record.key, record.value
     size = RECORD_ALLOWANCE_BYTES
@@ -112,7 +112,7 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
 
 
 def _margin_bytes(asked: Headers) -> int:
-    """By which the record may be larger than others: what came in must be able to come again."""
+    """Return how much larger this record may be: a request that was taken must fit again."""
     if is_internal(asked):
         return INTERNAL_MARGIN_BYTES
     if any(name == "delayd-redrive" for name, _ in asked):
@@ -142,7 +142,7 @@ def _too_far(distance_ms: int, max_delay_ms: int) -> RefusedError:
 def _refused(
     record: Record, asked: Headers, limits: RequestLimits, refusal: RefusedError
 ) -> Request | Reject:
-    """The outcome of a record that is no request of a user."""
+    """Return the outcome of a record that is no request of a user."""
     if is_internal(asked):
         try:
             return parse_internal(record, asked, limits)
@@ -152,8 +152,8 @@ def _refused(
 
 
 def _readable_id(asked: Headers) -> str | None:
-    """Whom a receipt can tell of the reject: an id that is there once and could be one, else the
-    source that is redriven."""
+    """Return the id to send the receipt of a reject to: an id that is present once and valid, else
+    the source that is redriven."""
     id = _only(asked, "delayd-id")
     if id is not None and len(id.encode()) <= ID_BYTES_MAX:
         return id
@@ -162,7 +162,7 @@ def _readable_id(asked: Headers) -> str | None:
 
 
 def _readable_op(asked: Headers) -> Op:
-    """What a rejected request wanted, as far as it says so."""
+    """Return the operation of a rejected request, as far as it can be read."""
     op = op_named(_only(asked, "delayd-op") or "")
     if op is not None and op is not Op.SCHEDULE:
         return op
@@ -170,7 +170,7 @@ def _readable_op(asked: Headers) -> Op:
 
 
 def _only(asked: Headers, name: str) -> str | None:
-    """The text of the header that is there once, not empty, in UTF-8; else None."""
+    """Return the text of a header that is present once, not empty, in UTF-8; else None."""
     contents = [content for other, content in asked if other == name]
     if len(contents) != 1 or not contents[0]:
         return None

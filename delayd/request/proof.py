@@ -1,13 +1,13 @@
-"""What a record comes down to: the digest of a message as sent, and the proof of an internal one.
+"""The digest of a message as sent, and the proof of an internal record.
 
-Both are made over a list of texts, each behind its length (int32, big endian; -1 for null), so no
-two records come down to the same bytes:
+Both are computed over a list of texts, each behind its length (int32, big endian; -1 for null), so
+no two records give the same bytes:
 
     digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header)
     proof  = HMAC-SHA256(cluster key, LABEL, cluster, partition, key, value, headers)
     headers = their number, then name and content of each, in order
 
-The digest is as sent: the same moment written otherwise is another digest.
+The digest is of the message as sent: the same due time in another form gives another digest.
 """
 
 import hmac
@@ -22,7 +22,7 @@ from delayd.request.request import RequestLimits
 
 DIGEST_BYTES: Final = 16
 LABEL: Final = b"delayd internal record"
-"""What sets proofs apart from anything else that the cluster key may sign."""
+"""Keeps proofs apart from anything else that the cluster key may sign."""
 
 _LENGTH = Struct(">i").pack
 _NULL = _LENGTH(-1)
@@ -36,7 +36,8 @@ def digest_of(
     partition: int | None,
     due_form: tuple[str, str],
 ) -> bytes:
-    """The digest of a message as sent; `headers` are the user's, `key` is the one to deliver."""
+    """Return the digest of a message as sent; `headers` are the user's, `key` is the one to
+    deliver."""
     parts = [topic.encode(), key, value, *_listed(headers)]
     parts.append(None if partition is None else b"%d" % partition)
     parts += [text.encode() for text in due_form]
@@ -46,7 +47,7 @@ def digest_of(
 def proof_of(
     limits: RequestLimits, partition: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
-    """The proof, as hex, of a record for this `partition` of the buffer with these `headers`."""
+    """Return the proof, as hex, of a record for this `partition` of the buffer."""
     assert limits.proof_key, "a proof needs the cluster's key"
     parts = [LABEL, limits.cluster.encode(), b"%d" % partition, key, value, *_listed(headers)]
     return hmac.digest(limits.proof_key, _joined(parts), "sha256").hex().encode()

@@ -1,8 +1,8 @@
-"""Every way in which a request can be refused, and how a refusal is worded.
+"""Every reason to reject a request, and the wording of a reject.
 
 Invariants:
-- a slug is for ever: people alert on it;
-- a detail is printable ASCII of at most DETAIL_CHARS_MAX, whatever bytes it quotes;
+- a slug never changes: people alert on it;
+- a detail is at most DETAIL_CHARS_MAX of printable ASCII, whatever bytes it quotes;
 - a detail is the same on every replica, so it names the rules version, not the package's.
 """
 
@@ -13,7 +13,8 @@ from delayd.request.request import Op
 
 DETAIL_CHARS_MAX = 500
 QUOTE_CHARS_MAX = 80
-"""What a detail shows of a hostile text; enough to find the sender, too little to flood a log."""
+"""How much of a hostile text a detail quotes: enough to find the sender, too little to flood a
+log."""
 
 
 class Reason(Enum):
@@ -29,7 +30,7 @@ class Reason(Enum):
 
     @property
     def slug(self) -> str:
-        """The value of `delayd-reason`."""
+        """Return the value of `delayd-reason`."""
         return str(self._value_)
 
     MISSING_TOPIC = "missing-topic", "Name the target topic in the header `delayd-topic`."
@@ -124,22 +125,21 @@ class Reason(Enum):
 
 
 class Reject(NamedTuple):
-    """The outcome of a record that asks for nothing that may be done."""
+    """The outcome of a record that is no valid request."""
 
     reason: Reason
     detail: str
     """What is wrong and what to do: printable ASCII, at most DETAIL_CHARS_MAX, no payload."""
     truncated: bool = False
-    """Too large to be carried along: its dead letter does without the value."""
+    """The record is too large: its dead letter goes without the value."""
     id: str | None = None
-    """Whom a receipt tells of the reject: the id, or else the source that is redriven, if one could
-    be read."""
+    """The id to send a receipt to, else the source that is redriven, if one could be read."""
     op: Op = Op.SCHEDULE
-    """What was wanted, as far as it could be read."""
+    """The operation, as far as it could be read."""
 
 
 class RefusedError(Exception):
-    """How the grammar says no. It never leaves this package: `parse` makes a Reject of it."""
+    """Raised by the grammar. It never leaves this package: `parse` turns it into a Reject."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -148,7 +148,7 @@ class RefusedError(Exception):
 
 
 def quoted(text: str) -> str:
-    """`text` in quotes, cut to QUOTE_CHARS_MAX, with everything but printable ASCII escaped."""
+    """Return `text` in quotes, cut to QUOTE_CHARS_MAX, all but printable ASCII escaped."""
     shown = ascii(text[:QUOTE_CHARS_MAX])
     if len(text) <= QUOTE_CHARS_MAX and len(shown) <= QUOTE_CHARS_MAX + 2:
         return shown
@@ -156,7 +156,7 @@ def quoted(text: str) -> str:
 
 
 def bounded(detail: str) -> str:
-    """`detail` as the invariants above demand it, whoever wrote it."""
+    """Return `detail` in the form that the invariants above demand."""
     if not (detail.isascii() and detail.isprintable()):
         detail = ascii(detail[: DETAIL_CHARS_MAX + 1])[1:-1]
     if len(detail) > DETAIL_CHARS_MAX:

@@ -1,11 +1,11 @@
-"""Receipts: what became of a request with an id, or of a redrive, as a record for its user.
+"""Receipts: the verdict on a request with an id, or on a redrive, as a record for its user.
 
     stored  = (id, verdict slug, op slug, source, [killed source...], due ms or nil, detail)
     record  = key: the id; header delayd-source: the source; value: a JSON object in ASCII with
               id, verdict, op, source, killed, due_ms, at_ms, detail, in this order
 
-The stored form has no time: it waits in the wheel until the step that makes it true, whose `now`
-is its `at_ms`.
+The stored form has no time: it waits in the wheel until the step that makes it true, and `at_ms`
+is that step's `now`.
 
 Source: docs/design, "The wire contract".
 """
@@ -21,7 +21,7 @@ from delayd.request.request import Op
 
 
 class Verdict(Enum):
-    """What became of a request: a stable slug, and what it says."""
+    """The outcome of a request: a stable slug, and its meaning."""
 
     meaning: str
 
@@ -33,7 +33,7 @@ class Verdict(Enum):
 
     @property
     def slug(self) -> str:
-        """The value of `verdict` in a receipt."""
+        """Return the value of `verdict` in a receipt."""
         return str(self._value_)
 
     CANCELLED = (
@@ -87,13 +87,13 @@ def receipt(
     due_ms: int | None = None,
     detail: str = "",
 ) -> tuple[Any, ...]:
-    """The stored form of a receipt. `source` is of the request that is answered, `killed` are
-    sources, `due_ms` is the due time as asked (Unix ms)."""
+    """Return the stored form of a receipt. `source` is the request's, `killed` are sources,
+    `due_ms` is the due time as asked (Unix ms)."""
     return (id, verdict.slug, op.slug, source, tuple(killed), due_ms, bounded(detail))
 
 
 def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
-    """The stored receipt of a reject; None if nobody can be told, for want of an id."""
+    """Return the stored receipt of a reject; None if it has no id to send it to."""
     if reject.id is None:
         return None
     detail = f"{reject.reason.slug}: {reject.detail}"
@@ -103,13 +103,13 @@ def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
 
 
 def verdict_of(stored: Any) -> str:
-    """The verdict's slug of a stored receipt."""
+    """Return the verdict's slug of a stored receipt."""
     slug: str = stored[1]
     return slug
 
 
 def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
-    """The record of a stored receipt, written by a step whose `now` is `at_ms` (Unix ms)."""
+    """Return the record of a stored receipt that a step writes whose `now` is `at_ms` (Unix ms)."""
     id, verdict, op, source, killed, due_ms, detail = stored
     fields = {
         "id": id,

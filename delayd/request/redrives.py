@@ -1,11 +1,11 @@
-"""From a dead letter to the request that sends it again. Pure.
+"""The request that sends a dead letter again. Pure.
 
 The request is the record of the letter: key, value and the user's headers in their order, the
-request headers as they were but for what is corrected, and `delayd-redrive`. It is read by the
-parser before anyone sends it, so what would be rejected for certain is not sent.
+request headers with their corrections, and `delayd-redrive`. The parser reads it before it is
+sent, so a request that would certainly be rejected is not sent.
 
-Whose redrive it is: of the letter itself; but a letter that is itself a redrive which was rejected
-goes on to stand for the letter that it names. Else both could be redriven, and the message would be
+`delayd-redrive` names the letter itself. But if the letter is a redrive that was rejected, it names
+the letter that this redrive named. Otherwise both could be redriven, and the message would be
 delivered twice.
 
 Source: docs/reference/requests.md, "Redrives".
@@ -23,17 +23,17 @@ from delayd.request.request import Request, RequestLimits
 
 _DUES: Final = frozenset({"delayd-due", "delayd-delay", "delayd-level"})
 _DROPPED: Final = frozenset({*WRITTEN_HEADERS, *INTERNAL_HEADERS, "delayd-redrive"})
-"""What delayd itself wrote at any time: it asks for nothing."""
+"""Headers that delayd wrote: they ask for nothing."""
 
 
 class Correction(NamedTuple):
-    """What is to be other than the letter has it."""
+    """Changes to the request of a letter."""
 
     topic: str | None = None
     when: tuple[str, str] | None = None
-    """Name and text of the header that says when, in place of all that the letter has."""
+    """Name and text of the header that gives the due time, in place of those of the letter."""
     without_id: bool = False
-    """Send without its id what cannot keep it."""
+    """Send a message that cannot keep its id without it."""
 
 
 AS_IT_WAS: Final = Correction()
@@ -49,13 +49,13 @@ class Redrive(NamedTuple):
     told: str
     """The `id` of its receipt: its id, or the source that it redrives."""
     source: str
-    """What it redrives."""
+    """Source of the letter that it redrives."""
     lost_id: str | None = None
-    """The id that it goes without."""
+    """The id that it is sent without."""
 
 
 class NoRedrive(NamedTuple):
-    """Why a dead letter cannot be sent again, and what can be done."""
+    """The reason why a dead letter cannot be sent again, with a remedy."""
 
     detail: str
 
@@ -63,8 +63,8 @@ class NoRedrive(NamedTuple):
 def redrive_of_letter(
     letter: Letter, limits: RequestLimits, now_ms: int, correction: Correction = AS_IT_WAS
 ) -> Redrive | NoRedrive:
-    """The request that sends `letter` again under the cluster's `limits`; `now_ms` (Unix ms) stands
-    for its append time."""
+    """Return the request that sends `letter` again under the cluster's `limits`. `now_ms` (Unix ms)
+    stands for its append time."""
     impossible = _impossible(letter)
     if impossible is not None:
         return NoRedrive(impossible)

@@ -1,26 +1,27 @@
-"""A request that may be done, and what the cluster fixed for all of them."""
+"""A valid request, and the limits that the cluster fixed for all requests."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from delayd.bus import Headers
+from replication.settings import Settings
 
 
 class Op(IntEnum):
-    """What a request wants done."""
+    """The operation of a request."""
 
     SCHEDULE = 0
     CANCEL = 1
     REPLACE = 2
     CONTINUE = 3
-    """The master's own: a message goes on under a later due time."""
+    """The master's own: it requeues a message under a later due time."""
     REDRIVE = 4
     """A schedule that sends a dead letter again, at most once."""
 
     @property
     def slug(self) -> str:
-        """What a receipt's `op` says; to its user a continued message is the one scheduled."""
+        """Return the `op` of a receipt; to its user, a continued message is the scheduled one."""
         return _SLUGS[self]
 
 
@@ -29,7 +30,7 @@ _SLUGS = ("schedule", "cancel", "replace", "schedule", "redrive")
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What the cluster fixed for all requests when its topics were created."""
+    """The limits that were fixed for all requests when the cluster's topics were created."""
 
     max_delay_ms: int
     record_bytes_max: int
@@ -38,9 +39,21 @@ class RequestLimits:
     cluster: str
     """Its name, which proofs are bound to."""
     proof_key: bytes = field(repr=False)
-    """The cluster's key. Empty where nobody can have one (a client): then no proof is valid."""
+    """The cluster's key. Empty in a client, which has none: then no proof is valid."""
     prefix: str = "delayd-"
-    """Of delayd's own topics, which are no targets."""
+    """Prefix of delayd's own topics, which cannot be targets."""
+
+    @classmethod
+    def of(cls, settings: Settings, proof_key: bytes) -> "RequestLimits":
+        """Return the limits of a cluster with these settings."""
+        return cls(
+            max_delay_ms=settings.max_delay_ms,
+            record_bytes_max=settings.record_bytes_max,
+            partitions=settings.partitions,
+            cluster=settings.cluster,
+            proof_key=proof_key,
+            prefix=settings.prefix,
+        )
 
     def __post_init__(self) -> None:
         assert self.prefix, "an empty prefix would forbid every target"
@@ -50,16 +63,16 @@ class RequestLimits:
 
 
 class Turn(NamedTuple):
-    """When a smoothed message may go out (`replication.smoothing`). Times are Unix ms."""
+    """The time when a smoothed message may go out (`replication.smoothing`). Times are Unix ms."""
 
     turn_ms: int
-    """As it was given, without any shift."""
+    """As it was assigned, without any shift."""
     since_ms: int
-    """Its ranking due when it was deferred first: from then on smoothing makes it late."""
+    """Its ranking due when it was first deferred: from then on smoothing makes it late."""
 
 
 class Request(NamedTuple):
-    """What one record of the buffer asks for. Later fields are added at the end."""
+    """The request of one buffer record. New fields are added at the end."""
 
     op: Op
     topic: str | None
@@ -67,8 +80,8 @@ class Request(NamedTuple):
     asked_due_ms: int
     """Unix ms as asked, in the past too; 0 for a cancel."""
     due_ms: int
-    """What `replication.rank.due_of` makes the ranking due of: the asked one, or of a continuation
-    the next one."""
+    """Due time from which `replication.rank.due_of` derives the ranking due: the asked one, or the
+    next one of a continuation."""
     key: bytes | None
     """The key to deliver: `delayd-key`, else the record's own."""
     value: bytes | None
@@ -78,15 +91,15 @@ class Request(NamedTuple):
     """Of the target."""
     id: str | None = None
     digest: bytes = b""
-    """Of the message as sent, 16 bytes, if it has an id; a cancel sends no message."""
+    """Of the message as sent, 16 bytes, if it has an id; empty for a cancel."""
     origin: str = ""
     """Of a continuation: the source of the user's own request."""
     attempt: int = 0
-    """Of a continuation: it is the n-th retry, from 1. 0 for the user's own."""
+    """Of a continuation: number of the retry, from 1. 0 for the user's own request."""
     continues: tuple[int, int] | None = None
-    """Of a continuation: ranking due (ms) and offset of the message that goes on, which is in the
-    same partition."""
+    """Of a continuation: ranking due (ms) and offset of the requeued message, in the same
+    partition."""
     redrive: str | None = None
-    """The source of the dead letter that is sent again."""
+    """Of a redrive: the source of the dead letter that it sends again."""
     turn: Turn | None = None
     """Of a continuation that smoothing deferred."""

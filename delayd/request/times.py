@@ -40,7 +40,7 @@ _RFC3339_EXAMPLE = "2026-01-31T23:59:59.250+01:00"
 
 
 def due_ms_of(text: str) -> int:
-    """Unix ms that a `delayd-due` names."""
+    """Return the Unix ms of a `delayd-due`."""
     if text.isdigit() and text.isascii():
         if len(text) <= DIGITS_MAX and (due_ms := int(text)) <= DUE_MS_MAX:
             return due_ms
@@ -52,7 +52,7 @@ def due_ms_of(text: str) -> int:
 
 
 def delay_ms_of(text: str) -> int:
-    """Milliseconds that a `delayd-delay` names."""
+    """Return the milliseconds of a `delayd-delay`."""
     match = _DELAY.fullmatch(text)
     if match is None:
         raise RefusedError(
@@ -64,7 +64,7 @@ def delay_ms_of(text: str) -> int:
 
 
 def level_delay_ms_of(text: str) -> int:
-    """Milliseconds that a `delayd-level` stands for."""
+    """Return the milliseconds of a `delayd-level`."""
     if text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX:
         level = int(text)
         if 1 <= level <= len(LEVELS):
@@ -110,7 +110,7 @@ def _rfc3339_ms(text: str) -> int:
 
 
 def _fraction_ms(digits: str) -> int:
-    """Milliseconds of a decimal fraction of a second, rounded up: never early."""
+    """Return the milliseconds of a decimal fraction of a second, rounded up: never early."""
     milliseconds = int(digits[:3].ljust(3, "0"))
     return milliseconds + 1 if digits[3:].strip("0") else milliseconds
 

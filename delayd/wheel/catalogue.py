@@ -2,21 +2,21 @@
 
     key                              value (msgpack)
     "h" hour:u64                     generation start count bytes digest highest_offset*
-                                     an hour that is far; `start`: what was split of its file
+                                     an hour file; frames before byte `start` were split off
     "s" slot:u64                     generation count bytes digest highest_offset*    a slot
     "t"                              hours slots frames                       totals of "h" and "s"
     "w" partition:u16 offset:u64     due_ms lane kind position length         a pending reply
     "e" "i" "k"                      see id_memory.py                         what is known of ids
     "z"                              see Progress                             progress
 
-Integers in keys are big-endian, so that LevelDB's order is theirs. It is written by checkpoints
-only, each one synced batch; every read verifies LevelDB's checksums. Progress is in every
-checkpoint and comes last on purpose: plyvel's iterator ends without an error when the last block
-it would need is damaged, so a scan that does not end at "z" was cut short.
+Integers in keys are big-endian, so that LevelDB sorts them by value. Only checkpoints write the
+catalogue, each in one synced batch; every read verifies LevelDB's checksums. Every checkpoint
+writes progress, whose key comes last on purpose: plyvel's iterator ends without an error when the
+last block that it needs is damaged, so a scan that does not end at "z" was cut short.
 
 LevelDB takes a damaged length at the end of its logs for a write that a crash cut short, and opens
-without what stood there: so recovery looks at the logs first (`leveldb_log.py`), and the lines of
-slots and hours are compared with the totals.
+without the rest. So recovery reads the logs first (`leveldb_log.py`), and compares the lines of
+slots and hours with the totals.
 
 Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never returns half a batch.
 """
@@ -35,17 +35,17 @@ from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Progress, SlotInfo
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
-"""What LevelDB may have to replay at open: 40 MB took 4.5 s."""
+"""Bounds the log that LevelDB replays when it opens: 40 MB took 4.5 s."""
 CACHE_BYTES = 2 * 1024 * 1024
-"""Ids come in no order, so that more of it finds nothing more; the kernel caches the tables."""
+"""Ids come in no order, so a larger cache has no more hits; the kernel caches the tables."""
 LINES_RUN = 2_000
-"""Lines that a long scan reads at once: below 2 ms."""
+"""Lines that a long scan reads at once: takes less than 2 ms."""
 
 REBUILD = (
     "stop the node and try `delayd wheel repair`; or empty its data directory: "
     "at the next start the wheel is rebuilt from the buffer"
 )
-"""What to do about a wheel that is damaged as a whole."""
+"""Remedy for a wheel that is damaged as a whole."""
 
 _SLOT_KEY = Struct(">cQ")
 _PENDING_REPLY_KEY = Struct(">cHQ")
@@ -58,25 +58,25 @@ _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
 class SlotLine(NamedTuple):
-    """What the catalogue says of one slot."""
+    """The catalogue's line of one slot."""
 
     generation: int
     info: SlotInfo
 
 
 class HourLine(NamedTuple):
-    """What the catalogue says of one hour's file."""
+    """The catalogue's line of one hour file."""
 
     generation: int
     start: int
     """Frames before this byte have been moved to their slots."""
     info: SlotInfo
-    """`bytes` of the whole file; count, digest and offsets of the frames from `start` on, except
-    that highest offsets do not fall while it is split."""
+    """`bytes` is of the whole file; count, digest and offsets are of the frames from `start` on,
+    except that highest offsets do not fall while the hour is split."""
 
 
 class Totals(NamedTuple):
-    """How many lines there must be, and frames in them."""
+    """The number of lines, and of frames in them."""
 
     hours: int
     slots: int
@@ -84,14 +84,14 @@ class Totals(NamedTuple):
 
 
 class CatalogueBatch(NamedTuple):
-    """All that one checkpoint changes, captured: nothing in it moves any more."""
+    """All changes of one checkpoint, captured: they do not change any more."""
 
     progress: Progress
     totals: Totals
     slots: dict[int, SlotLine]
     hours: dict[int, HourLine]
     dropped: tuple[tuple[bool, int], ...]
-    """Slots and hours that are not there any more: is it an hour, and its number."""
+    """Slots and hours that are gone: is it an hour, and its number."""
     pending_replies: tuple[Entry, ...]
     pending_replies_from: tuple[int, ...]
     """By partition: the offset below which pending replies are dropped, before any is added."""
@@ -104,9 +104,9 @@ class Catalogue:
     `pending_replies`, and the runs of `lines` may be taken beside everything but `close`."""
 
     def __init__(self, path: str, *, create: bool, named: str | None = None) -> None:
-        """Open it; `create` makes a new one where there is none. Errors call it `named`, if given.
+        """Open the catalogue; `create` makes a new one if there is none. Errors call it `named`.
 
-        Raises DiskError when another process holds it, CorruptionError when it is lost or damaged.
+        Raises DiskError if another process holds it, CorruptionError if it is lost or damaged.
         """
         self._path = path
         self._named = named or path
@@ -122,7 +122,7 @@ class Catalogue:
             )
 
     def progress(self) -> Progress | None:
-        """What the last checkpoint said of ingest; None before the first one."""
+        """Return the progress of ingest at the last checkpoint; None before the first one."""
         with self._translated():
             value = self._db.get(_PROGRESS, verify_checksums=True)
         if value is None:
@@ -130,9 +130,9 @@ class Catalogue:
         return Progress(*_unpack(value))
 
     def segments(self) -> tuple[dict[int, SlotLine], dict[int, HourLine]]:
-        """All lines of slots and of hours.
+        """Return all lines of slots and of hours.
 
-        Raises CorruptionError, also when they are not those that the last checkpoint counted.
+        Raises CorruptionError, also if the last checkpoint counted others.
         """
         slots = dict(_slot_line(key, value) for key, value in self._scan(_SLOT))
         hours = dict(_hour_line(key, value) for key, value in self._scan(_HOUR))
@@ -141,7 +141,7 @@ class Catalogue:
         return slots, hours
 
     def require_totals(self, found: Totals) -> None:
-        """CorruptionError unless the last checkpoint counted the same."""
+        """Raise CorruptionError unless the last checkpoint counted the same."""
         expected = self.totals()
         # A wheel of format 4 has none before its first checkpoint as one of format 5.
         if expected is not None and expected != found:
@@ -152,39 +152,39 @@ class Catalogue:
             )
 
     def hour_lines(self) -> Iterator[tuple[int, HourLine]]:
-        """All lines by hour, with little memory. Raises CorruptionError."""
+        """Yield the lines of all hour files by hour, in little memory. Raise CorruptionError."""
         for run in self.lines(_HOUR, _HOUR):
             yield from (_hour_line(key, value) for key, value in run)
 
     def slot_lines(self, first: int = 0) -> Iterator[tuple[int, SlotLine]]:
-        """The lines of the slots from this one on, with little memory. Raises CorruptionError."""
+        """Yield the lines of slots from this one on, in little memory. Raise CorruptionError."""
         for run in self.lines(_SLOT, _SLOT_KEY.pack(_SLOT, first)):
             yield from (_slot_line(key, value) for key, value in run)
 
     def pending_reply_lines(self) -> Iterator[Entry]:
-        """All pending replies by (partition, offset), likewise."""
+        """Yield all pending replies by (partition, offset), likewise."""
         for run in self.lines(_PENDING_REPLY, _PENDING_REPLY):
             yield from (_pending_reply_line(key, value) for key, value in run)
 
     def hour_line(self, hour: int) -> HourLine | None:
-        """The line of one hour's file; None if there is none."""
+        """Return the line of one hour file; None if there is none."""
         value = self.note(_SLOT_KEY.pack(_HOUR, hour))
         return None if value is None else _hour_line(_SLOT_KEY.pack(_HOUR, hour), value)[1]
 
     def totals(self) -> Totals | None:
-        """What the last checkpoint counted; None in a wheel of format 4."""
+        """Return the totals of the last checkpoint; None in a wheel of format 4."""
         value = self.note(_TOTALS)
         return None if value is None else Totals(*_unpack(value))
 
     def slot_line(self, slot: int) -> SlotLine | None:
-        """The line of one slot; None if there is none."""
+        """Return the line of one slot; None if there is none."""
         value = self.note(_SLOT_KEY.pack(_SLOT, slot))
         return None if value is None else _slot_line(_SLOT_KEY.pack(_SLOT, slot), value)[1]
 
     def lines_by_kind(self) -> Counter[bytes]:
-        """How many lines there are of each kind. Reads and so verifies the whole database.
+        """Return the number of lines of each kind. Reads and so verifies the whole database.
 
-        Raises CorruptionError, also for lines without a checkpoint that wrote them.
+        Raises CorruptionError, also for lines that no checkpoint wrote.
         """
         counts: Counter[bytes] = Counter()
         key = b""
@@ -208,13 +208,13 @@ class Catalogue:
         return entries
 
     def note(self, key: bytes) -> bytes | None:
-        """The value of one line of id memory."""
+        """Return the value of one line of id memory."""
         with self._translated():
             value: bytes | None = self._db.get(key, verify_checksums=True)
         return value
 
     def notes(self, first: bytes, stop: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
-        """At most so many lines of id memory, from `first` up to `stop`. May be cut short."""
+        """Return up to so many lines of id memory, from `first` up to `stop`. May be cut short."""
         with (
             self._translated(),
             self._db.iterator(
@@ -224,9 +224,9 @@ class Catalogue:
             return list(islice(lines, count_max))
 
     def lines(self, kind: bytes, first: bytes) -> Generator[list[tuple[bytes, bytes]], None, None]:
-        """All lines of a kind from `first` on, as they are at this call, in runs of LINES_RUN.
+        """Return all lines of a kind from `first` on, as of this call, in runs of LINES_RUN.
 
-        They may be read by any thread, beside everything but `close`. Raises CorruptionError.
+        Any thread may take the runs, beside everything but `close`. Raises CorruptionError.
         """
         is_empty = self.progress() is None
         with self._translated():

@@ -1,11 +1,11 @@
-"""Every frame of a slot's file against its line in the catalogue: what is lost, and where.
+"""Checking every frame of a file against its line in the catalogue: what is lost, and where.
 
-A reader stops at the first frame that is broken; this goes on behind it. Where the next whole frame
-begins is found by its form, its slot and its CRC, so each damage has its own byte range.
+A reader stops at the first broken frame; a check goes on behind it. It finds the next whole frame
+by its form, its slot and its CRC, so each damage has its own byte range.
 
     lost      frames of the line that are not in the file any more
-    suspect   frames that are whole, in a file that is not what its line says: nobody can tell
-              whether they are what was stored
+    suspect   whole frames in a file that differs from its line: they may not be those that were
+              stored
 
 Invariant: memory is bounded by SCAN_BYTES or the longest whole frame, whatever a length says.
 """
@@ -34,7 +34,7 @@ from delayd.wheel.segment import DIGEST_MODULO
 from replication.rank import slot_of
 
 SPANS_MAX = 100
-"""Damaged ranges of one slot that are told apart; the last one takes in all further ones."""
+"""Damaged ranges that are reported of one file; the last one includes all further ones."""
 
 
 class WholeFrame(NamedTuple):
@@ -52,7 +52,7 @@ Keep: TypeAlias = Callable[[WholeFrame], object]
 
 
 class Span(NamedTuple):
-    """Bytes that are damaged."""
+    """A range of damaged bytes."""
 
     first_byte: int
     end_byte: int
@@ -61,7 +61,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class FramesFound:
-    """What a slot's file holds, up to the length that its line says."""
+    """The content of a file, up to the length in its line."""
 
     messages: int = 0
     pending_replies: int = 0
@@ -86,8 +86,8 @@ def check_segment(
     start: int = 0,
     keep: Keep | None = None,
 ) -> FramesFound:
-    """Read all that its line speaks of, from `start` on, and judge it. Never raises for what it
-    reads. `keep` is given every whole frame."""
+    """Read the file from `start` up to the length in its line, and compare it with the line. Damage
+    is returned, not raised. `keep` gets every whole frame."""
     found = FramesFound(highest_offsets=[-1] * len(info.highest_offsets))
     end = info.bytes
     position = start
@@ -123,7 +123,7 @@ def _judge(found: FramesFound, info: SlotInfo, start: int) -> None:
 
 
 class _Stretch(NamedTuple):
-    """Where the frames of a slot are read, from one place to the next."""
+    """One check of a file, which `read` advances."""
 
     disk: SystemDisk
     file: OpenFile
@@ -133,7 +133,7 @@ class _Stretch(NamedTuple):
     keep: Keep | None
 
     def read(self, position: int) -> int:
-        """Take in the frames from `position` on, as far as one read goes; where to go on."""
+        """Check the frames from `position` on, as far as one read goes; return where to go on."""
         data = self.disk.pread(self.file, min(SCAN_BYTES, self.end - position), position)
         if not data:
             _add(self.found, Span(position, self.end, "are missing: the file is cut off"))
@@ -145,7 +145,7 @@ class _Stretch(NamedTuple):
         return after if after > position else self._take_long(data, position)
 
     def _take(self, data: bytes, position: int) -> int:
-        """Take in the whole frames of `data`; where the last of them ends in the file."""
+        """Check the whole frames of `data`; return where the last of them ends in the file."""
         after = position
         found = self.found
         highest = found.highest_offsets
@@ -170,7 +170,7 @@ class _Stretch(NamedTuple):
         return after
 
     def _take_long(self, data: bytes, position: int) -> int:
-        """The frame at `position`, which does not end within `data`."""
+        """Check the frame at `position`, which does not end within `data`."""
         if len(data) < HEADER_BYTES:
             return self._skip(position, "is cut off")
         header = header_at(data, 0)
@@ -200,7 +200,7 @@ class _Stretch(NamedTuple):
         return crc_of(pieces()) == header.crc and sum(lengths) == end - first
 
     def _skip(self, broken: int, why: str) -> int:
-        """Note what is broken, up to where the next whole frame of the slot begins."""
+        """Note broken bytes up to the next whole frame of the slot; return where that begins."""
         after = self._next_frame(broken + 1)
         _add(self.found, Span(broken, after, why))
         return after

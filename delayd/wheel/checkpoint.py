@@ -2,7 +2,7 @@
 
 It holds its own descriptors and immutable values only, so that `sync` needs no lock.
 
-Order, which is what makes a crash harmless:
+`sync` makes durable, in this order, so that a crash is harmless:
 1. the bytes of every dirty file,
 2. the names of every new file and folder,
 3. the catalogue's batch.
@@ -16,11 +16,11 @@ from delayd.wheel.disk import Disk, OpenFile
 from delayd.wheel.layout import SegmentName
 
 FILES_SYNCED_ONE_BY_ONE_MAX = 32
-"""Above it one syncfs: it waits for other writers of the volume too, but only once."""
+"""Above it one syncfs does it all: it waits for other writers of the volume too, but only once."""
 
 
 class PendingCheckpoint:
-    """Made by the wheel. At most one at a time."""
+    """A captured checkpoint. The wheel makes it, at most one at a time."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class PendingCheckpoint:
         self.forgotten_files = forgotten_files
         """Files that may be unlinked once this is durable."""
         self.split_to = {hour: line.start for hour, line in batch.hours.items()}
-        """Of hours whose line this writes: how far they are split."""
+        """How far the hours are split whose line this writes."""
         self._on_failure = on_failure
         self.is_durable = False
 
     @property
     def progress(self) -> Progress:
-        """What this checkpoint will remember of ingest."""
+        """The progress of ingest that this checkpoint will remember."""
         return self._batch.progress
 
     def sync(self) -> None:
-        """Make it durable. Any thread, without the wheel's lock, once.
+        """Make it durable, once. Any thread may call this, without the wheel's lock.
 
-        Raises DiskError; the wheel then refuses everything, because after a failed sync nobody
-        knows what is on the disk (Rebello et al., USENIX ATC 2020).
+        Raises DiskError. The wheel then refuses every call, because after a failed sync the state
+        of the disk is unknown (Rebello et al., USENIX ATC 2020).
         """
         assert not self.is_durable, "a checkpoint is synced once"
         try:

@@ -1,20 +1,20 @@
-"""How many messages are pending, by the hour in which they are due and by target topic.
+"""The numbers of pending messages, by the hour in which they are due and by target topic.
 
-*Pending* is what is stored, not killed, and in a slot that the frontier has not passed. The counts
-are changed by every change of that, and are durable with the checkpoint that has it: so they are
-exact after any crash, and reading them costs nothing. What arrives for a slot that is passed is not
-counted: the next step delivers it.
+A message is *pending* if it is stored, not killed, and in a slot that the frontier has not passed.
+Every change of that changes the counts, and both are durable with the same checkpoint: so the
+counts are exact after any crash, and reading them costs nothing. A message that arrives for a
+passed slot is not counted: the next step delivers it.
 
     key                 value (msgpack)
     "c" hour:u64        {topic: messages}       pending in this hour
     "d" slot:u64        {topic: messages}       in this slot's file; of slots that are not passed
     "f"                 floor                   the slot below which all are passed
 
-A passed slot takes from its hour what was stored in it, less what was killed of that: the lines of
-kills (`kills.py`) tell. How much of a sparse hour is of which slot is counted when it is indexed.
-A message without a topic that is known counts under "".
+A slot that is passed subtracts its stored messages from its hour, except those that were killed
+(`kills.py`). The messages of a sparse hour are counted by slot when the hour is indexed. A message
+of an unknown topic counts under "".
 
-Invariant: hours[h] is the sum of what is stored in h and not passed, less the kills in it.
+Invariant: hours[h] is the number of messages stored in h and not passed, less the kills in it.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
 def topic_of(body: tuple[Any, ...]) -> str:
-    """The target of a message: its body begins with it. Empty if it begins with something else."""
+    """Return the target of a message, the first field of its body; empty if that is no text."""
     topic = body[0] if body else ""
     return topic if type(topic) is str else ""
 
@@ -47,7 +47,7 @@ class PendingCounts:
     """Not thread safe: part of the wheel."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """As the last checkpoint left them. Raises CorruptionError."""
+        """Read the counts of the last checkpoint. Raises CorruptionError."""
         value = catalogue.note(_FLOOR)
         self.is_known = value is not None
         """A wheel of format 4 has no counts."""
@@ -61,16 +61,16 @@ class PendingCounts:
             for topic, count in topics.items():
                 self.topics[topic] = self.topics.get(topic, 0) + count
         self.total = sum(self.topics.values())
-        """All that is pending. May be read by any thread."""
+        """Number of all pending messages. Any thread may read it."""
         self._slots = _lines(catalogue, _SLOT)
         self._in_hours: dict[int, Topics] = {}
-        """By slot: what lies in the files of sparse hours. In memory only: see `indexed`."""
+        """By slot: messages in the files of sparse hours. In memory only: see `indexed`."""
         self._dirty_hours: set[int] = set()
         self._dirty_slots: set[int] = set()
         self._has_new_floor = not self.is_known
 
     def stored(self, slot: int, topic: str, count: int = 1, *, in_slot: bool) -> None:
-        """So many messages were stored, in their slot or in the file of their hour."""
+        """Count so many messages that were stored, in their slot or in the file of their hour."""
         if slot < self.floor:
             return
         hour = slot // HOUR_SLOTS
@@ -85,7 +85,7 @@ class PendingCounts:
             self.moved(slot, topic, count)
 
     def moved(self, slot: int, topic: str, count: int = 1) -> None:
-        """Messages came to their slot, which is not passed: their hour was split."""
+        """Count messages that a split moved to their slot, which is not passed."""
         topics = self._slots.get(slot)
         if topics is None:
             topics = self._slots[slot] = {}
@@ -93,21 +93,21 @@ class PendingCounts:
         self._dirty_slots.add(slot)
 
     def indexed(self, slot: int, topic: str) -> None:
-        """A message of a sparse hour was found to be of this slot: again after every start."""
+        """Count a message of a sparse hour to its slot. Called again after every start."""
         if slot >= self.floor:
             topics = self._in_hours.setdefault(slot, {})
             topics[topic] = topics.get(topic, 0) + 1
 
     def killed(self, rank: Rank, topic: str) -> None:
-        """A message that is stored was killed, for the first time."""
+        """Count off a stored message that was killed for the first time."""
         slot = slot_of(rank.due_ms)
         hour = hour_of(slot)
         if slot >= self.floor and self.hours.get(hour, {}).get(topic, 0) > 0:
             self._add(hour, topic, -1)
 
     def pass_to(self, floor: int, kills: Killed) -> None:
-        """The frontier has passed all slots below `floor`, and they are whole. Nothing happens if
-        they were passed before."""
+        """Count off all slots below `floor`: the frontier has passed them, and they are whole.
+        Idempotent."""
         if floor <= self.floor:
             return
         first = max(self.floor, hour_of(floor) * HOUR_SLOTS)

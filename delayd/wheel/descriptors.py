@@ -1,15 +1,15 @@
 """Open slot files: bounded, least recently used closed first.
 
-Closing a file with unsynced bytes is fine: they stay with the operating system, and the checkpoint
-opens it again to sync it.
+A file with unsynced bytes may be closed: the operating system keeps them, and the checkpoint opens
+it again to sync it.
 """
 
 from delayd.runtime.bounded_dict import BoundedDict
 from delayd.wheel.disk import Disk, OpenFile
 
 OPEN_FILES_MAX = 256
-"""Unless the node says otherwise: a quarter of the usual limit of 1024 open files, since Kafka's
-sockets and LevelDB's tables want theirs. One for each of 7,200 slots showed no clear gain."""
+"""The default: a quarter of the usual limit of 1024 open files, since Kafka's sockets and LevelDB's
+tables need some, too. One for each of 7,200 slots showed no clear gain."""
 
 
 class Descriptors:
@@ -25,7 +25,7 @@ class Descriptors:
         return len(self._open)
 
     def get(self, path: str, *, create: bool = False) -> OpenFile:
-        """The open file at `path`, opened when it is not."""
+        """Return the file at `path`, opened if it is not yet."""
         file = self._open.get(path)
         if file is not None:
             self._open.touch(path)
@@ -34,19 +34,19 @@ class Descriptors:
         return file
 
     def take(self, path: str) -> OpenFile:
-        """The open file at `path`, which from now on is the caller's to use and to close."""
+        """Return the open file at `path`, which the caller now owns and closes."""
         file = self._open.pop(path, None)
         return self._disk.open(path, create=False) if file is None else file
 
     def give(self, file: OpenFile) -> None:
-        """Take a file back that was taken; it is closed when there is no room or no need."""
+        """Return a file that was taken; it is closed if there is no room or no need for it."""
         if file.path in self._open or len(self._open) >= self._open.limit:
             self._disk.close(file)
         else:
             self._open[file.path] = file
 
     def drop(self, path: str) -> None:
-        """Close the file if it is open: it will be unlinked."""
+        """Close the file, if open, before it is unlinked."""
         file = self._open.pop(path, None)
         if file is not None:
             self._disk.close(file)

@@ -1,9 +1,9 @@
 """The one door to the operating system for the wheel's own files.
 
 Not here: LevelDB, which has its own (`catalogue.py`). `Disk` is the port; the simulator and the
-tests put a faulty one behind it. Linux only (`fdatasync`, `syncfs`).
+tests put a faulty disk behind it. Linux only (`fdatasync`, `syncfs`).
 
-Invariant: every failure is a DiskError that names the path, what was tried and what to do.
+Invariant: every failure is a DiskError that names the path, the operation and a remedy.
 """
 
 import ctypes
@@ -31,16 +31,16 @@ class FolderItem(NamedTuple):
 
 
 class Disk(Protocol):
-    """What the wheel asks of a file system. Every method raises DiskError, and nothing else."""
+    """The file system that a wheel needs. Every method raises DiskError, and nothing else."""
 
     def make_folder(self, path: str) -> bool:
-        """Create the folder and its parents; False when it was there."""
+        """Create the folder and its parents; return False if it exists."""
 
     def list_folder(self, path: str) -> list[FolderItem]:
-        """All names in the folder, in no order."""
+        """Return all names in the folder, in no order."""
 
     def remove_folder(self, path: str) -> bool:
-        """Remove an empty folder; False when it still holds something."""
+        """Remove an empty folder; return False if it is not empty."""
 
     def open(self, path: str, *, create: bool) -> OpenFile:
         """Open for reading and appending. `create` makes a new file and refuses an existing one."""
@@ -52,7 +52,7 @@ class Disk(Protocol):
         """Write all of `data` at the end."""
 
     def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
-        """Read; shorter than asked only at the end of the file."""
+        """Read bytes; fewer than asked for only at the end of the file."""
 
     def fdatasync(self, file: OpenFile) -> None:
         """Make the file's bytes and length durable (not its name: see sync_folder)."""
@@ -71,7 +71,7 @@ class Disk(Protocol):
         """
 
     def truncate(self, path: str, length_bytes: int) -> None:
-        """Cut a file to a length."""
+        """Cut a file to this length."""
 
     def punch(self, file: OpenFile, below: int) -> None:
         """Give back the bytes before this position, which then read as zeros; the length stays. A
@@ -84,7 +84,7 @@ class Disk(Protocol):
         """Remove a file."""
 
     def free_bytes(self, path: str) -> int:
-        """Bytes that this process may still write to the file system of `path`."""
+        """Return the bytes that this process may still write to the file system of `path`."""
 
 
 _FULL = (
@@ -117,8 +117,8 @@ def _failed(what: str, path: str, error: OSError) -> DiskError:
 
 
 def _call(function: Callable[..., int], *arguments: int) -> int:
-    """Call a function of libc; its error number, 0 if it went well. What a signal interrupts is
-    called again, as Python does with its own calls."""
+    """Call a function of libc and return its error number, 0 on success. Repeat a call that a
+    signal interrupts, as Python does with its own."""
     while function(*arguments) != 0:
         if (number := ctypes.get_errno()) != errno.EINTR:
             return number
@@ -173,7 +173,7 @@ class SystemDisk:
             raise _failed("create" if create else "open", path, error) from error
 
     def open_to_read(self, path: str) -> OpenFile:
-        """Open for reading only: for those who look at a wheel and must not change it."""
+        """Open for reading only: for commands that must not change the wheel."""
         try:
             return OpenFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:

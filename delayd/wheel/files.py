@@ -1,7 +1,7 @@
-"""The files of slots and hours: their folders and generations, and those that are to be unlinked.
+"""The files of slots and hours: their folders, their generations, and the removal of old files.
 
-A forgotten file goes after the checkpoint that forgot it, a bounded number of them with each; a
-long one is cut piece by piece, and a folder goes with its last file.
+A forgotten file is unlinked after the checkpoint that forgot it, a bounded number of files with
+each checkpoint. A long file is cut piece by piece, and a folder goes with its last file.
 """
 
 from collections import deque
@@ -15,9 +15,9 @@ from delayd.wheel.segment import HourFile, Segment
 UNLINKS_MAX = 2000
 """Files unlinked per checkpoint, about 0.1 s; the rest waits for the next one."""
 CUT_BYTES_MAX = 256 * 1024 * 1024
-"""What a checkpoint gives back of one file, about 0.1 s; a longer one is cut, and goes later."""
+"""Bytes of one file that a checkpoint frees, about 0.1 s; a longer file is cut, and goes later."""
 PUNCH_BYTES_MIN = 8 * 1024 * 1024
-"""So much of an hour's file is given back at once when it has been split."""
+"""Bytes of an hour file that a punch frees at least, once they have been split."""
 _PAGE_BYTES = 4096
 
 
@@ -32,7 +32,7 @@ class Files:
         self._disk = disk
         self._descriptors = descriptors
         self._per_folder = per_folder
-        """Those to be unlinked included. No entry: no folder."""
+        """Files to be unlinked included. No entry: no folder."""
         self._new_names: set[str] = set()
         """Folders with new names since the last `take_new_names`."""
         self._forgotten: list[SegmentName] = []
@@ -40,16 +40,16 @@ class Files:
         self._unlinkable: deque[SegmentName] = deque()
         """No durable catalogue names them any more."""
         self._long: dict[SegmentName, int] = {}
-        """Bytes of those that are too long to be unlinked at once."""
+        """Bytes of the files that are too long to be unlinked at once."""
         self._last_generations: dict[tuple[bool, int], int] = {}
         """Of segments with a file still to be unlinked: the generation of the newest such file."""
 
     def next_generation(self, is_hour: bool, number: int) -> int:
-        """Of a slot or an hour without a file that counts."""
+        """Return the generation of the next file of a slot or an hour."""
         return self._last_generations.get((is_hour, number), -1) + 1
 
     def name(self, name: SegmentName) -> None:
-        """A file of this name is about to be created."""
+        """Prepare the folder for a new file of this name."""
         hour = name.hour
         folder = self._layout.hour_folder(hour)
         if hour not in self._per_folder:
@@ -60,13 +60,13 @@ class Files:
         self._new_names.add(folder)
 
     def take_new_names(self) -> list[str]:
-        """Folders with names that are not durable; the caller makes them so."""
+        """Return the folders with names that are not durable; the caller makes them durable."""
         names = sorted(self._new_names)
         self._new_names = set()
         return names
 
     def forget(self, segment: Segment) -> None:
-        """The segment's file, if there is one, is not needed after the next checkpoint."""
+        """Schedule the segment's file, if there is one, for removal after the next checkpoint."""
         if segment.written == 0:
             return
         name = segment.name
@@ -76,7 +76,7 @@ class Files:
         self._last_generations[name[:2]] = name.generation
 
     def take_forgotten(self) -> list[SegmentName]:
-        """Hand those to a checkpoint; when it is durable they come to `release`."""
+        """Hand the forgotten files to a checkpoint; once it is durable, `release` gets them."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
 
@@ -86,11 +86,11 @@ class Files:
         return len(self._forgotten) + len(self._unlinkable)
 
     def release(self, names: Iterable[SegmentName]) -> None:
-        """No durable catalogue names these any more."""
+        """Allow these to be unlinked: no durable catalogue names them any more."""
         self._unlinkable.extend(names)
 
     def unlink_some(self) -> None:
-        """A bounded number of those that were released."""
+        """Unlink a bounded number of the released files."""
         for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
             name = self._unlinkable[0]
             path = self._layout.segment_file(name)
@@ -113,7 +113,7 @@ class Files:
             self._disk.remove_folder(self._layout.hour_folder(hour))
 
     def punch(self, hour: HourFile, start: int) -> None:
-        """Give back what a durable catalogue says was split of an hour's file: before `start`."""
+        """Free the bytes of an hour file before `start`, which were durably split."""
         if start - hour.punched < PUNCH_BYTES_MIN:
             return
         hour.punched = start // _PAGE_BYTES * _PAGE_BYTES

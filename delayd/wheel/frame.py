@@ -1,4 +1,4 @@
-"""Frames: how one record lies in a slot's file.
+"""Frames: the bytes of one record in a slot's file.
 
     file    := frame*                      nothing before, between or after
     frame   := length crc version kind flags lane partition offset append_ms due_ms body
@@ -17,8 +17,8 @@
 
 All integers are little-endian. This file knows bytes, not files, slots or catalogues.
 
-Invariant: decode(encode(f)) == f, and no flipped bit passes: `length` is held by the chain of
-frames and by the CRC at its end, `crc` by itself, everything else by `crc`.
+Invariant: decode(encode(f)) == f, and every flipped bit is found: in `length` by the chain of
+frames and by the CRC at its end, in `crc` by itself, in all other bytes by `crc`.
 """
 
 import re
@@ -62,7 +62,7 @@ _FORM_AHEAD = re.compile(rb"(?=%b[%b]\x00\x00)" % (re.escape(bytes([FRAME_VERSIO
 
 
 class BrokenFrameError(Exception):
-    """Bytes that are no frame, at `position` of the file; the wheel says which slot it was."""
+    """Bytes that are no frame, at `position` of the file; the wheel adds the slot."""
 
     def __init__(self, position: int, length: int, why: str, passed: int = 0) -> None:
         super().__init__(why)
@@ -97,9 +97,9 @@ def encode_fields(
 
 
 def decode(data: bytes, at: int, length: int, position: int) -> Frame:
-    """The frame that `data[at : at + length]` is, whole; in its file it lay at `position`.
+    """Decode the frame `data[at : at + length]`; `position` is its place in its file.
 
-    Takes a stretch of the file rather than a slice of it: that saves a copy of every frame.
+    `data` is a stretch of the file rather than the frame alone: that saves a copy of every frame.
     """
     end = at + length
     if length < HEADER_BYTES or end > len(data):
@@ -121,9 +121,9 @@ def decode(data: bytes, at: int, length: int, position: int) -> Frame:
 def walk(
     data: bytes, position: int
 ) -> Iterator[tuple[int, int, int, int, int, int, int, int, int]]:
-    """The whole frames of `data`, as `scan` does, but with what a reader of bodies needs:
-    (due_ms, partition, offset, lane, kind, append_ms, where the body begins and ends in `data`,
-    crc). Every CRC is verified."""
+    """Yield the whole frames of `data`, as `scan` does, for readers of bodies: (due_ms, partition,
+    offset, lane, kind, append_ms, begin and end of the body in `data`, crc). Every CRC is
+    verified."""
     view = memoryview(data)
     end = len(data)
     at = 0
@@ -146,7 +146,7 @@ def walk(
 
 
 def crc_of(pieces: Iterable[bytes]) -> int:
-    """The CRC32C of these pieces, one after the other."""
+    """Return the CRC32C of these pieces, one after the other."""
     crc = 0
     for piece in pieces:
         crc = crc32c(piece, crc)
@@ -154,7 +154,7 @@ def crc_of(pieces: Iterable[bytes]) -> int:
 
 
 class Header(NamedTuple):
-    """What a header says, believed or not."""
+    """The fields of a header that is not verified."""
 
     at: int
     """Where in the data it begins."""
@@ -165,14 +165,14 @@ class Header(NamedTuple):
 
 
 def header_at(data: bytes, at: int) -> Header:
-    """The header at `data[at:]`, where HEADER_BYTES are; nothing is verified."""
+    """Return the header at `data[at:]`, which must have HEADER_BYTES; verify nothing."""
     length, crc, _, _, _, _, partition, _, _, due_ms = _read_header(data, at)
     return Header(at, length, crc, partition, due_ms)
 
 
 def possible_headers(data: bytes) -> Iterator[Header]:
-    """Wherever a frame of this version might begin, its whole header in `data`: for finding the
-    next frame after damage. Nothing is verified but the form and the bounds of the length."""
+    """Yield every header in `data` at which a frame of this version might begin, to find the next
+    frame after damage. Only the form and the bounds of the length are verified."""
     form_at = PREFIX.size
     for found in _FORM_AHEAD.finditer(data, form_at):
         at = found.start() - form_at
@@ -184,12 +184,12 @@ def possible_headers(data: bytes) -> Iterator[Header]:
 
 
 def read_body(data: bytes) -> tuple[Any, ...]:
-    """The body that these bytes are."""
+    """Decode a body."""
     body: tuple[Any, ...] = unpack_body(data, use_list=False, strict_map_key=False)
     return body
 
 
 def unknown_form(form: int, offset: int) -> str:
-    """What to say of a frame with this form, or with an offset that no partition has."""
+    """Return the description of a frame with this form, or with an impossible offset."""
     version, kind, flags = form & 0xFF, form >> 8 & 0xFF, form >> 16
     return f"is of an unknown form (version {version}, kind {kind}, flags {flags}, offset {offset})"

@@ -1,13 +1,13 @@
-"""An index of a sparse hour: which frames of its file belong to which slot.
+"""The index of a sparse hour: which frames of its file belong to which slot.
 
-A file for each of its seconds would cost more than what it holds: a page, an inode, a creation and
-a removal for a handful of frames. So they stay where they are until the hour has passed, and each
-slot knows its own: a *part*, 12 bytes a frame.
+A file per second would cost more than its content: a page, an inode, a creation and a removal for a
+handful of frames. So the frames stay in the hour file until the hour has passed, and each slot
+knows its own frames there: a *part*, 12 bytes a frame.
 
     hour's file --scan, a piece at a time, once--> slot -> (position, length, CRC)*
 
-Nothing of it is on the disk: it is made anew after a start. Each piece verifies every CRC and hour,
-the last one count and digest of the catalogue's line; readers verify the CRC of a frame once more.
+The index is in memory only, and is built again after a start. Each piece verifies every CRC and
+hour, the last piece count and digest of the catalogue's line; readers verify each CRC once more.
 """
 
 from collections import defaultdict
@@ -27,10 +27,10 @@ class Found(NamedTuple):
 
 
 class HourIndex:
-    """One hour's, under way. Of no use any more after an error."""
+    """The index of one hour, while it is built. Of no use after an error."""
 
     def __init__(self, hour: HourFile) -> None:
-        """Empty: `advance` fills it. Nothing may be appended to the hour's file any more."""
+        """Make an empty index, which `advance` fills. The hour file must not grow any more."""
         self.hour = hour
         self._position = hour.start
         self._count = 0
@@ -38,7 +38,7 @@ class HourIndex:
         self._places: defaultdict[int, bytearray] = defaultdict(bytearray)
 
     def advance(self, reader: Reader) -> list[Found]:
-        """Take in the next piece, a few milliseconds; returns what was in it, nothing when it is
+        """Index the next piece, a few milliseconds, and return its messages; none when the index is
         complete. Raises CorruptionError."""
         hour = self.hour
         found = []
@@ -54,7 +54,7 @@ class HourIndex:
         return found
 
     def parts(self) -> Iterator[tuple[int, HourPart]]:
-        """By slot, of a complete one."""
+        """Yield the part of each slot. The index must be complete."""
         for slot, places in self._places.items():
             told = list(HOUR_PLACE.iter_unpack(places))
             yield (

@@ -1,11 +1,11 @@
 """The hours that have a file: which of them are far, near, due to be split, or whole.
 
     far      begins more than the horizon after the latest time known; new frames go to its file
-    near     no longer: its file has all that it will ever have, new frames go to their slots
-    due      near by a time that the wheel was told, not by what a message says; split in order
+    near     all others: its file does not grow any more, new frames go to their slots
+    due      near by the node's clock, not only by an append time; to be split in order
     whole    its frames can be read slot by slot: it is *sparse*, and indexed (`hour_index.py`)
 
-An hour of many frames is split into its slots instead (`splitting.py`), and has no file then.
+An hour of many frames is split into its slots instead (`near_hours.py`), and has no file then.
 Source: docs/design/storage.md, "Hour files".
 """
 
@@ -19,8 +19,8 @@ from replication.rank import SLOT_MS
 HORIZON_S = 2 * 3600
 """An hour that begins later than this is far."""
 SPARSE_BYTES_MAX = 32 * 1024 * 1024
-"""An hour's file of so many bytes is not split: its seconds would have 9 KiB each, and a file takes
-pages of 4 KiB."""
+"""An hour file of up to so many bytes is not split: its seconds would have 9 KiB each, and a file
+takes pages of 4 KiB."""
 
 
 class Hours:
@@ -39,59 +39,59 @@ class Hours:
         self.near_slot = 0
         """Messages of this slot and beyond go to the file of their hour."""
         self._due_slot = 0
-        """Hours that begin before it are to be split, or indexed."""
+        """Hours that begin before it are due: to be split, or indexed."""
         self.holds_splits = False
 
     def add(self, hour: HourFile) -> None:
-        """A new one."""
+        """Add a new hour file."""
         self.files[hour.number] = hour
         insort(self.numbers, hour.number)
         insort(self._partial, hour.number)
 
     def remove(self, hour: HourFile) -> None:
-        """It has no file any more."""
+        """Remove an hour that has no file any more."""
         del self.files[hour.number]
         _remove(self.numbers, hour.number)
         _remove(self._partial, hour.number)
 
     def make_whole(self, hour: HourFile) -> None:
-        """All of it is indexed."""
+        """Note that all of it is indexed."""
         _remove(self._partial, hour.number)
 
     def believe(self, append_ms: int) -> None:
-        """It is at least this time, as a message says: hours within the horizon are near."""
+        """Make hours near within the horizon of this append time. Makes none due."""
         self.make_near(hour_of(append_ms // SLOT_MS + self._horizon_s))
 
     def tell(self, now_ms: int) -> None:
-        """It is at least this time: hours within the horizon are near, and due."""
+        """Make hours near and due within the horizon of this time, which the node's clock gives."""
         self.believe(now_ms)
         last = hour_of(now_ms // SLOT_MS + self._horizon_s)
         self._due_slot = max(self._due_slot, (last + 1) * HOUR_SLOTS)
 
     def make_near(self, hour: int) -> None:
-        """An hour that has slots is near: nobody looks for its frames in two places but a split."""
+        """Make all hours up to this one near: an hour that has slots must be."""
         self.near_slot = max(self.near_slot, (hour + 1) * HOUR_SLOTS)
 
     @property
     def whole_below(self) -> int | None:
-        """All frames of the slots below this one can be read slot by slot; None: of all slots."""
+        """The slot below which all frames can be read slot by slot; None: all can."""
         return self._partial[0] * HOUR_SLOTS if self._partial else None
 
     @property
     def first_due(self) -> HourFile | None:
-        """The first one to be split or indexed, if that may go on now."""
+        """The first hour to be split or indexed, unless splits are held."""
         if not self._partial or self._partial[0] * HOUR_SLOTS >= self._due_slot:
             return None
         first = self.files[self._partial[0]]
         return None if self.holds_splits and not self.is_sparse(first) else first
 
     def is_sparse(self, hour: HourFile) -> bool:
-        """Is it to be indexed, not split? Always the same, from when it is near."""
+        """Return whether it is to be indexed, not split; does not change once it is near."""
         return hour.start == 0 and hour.end <= self._sparse_bytes_max
 
     def hold_splits(self) -> bool:
-        """Let no frame move until `holds_splits` is taken back; False, and nothing is held, while
-        one is due to, be it behind sparse hours."""
+        """Hold all splits until `holds_splits` is reset. Return False, and hold nothing, while a
+        split is due."""
         if not self.holds_splits:
             due = self._partial[: bisect_left(self._partial, self._due_slot // HOUR_SLOTS)]
             self.holds_splits = all(self.is_sparse(self.files[hour]) for hour in due)

@@ -1,4 +1,4 @@
-"""What the wheel remembers of ids: their states, and who killed what.
+"""The memory of ids in the wheel: their states, and the killed messages.
 
     key                                        value (msgpack)
     "i" partition:u16 name                     keep_ms live killed killed_by topics
@@ -8,12 +8,12 @@
     "e" partition:u16 forget_ms:u64 name       (empty)                      when to look at it again
     "k" due_ms:u64 partition:u16 offset:u64    see kills.py                 a killed message
 
-`name` is "i" + id, or "r" + source for what was redriven, or "c" + offset for what was continued.
-A state has one line in the queue "e" for each time that its end moved; the lines that came too
-early are dropped when their time comes.
+`name` is "i" + id, or "r" + source of a redriven letter, or "c" + offset of a continued message. A
+state has one line in the queue "e" for each time that its end moved; lines that were too early are
+dropped when their time comes.
 
 Invariant: a state is dropped as a whole, after its partition's log time has passed `forget_ms` and
-the frontier has covered all that it tells of (docs/design/frontier.md, "Forgetting").
+the frontier has covered all messages in it (docs/design/frontier.md, "Forgetting").
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -42,22 +42,22 @@ _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
 def id_name(id: str) -> bytes:
-    """The name of an id's state."""
+    """Return the name of an id's state."""
     return b"i" + id.encode()
 
 
 def redrive_name(source: str) -> bytes:
-    """The name of a redriven source's state."""
+    """Return the name of the state of a redriven source."""
     return b"r" + source.encode()
 
 
 def continued_name(offset: int) -> bytes:
-    """The name of the state of a message that was continued."""
+    """Return the name of the state of a continued message."""
     return b"c%d" % offset
 
 
 class Remembered(NamedTuple):
-    """What is known under a name."""
+    """A state and its targets."""
 
     state: IdState
     topics: dict[int, str]
@@ -68,18 +68,19 @@ class IdMemory:
     """Not thread safe; a checkpoint's write may run beside it."""
 
     def __init__(self, catalogue: Catalogue, on_kill: Callable[[Rank, str], None]) -> None:
-        """`on_kill` hears of messages that are killed for the first time, and of their target."""
+        """`on_kill` is called with each message that is killed for the first time, and its
+        target."""
         self._layers = Layers(catalogue)
         self._on_kill = on_kill
         self._queues: dict[bytes, QueueFront] = {}
-        """By what their lines begin with."""
+        """By the first byte of their lines."""
 
     def state(self, partition: int, name: bytes) -> IdState:
-        """What is remembered under a name; NOTHING if nothing is."""
+        """Return the state under a name; NOTHING if there is none."""
         return self.recall(partition, name).state
 
     def recall(self, partition: int, name: bytes) -> Remembered:
-        """The same, with the targets of its live messages, as far as they are known."""
+        """Return the state with the targets of its live messages, as far as they are known."""
         value = self._layers.get(_STATE.pack(b"i", partition) + name)
         if value is None:
             return Remembered(NOTHING, {})
@@ -105,20 +106,21 @@ class IdMemory:
         self._layers.put(key, b"")
 
     def kill(self, rank: Rank) -> Kill | None:
-        """Who killed the message of this rank; None if nobody did."""
+        """Return the kill of the message of this rank; None if it was not killed."""
         value = self._layers.get(kill_key(rank))
         return None if value is None else kill_of(value)
 
     def kill_lines(self, from_ms: int) -> Generator[Lines, None, None]:
-        """Who killed what is due from this time on, as of now, by rank, in runs.
+        """Yield the kills of messages due from this time on, as of now, by rank, in runs.
 
-        The lines are read while the caller takes them, which needs no lock and may go on beside
-        everything but `close`. Raises CorruptionError.
+        The lines are read while the caller takes the runs. That needs no lock and may go on
+        beside everything but `close`. Raises CorruptionError.
         """
         return self._layers.lines(KILLS, kill_key(Rank(max(0, from_ms), 0, 0)))
 
     def kills_between(self, first: int, stop: int) -> Iterator[tuple[int, str]]:
-        """Due time and target of what was killed in the slots from `first` up to `stop`."""
+        """Yield due time and target of the messages killed in the slots from `first` up to
+        `stop`."""
         with closing(self.kill_lines(first * SLOT_MS)) as runs:
             for run in runs:
                 for key, value in run:
@@ -128,7 +130,7 @@ class IdMemory:
                     yield due_ms, kill_of(value).topic
 
     def note_kill(self, rank: Rank, kill: Kill) -> None:
-        """The message of this rank was killed, or a continuation of it refused."""
+        """Note that the message of this rank was killed, or a continuation of it refused."""
         if kill.topic and self.kill(rank) is None:
             self._on_kill(rank, kill.topic)
         self._front(KILLS).put(kill_key(rank))
@@ -138,9 +140,10 @@ class IdMemory:
         return self._queues.setdefault(prefix, QueueFront(prefix))
 
     def forget(self, cut: Frontier, log_ms: tuple[int, ...], floor_ms: int) -> None:
-        """Drop what nobody can ask for any more; the caller has ingested beyond the cut's O and R.
+        """Drop states and kills that are not needed any more, a bounded number of them.
 
-        `floor_ms`: all lanes of the cut have passed what was due before it.
+        The caller has ingested beyond the cut's O and R. `floor_ms`: all lanes of the cut have
+        passed all messages due before it.
         """
         self._forget_states(cut, log_ms)
         stop = kill_key(Rank(max(0, floor_ms), 0, 0))
@@ -183,7 +186,7 @@ class IdMemory:
         return self._layers.capture()
 
     def settle(self) -> None:
-        """The captured changes are in the catalogue."""
+        """Note that the captured changes are in the catalogue."""
         for front in self._queues.values():
             front.settle()
         self._layers.settle()

@@ -1,4 +1,4 @@
-"""Who killed which message: the lines of it, in the catalogue and in an export.
+"""Kills: which cancel marker killed which message, as lines of the catalogue and of an export.
 
     key     "k" due_ms:u64 partition:u16 offset:u64    big-endian, so they sort by rank
     value   msgpack: marker_offset is_refused topic        an export's lines are without the topic
@@ -17,43 +17,43 @@ from replication.rank import Rank
 KILLS = b"k"
 KILL_KEY = Struct(">cQHQ")
 KILL_VALUE_BYTES_MAX = 11
-"""An array of two: a whole number and a truth value."""
+"""In an export: an array of an integer and a boolean."""
 
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
 class Kill(NamedTuple):
-    """What became of a killed message."""
+    """A killed message."""
 
     marker_offset: int
     """Of the cancel marker that killed it."""
     is_refused: bool = False
-    """Has a continuation of it been refused because of that marker?"""
+    """Whether a continuation of it was refused because of that marker."""
     topic: str = ""
-    """The message's target; empty if that is not known."""
+    """The message's target; empty if unknown."""
 
 
 def kill_key(rank: Rank) -> bytes:
-    """The key of the message of this rank."""
+    """Return the key of the kill of this rank."""
     return KILL_KEY.pack(KILLS, *rank)
 
 
 def rank_of(key: bytes) -> Rank:
-    """The inverse of `kill_key`."""
+    """Return the rank in a key: the inverse of `kill_key`."""
     _, due_ms, partition, offset = KILL_KEY.unpack(key)
     return Rank(due_ms, partition, offset)
 
 
 def kill_value(kill: Kill) -> bytes:
-    """The value of a line."""
+    """Return the value of a line."""
     return _pack(tuple(kill))
 
 
 def exported_value(value: bytes) -> bytes:
-    """The value of a line in an export: of a bounded length."""
+    """Return the value of a line in an export, at most KILL_VALUE_BYTES_MAX."""
     return _pack(tuple(kill_of(value)[:2]))
 
 
 def kill_of(value: bytes) -> Kill:
-    """The inverse of `kill_value`."""
+    """Return the kill in a value: the inverse of `kill_value`."""
     return Kill(*msgpack.unpackb(value))

@@ -1,11 +1,11 @@
-"""Changes to LevelDB that wait for a checkpoint, on top of what is there.
+"""Changes to LevelDB that wait for a checkpoint, as layers above it.
 
     fresh      changed since the last checkpoint was begun
-    pending    in a checkpoint on its way to LevelDB
+    captured   in a checkpoint on its way to LevelDB
     stored     in LevelDB
 
-A read looks through them in this order; a change to None is a deletion. Not thread safe, except
-that LevelDB may take in `pending` meanwhile: whichever of the two answers, the value is the same.
+A read looks through the layers in this order; a change to None is a deletion. Not thread safe,
+except that LevelDB may take in `captured` meanwhile: both give the same value.
 """
 
 from bisect import bisect_right
@@ -24,42 +24,42 @@ class Layers:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._fresh: Changes = {}
-        self._pending: Changes = {}
+        self._captured: Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
-        """The value as of now."""
+        """Return the value as of now."""
         if key in self._fresh:
             return self._fresh[key]
-        if key in self._pending:
-            return self._pending[key]
+        if key in self._captured:
+            return self._captured[key]
         return self._catalogue.note(key)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Change it; None deletes it. Durable with the next checkpoint."""
+        """Change a value; None deletes it. Durable with the next checkpoint."""
         self._fresh[key] = value
 
     def stored(self, first: bytes, stop: bytes, count_max: int) -> tuple[Lines, bytes]:
-        """Lines of LevelDB from `first` up to `stop`, as they are now, and the key up to which
-        these are all; those that were deleted since are left out, those that are only in memory
-        too."""
+        """Return lines of LevelDB from `first` up to `stop`, and the key up to which these are all.
+
+        Lines that were deleted since are left out, and lines that are only in memory."""
         found = self._catalogue.notes(first, stop, count_max)
         lines = []
         for key, value in found:
-            now = self._fresh.get(key, self._pending.get(key, value))
+            now = self._fresh.get(key, self._captured.get(key, value))
             if now is not None:
                 lines.append((key, now))
         return lines, stop if len(found) < count_max else found[-1][0]
 
     def lines(self, kind: bytes, first: bytes) -> Generator[Lines, None, None]:
-        """All lines of a kind, from `first` on, as they are now, in runs and by key.
+        """Yield all lines of a kind from `first` on, as they are now, in runs and by key.
 
-        What is in memory is looked at here; LevelDB is read when the runs are taken, as it is now,
-        whatever is written meanwhile: that needs no lock.
+        This call reads the layers in memory. LevelDB is read while the caller takes the runs, as
+        of now, whatever is written meanwhile: that needs no lock.
         """
-        # LevelDB first or last makes no difference: `pending` answers as it does.
+        # Before or after the write makes no difference: `captured` has the same values.
         changes = {
             key: value
-            for layer in (self._pending, self._fresh)
+            for layer in (self._captured, self._fresh)
             for key, value in layer.items()
             if key[:1] == kind and key >= first
         }
@@ -67,41 +67,41 @@ class Layers:
 
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""
-        self._pending, self._fresh = self._fresh, {}
-        return self._pending
+        self._captured, self._fresh = self._fresh, {}
+        return self._captured
 
     def settle(self) -> None:
-        """The captured changes are in LevelDB."""
-        self._pending = {}
+        """Note that the captured changes are in LevelDB."""
+        self._captured = {}
 
 
 class QueueFront:
-    """Where the lines of a queue begin in LevelDB: what was deleted before that slows a scan for
-    hours. Nothing is skipped: what is put goes before it if it must."""
+    """The key where the lines of a queue begin in LevelDB: deleted lines before it would slow a
+    scan for hours. A line that is put before it moves it back, so no line is skipped."""
 
     def __init__(self, first: bytes) -> None:
         self.first = first
-        """No line of the queue that is in LevelDB lies before it."""
+        """No line of the queue in LevelDB lies before it."""
         self._fresh: bytes | None = None
-        self._pending: bytes | None = None
+        self._captured: bytes | None = None
 
     def put(self, key: bytes) -> None:
-        """A line was put, and is not in LevelDB yet."""
+        """Note a line that was put, and is not in LevelDB yet."""
         self._fresh = _lower(self._fresh, key)
         self.first = min(self.first, key)
 
     def move_to(self, key: bytes) -> None:
-        """All lines in LevelDB before this key have been deleted."""
-        waiting = _lower(self._fresh, self._pending)
+        """Note that all lines in LevelDB before this key were deleted."""
+        waiting = _lower(self._fresh, self._captured)
         self.first = max(self.first, key if waiting is None else min(key, waiting))
 
     def capture(self) -> None:
-        """What was put goes to a checkpoint."""
-        self._pending, self._fresh = _lower(self._fresh, self._pending), None
+        """Note that a checkpoint takes the lines that were put."""
+        self._captured, self._fresh = _lower(self._fresh, self._captured), None
 
     def settle(self) -> None:
-        """What was captured is in LevelDB."""
-        self._pending = None
+        """Note that the captured lines are in LevelDB."""
+        self._captured = None
 
 
 def _lower(one: bytes | None, other: bytes | None) -> bytes | None:
@@ -109,7 +109,7 @@ def _lower(one: bytes | None, other: bytes | None) -> bytes | None:
 
 
 def _changed(stored: Iterator[Lines], changes: Changes) -> Generator[Lines, None, None]:
-    """Runs of lines with the changes made: both by key."""
+    """Yield runs of lines with the changes applied, by key."""
     keys = sorted(changes)
     at = 0
     for run in stored:

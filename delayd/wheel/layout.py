@@ -6,13 +6,13 @@
     DIR/slots/HOUR/hour.GEN     the *hour file*: frames of an hour that is far, not yet split
 
 A slot that is forgotten and then gets a frame again starts a new file of the next generation,
-while the old one waits to be unlinked: the catalogue names the generation, so neither can be
-taken for the other after a crash; so with hours. One folder per hour keeps folders small and makes
-a delivered hour one folder to remove.
+while the old one waits to be unlinked. The catalogue names the generation, so neither can be taken
+for the other after a crash. The same holds for hours. One folder per hour keeps folders small and
+makes a delivered hour one folder to remove.
 
-Upgrade rule: `format.json` holds the version that wrote the directory. A wheel of UPGRADABLE is
+Upgrade rule: `format.json` holds the version that wrote the directory. A version in UPGRADABLE is
 read as it is and becomes FORMAT_VERSION when it is opened to write; any other version is refused.
-Format 4 had no hour files and no totals: what it holds means the same in 5.
+Format 4 had no hour files and no totals; all else means the same in 5.
 
 Paths are strings: the hot path builds thousands a second.
 """
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 FORMAT_VERSION = 5
-"""Of the directory: this layout and the catalogue's grammar. Frames carry their own."""
+"""Version of this layout and of the catalogue's grammar. Frames carry their own version."""
 UPGRADABLE = frozenset({4})
-"""Versions that a wheel of this one takes over."""
+"""Older versions that this one takes over."""
 HOUR_SLOTS = 3600
 _HOUR_NAME = "hour"
 
@@ -52,12 +52,12 @@ class Layout:
 
     @property
     def lock(self) -> str:
-        """LevelDB's own name for what it locks."""
+        """The file that LevelDB locks."""
         return f"{self.root}/catalogue/LOCK"
 
     @property
     def scratch(self) -> str:
-        """A repair's own, see scratch.py."""
+        """The scratch folder of a repair, see scratch.py."""
         return f"{self.root}/repair"
 
     def hour_folder(self, hour: int) -> str:
@@ -70,7 +70,7 @@ class Layout:
         return f"{self.root}/slots/{hour}/{_HOUR_NAME}.{generation}"
 
     def segment_file(self, name: "SegmentName") -> str:
-        """The file of a slot or of an hour."""
+        """Return the path of the file of a slot or of an hour."""
         path = self.hour_file if name.is_hour else self.slot_file
         return path(name.number, name.generation)
 
@@ -85,11 +85,11 @@ class SegmentName(NamedTuple):
 
     @property
     def hour(self) -> int:
-        """The hour that it lies in."""
+        """The hour in whose folder it lies."""
         return self.number if self.is_hour else hour_of(self.number)
 
     def holds(self, slot: int) -> bool:
-        """May a frame of this slot lie in it?"""
+        """Return whether a frame of this slot may lie in it."""
         return self.number == (hour_of(slot) if self.is_hour else slot)
 
     def __str__(self) -> str:
@@ -97,27 +97,27 @@ class SegmentName(NamedTuple):
 
 
 def is_leveldb_data(name: str) -> bool:
-    """Is a file of this name in the catalogue's folder one that LevelDB reads its data from?"""
+    """Return whether LevelDB reads data from a file of this name."""
     return name == "CURRENT" or name.startswith("MANIFEST-") or name.endswith((".ldb", ".log"))
 
 
 def is_leveldb_log(name: str) -> bool:
-    """Is it one of records, of which the last may be torn?"""
+    """Return whether it is a log, whose last record may be torn."""
     return name.startswith("MANIFEST-") or name.endswith(".log")
 
 
 def hour_of(slot: int) -> int:
-    """The hour (hours since 1970) that a slot lies in."""
+    """Return the hour (hours since 1970) of a slot."""
     return slot // HOUR_SLOTS
 
 
 def parse_hour(name: str) -> int | None:
-    """The hour of a folder below `slots`, or None when we did not make it."""
+    """Return the hour of a folder below `slots`, None if its name is foreign."""
     return _canonical(name)
 
 
 def parse_segment_file(name: str, hour: int) -> SegmentName | None:
-    """What a file in the folder of `hour` holds, or None when we did not make it."""
+    """Return the slot or hour of a file in the folder of `hour`, None if its name is foreign."""
     left, _, right = name.partition(".")
     generation = _canonical(right)
     if generation is None:

@@ -1,13 +1,13 @@
-"""LevelDB's logs (its write-ahead log and its manifest) as bytes: where the last one ends.
+"""LevelDB's logs (its write-ahead log and its manifest) as bytes: where their records end.
 
     log      := block*                      of BLOCK_BYTES, the last one shorter
     block    := record* trailer             trailer: fewer than 7 bytes
     record   := crc:u32 length:u16 type:u8 data     little-endian; crc: masked, of type and data
 
-LevelDB takes a last record that is longer than the file for one that was being written when its
-writer died, and says nothing: right after a crash, wrong when the length is what was damaged: a
-whole checkpoint, or the name of a table with thousands of lines, is gone with it. All other damage
-in a log makes it refuse to open. So this file looks at that record only.
+LevelDB takes a last record that is longer than the file for a write that a crash cut short, and
+drops it silently. That is wrong if the length itself is damaged: a whole checkpoint, or the name of
+a table with thousands of lines, is lost. LevelDB refuses to open a log with any other damage, so
+this module looks at the last record only.
 
 Source: LevelDB's doc/log_format.md.
 """
@@ -34,13 +34,13 @@ class TornEnd(NamedTuple):
     first_byte: int
     end_byte: int
     is_damaged: bool
-    """They are a whole record with a wrong length; otherwise one that was being written."""
+    """True: a whole record with a wrong length. False: a record that was being written."""
 
 
 def torn_logs(folder: str) -> Iterator[tuple[str, TornEnd]]:
-    """The logs of a database that do not end with a record, by name, each with what follows.
+    """Return the logs that do not end with a record, by name, each with the bytes that follow.
 
-    Raises DiskError. A folder that is not there has none.
+    Raises DiskError. A folder that does not exist has no logs.
     """
     path = Path(folder)
     for file in sorted(path.iterdir()) if path.is_dir() else ():
@@ -59,7 +59,7 @@ def torn_logs(folder: str) -> Iterator[tuple[str, TornEnd]]:
 
 
 def torn_end(log: BinaryIO) -> TornEnd | None:
-    """What follows the last record of a log; None if nothing does."""
+    """Return the bytes that follow the last record of a log; None if there are none."""
     start = 0
     block = log.read(BLOCK_BYTES)
     while True:
@@ -86,7 +86,7 @@ def _end_of_records(block: bytes) -> int:
 
 
 def _is_whole_record(data: bytes) -> bool:
-    """Is there a length with which a record begins here?"""
+    """Return whether a record begins here, with any length."""
     if len(data) < _HEADER.size:
         return False
     wanted, _, kind = _HEADER.unpack_from(data)

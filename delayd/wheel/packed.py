@@ -1,7 +1,7 @@
-"""A frame whose bytes are made, and what the wheel files it by.
+"""A frame with its encoded bytes, and the fields by which the wheel files it.
 
-The hot path of ingest makes them before it takes the lock (`delayd.node.replica.fast_ingest`), the
-wheel makes those of all other frames.
+The fast path of ingest encodes frames before it takes the lock
+(`delayd.node.replica.fast_ingest`); the wheel encodes all others.
 """
 
 from typing import Final, NamedTuple, final
@@ -15,7 +15,7 @@ _made: Final = tuple.__new__
 
 @final
 class PackedFrame(NamedTuple):
-    """What is in front of the bytes is in them, too: see `Frame`."""
+    """The encoded frame. The fields before `data` are in it, too: see `Frame`."""
 
     due_ms: int
     partition: int
@@ -24,14 +24,14 @@ class PackedFrame(NamedTuple):
     kind: int
     append_ms: int
     topic: str
-    """The target that it counts under; means nothing for a pending reply."""
+    """The target under which it is counted; meaningless for a pending reply."""
     data: bytes
     """The whole frame."""
     crc: int
 
 
 def packed(frame: Frame) -> PackedFrame:
-    """The frame with its bytes. A value that does not fit its field is the caller's bug."""
+    """Encode a frame. A value that does not fit its field is a bug of the caller."""
     due_ms, partition, offset, lane, kind, append_ms, body = frame
     return _made(
         PackedFrame,

@@ -1,4 +1,4 @@
-"""Places: what an index keeps of a stored message, 20 bytes under the due time that they share.
+"""Places: an index keeps one per stored message, 20 bytes under the due time that they share.
 
     place   := rank where length
     rank       u64   partition << 48 | offset
@@ -21,10 +21,10 @@ PLACE_BYTES = PLACE.size
 OFFSET_BITS = 48
 POSITION_BITS = 40
 OFFSETS_MAX = 1 << OFFSET_BITS
-"""No partition of Kafka comes that far: it is a million records a second for nine years."""
+"""No partition of Kafka gets that far: it takes nine years of a million records a second."""
 POSITIONS_MAX = 1 << POSITION_BITS
 IN_HOUR = POSITIONS_MAX // 2
-"""Bytes of a slot's file: a second of half a terabyte cannot be written in one."""
+"""A slot's file stays smaller: nobody writes half a terabyte that is due in one second."""
 
 _OFFSET_MASK = OFFSETS_MAX - 1
 _POSITION_MASK = POSITIONS_MAX - 1
@@ -35,12 +35,12 @@ Place = tuple[int, int, int]
 
 
 def unpack(packed: bytes | bytearray) -> Iterator[Place]:
-    """The places that were packed, one after the other."""
+    """Yield packed places."""
     return PLACE.iter_unpack(packed)
 
 
 def pack(places: Iterable[Place]) -> bytearray:
-    """The other way round."""
+    """Pack places: the inverse of `unpack`."""
     packed = bytearray()
     for rank, where, length in places:
         packed += PLACE.pack(rank, where, length)
@@ -48,22 +48,22 @@ def pack(places: Iterable[Place]) -> bytearray:
 
 
 def rank_number(partition: int, offset: int) -> int:
-    """How a place says them."""
+    """Return partition and offset as the first number of a place."""
     return partition << OFFSET_BITS | offset
 
 
 def rank_of(due_ms: int, number: int) -> Rank:
-    """The rank that this number says, at that due time."""
+    """Return the rank with this first number of a place, at this due time."""
     return Rank(due_ms, number >> OFFSET_BITS, number & _OFFSET_MASK)
 
 
 def lane_of_place(place: Place) -> int:
-    """The message's lane."""
+    """Return the message's lane."""
     return place[1] >> POSITION_BITS
 
 
 def entries_at(due_ms: int, places: Iterable[Place]) -> list[Entry]:
-    """The places of one due time as entries."""
+    """Return the places of one due time as entries."""
     kind = int(FrameKind.MESSAGE)
     return [
         _new_tuple(

@@ -1,6 +1,6 @@
-"""Reading a slot back: stretches of it for its index, and entries into frames.
+"""Reading segments: bytes for an index, and the frames of entries.
 
-Frames that are still in the slot's tail are read from there, so reading never writes.
+Frames that are still in the tail are read from there, so reading never writes.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment, Slot
 
 SCAN_BYTES = 4 * 1024 * 1024
-"""How much of a slot's file is in memory while it is scanned; a longer frame takes its length."""
+"""Bytes of a file in memory while it is scanned; a longer frame takes its length."""
 
 
 class Reader:
-    """Reads slots; changes nothing but which files are open. Not thread safe."""
+    """The reader of one wheel. It changes only which files are open. Not thread safe."""
 
     def __init__(self, layout: Layout, disk: Disk, descriptors: Descriptors) -> None:
         self._layout = layout
@@ -30,7 +30,7 @@ class Reader:
         self._descriptors = descriptors
 
     def frames(self, slot: Slot, entries: Sequence[Entry]) -> list[Frame]:
-        """The frames of these entries of the slot, in the order given; see `Wheel.read`."""
+        """Return the frames of these entries of the slot, in the order given; see `Wheel.read`."""
         if slot.tail or slot.part is not None:
             return self._decoded(slot, entries, lambda size, start: self._stored(slot, size, start))
         file = self._descriptors.get(self._layout.segment_file(slot.name))
@@ -55,7 +55,7 @@ class Reader:
         return self.bytes_at(slot, start, start + size_bytes)
 
     def bytes_at(self, segment: Segment, start: int, end: int) -> bytes:
-        """These bytes, of the file or of the tail or of both. Raises CorruptionError."""
+        """Return these bytes, from the file, the tail, or both. Raise CorruptionError."""
         written = segment.written
         if start >= written:
             return bytes(segment.tail[start - written : end - written])
@@ -69,7 +69,7 @@ class Reader:
 
 
 def _where(slot: Slot, error: BrokenFrameError) -> tuple[Segment, BrokenFrameError]:
-    """In which file, and where there."""
+    """Return the file that is broken, and the error with positions in that file."""
     if error.position < IN_HOUR:
         return slot, error
     assert slot.part is not None, f"slot {slot.number} has no part in an hour's file"
@@ -78,7 +78,8 @@ def _where(slot: Slot, error: BrokenFrameError) -> tuple[Segment, BrokenFrameErr
 
 
 def corruption(segment: Segment, error: BrokenFrameError, count: int) -> CorruptionError:
-    """What a reader found broken, with its segment and bytes; `count` frames cannot be read."""
+    """Return the error for a broken frame, with its segment and bytes; `count` frames are
+    unreadable."""
     return CorruptionError(
         f"{segment.name}: the frame at bytes {error.position} to "
         f"{error.position + error.length} {error.why}; frames that cannot be read: {count}",

@@ -1,4 +1,4 @@
-"""Counting what a wheel holds that was written before there were counts: all of it is read once."""
+"""Counting the messages of a wheel of format 4, which has no counts: all frames are read once."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ from replication.rank import Rank, slot_of
 def recount(
     reader: Reader, segments: Iterable[Segment], ids: IdMemory, counts: PendingCounts
 ) -> None:
-    """Fill the counts, which are empty. Raises CorruptionError."""
+    """Fill the empty counts. Raise CorruptionError."""
     for segment in segments:
         position = segment.start
         wanted_bytes = SCAN_BYTES

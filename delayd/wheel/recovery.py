@@ -1,4 +1,4 @@
-"""From a data directory as a crash left it to exactly its last checkpoint."""
+"""Recovery: a data directory goes back to exactly its last checkpoint."""
 
 import json
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ FORMAT_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What recovery hands to the wheel."""
+    """The result of recovery."""
 
     catalogue: Catalogue
     progress: Progress | None
     slots: dict[int, SlotLine]
     hours: dict[int, HourLine]
     files: dict[int, int]
-    """Files per hour folder; folders that hold none of ours were removed."""
+    """Files per hour folder; folders without any were removed."""
 
 
 class _Named(NamedTuple):
-    """A line of the catalogue, and the file that it speaks of."""
+    """A line of the catalogue, and the name of its file."""
 
     name: SegmentName
     info: SlotInfo
@@ -44,20 +44,19 @@ class _Named(NamedTuple):
 def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     """Bring the directory back to its last checkpoint; a new directory becomes an empty wheel.
 
-    1. Read format.json. Another partition count, or a format that is neither this version's nor one
-       that it takes over: stop, touch nothing.
-    2. Look at the end of LevelDB's logs. A record with a wrong length: stop, touch nothing.
+    1. Read format.json. If it has another partition count, or a format that this version cannot
+       take over: stop, change nothing.
+    2. Read the end of LevelDB's logs. If a record has a wrong length: stop, change nothing.
     3. Open LevelDB, which also locks the directory. Without format.json the directory is new, or
        its creation was cut short: then there may be no slot and no catalogue line in it.
     4. Read the lines of all slots and hours, and compare with the totals of the checkpoint.
-    5. Compare with the files. One that is shorter than its line, or missing: stop, touch nothing.
+    5. Compare with the files. If one is missing or shorter than its line: stop, change nothing.
     6. Cut files to the length of their line, remove those without a line (a split that was cut
-       short among them), and hour folders that then are empty. Names that are not ours are left
-       alone.
+       short among them), and hour folders that are empty then. Leave foreign names alone.
     7. Write format.json, if there was none or it names an older format.
 
-    Nothing is created in place of what is missing. A crash during recovery is harmless: each step
-    can be repeated, and none goes below the checkpoint.
+    Recovery creates nothing in place of a missing file. A crash during recovery is harmless: each
+    step can be repeated, and none goes below the checkpoint.
     """
     found_version = _check_format(layout, disk, partitions)
     is_new = found_version is None
@@ -92,7 +91,7 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
 
 
 def _check_format(layout: Layout, disk: Disk, partitions: int) -> int | None:
-    """The version that wrote the directory; None if it is new."""
+    """Return the format version of the directory; None if it is new."""
     disk.make_folder(layout.slots)
     names = {item.name for item in disk.list_folder(layout.root)}
     if layout.format.rpartition("/")[2] not in names:
@@ -112,7 +111,7 @@ def _check_format(layout: Layout, disk: Disk, partitions: int) -> int | None:
 
 
 def format_of(layout: Layout, text: bytes) -> tuple[int, int]:
-    """The format version and the partition count that format.json holds.
+    """Return the format version and the partition count in format.json.
 
     Raises CorruptionError if it is damaged, DiskError if it is of a format that is not known.
     """
@@ -157,7 +156,7 @@ def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:
 
 
 def _find_files(layout: Layout, disk: Disk) -> dict[int, dict[SegmentName, int]]:
-    """By hour folder: the length of each file that is ours."""
+    """Return the length of each slot and hour file, by hour folder."""
     hours: dict[int, dict[SegmentName, int]] = {}
     for folder in disk.list_folder(layout.slots):
         hour = parse_hour(folder.name)

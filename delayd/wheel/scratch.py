@@ -1,7 +1,7 @@
-"""The folder in which a repair remembers ids while it reads the buffer; no part of the wheel.
+"""The scratch folder, where a repair remembers ids while it reads the buffer.
 
-A repair that is killed leaves it. Whoever holds the lock of the wheel's directory knows that no
-repair is at work, and may remove it.
+It is not part of the wheel. A repair that is killed leaves it behind. A process that holds the lock
+of the wheel's directory knows that no repair is running, and may remove it.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from delayd.wheel.layout import Layout
 
 
 def remove_scratch(layout: Layout) -> None:
-    """Remove what a killed repair has left; DiskError if that cannot be done."""
+    """Remove the folder that a killed repair has left. Raise DiskError if that fails."""
     try:
         shutil.rmtree(layout.scratch)
     except FileNotFoundError:

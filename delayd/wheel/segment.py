@@ -1,11 +1,11 @@
-"""Slots and hours as the wheel holds them in memory: a *segment* each.
+"""Segments: slots and hours as the wheel keeps them in memory.
 
 A segment is one append-only file of frames, and the tail that is not in the file yet:
 
     frames of the segment:   [0 ...... written) in the file   [written ... written + len(tail)) here
 
-A slot's segment holds one second, an hour's one that is far, or sparse. About half a kilobyte each:
-3,600 per hour for the two hours that are near, one per hour beyond.
+A slot's segment holds one second, an hour's segment one hour that is far or sparse. Each takes half
+a kilobyte: 3,600 per hour for the two hours that are near, one per hour beyond.
 
 A slot of a sparse hour has a *part* in the file of its hour, too. It may have nothing else: then it
 has no file and no line in the catalogue.
@@ -24,13 +24,14 @@ HOUR_PLACE = Struct("<III")
 
 
 class Segment:
-    """Mutable, because a hundred thousand frames a second change it."""
+    """A file of frames with its tail. Mutable, because a hundred thousand frames a second change
+    it."""
 
     __slots__ = ("count", "digest", "generation", "highest_offsets", "number", "tail", "written")
 
     is_hour = False
     start: int = 0
-    """Frames before it are not of this segment any more."""
+    """Frames before this byte have been moved to their slots; 0 for a slot."""
 
     def __init__(self, number: int, generation: int, partitions: int) -> None:
         self.number = number
@@ -44,16 +45,16 @@ class Segment:
 
     @property
     def name(self) -> SegmentName:
-        """What names its file."""
+        """The name of its file."""
         return SegmentName(self.is_hour, self.number, self.generation)
 
     @property
     def end(self) -> int:
-        """Where the next frame goes."""
+        """The position of the next frame."""
         return self.written + len(self.tail)
 
     def info(self) -> SlotInfo:
-        """The catalogue's view of it as it is now, tail included."""
+        """Return its line for the catalogue as of now, tail included."""
         return SlotInfo(
             self.count, self.end, self.digest % DIGEST_MODULO, tuple(self.highest_offsets)
         )
@@ -75,11 +76,11 @@ class Slot(Segment):
 
     @property
     def frames(self) -> int:
-        """How many there are in all."""
+        """Number of its frames, its part included."""
         return self.count + (0 if self.part is None else self.part.count)
 
     def info_of_all(self) -> SlotInfo:
-        """Its part included: of that, the highest offsets are those of the whole hour."""
+        """Return its line, its part included: of that, the highest offsets are the whole hour's."""
         own, part = self.info(), self.part
         if part is None:
             return own
@@ -93,19 +94,19 @@ class Slot(Segment):
 
     @classmethod
     def from_line(cls, number: int, line: SlotLine) -> "Slot":
-        """The slot as its catalogue line describes it: all frames in the file."""
+        """Make the slot of a catalogue line: all frames are in the file."""
         slot = cls(number, line.generation, 0)
         slot._take(line.info)
         return slot
 
     def line(self) -> SlotLine:
-        """The slot's line for the catalogue."""
+        """Return the slot's line for the catalogue."""
         return SlotLine(self.generation, self.info())
 
 
 class HourFile(Segment):
-    """One hour that is far or sparse, or is being split. Count and digest are of what is not split
-    yet."""
+    """One hour that is far or sparse, or is being split. Count and digest are of the frames that
+    are not split yet."""
 
     __slots__ = ("punched", "start")
 
@@ -116,18 +117,18 @@ class HourFile(Segment):
         self.start = 0
         """Frames before it have been moved to their slots."""
         self.punched = 0
-        """Bytes before it have been given back to the disk."""
+        """Bytes before it have been freed on the disk."""
 
     @classmethod
     def from_line(cls, number: int, line: HourLine) -> "HourFile":
-        """The hour as its catalogue line describes it: all frames in the file."""
+        """Make the hour of a catalogue line: all frames are in the file."""
         hour = cls(number, line.generation, 0)
         hour._take(line.info)
         hour.start = line.start
         return hour
 
     def line(self) -> HourLine:
-        """The hour's line for the catalogue."""
+        """Return the hour's line for the catalogue."""
         return HourLine(self.generation, self.start, self.info())
 
 
@@ -136,7 +137,7 @@ class HourPart(NamedTuple):
 
     hour: HourFile
     places: bytes
-    """Of each frame a HOUR_PLACE, in the order of the file."""
+    """A HOUR_PLACE of each frame, in the order of the file."""
     count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
     bytes: int
     digest: int

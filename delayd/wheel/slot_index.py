@@ -1,20 +1,19 @@
-"""An index of one slot: where its messages are, in rank order, in some 22 bytes each.
+"""The index of one slot: the places of its messages in rank order, some 22 bytes each.
 
-Made by scanning the slot a slice at a time, so that who holds the wheel's lock can let go of it in
-between. It then gives runs of entries from any rank on, as often as they are asked for. What is
-appended to the slot meanwhile is scanned by the next slice, and stands where its rank belongs.
+The slot is scanned a slice at a time, so that the caller can release the wheel's lock in between.
+The complete index gives runs of entries from any rank on, as often as needed. The next slice scans
+frames that were appended meanwhile, and they get the place of their rank.
 
-What lies in the file of the slot's sparse hour is found by the slot's part, and comes first.
+Frames in the file of the slot's sparse hour are found by the slot's part, and are scanned first.
 
     due time  ->  places, in any order                      of most
               ->  a shelf of leaves, each a range of ranks  of a crowded millisecond
 
-Nothing is sorted before it is reached, and never more than one leaf's worth at a time: a million
-messages may be due in the same millisecond. Leaves are cut as places come, so it does not matter
-in which order the file has them.
+Places are sorted when a run reaches them, one leaf at a time: a million messages may be due in the
+same millisecond. Leaves are cut as places arrive, so their order in the file does not matter.
 
-Invariant: what a run gives was verified: the chain of frames, every CRC, and count and digest of
-all that the slot holds against its line.
+Invariant: a run gives verified entries only: the chain of frames, every CRC, and count and digest
+of the slot against its line.
 """
 
 from bisect import bisect_left, bisect_right
@@ -45,10 +44,10 @@ from replication.rank import SLOT_MS, Rank
 LEAF_PLACES_MAX = 8_192
 """Places that are sorted at once: about 5 ms, and 1.5 MB while it lasts."""
 SLICE_BYTES_MIN = 64 * 1024
-"""Read at least, however short frames are: another call would cost more."""
+"""Bytes read at least, however short frames are: another call would cost more."""
 WALK_FACTOR = 4
-"""Places that a run may look at for each entry that it may give: one of another lane costs so much
-less than one that is given."""
+"""Places that a run may look at for each entry that it may give: a place of another lane costs that
+much less than an entry."""
 
 
 class Run(NamedTuple):
@@ -56,16 +55,16 @@ class Run(NamedTuple):
 
     entries: list[Entry]
     until: Rank
-    """Everything stored below this rank, from where the run began, is among them."""
+    """The run has every entry from its beginning up to this rank."""
     cost: int
-    """In entries: those that were given, or for many of other lanes a quarter of them."""
+    """In entries: those given, or a quarter of the places of other lanes if that is more."""
 
 
 class SlotIndex:
-    """The messages of one slot. Of no use any more after an error."""
+    """The messages of one slot. Of no use after an error."""
 
     def __init__(self, reader: Reader, slot: Slot) -> None:
-        """Empty: `advance` fills it."""
+        """Make an empty index, which `advance` fills."""
         self._reader = reader
         self.slot = slot
         self._scanned = Scanned(0, 0, 0)
@@ -74,13 +73,13 @@ class SlotIndex:
         self._places: defaultdict[int, bytearray] = defaultdict(bytearray)
         """By due time: places in any order."""
         self._shelves: dict[int, _Shelf] = {}
-        """Of due times with more than a leaf's worth; what is in `_places` goes there."""
+        """Of due times with more places than a leaf holds; their `_places` move there."""
         self._dues: list[int] = []
         """All due times, ascending."""
 
     @property
     def is_complete(self) -> bool:
-        """Is all in it that the slot holds now?"""
+        """True if it has every frame that the slot holds now."""
         return self._scanned.bytes == self.slot.end and not self._has_more_of_part
 
     @property
@@ -94,10 +93,10 @@ class SlotIndex:
         return self._scanned.count + self._scanned_part
 
     def advance(self, frames_max: int) -> int:
-        """Scan on, over about so many frames of the slot's average length, at least one; returns
-        how many there were. CorruptionError with slot, byte range and count.
+        """Scan about so many more frames of the slot's average length, at least one; return how
+        many there were. Raise CorruptionError with slot, byte range and count.
 
-        That takes about 1 us a frame. Nothing happens when it is complete.
+        Takes about 1 us a frame. Does nothing once the index is complete.
         """
         slot, before = self.slot, self._scanned
         end = slot.end
@@ -114,7 +113,7 @@ class SlotIndex:
         return found.count
 
     def _scan_part(self, frames_max: int) -> int:
-        """So many of the frames that lie in the file of the hour, of which the CRCs are known."""
+        """Scan so many of the frames in the hour file, whose CRCs are known."""
         part = self.slot.part
         assert part is not None, "a slot with a part keeps it"
         first = self._scanned_part * HOUR_PLACE.size
@@ -135,7 +134,7 @@ class SlotIndex:
         return sum(stretch.count for stretch in stretches)
 
     def _scan(self, position: int, wanted_bytes: int, end: int) -> Scanned:
-        """One slice, of at least one whole frame."""
+        """Scan one slice, of at least one whole frame."""
         while True:
             data = self._reader.bytes_at(self.slot, position, min(position + wanted_bytes, end))
             try:
@@ -159,7 +158,7 @@ class SlotIndex:
             )
 
     def _file(self) -> None:
-        """Keep the places of crowded due times on shelves."""
+        """Move the places of crowded due times to shelves."""
         leaf_bytes_max = LEAF_PLACES_MAX * PLACE_BYTES
         for due_ms, places in self._places.items():
             if len(places) > leaf_bytes_max or (places and due_ms in self._shelves):
@@ -170,10 +169,10 @@ class SlotIndex:
             self._dues = sorted(self._places)
 
     def run(self, since: Rank, entries_max: int, lanes: Container[int] | None = None) -> Run:
-        """The messages from this rank on, of these lanes or of all; of a complete index only.
+        """Return the messages from this rank on, of these lanes or of all, of a complete index.
 
-        Ends at the end of the slot, or of the leaf with which there are `entries_max`, or which is
-        too far from `since` to look on: so at least one is looked at. Costs 0.5 us an entry.
+        The run ends with the slot, or with the leaf that reaches `entries_max` or the limit of
+        places to look at; it looks at one leaf at least. Costs 0.5 us an entry.
         """
         assert self.is_complete, "the slot has grown, or was not scanned to its end"
         entries: list[Entry] = []
@@ -194,8 +193,8 @@ class SlotIndex:
         return Run(entries, until, max(len(entries), walked // WALK_FACTOR))
 
     def _leaves(self, due_ms: int, low: int) -> Iterator[tuple[bytearray, Rank]]:
-        """The places of a due time that may be at or above a rank number, ascending leaf by leaf;
-        with the rank below which each leaf ends."""
+        """Yield the places of a due time that may be at or above a rank number, ascending leaf by
+        leaf; with the rank below which each leaf ends."""
         end = Rank(due_ms + 1, 0, 0)
         shelf = self._shelves.get(due_ms)
         if shelf is None:
@@ -209,7 +208,7 @@ class SlotIndex:
 
 
 class _Stretch(NamedTuple):
-    """Frames of an hour's file that lie one behind the other."""
+    """Frames of an hour file that follow each other."""
 
     position: int
     size: int
@@ -218,7 +217,7 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(places: Iterable[tuple[int, int, int]]) -> Iterator[_Stretch]:
-    """These frames, put together where one follows the other, up to SCAN_BYTES."""
+    """Join frames that follow each other in the file, up to SCAN_BYTES."""
     one: _Stretch | None = None
     for position, length, crc in places:
         if one is not None and position == one.position + one.size and one.size < SCAN_BYTES:
@@ -240,7 +239,7 @@ class _Shelf:
         self.leaves = [bytearray()]
 
     def add(self, places: list[Place]) -> None:
-        """File these, which are sorted, each in its leaf."""
+        """Add these sorted places, each to its leaf."""
         done = 0
         while done < len(places):
             index = bisect_right(self.firsts, places[done][0]) - 1

@@ -1,9 +1,9 @@
-"""Reading an hour's file piece by piece: which frames belong to which slot.
+"""Reading an hour file piece by piece: which frames belong to which slot.
 
-A split is many pieces, each of a bounded size. A piece takes the next frames of the hour's file,
-byte for byte, to the tails of their slots, and moves the file's `start` behind them; the next
-checkpoint makes both durable together, and a crash before it undoes both. What lies before a
-durable `start` is punched out of the file; the file goes with the checkpoint after the last piece.
+A split is many pieces of a bounded size. A piece moves the next frames of the hour file, byte for
+byte, to the tails of their slots, and moves the file's `start` behind them. The next checkpoint
+makes both durable together; a crash before it undoes both. Bytes before a durable `start` are
+punched out of the file; the file is removed with the checkpoint after the last piece.
 Source: docs/design/storage.md, "Hour files".
 """
 
@@ -19,7 +19,7 @@ from delayd.wheel.segment import DIGEST_MODULO, HourFile
 from replication.rank import SLOT_MS
 
 SPLIT_BYTES = 512 * 1024
-"""How much of an hour's file one piece takes, unless one frame is longer: about 3 ms."""
+"""Bytes of an hour file in one piece, unless one frame is longer: about 3 ms."""
 
 
 class HourFrame(NamedTuple):
@@ -34,7 +34,7 @@ class HourFrame(NamedTuple):
 
 
 def frames_at(reader: Reader, hour: HourFile, position: int) -> list[HourFrame]:
-    """The next frames of the hour's file from a position on; empty at its end.
+    """Return the next frames of the hour file from a position on; none at its end.
 
     Raises CorruptionError: a broken frame, or one of another hour.
     """
@@ -55,7 +55,7 @@ def frames_at(reader: Reader, hour: HourFile, position: int) -> list[HourFrame]:
 
 
 def require_all(hour: HourFile, count_left: int, digest_left: int) -> None:
-    """Raises CorruptionError unless nothing is left of the catalogue's line at the file's end."""
+    """Raise CorruptionError unless nothing is left of the catalogue's line at the file's end."""
     if count_left != 0 or digest_left % DIGEST_MODULO != 0:
         raise CorruptionError(
             f"{hour.name}: its file does not hold the frames of its catalogue line: "

@@ -1,12 +1,12 @@
-"""The data directory of a node that is stopped, opened to be looked at. Nothing in it is changed.
+"""Read access to the data directory of a stopped node. It changes nothing there.
 
-LevelDB cannot open a database without writing to it: it turns its log into a table. So it is given
-a *view*: a temporary folder of links to its files, in which it makes and removes what it likes.
-That of a process that was killed is removed by the next one.
+LevelDB cannot open a database without writing to it: it turns its log into a table. So it opens a
+*view*: a temporary folder of links to its files, in which it may create and remove files. The next
+process removes the view of a process that was killed.
 
-Meanwhile LevelDB's own lock is held, shared: a running node is not looked into, and a node that
-starts meanwhile is told that its directory is in use. The lock is of the whole process (POSIX):
-never open a wheel in one that has the same wheel open to write.
+Meanwhile LevelDB's own lock is held, shared: the directory of a running node cannot be opened, and
+a node that starts meanwhile finds its directory in use. The lock is of the whole process (POSIX):
+never open a wheel in a process that has the same wheel open to write.
 """
 
 import fcntl
@@ -28,24 +28,24 @@ VIEW_PREFIX = "delayd-view-"
 
 
 class StoppedWheel(NamedTuple):
-    """A wheel as its files say it is."""
+    """An open wheel of a stopped node."""
 
     layout: Layout
     disk: SystemDisk
     format: int | None
-    """Of the directory: the version that wrote it. None like the partitions."""
+    """The format version of the directory. None like the partitions."""
     partitions: int | None
-    """None: the wheel was being made when its node ended, and nothing is in it."""
+    """None: the node ended while it created the wheel, which is empty."""
     catalogue: Catalogue
     progress: Progress | None
-    """None before the first checkpoint: then nothing is in it, either."""
+    """None before the first checkpoint: the wheel is empty."""
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[Layout]:
-    """Its paths, while no node can start on it.
+    """Lock the directory so that no node can start on it; yield its paths.
 
-    Raises ConfigError if it holds no wheel, DiskError if a node runs on it or it cannot be read.
+    Raises ConfigError if it holds no wheel, DiskError if a node runs on it or it is unreadable.
     """
     layout = Layout(str(directory.absolute()))
     disk = SystemDisk()
@@ -63,8 +63,8 @@ def locked(directory: Path) -> Iterator[Layout]:
         except BlockingIOError as error:
             raise DiskError(
                 f"a node runs on {layout.root}, and LevelDB lets nobody else read its catalogue",
-                remedy="stop that node first; what a running one holds, GET /status and "
-                "GET /metrics of its admin port tell",
+                remedy="stop that node first; for the figures of a running node, GET /status and "
+                "GET /metrics of its admin port",
             ) from error
         except OSError as error:
             raise DiskError(
@@ -76,7 +76,7 @@ def locked(directory: Path) -> Iterator[Layout]:
 
 @contextmanager
 def reading(disk: SystemDisk, path: str) -> Iterator[OpenFile]:
-    """A file, open to be read. Raises DiskError."""
+    """Open a file for reading. Raise DiskError."""
     file = disk.open_to_read(path)
     try:
         yield file
@@ -100,9 +100,9 @@ def open_stopped(layout: Layout) -> Iterator[StoppedWheel]:
 
 
 def format_in(layout: Layout) -> tuple[int, int] | tuple[None, None]:
-    """The format version and the partition count of a directory; None while it is being made.
+    """Return format version and partition count of a directory; None before they are written.
 
-    Raises DiskError if it is of a format that is not known, CorruptionError if that is damaged.
+    Raises DiskError if the format is unknown, CorruptionError if format.json is damaged.
     """
     if not Path(layout.format).exists():
         return None, None

@@ -1,12 +1,12 @@
 """The wheel itself: frames in, frames out in rank order, checkpoints, forgetting.
 
-Between checkpoints frames wait in memory and in files beyond their catalogued length; neither
-survives a crash, and neither needs to: the buffer holds them, and ingest resumes where the last
-checkpoint says.
+Between checkpoints, frames wait in memory and in files beyond their catalogued length. They do not
+survive a crash, and need not: the buffer holds them, and ingest resumes at the last checkpoint.
 
-A message whose hour is *far* goes to the file of its hour (`hours.py`). When the hour is due its
-file is split into slots, piece by piece (`splitting.py`), or, if it is sparse, indexed
-(`hour_index.py`). Pending replies always go to their slot: they are at hand at once.
+A message whose hour is *far* goes to the file of its hour (`hours.py`). When the hour is due, its
+file is split into slots piece by piece, or, if it is sparse, indexed (`near_hours.py`). Pending
+replies always go to their slot, where they can be read at once. `segments.py` has the slots and
+hours, and the frames that wait in memory.
 Source: docs/design/storage.md.
 
 Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
@@ -42,17 +42,17 @@ from replication.rank import SLOT_MS
 
 @dataclass(frozen=True, slots=True)
 class WheelStats:
-    """What the wheel holds now, not yet checkpointed frames included."""
+    """The content of the wheel as of now, frames without a checkpoint included."""
 
     slots: int
     hours: int
-    """Hour files: of hours that are far or sparse, or not split yet."""
+    """Files of hours that are far or sparse, or not split yet."""
     frames: int
     bytes: int
     tail_bytes: int
-    """Of `bytes`, those that are in memory only."""
+    """Bytes of `bytes` that are in memory only."""
     tail_segments: int
-    """Slots and hours that they are of."""
+    """Slots and hours with such bytes."""
     open_files: int
     files_to_unlink: int
 
@@ -61,7 +61,7 @@ class Wheel:
     """One node's pending messages.
 
     Any failed write or sync raises DiskError and is final: every later call raises DiskError too,
-    and the process must end. What a reader finds damaged raises CorruptionError and is not final.
+    and the process must end. Damage that a read finds raises CorruptionError and is not final.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Wheel:
         self.counts = PendingCounts(self._catalogue)
         """Of pending messages; changes are durable with the next checkpoint."""
         self.ids = IdMemory(self._catalogue, self.counts.killed)
-        """What is remembered of ids; changes are durable with the next checkpoint."""
+        """The memory of ids; changes are durable with the next checkpoint."""
         self._latch = FailureLatch()
         self._near_hours = NearHours(self._segments, self._reader, self.counts, self._latch)
         self._pending: PendingCheckpoint | None = None
@@ -112,7 +112,7 @@ class Wheel:
         horizon_s: int = HORIZON_S,
         sparse_bytes_max: int | None = None,
     ) -> "Wheel":
-        """Open, after recovery to exactly the last checkpoint (see `recover` for its steps).
+        """Open a wheel, after recovery to exactly its last checkpoint (see `recover`).
 
         An hour whose file has up to `sparse_bytes_max` bytes is indexed instead of split.
 
@@ -128,7 +128,7 @@ class Wheel:
 
     @property
     def progress(self) -> Progress | None:
-        """What the last finished checkpoint remembers of ingest; None for a new wheel."""
+        """The progress of ingest at the last finished checkpoint; None for a new wheel."""
         return self._progress
 
     # Frames in.
@@ -136,9 +136,9 @@ class Wheel:
     def append(self, frames: Sequence[Frame | PackedFrame]) -> list[Entry]:
         """Store frames, in memory until they are too many; durable with the next checkpoint.
 
-        Return their entries in the order given; that of a frame in an hour's file has no place yet
-        (NO_PLACE) and cannot be read. A frame that cannot be encoded is a bug of the caller; the
-        wheel then holds half a batch and refuses everything, like after a failed write.
+        Return their entries in the order given. The entry of a frame in an hour file has no place
+        yet (NO_PLACE) and cannot be read. A frame that cannot be encoded is a bug of the caller:
+        the wheel then holds half a batch and refuses every call, as after a failed write.
         """
         with self._latch.tripped_by_errors():
             if frames:
@@ -151,7 +151,7 @@ class Wheel:
         return entries
 
     def write_out(self) -> bool:
-        """Write some tails to their files, unsynced: work that a checkpoint need not do at once.
+        """Write some tails to their files, unsynced: the next checkpoint has less to write.
 
         Return True if there are more.
         """
@@ -162,7 +162,7 @@ class Wheel:
     # Hours: far, near, split or indexed.
 
     def advance(self, now_ms: int) -> None:
-        """Tell the time: hours that begin within the horizon after it are due from now on.
+        """Make hours due that begin within the horizon after this time.
 
         A wrong time costs work and nothing else.
         """
@@ -170,9 +170,9 @@ class Wheel:
 
     @property
     def whole_below(self) -> int | None:
-        """All frames of the slots below this one can be read; None: of all slots.
+        """The slot below which all frames can be read; None: all can.
 
-        Frames of slots from it on may still be in the file of their hour, out of reach.
+        Frames of later slots may still be in the file of their hour, out of reach.
         """
         return self._hours.whole_below
 
@@ -186,22 +186,23 @@ class Wheel:
         return self._near_hours.advance()
 
     def hold_splits(self) -> bool:
-        """Let no frame move from an hour to its slots until `release_splits`, and unlink no file;
-        False, and nothing is held, while there are near hours to be split."""
+        """Move no frame from an hour to its slots, and unlink no file, until `release_splits`.
+
+        Return False, and hold nothing, while near hours are still to be split."""
         return self._hours.hold_splits()
 
     def release_splits(self) -> None:
-        """Split on; idempotent."""
+        """Allow splits again; idempotent."""
         self._hours.holds_splits = False
 
     def hours(self) -> list[int]:
-        """Hours of which a file is there, ascending: far, sparse, or not split yet."""
+        """Return the hours that have a file, ascending: far, sparse, or not split yet."""
         self._latch.require_usable()
         return self._hours.numbers.copy()
 
     def hour_info(self, hour: int) -> SlotInfo | None:
-        """Of what of an hour is in its file, and was not moved to its slots; None if there is
-        none."""
+        """Return the line of an hour file: of the frames that were not moved to their slots. None
+        if there is no file."""
         self._latch.require_usable()
         found = self._hours.files.get(hour)
         return None if found is None else found.info()
@@ -209,8 +210,9 @@ class Wheel:
     # What is there.
 
     def slots(self, first: int = 0, last: int | None = None) -> list[int]:
-        """The slots from `first` to `last`, both included, that hold frames; ascending. Those whose
-        frames are all in the file of their hour are not among them: see `whole_below`."""
+        """Return the slots from `first` to `last`, both included, that hold frames; ascending.
+
+        Slots whose frames are all in the file of their hour are left out: see `whole_below`."""
         self._latch.require_usable()
         return self._segments.numbers(first, last)
 
@@ -220,32 +222,32 @@ class Wheel:
         return self._segments.next_number(at_or_after)
 
     def info(self, slot: int) -> SlotInfo | None:
-        """What it holds as of now; None when that is nothing. Of what is in the file of its hour
-        the highest offsets are those of the whole hour."""
+        """Return the line of a slot as of now; None if it holds nothing. Of frames in the file of
+        its hour, the highest offsets are those of the whole hour."""
         self._latch.require_usable()
         found = self._segments.slots.get(slot)
         return None if found is None else found.info_of_all()
 
     def end_of(self, slot: int) -> int:
-        """The position that the next frame of the slot will get in its own file."""
+        """Return the position of the slot's next frame in its own file."""
         self._latch.require_usable()
         found = self._segments.slots.get(slot)
         return 0 if found is None else found.end
 
     def index(self, slot: int) -> SlotIndex | None:
-        """A new index of the slot's messages, empty as yet; None when the slot holds nothing."""
+        """Return a new, empty index of the slot's messages; None if the slot holds nothing."""
         self._latch.require_usable()
         found = self._segments.slots.get(slot)
         return None if found is None else SlotIndex(self._reader, found)
 
     def is_current(self, index: SlotIndex) -> bool:
-        """Is the slot still there of which this is an index, or was it forgotten meanwhile?"""
+        """Return whether the slot of this index has not been forgotten meanwhile."""
         return self._segments.slots.get(index.slot.number) is index.slot
 
     # Frames out.
 
     def read(self, entries: Sequence[Entry]) -> list[Frame]:
-        """The frames of these entries, in the order given, every CRC verified.
+        """Return the frames of these entries, in the order given, every CRC verified.
 
         Memory: the frames, and one megabyte or one frame more. Raises CorruptionError with slot
         and byte range. An entry that is not in the wheel (any more) is a bug of the caller.
@@ -265,11 +267,10 @@ class Wheel:
         return self._pending_replies.waiting(from_offsets)
 
     def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
-        """Write out the tails of these segments, unsynced, and tell what their files hold by now.
+        """Write the tails of these segments, unsynced, and return the state of their files.
 
-        `names`: is it an hour, and its number. Those that hold nothing are left out. The bytes stay
-        what they are, and the files where they are, until they are forgotten; hours are forgotten
-        by splits, see `hold_splits`.
+        `names`: is it an hour, and its number. Empty segments are left out. The bytes do not change
+        and the files stay until they are forgotten; splits forget hours, see `hold_splits`.
         """
         with self._latch.tripped_by_errors():
             return self._segments.freeze(names)
@@ -291,8 +292,8 @@ class Wheel:
         self._pending_replies.forget(below_offsets)
 
     def forget(self, slots: Sequence[int], hours: Sequence[int] = ()) -> None:
-        """Drop whole slots, and what is in the files of whole hours, at once; durable with the next
-        checkpoint, unlinked after it."""
+        """Drop whole slots and hour files at once; durable with the next checkpoint, unlinked after
+        it."""
         self._latch.require_usable()
         for number in slots:
             if number in self._segments.slots:
@@ -304,7 +305,7 @@ class Wheel:
     # Checkpoints.
 
     def begin_checkpoint(self, progress: Progress) -> PendingCheckpoint:
-        """Capture everything until now, with `progress`. Then `sync`, then `finish_checkpoint`."""
+        """Capture all changes until now, with `progress`. Then `sync`, then `finish_checkpoint`."""
         with self._latch.tripped_by_errors():
             assert self._pending is None, "one checkpoint at a time"
             self._segments.write_tails()
@@ -336,7 +337,7 @@ class Wheel:
         return self._pending
 
     def finish_checkpoint(self, pending: PendingCheckpoint) -> None:
-        """Take note that `pending` is durable, and unlink a bounded number of forgotten files."""
+        """Note that `pending` is durable, and unlink a bounded number of forgotten files."""
         with self._latch.tripped_by_errors():
             assert pending is self._pending, "another checkpoint is pending"
             assert pending.is_durable, "the checkpoint is not synced"
@@ -355,7 +356,7 @@ class Wheel:
                 self._segments.files.unlink_some()
 
     def stats(self) -> WheelStats:
-        """Figures of now."""
+        """Return the figures of now."""
         return WheelStats(
             slots=self._segments.slot_count,
             hours=len(self._hours.numbers),
@@ -368,7 +369,7 @@ class Wheel:
         )
 
     def pass_to(self, slot: int) -> None:
-        """The frontier has passed all slots below this one: they are not pending any more."""
+        """Note that the frontier has passed all slots below this one: they are not pending."""
         self._latch.require_usable()
         whole_below = self.whole_below
         self.counts.pass_to(
@@ -376,14 +377,14 @@ class Wheel:
         )
 
     def free_bytes(self) -> int:
-        """Bytes free on the volume."""
+        """Return the bytes free on the volume."""
         self._latch.require_usable()
         return self._disk.free_bytes(self._layout.root)
 
     def close(self) -> None:
-        """Close without a checkpoint; what is not in the last one comes from the buffer again.
+        """Close without a checkpoint: ingest reads later records from the buffer again.
 
-        Idempotent. No `sync` may be under way.
+        Idempotent. No `sync` may be running.
         """
         if self._latch.is_closed:
             return
@@ -398,7 +399,7 @@ class Wheel:
 
 
 def _by_slot(entries: Sequence[Entry]) -> Iterator[tuple[int, Sequence[Entry]]]:
-    """The entries cut where another slot begins."""
+    """Yield the entries of each slot."""
     first = 0
     after_ms = number = -1
     for index, entry in enumerate(entries):

@@ -91,14 +91,7 @@ def cut(
 
 def limits() -> RequestLimits:
     """What the cluster fixed for requests."""
-    return RequestLimits(
-        max_delay_ms=SETTINGS.max_delay_ms,
-        record_bytes_max=SETTINGS.record_bytes_max,
-        partitions=PARTITIONS,
-        cluster=SETTINGS.cluster,
-        proof_key=PROOF_KEY,
-        prefix=SETTINGS.prefix,
-    )
+    return RequestLimits.of(SETTINGS, PROOF_KEY)
 
 
 def continued(record: Record, offset: int, next_due_ms: int) -> Record:

@@ -263,14 +263,7 @@ def _limits(bus: Bus, names: TopicNames) -> RequestLimits:
             f"{names.frontier} holds no frontier record", remedy=f"run `{CREATE_COMMAND}`"
         )
     settings = seen.record.settings
-    return RequestLimits(
-        max_delay_ms=settings.max_delay_ms,
-        record_bytes_max=settings.record_bytes_max,
-        partitions=settings.partitions,
-        cluster=settings.cluster,
-        proof_key=b"",
-        prefix=settings.prefix,
-    )
+    return RequestLimits.of(settings, b"")
 
 
 def _correction(to: str | None, in_: str | None, at: str | None, without_id: bool) -> Correction:

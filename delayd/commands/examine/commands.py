@@ -1,7 +1,7 @@
 """`delayd wheel`: what lies on the disk of a node that is stopped."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from delayd.commands.examine.inspecting import inspect
 from delayd.commands.examine.repairing import repair
 from delayd.commands.examine.replaying import Log
 from delayd.commands.examine.showing import (
+    Json,
     findings_json,
     findings_lines,
     overview_json,
@@ -63,11 +64,7 @@ def inspect_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
     Example: delayd wheel inspect /var/lib/delayd
     """
     overview = inspect(data_dir)
-    if as_json:
-        typer.echo(json.dumps(overview_json(overview)))
-        return
-    for line in overview_lines(overview):
-        typer.echo(line)
+    _show(as_json, overview_json(overview), overview_lines(overview))
 
 
 @app.command("verify")
@@ -80,11 +77,7 @@ def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
     """
     with _progress("verifying") as tell:
         findings, progress = verify(data_dir, tell)
-    if as_json:
-        typer.echo(json.dumps(findings_json(findings, progress)))
-    else:
-        for line in findings_lines(findings, progress):
-            typer.echo(line)
+    _show(as_json, findings_json(findings, progress), findings_lines(findings, progress))
     raise typer.Exit(ExitCode.FINE if findings.is_whole else ExitCode.PROBLEM)
 
 
@@ -108,11 +101,7 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     log = Log(bus, settings, proof_key(key), SystemClock(), timeout_ms)
     with _stages() as tell:
         outcome = repair(node.data_dir, log, tell)
-    if as_json:
-        typer.echo(json.dumps(repair_json(outcome)))
-    else:
-        for line in repair_lines(outcome):
-            typer.echo(line)
+    _show(as_json, repair_json(outcome), repair_lines(outcome))
     raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
 
 
@@ -135,11 +124,7 @@ def export_wheel(
 
     with _progress("exporting") as tell:
         exported = export(data_dir, parquet, tell, overwrite=force)
-    if as_json:
-        typer.echo(json.dumps(exported_json(exported)))
-        return
-    for line in exported_lines(exported):
-        typer.echo(line)
+    _show(as_json, exported_json(exported), exported_lines(exported))
 
 
 @app.command("diff")
@@ -163,12 +148,14 @@ def diff_wheels(
     """
     with _progress("comparing") as tell:
         comparison = diff(a, b, tell)
-    if as_json:
-        typer.echo(json.dumps(comparison_json(comparison)))
-    else:
-        for line in comparison_lines(comparison):
-            typer.echo(line)
+    _show(as_json, comparison_json(comparison), comparison_lines(comparison))
     raise typer.Exit(ExitCode.FINE if comparison.is_alike else ExitCode.PROBLEM)
+
+
+def _show(as_json: bool, fields: Json, lines: Iterable[str]) -> None:
+    """Print a result as JSON, or as lines for people."""
+    for line in [json.dumps(fields)] if as_json else lines:
+        typer.echo(line)
 
 
 @contextmanager

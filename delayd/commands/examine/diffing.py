@@ -23,12 +23,13 @@ from typing import Final, NamedTuple
 
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import Descent, DifferingHour
+from delayd.commands.examine.frontiers import record_of
 from delayd.commands.examine.held import HeldFrame, HeldWheel
 from delayd.errors import ConfigError
 from delayd.wheel import FrameKind, Progress
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.frontier import Frontier
-from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.record import FrontierRecord
 
 DIFFERENCES_MAX: Final = 1_000
 """That are listed; further ones are counted."""
@@ -184,14 +185,7 @@ def _side(wheel: StoppedWheel) -> Side:
 
 
 def _record(wheel: StoppedWheel, value: bytes) -> FrontierRecord | None:
-    try:
-        return decode(value) if value else None
-    except FrontierFormatError as error:
-        raise ConfigError(
-            f"the checkpoint in {wheel.layout.root} names a frontier that this version does not "
-            f"know: {error}",
-            remedy="run the version of delayd that the node runs",
-        ) from error
+    return record_of(wheel, value) if value else None
 
 
 def differences_of(hour: DifferingHour, a: HeldWheel, b: HeldWheel) -> Iterator[Difference]:

@@ -16,21 +16,21 @@ Source: docs/design/storage.md, "Exports".
 
 import os
 from collections.abc import Callable, Iterator
-from heapq import merge
 from pathlib import Path
 from typing import NamedTuple
 
+from delayd.commands.examine.frontiers import record_of
+from delayd.commands.examine.listed import listed_files
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.export.rows import PendingFile
 from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
-from delayd.wheel import FrozenSegment, SlotInfo
+from delayd.wheel import FrozenSegment
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
-from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.frontier import Frontier
 from replication.rank import Rank, slot_of
-from replication.record import FrontierFormatError, decode
 
 
 class Exported(NamedTuple):
@@ -107,7 +107,7 @@ def _known(wheel: StoppedWheel) -> Frontier:
             f"{wheel.layout.root} knows no frontier: what is pending in it cannot be told",
             remedy="let its node run until it is ready, and stop it again",
         )
-    return _decoded(wheel, progress.frontier)
+    return record_of(wheel, progress.frontier).frontier
 
 
 def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
@@ -116,7 +116,7 @@ def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
     if newest.reached_by(offsets):
         return newest
     if forgotten:
-        cut = _decoded(wheel, forgotten)
+        cut = record_of(wheel, forgotten).frontier
         if cut.reached_by(offsets):
             return cut
     raise DiskError(
@@ -125,17 +125,6 @@ def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
         "not all here",
         remedy="start the node, let it catch up, and stop it again; or take another node's",
     )
-
-
-def _decoded(wheel: StoppedWheel, value: bytes) -> Frontier:
-    try:
-        return decode(value).frontier
-    except FrontierFormatError as error:
-        raise ConfigError(
-            f"the checkpoint in {wheel.layout.root} names a frontier that this version does not "
-            f"know: {error}",
-            remedy="run the version of delayd that the node runs",
-        ) from error
 
 
 def _write(
@@ -168,21 +157,12 @@ def _count_bytes(wheel: StoppedWheel) -> int:
 
 
 def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:
-    """The slots from this one on, and the hours with a file that do not end before it, by time."""
-    hours = (
-        _frozen(SegmentName(True, hour, line.generation), line.start, line.info)
-        for hour, line in wheel.catalogue.hour_lines()
-        if (hour + 1) * HOUR_SLOTS > first
+    """Return the slots from this one on, and the hour files that do not end before it, by time."""
+    return (
+        FrozenSegment(name, start, info.bytes, info.count, info.digest)
+        for name, info, start in listed_files(wheel.catalogue, first)
+        if not name.is_hour or (name.number + 1) * HOUR_SLOTS > first
     )
-    slots = (
-        _frozen(SegmentName(False, slot, line.generation), 0, line.info)
-        for slot, line in wheel.catalogue.slot_lines(first)
-    )
-    return merge(hours, slots, key=lambda segment: segment.name.hour)
-
-
-def _frozen(name: SegmentName, start: int, info: SlotInfo) -> FrozenSegment:
-    return FrozenSegment(name, start, info.bytes, info.count, info.digest)
 
 
 def _kills(wheel: StoppedWheel, cut: Frontier) -> Iterator[tuple[Rank, int]]:

@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
+from delayd.commands.examine.listed import ListedFile, listed_files
 from delayd.errors import CorruptionError
-from delayd.wheel import FrameKind, SlotInfo
-from delayd.wheel.catalogue import HourLine, Totals
+from delayd.wheel import FrameKind
+from delayd.wheel.catalogue import Totals
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
 from delayd.wheel.kills import KILLS, kill_of, rank_of
-from delayd.wheel.layout import HOUR_SLOTS, SegmentName, hour_of
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 from delayd.wheel.reader import SCAN_BYTES
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import StoppedWheel, reading
@@ -36,14 +37,6 @@ class HeldFrame(NamedTuple):
     """Of a cancel marker: what stands for it (`CommonCut.cancel_marker_crc`)."""
 
 
-class _File(NamedTuple):
-    """A line of the catalogue: a file of frames."""
-
-    name: SegmentName
-    info: SlotInfo
-    start: int
-
-
 class HeldWheel:
     """One side. The wheel stays open meanwhile."""
 
@@ -52,7 +45,6 @@ class HeldWheel:
         self._wheel = wheel
         self._cut = cut
         self._tell = tell
-        self._hour_lines: dict[int, HourLine] = dict(wheel.catalogue.hour_lines())
         self._held: dict[int, Digest] = {}
         """All that is held, by hour: some thousands."""
         self.bytes = 0
@@ -60,20 +52,15 @@ class HeldWheel:
         self._add_up()
 
     def _add_up(self) -> None:
-        slots = frames = 0
-        for hour, line in self._hour_lines.items():
-            self._hold(hour, line.info)
-            self.bytes += line.info.bytes - line.start
-            frames += line.info.count
-        for slot, slot_line in self._wheel.catalogue.slot_lines():
-            self._hold(hour_of(slot), slot_line.info)
-            self.bytes += slot_line.info.bytes
-            frames += slot_line.info.count
-            slots += 1
-        self._wheel.catalogue.require_totals(Totals(len(self._hour_lines), slots, frames))
-
-    def _hold(self, hour: int, info: SlotInfo) -> None:
-        self._held[hour] = _sum(self._held.get(hour, NOTHING), info.count, info.digest)
+        hours = slots = frames = 0
+        for name, info, start in listed_files(self._wheel.catalogue):
+            hours += name.is_hour
+            slots += not name.is_hour
+            frames += info.count
+            self.bytes += info.bytes - start
+            held = self._held.get(name.hour, NOTHING)
+            self._held[name.hour] = _sum(held, info.count, info.digest)
+        self._wheel.catalogue.require_totals(Totals(hours, slots, frames))
 
     # Digests: see `digest_tree.Replica`.
 
@@ -105,14 +92,14 @@ class HeldWheel:
                 node = frame.due_ms // SLOT_MS if by_slot else hour
                 found[node] = _sum(found.get(node, NOTHING), 1, frame.crc)
 
-    def _files_of(self, hour: int) -> Iterator[_File]:
-        line = self._hour_lines.get(hour)
+    def _files_of(self, hour: int) -> Iterator[ListedFile]:
+        line = self._wheel.catalogue.hour_line(hour)
         if line is not None:
-            yield _File(SegmentName(True, hour, line.generation), line.info, line.start)
+            yield ListedFile(SegmentName(True, hour, line.generation), line.info, line.start)
         first = hour * HOUR_SLOTS
         lines = self._wheel.catalogue.slot_lines(first)
         for slot, found in takewhile(lambda each: each[0] < first + HOUR_SLOTS, lines):
-            yield _File(SegmentName(False, slot, found.generation), found.info, 0)
+            yield ListedFile(SegmentName(False, slot, found.generation), found.info, 0)
 
     # Frames.
 
@@ -133,7 +120,7 @@ class HeldWheel:
                 if self._cut.holds_kill(rank, marker_offset):
                     yield rank, marker_offset
 
-    def _frames_in(self, file: _File) -> Iterator[HeldFrame]:
+    def _frames_in(self, file: ListedFile) -> Iterator[HeldFrame]:
         """Those of a file that both must hold. All of it is read, and verified by its end."""
         name, info, start = file
         layout, disk = self._wheel.layout, self._wheel.disk

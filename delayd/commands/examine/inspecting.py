@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from delayd.commands.examine.frontiers import frontier_if_known
 from delayd.wheel import Progress, SlotInfo
 from delayd.wheel.catalogue import HourLine
 from delayd.wheel.layout import HOUR_SLOTS, hour_of
 from delayd.wheel.stopped import locked, open_stopped
 from replication.frontier import Frontier
 from replication.rank import slot_of
-from replication.record import FrontierFormatError, decode
 
 LARGEST_SHOWN = 10
 
@@ -123,9 +123,4 @@ def inspect(directory: Path) -> Overview:
 
 def frontier_of(progress: Progress | None) -> Frontier | None:
     """The newest frontier that a checkpoint remembers; None if there is none."""
-    if progress is None or not progress.frontier:
-        return None
-    try:
-        return decode(progress.frontier).frontier
-    except FrontierFormatError:
-        return None
+    return None if progress is None else frontier_if_known(progress.frontier)

@@ -14,39 +14,25 @@ The catalogue itself cannot be repaired: without it nobody knows what there shou
 Source: docs/design/storage.md, "Repair".
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 from delayd.commands.examine.findings import Damage, Findings
+from delayd.commands.examine.patching import Patch
 from delayd.commands.examine.replaying import Log, replay
-from delayd.commands.examine.sources import Sources
 from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch, HourLine, SlotLine, Totals
 from delayd.wheel.checking import WholeFrame, check_segment
-from delayd.wheel.disk import OpenFile, SystemDisk
-from delayd.wheel.frame import encode
-from delayd.wheel.hours import HORIZON_S
-from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of, parse_segment_file
+from delayd.wheel.disk import SystemDisk
+from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of
 from delayd.wheel.scratch import remove_scratch
-from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import format_in, locked, reading
-from replication.rank import SLOT_MS, slot_of
+from replication.rank import slot_of
 from replication.record import decode as decode_frontier
-
-CANDIDATES_MAX = 64
-CHOICES_MAX = 20_000
-"""Ways to choose among frames of the buffer that are tried: bytes and a digest of 32 bits must fit
-by chance before a wrong choice is made, one in 200,000 at worst."""
-WRITE_BYTES = 1024 * 1024
-"""Frames of a new file that wait in memory."""
 
 Tell = Callable[[str, int, int], None]
 """Is told what is done, how much of it is, and of how much."""
@@ -154,151 +140,6 @@ def _refuse_other_cluster(directory: str, progress: Progress, log: Log) -> None:
         )
 
 
-class _Sums(NamedTuple):
-    """What a line says of frames."""
-
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nothing needs
-    bytes: int = 0
-    digest: int = 0
-
-    def with_(self, frame: WholeFrame) -> "_Sums":
-        """And of one more."""
-        digest = (self.digest + frame.crc) % DIGEST_MODULO
-        return _Sums(self.count + 1, self.bytes + len(frame.data), digest)
-
-
-def _that_fit(
-    candidates: list[WholeFrame], salvaged: _Sums, wanted: _Sums
-) -> tuple[WholeFrame, ...] | None:
-    """Those of the candidates that, with what is salvaged, are what is wanted. None if that would
-    be a guess: there are too many ways to choose."""
-    missing = wanted.count - salvaged.count
-    if len(candidates) > CANDIDATES_MAX or not 0 <= missing <= len(candidates):
-        return None
-    if math.comb(len(candidates), missing) > CHOICES_MAX:
-        return None
-    for chosen in combinations(candidates, missing):
-        if reduce(_Sums.with_, chosen, salvaged) == wanted:
-            return chosen
-    return None
-
-
-class _Patch:
-    """The new file of one segment, being written."""
-
-    def __init__(
-        self, disk: SystemDisk, layout: Layout, old: SegmentName, info: SlotInfo, start: int
-    ) -> None:
-        self.old = old
-        self.info = info
-        self.start = start
-        self.name = old._replace(generation=_next_generation(disk, layout, old))
-        self.path = layout.segment_file(self.name)
-        disk.make_folder(layout.hour_folder(old.hour))
-        self._disk = disk
-        # Not kept open: there may be more than a process may have open.
-        disk.close(disk.open(self.path, create=True))
-        self._tail = bytearray()
-        self._sums = _Sums()
-        self._salvaged_sources = Sources()
-        self._salvaged = _Sums()
-        self._highest = [-1] * len(info.highest_offsets)
-        self._salvaged_highest = self._highest
-        self._candidates: list[WholeFrame] = []
-        """The first frames from the buffer."""
-        self.elsewhere = Sources()
-        """Frames that lie in other files of the same hour, whole."""
-        self.pending_replies: dict[tuple[int, int], tuple[int, int]] = {}
-        """Place and length of pending replies, by partition and offset."""
-
-    def add(self, frame: Frame) -> None:
-        """A frame from the buffer."""
-        data, crc = encode(frame)
-        due_ms, partition, offset, _, kind, _, _ = frame
-        made = WholeFrame(partition, offset, due_ms, kind, crc, data)
-        # The log has each source once.
-        if made in self._salvaged_sources or made in self.elsewhere:
-            return
-        if not self._was_near(frame):
-            self._put(made)
-        if len(self._candidates) <= CANDIDATES_MAX:
-            self._candidates.append(made)
-
-    def _was_near(self, frame: Frame) -> bool:
-        # It went to its slot then, which may be forgotten. A batch goes by the append time of its
-        # last record: another one of it may have got into the hour's file and be a candidate only.
-        near = hour_of(frame.append_ms // SLOT_MS + HORIZON_S)
-        return self.old.is_hour and near >= self.old.number
-
-    def salvage(self, frame: WholeFrame) -> None:
-        """A whole frame of the damaged file; before those of the buffer."""
-        if frame not in self.elsewhere and self._salvaged_sources.add(frame):
-            self._put(frame)
-            self._salvaged, self._salvaged_highest = self._sums, list(self._highest)
-
-    @property
-    def count(self) -> int:
-        """Frames in the new file."""
-        return self._sums.count
-
-    @property
-    def from_buffer(self) -> int:
-        """Of those, the ones that were not whole in the damaged file."""
-        return self._sums.count - self._salvaged.count
-
-    def _put(self, frame: WholeFrame) -> None:
-        if frame.kind != FrameKind.MESSAGE:
-            self.pending_replies[frame.partition, frame.offset] = (
-                self._sums.bytes,
-                len(frame.data),
-            )
-        self._tail += frame.data
-        self._highest[frame.partition] = max(self._highest[frame.partition], frame.offset)
-        self._sums = self._sums.with_(frame)
-        if len(self._tail) >= WRITE_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        with self._opened() as file:
-            self._disk.append(file, self._tail)
-        self._tail = bytearray()
-
-    def problem(self) -> str | None:
-        """Why it is not what the catalogue tells of; None if it is, or has been made so."""
-        info = self.info
-        wanted = _Sums(info.count, info.bytes - self.start, info.digest)
-        if self._sums == wanted:
-            return None
-        few = _that_fit(self._candidates, self._salvaged, wanted)
-        if few is not None:
-            self._write()
-            self._disk.truncate(self.path, self._salvaged.bytes)
-            self._sums, self._highest = self._salvaged, list(self._salvaged_highest)
-            for frame in few:
-                self._put(frame)
-            return None
-        told = f"{self.count} frames, which are not the {self.info.count} of its line"
-        return f"{self.old}: the buffer and what is whole of the file give {told}"
-
-    def sync(self) -> None:
-        """All of it is on the disk afterwards."""
-        self._write()
-        with self._opened() as file:
-            self._disk.fdatasync(file)
-
-    def line_info(self) -> SlotInfo:
-        """Of the new file: what was split of an hour counts no more for its highest offsets."""
-        return SlotInfo(*self._sums, tuple(self._highest))
-
-    @contextmanager
-    def _opened(self) -> Iterator[OpenFile]:
-        file = self._disk.open(self.path, create=False)
-        try:
-            yield file
-        finally:
-            self._disk.close(file)
-
-
 class _Work:
     """What is repaired in one directory."""
 
@@ -307,7 +148,7 @@ class _Work:
         self._disk = SystemDisk()
         self._catalogue = catalogue
         self._outcome = outcome
-        self.patches: dict[_Key, _Patch] = {}
+        self.patches: dict[_Key, Patch] = {}
 
     def plan(self, damage: Iterable[Damage]) -> None:
         """Decide what is written once more."""
@@ -327,13 +168,13 @@ class _Work:
             return
         name = SegmentName(is_hour, number, line.generation)
         start = line.start if isinstance(line, HourLine) else 0
-        self.patches[is_hour, number] = _Patch(self._disk, self._layout, name, line.info, start)
+        self.patches[is_hour, number] = Patch(self._disk, self._layout, name, line.info, start)
 
     def _line(self, is_hour: bool, number: int) -> HourLine | SlotLine | None:
         find = self._catalogue.hour_line if is_hour else self._catalogue.slot_line
         return find(number)
 
-    def _look_elsewhere(self, is_hour: bool, patch: _Patch) -> None:
+    def _look_elsewhere(self, is_hour: bool, patch: Patch) -> None:
         """While an hour is split its frames are in its file or in its slots."""
         if not is_hour:
             line = self._catalogue.hour_line(patch.old.hour)
@@ -346,7 +187,7 @@ class _Work:
                 name = SegmentName(False, slot, slot_line.generation)
                 self._note_sources(patch, name, slot_line.info, 0)
 
-    def _note_sources(self, patch: _Patch, name: SegmentName, info: SlotInfo, start: int) -> None:
+    def _note_sources(self, patch: Patch, name: SegmentName, info: SlotInfo, start: int) -> None:
         def note(frame: WholeFrame) -> None:
             if patch.old.holds(slot_of(frame.due_ms)):
                 patch.elsewhere.add(frame)
@@ -372,7 +213,7 @@ class _Work:
         for patch in self.patches.values():
             self._salvage(patch)
 
-    def _salvage(self, patch: _Patch) -> None:
+    def _salvage(self, patch: Patch) -> None:
         try:
             with reading(self._disk, self._layout.segment_file(patch.old)) as file:
                 check_segment(
@@ -388,7 +229,7 @@ class _Work:
 
     def finish(self, progress: Progress, totals: Totals) -> None:
         """Put the new files in place of the old ones, where they are what they should be."""
-        good: dict[_Key, _Patch] = {}
+        good: dict[_Key, Patch] = {}
         for key, patch in self.patches.items():
             problem = patch.problem()
             if problem is None:
@@ -432,7 +273,7 @@ class _Work:
             self._outcome.from_buffer += patch.from_buffer
 
     def _moved_replies(
-        self, good: dict[_Key, _Patch], from_offsets: tuple[int, ...]
+        self, good: dict[_Key, Patch], from_offsets: tuple[int, ...]
     ) -> Iterable[Entry]:
         for entry in self._catalogue.pending_replies(from_offsets):
             patch = good.get((False, slot_of(entry.due_ms)))
@@ -449,15 +290,3 @@ class _Work:
         for patch in self.patches.values():
             self._disk.unlink(patch.path)
         self.patches = {}
-
-
-def _next_generation(disk: SystemDisk, layout: Layout, name: SegmentName) -> int:
-    """Of a file that no file of the folder has the name of."""
-    folder = layout.hour_folder(name.hour)
-    highest = name.generation
-    if Path(folder).is_dir():
-        for item in disk.list_folder(folder):
-            found = parse_segment_file(item.name, name.hour)
-            if found is not None and found[:2] == name[:2]:
-                highest = max(highest, found.generation)
-    return highest + 1

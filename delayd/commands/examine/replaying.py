@@ -50,14 +50,7 @@ def replay(
     starts = {partition: starts.get(partition, 0) for partition in range(settings.partitions)}
     ends = dict(enumerate(below))
     total = sum(max(0, ends[p] - start) for p, start in starts.items())
-    limits = RequestLimits(
-        max_delay_ms=settings.max_delay_ms,
-        record_bytes_max=settings.record_bytes_max,
-        partitions=settings.partitions,
-        cluster=settings.cluster,
-        proof_key=log.proof_key,
-        prefix=settings.prefix,
-    )
+    limits = RequestLimits.of(settings, log.proof_key)
     states = [LogState(starts[p], 0) for p in range(settings.partitions)]
     read = 0
     with closing(Wheel.open(scratch, partitions=settings.partitions)) as memory:

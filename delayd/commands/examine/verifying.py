@@ -14,15 +14,15 @@ in, then its line is lost.
 Source: docs/design/storage.md, "Recovery" and "What a crash leaves".
 """
 
-import heapq
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from delayd.commands.examine.findings import Damage, Findings
+from delayd.commands.examine.frontiers import frontier_if_known
+from delayd.commands.examine.listed import ListedFile, listed_files
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Entry, Progress, SlotInfo
+from delayd.wheel import Entry, Progress
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.checking import check_segment
 from delayd.wheel.frame import BrokenFrameError, decode, walk
@@ -37,8 +37,6 @@ from delayd.wheel.leveldb_log import torn_logs
 from delayd.wheel.reader import SCAN_BYTES
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped, reading
 from replication.rank import slot_of
-from replication.record import FrontierFormatError
-from replication.record import decode as decode_frontier
 
 Tell = Callable[[int, int], None]
 """Is told the bytes read, and how many there are."""
@@ -74,15 +72,6 @@ def _check_logs(layout: Layout, findings: Findings) -> None:
             findings.add(Damage(name, why, None, end.first_byte, end.end_byte))
         else:
             findings.torn_log_bytes += end.end_byte - end.first_byte
-
-
-class _Line(NamedTuple):
-    """What the catalogue says of a slot or of an hour's file."""
-
-    name: SegmentName
-    info: SlotInfo
-    start: int
-    """Frames before it have been moved to their slots."""
 
 
 class _Verification:
@@ -127,7 +116,7 @@ class _Verification:
             self._findings.add(Damage("catalogue", error.message))
         return size
 
-    def _by_hour(self) -> Iterator[tuple[int, list[_Line]]]:
+    def _by_hour(self) -> Iterator[tuple[int, list[ListedFile]]]:
         """Every hour that has a folder or a line, with its lines; an hour has 3,601 at most."""
         folders = set(self._hour_folders())
         for hour, group in groupby(self._lines(), key=lambda line: line.name.hour):
@@ -139,18 +128,8 @@ class _Verification:
         for hour in sorted(folders):
             yield hour, []
 
-    def _lines(self) -> Iterator[_Line]:
-        """The lines of all slots and hours, by hour."""
-        catalogue = self._wheel.catalogue
-        slots = (
-            _Line(SegmentName(False, number, line.generation), line.info, 0)
-            for number, line in catalogue.slot_lines()
-        )
-        hours = (
-            _Line(SegmentName(True, number, line.generation), line.info, line.start)
-            for number, line in catalogue.hour_lines()
-        )
-        return heapq.merge(slots, hours, key=lambda line: line.name.hour)
+    def _lines(self) -> Iterator[ListedFile]:
+        return listed_files(self._wheel.catalogue)
 
     def _hour_folders(self) -> list[int]:
         hours = []
@@ -163,7 +142,7 @@ class _Verification:
                     self._findings.add_foreign(f"slots/{item.name}")
         return hours
 
-    def _check_hour(self, hour: int, lines: list[_Line]) -> None:
+    def _check_hour(self, hour: int, lines: list[ListedFile]) -> None:
         files = self._files_of(hour)
         for line in sorted(lines):
             self._check_segment(line, files.pop(line.name, None))
@@ -183,7 +162,7 @@ class _Verification:
                     self._findings.add_foreign(_within(self._layout, f"{folder}/{item.name}"))
         return files
 
-    def _check_segment(self, line: _Line, size: int | None) -> None:
+    def _check_segment(self, line: ListedFile, size: int | None) -> None:
         findings = self._findings
         name, info, start = line
         path = self._layout.segment_file(name)
@@ -285,13 +264,8 @@ class _Verification:
 
 def _forgotten_below(progress: Progress | None) -> int:
     """The slot below which a checkpoint may have forgotten what is delivered."""
-    if progress is None or not progress.forgotten:
-        return 0
-    try:
-        frontier = decode_frontier(progress.forgotten).frontier
-    except FrontierFormatError:
-        return 0
-    return slot_of(frontier.lowest_cursor.due_ms)
+    frontier = None if progress is None else frontier_if_known(progress.forgotten)
+    return 0 if frontier is None else slot_of(frontier.lowest_cursor.due_ms)
 
 
 def _within(layout: Layout, path: str) -> str:

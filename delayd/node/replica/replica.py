@@ -93,14 +93,7 @@ class Replica:
         self.changed: Condition = (threads or SystemThreads()).condition()
         self.settings = settings
         self.wheel = wheel
-        self.limits = RequestLimits(
-            max_delay_ms=settings.max_delay_ms,
-            record_bytes_max=settings.record_bytes_max,
-            partitions=settings.partitions,
-            cluster=settings.cluster,
-            proof_key=proof_key,
-            prefix=settings.prefix,
-        )
+        self.limits = RequestLimits.of(settings, proof_key)
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self.disk_free_min_bytes = disk_free_min_bytes
         self.seen_free_bytes: int | None = None

@@ -15,7 +15,7 @@ from wheel_disks import contents, make_older, remaining_files
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
-from delayd.commands.examine import repairing
+from delayd.commands.examine import patching, repairing
 from delayd.commands.examine.repairing import Repair, repair
 from delayd.commands.examine.replaying import Log
 from delayd.commands.examine.showing import repair_json, repair_lines
@@ -221,7 +221,7 @@ def test_what_was_stored_with_an_hour_though_it_seems_to_have_come_too_late_is_f
     stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch goes by the append time of its last record: others of it may be later."""
-    monkeypatch.setattr(repairing, "HORIZON_S", 2 * DAY_MS)
+    monkeypatch.setattr(patching, "HORIZON_S", 2 * DAY_MS)
     [path] = [path for path in stopped.files() if path.name.startswith("hour")]
     flip(path, Random(1))
     outcome = stopped.repair()
