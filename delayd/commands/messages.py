@@ -37,14 +37,14 @@ CONNECT_TIMEOUT_MS = 15_000
 WAIT_S_DEFAULT = 30.0
 
 IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
-"""Verdicts after which what was asked for is so."""
+"""Verdicts by which a request has reached its aim."""
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
 Value = Annotated[str, typer.Argument(help="The message's value.")]
 
 
 class Grouping(Enum):
-    """What pending messages are counted by."""
+    """The ways to count pending messages."""
 
     HOUR = "hour"
     TOPIC = "topic"

@@ -2,14 +2,14 @@
 
 | file | what it holds |
 |---|---|
-| `wanted.py` | which letters are meant. Pure |
+| `wanted.py` | the selection of letters. Pure |
 | `reading.py` | letters from their topic |
-| `redriving.py` | letters sent again, and what became of each |
+| `redriving.py` | letters sent again, and the outcome of each |
 | `showing.py` | letters and outcomes as text and JSON. Pure |
 | `commands.py` | the commands |
 
-Not here: what a letter is and how it is sent again (`delayd.request`), and that it goes out once:
-ingest sees to that, whoever sends the redrive.
+Not here: the form of a letter and of its redrive (`delayd.request`). Ingest makes sure that a
+letter is redriven once, whoever sends the redrive.
 
 Invariant: memory does not grow with the number of letters.
 """

@@ -1,4 +1,4 @@
-"""`delayd dead`: what could not be delivered, and sending it again."""
+"""`delayd dead`: list dead letters, show one, send them again."""
 
 import json
 from collections import Counter
@@ -200,19 +200,19 @@ def redrive_letters(
 
 
 class _Said:
-    """Outcomes, said as they come: as lines, or as the parts of one JSON object."""
+    """Outcomes, printed as they arrive: as lines, or as the parts of one JSON object."""
 
     def __init__(self, sources: Iterable[str], as_json: bool, dry_run: bool) -> None:
         self.words: Counter[str] = Counter()
         self.missing = set(sources)
-        """Those that were named and have no outcome yet."""
+        """Sources that were named and have no outcome yet."""
         self._as_json = as_json
         self._dry_run = dry_run
         if as_json:
             typer.echo('{"letters": [', nl=False)
 
     def take(self, outcome: Outcome) -> None:
-        """Say one."""
+        """Print one outcome."""
         self.missing.discard(outcome.source)
         if self._as_json:
             comma = ", " if self.words else ""
@@ -222,7 +222,7 @@ class _Said:
         self.words[outcome.word.value] += 1
 
     def end(self, complete: bool) -> None:
-        """Say how many there were."""
+        """Print the number of outcomes."""
         if self._as_json:
             fields = {"outcomes": self.words, "dry_run": self._dry_run, "complete": complete}
             typer.echo(f"], {json.dumps(fields)[1:]}")

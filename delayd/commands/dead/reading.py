@@ -1,6 +1,6 @@
-"""Dead letters from their topic: what is there when one begins to read, and nothing later.
+"""Reading dead letters from their topic, up to its end at the beginning of the read.
 
-So a letter that comes into being meanwhile, by a redrive that fails for instance, is not read.
+So a letter that is written meanwhile, for instance by a redrive that fails, is not read.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ RECORDS_MAX: Final = 500
 def letters(
     bus: Bus, topic: str, wanted: Wanted, clock: Clock, timeout_ms: int
 ) -> Iterator[Letter]:
-    """The committed letters that are wanted, of each partition in its order.
+    """Yield the committed letters that are wanted, of each partition in its order.
 
-    Records that are no dead letters are passed over. Raises TopicMismatchError if there is no such
-    topic, KafkaUnreachableError if nothing moves for `timeout_ms`, ConsumerError.
+    Other records are skipped. Raises TopicMismatchError if there is no such topic,
+    KafkaUnreachableError if there is no progress for `timeout_ms`, ConsumerError.
     """
     with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(topic, timeout_ms, committed=True)

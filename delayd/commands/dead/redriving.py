@@ -1,6 +1,6 @@
-"""Dead letters sent again: what is sent, and what became of each.
+"""Sending dead letters again, and the outcome of each.
 
-Invariant: each wanted letter gets exactly one outcome, or none if it was stopped before.
+Invariant: each wanted letter gets exactly one outcome, or none if the redrive stopped before it.
 """
 
 from collections import deque
@@ -14,20 +14,20 @@ from delayd.request.letters import Letter
 from delayd.request.redrives import NoRedrive, Redrive
 
 NOTHING_SENT: Final = (NotScheduledError, RequestRefusedError)
-"""Errors of one request only: others may do better."""
+"""Errors of one request only: the others go on."""
 
 
 class Word(Enum):
-    """What became of a letter."""
+    """The kinds of outcomes."""
 
     REDRIVEN = "redriven"
-    """It will be delivered; or, of a dry run, it could be sent."""
+    """It will be delivered; of a dry run, it could be sent."""
     ALREADY = "already redriven"
-    """It was sent again before, and is not a second time."""
+    """It was sent again before, and not a second time now."""
     REJECTED = "rejected"
     """The cluster refused the request."""
     IMPOSSIBLE = "not redriven"
-    """Nothing was sent: such a request would be refused, or Kafka did not take it."""
+    """Nothing was sent: the cluster would reject the request, or Kafka did not take it."""
     UNKNOWN = "unknown"
     """It may be redriven or not."""
     MISSING = "not found"
@@ -35,10 +35,10 @@ class Word(Enum):
 
 
 class Outcome(NamedTuple):
-    """What became of one letter."""
+    """The outcome of one letter."""
 
     source: str
-    """Of the letter."""
+    """Source of the letter."""
     word: Word
     detail: str
     request: str | None = None
@@ -47,11 +47,11 @@ class Outcome(NamedTuple):
 
 Plan: TypeAlias = Callable[[Letter], Redrive | NoRedrive]
 Send: TypeAlias = Callable[[Iterable[Redrive]], Iterator[Verdict | DelaydError]]
-"""As `Redriver.redrive`: the answer to each, in order."""
+"""Sends requests and yields the reply to each, in order, as `Redriver.redrive` does."""
 
 
 def try_out(letters: Iterable[Letter], plan: Plan) -> Iterator[Outcome]:
-    """What would be sent, without sending anything."""
+    """Yield the outcomes of a dry run: send nothing."""
     for letter in letters:
         yield _planned(letter, plan(letter))
 
@@ -62,10 +62,10 @@ def redrive(
     send: Send,
     report: Callable[[Outcome], None],
 ) -> bool:
-    """Send each letter again, in their order, and report its outcome as soon as it is known.
+    """Send each letter again, in order, and report its outcome as soon as it is known.
 
-    False if it stopped early: once an answer fails to come no more are sent, for nobody seems to
-    answer.
+    Return False if it stopped early: after one missing reply it sends no more, because there seems
+    to be no master.
     """
     waiting: deque[tuple[str, str | None]] = deque()
     stopped = False

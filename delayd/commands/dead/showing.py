@@ -1,7 +1,7 @@
-"""Dead letters and outcomes as people and programs read them. Pure.
+"""Dead letters and outcomes as text and as JSON. Pure.
 
-Invariant: on a terminal nothing that a stranger wrote is more than printable characters; as JSON
-nothing is lost: what is not UTF-8 is given as base64.
+Invariant: a terminal gets only printable characters of a text that a stranger wrote. The JSON loses
+nothing: bytes that are not UTF-8 are base64.
 """
 
 import base64
@@ -15,16 +15,16 @@ from delayd.commands.dead.redriving import Outcome
 from delayd.request.letters import Letter
 
 TEXT_CHARS_MAX: Final = 80
-"""What a line shows of a text that a stranger chose."""
+"""How much of a stranger's text a line shows."""
 
 VALUE_CHARS_MAX: Final = 4_000
-"""What a terminal shows of a value; all of it is in the JSON, or goes to a file."""
+"""How much of a value a terminal shows; the JSON has all of it, and so has a file."""
 
 Json: TypeAlias = dict[str, Any]
 
 
 class Newest:
-    """The newest letters of many, and how many there were for each reason."""
+    """The newest letters of many, and the number of all by reason."""
 
     def __init__(self, letters_max: int) -> None:
         self._max = letters_max
@@ -32,7 +32,7 @@ class Newest:
         self.reasons: Counter[str] = Counter()
 
     def take(self, letters: Iterable[Letter]) -> None:
-        """Look at all of them; their values are not kept."""
+        """Count these letters and keep the newest, without their values."""
         for letter in letters:
             self.reasons[letter.reason] += 1
             entry = (letter.dead_ms, self.reasons.total(), slim(letter))
@@ -43,18 +43,18 @@ class Newest:
 
     @property
     def letters(self) -> list[Letter]:
-        """Oldest first, without values and without headers but target and id."""
+        """The letters kept, oldest first; of their records only target and id."""
         return [letter for _, _, letter in sorted(self._kept)]
 
 
 def slim(letter: Letter) -> Letter:
-    """What a line needs."""
+    """Return a letter with only what `line` needs."""
     named = [h for h in letter.headers if h[0] in ("delayd-topic", "delayd-id")]
     return letter._replace(key=None, value=None, headers=named)
 
 
 def line(letter: Letter) -> str:
-    """A letter in one line."""
+    """Return a letter in one line."""
     named = f"id {shown(letter.id)}, " if letter.id is not None else ""
     topic = "-" if letter.topic is None else shown(letter.topic)
     when = time_of(letter.dead_ms)
@@ -62,7 +62,7 @@ def line(letter: Letter) -> str:
 
 
 def summary(letter: Letter) -> Json:
-    """A letter without its record, as JSON."""
+    """Return a letter without its record, as JSON."""
     return {
         "source": letter.source,
         "reason": letter.reason,
@@ -77,7 +77,7 @@ def summary(letter: Letter) -> Json:
 
 
 def whole(letter: Letter) -> Json:
-    """A letter with its record, as JSON."""
+    """Return a letter with its record, as JSON."""
     return {
         **summary(letter),
         "key": _content(letter.key),
@@ -87,7 +87,7 @@ def whole(letter: Letter) -> Json:
 
 
 def page(letter: Letter) -> str:
-    """A letter with its record, for a terminal."""
+    """Return a letter with its record, for a terminal."""
     rows = [
         ("source", letter.source),
         ("reason", letter.reason),
@@ -108,14 +108,14 @@ def page(letter: Letter) -> str:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What became of a letter, in one line."""
+    """Return an outcome in one line."""
     request = f" as {outcome.request}" if outcome.request is not None else ""
     detail = f": {outcome.detail}" if outcome.detail else ""
     return f"{outcome.source:12} {outcome.word.value}{request}{detail}"
 
 
 def outcome_json(outcome: Outcome) -> Json:
-    """What became of a letter, as JSON."""
+    """Return an outcome as JSON."""
     return {
         "source": outcome.source,
         "outcome": outcome.word.value,
@@ -125,18 +125,18 @@ def outcome_json(outcome: Outcome) -> Json:
 
 
 def counted(words: Counter[str], nothing: str) -> str:
-    """How many there were of each word."""
+    """Return the number of each word as text."""
     return ", ".join(f"{count} {word}" for word, count in words.items()) or nothing
 
 
 def time_of(ms: int) -> str:
-    """Unix ms as RFC 3339."""
+    """Return Unix ms as RFC 3339."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def shown(text: str) -> str:
-    """Printable, and not longer than a line can bear."""
+    """Return printable text, cut to TEXT_CHARS_MAX."""
     cut = text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}..."
     return cut if cut.isprintable() else _escaped(cut)
 

@@ -1,4 +1,4 @@
-"""Which dead letters are meant."""
+"""The selection of dead letters by the options of a command."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from delayd.request.times import delay_ms_of, due_ms_of
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A letter is meant if each of these that is given has it. Times are Unix ms."""
+    """A selection: a letter must match every field that is given. Times are Unix ms."""
 
     sources: frozenset[str] = frozenset()
     reasons: frozenset[str] = frozenset()
@@ -21,15 +21,15 @@ class Wanted:
     ids: frozenset[str] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
-    """From here on no more."""
+    """Exclusive."""
 
     @property
     def is_everything(self) -> bool:
-        """Is nothing given?"""
+        """Return whether no field is given."""
         return self == Wanted()
 
     def has(self, letter: Letter) -> bool:
-        """Is this one meant?"""
+        """Return whether this letter matches."""
         return (
             (not self.sources or letter.source in self.sources)
             and (not self.reasons or letter.reason in self.reasons)
@@ -50,7 +50,7 @@ def wanted(
     since: str | None = None,
     until: str | None = None,
 ) -> Wanted:
-    """What options say. ConfigError for what no letter can have, which must be a slip."""
+    """Return the selection of these options. Raise ConfigError if no letter can match one."""
     made = Wanted(
         frozenset(sources),
         frozenset(reasons),
@@ -76,7 +76,7 @@ def wanted(
 
 
 def _moment_ms(option: str, text: str, now_ms: int) -> int:
-    """Unix ms of a due time as requests have it, or of a delay that long ago."""
+    """Return the Unix ms of a due time, or of a delay before now."""
     try:
         return now_ms - delay_ms_of(text)
     except RefusedError:

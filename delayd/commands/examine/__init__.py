@@ -2,22 +2,21 @@
 
 | file | what it holds |
 |---|---|
-| `inspecting.py` | what is in a wheel, by its catalogue alone |
-| `verifying.py` | every byte of a wheel against its checkpoint |
-| `findings.py` | what a verification found |
-| `repairing.py` | damaged files, written once more from the buffer |
-| `replaying.py` | the buffer's log once more, through the ingest rules |
-| `diffing.py` | do two wheels hold the same? |
-| `common_cut.py` | what both must hold, whenever they were stopped. Pure |
-| `digest_tree.py` | which slots differ, from the top of a tree of digests downwards. Pure |
+| `inspecting.py` | the overview of a wheel, from its catalogue alone |
+| `verifying.py`, `findings.py` | every byte of a wheel compared with its checkpoint |
+| `repairing.py`, `patching.py` | damaged files, written again from the buffer |
+| `replaying.py`, `sources.py` | the buffer's log, run through the ingest rules again |
+| `diffing.py` | the differences of two wheels |
+| `common_cut.py` | the content that both must hold, whenever they were stopped. Pure |
+| `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |
 | `held.py` | the digests and frames of one of the two |
-| `exporting.py` | what is pending, as Parquet |
-| `showing.py`, `showing_diff.py`, `showing_export.py` | all of these as text and JSON. Pure |
+| `exporting.py` | the pending messages, as Parquet |
+| `listed.py`, `frontiers.py` | the files of a catalogue, the frontiers of a checkpoint |
+| `showing.py`, `showing_diff.py`, `showing_export.py` | results as text and JSON. Pure |
 | `commands.py` | the commands |
 
-Not here: how a wheel is opened without changing it, and how one slot's file is judged
-(`delayd.wheel`).
+Not here: opening a wheel without changing it, and checking the file of one slot (`delayd.wheel`).
 
-Invariants: nothing in the data directory is changed, but by a repair; memory does not grow with
-what is pending, but by some hundred bytes an hour of due times.
+Invariants: only a repair changes the data directory; memory does not grow with the number of
+pending messages, except by some hundred bytes per hour of due times.
 """

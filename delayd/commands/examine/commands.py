@@ -1,4 +1,4 @@
-"""`delayd wheel`: what lies on the disk of a node that is stopped."""
+"""`delayd wheel`: examine the data directory of a stopped node."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -69,9 +69,9 @@ def inspect_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
 
 @app.command("verify")
 def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
-    """Read every frame of a wheel, and say what is damaged. Exit 1 if anything is.
+    """Read every frame of a wheel, and report damage. Exit 1 if there is any.
 
-    Changes nothing. What came after the last checkpoint is no damage.
+    Changes nothing. Bytes after the last checkpoint are no damage.
 
     Example: delayd wheel verify /var/lib/delayd
     """
@@ -83,12 +83,11 @@ def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
 
 @app.command("repair")
 def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
-    """Write the damaged files of a stopped node's wheel once more, from the buffer.
+    """Write the damaged files of a stopped node's wheel again, from the buffer.
 
-    Takes the node's own configuration: its data_dir, its brokers, its cluster key. What `verify`
-    finds in files of slots and hours can be repaired while the buffer still holds the requests;
-    nothing is written unless count and digest are then those of the catalogue. Exit 1 if damage
-    stays.
+    Takes the node's own configuration: its data_dir, its brokers, its cluster key. Damage in files
+    of slots and hours can be repaired while the buffer still holds the requests. A file is replaced
+    only if its count and digest then match the catalogue. Exit 1 if damage stays.
 
     Example: delayd wheel repair --config /etc/delayd/node.toml
     """
@@ -112,9 +111,9 @@ def export_wheel(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write what is pending in the wheel of a stopped node as Parquet, for Spark and others.
+    """Write the pending messages of a stopped node as Parquet, for Spark and others.
 
-    As of the newest frontier that its checkpoint knows; the same file as a running node exports.
+    As of the newest frontier that its checkpoint knows; a running node exports the same file.
 
     Example: delayd wheel export /var/lib/delayd --parquet pending.parquet
     """
@@ -141,8 +140,8 @@ def diff_wheels(
 ) -> None:
     """Compare the wheels of two stopped nodes of one cluster. Exit 1 if they differ.
 
-    Compares what both must hold, though they were stopped at different moments. Reads the
-    catalogues, and only where they differ the files; changes nothing.
+    Compares the messages that both must hold, even if they were stopped at different moments. Reads
+    the catalogues, and the files only where these differ; changes nothing.
 
     Example: delayd wheel diff /var/lib/delayd-1 /var/lib/delayd-2
     """
@@ -160,7 +159,7 @@ def _show(as_json: bool, fields: Json, lines: Iterable[str]) -> None:
 
 @contextmanager
 def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows what is done, how much of it, and of how much; on a terminal only."""
+    """Show a progress bar on a terminal; yield what updates it: the stage, done, total."""
     console = Console(stderr=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -171,6 +170,6 @@ def _stages() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Likewise, of one thing."""
+    """Show a progress bar of one stage."""
     with _stages() as tell:
         yield partial(tell, doing)

@@ -1,15 +1,15 @@
-"""What two replicas must both hold, though they were stopped at different checkpoints. Pure.
+"""The content that two replicas must both hold, even if stopped at different checkpoints. Pure.
 
-Each has taken in the buffer up to its own offsets, and may have forgotten, or never stored, what
-the newest frontier by which it forgot covers. So both must hold
+Each has ingested the buffer up to its own offsets, and may have forgotten, or never stored, the
+messages that the newest frontier covers by which it forgot. So both must hold
 
     a message     below both offsets and in Done of neither frontier
     a reply       below both offsets and not below the O of either frontier
     a kill        of a message that may be in Done of neither; its cancel marker lies below both
                   offsets
 
-A cancel marker keeps what it killed of its id, which nodes remember for different times: only
-what every node must remember of it counts (`cancel_marker_crc`).
+A cancel marker keeps the killed messages of its id, which nodes remember for different times: the
+comparison takes only those that every node must remember (`cancel_marker_crc`).
 Source: docs/design/frontier.md, "Forgetting" and "Verdicts"; docs/design/storage.md.
 """
 
@@ -28,20 +28,20 @@ _MESSAGE = int(FrameKind.MESSAGE)
 
 @dataclass(frozen=True, slots=True)
 class CommonCut:
-    """Bounds of what is compared."""
+    """The bounds of a comparison."""
 
     offsets: tuple[int, ...]
-    """The lower ones of the two, by partition: what is below both have taken in."""
+    """The lower of the two by partition: both have ingested all records below."""
     forgotten: tuple[Frontier, ...]
-    """By which either has forgotten anything; none, one or two."""
+    """The frontiers by which either has forgotten anything; none, one or two."""
     replies_from: tuple[int, ...]
-    """The highest O of these, by partition."""
+    """The highest O of these frontiers, by partition."""
     passed_ms: int
     """Their highest cursor's due time: later messages are in Done of neither. -1: none is."""
     newest_ms: int
     """The newest append time that either has seen: no reply is filed later."""
     id_memory_ms: int | None
-    """None: nobody has forgotten an id."""
+    """None: neither has forgotten an id."""
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class CommonCut:
         forgotten: tuple[Frontier, ...],
         id_memory_ms: int | None,
     ) -> "CommonCut":
-        """The cut of two checkpoints of one cluster."""
+        """Return the cut of two checkpoints of one cluster."""
         floors = [frontier.offsets for frontier in forgotten]
         return cls(
             offsets=tuple(map(min, a.offsets, b.offsets)),
@@ -63,7 +63,7 @@ class CommonCut:
         )
 
     def holds(self, kind: int, lane: int, due_ms: int, partition: int, offset: int) -> bool:
-        """Must both hold this frame?"""
+        """Return whether both must hold this frame."""
         if offset >= self.offsets[partition]:
             return False
         if kind != _MESSAGE:
@@ -74,13 +74,13 @@ class CommonCut:
         return not any(frontier.covers(lane, rank) for frontier in self.forgotten)
 
     def holds_kill(self, rank: Rank, marker_offset: int) -> bool:
-        """Must both know that this message was killed by that marker? Its lane is not known."""
+        """Return whether both must know this kill. The lane of the message is unknown."""
         partition = rank.partition
         may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.replies_from[partition]
         return marker_offset < self.offsets[partition] and not may_be_done
 
     def holds_all(self, name: SegmentName, info: SlotInfo) -> bool:
-        """Is all that this file holds what both must hold? If so its line tells enough."""
+        """Return whether both must hold all frames of this file. Then its line is enough."""
         first = name.number * HOUR_SLOTS if name.is_hour else name.number
         return first > slot_of(max(self.passed_ms, self.newest_ms)) and all(
             highest < offset
@@ -88,7 +88,7 @@ class CommonCut:
         )
 
     def cancel_marker_crc(self, due_ms: int, body: tuple[Any, ...]) -> int:
-        """Stands for the CRC of a cancel marker's frame: the same on every node."""
+        """Return a number in place of the CRC of a cancel marker's frame, alike on every node."""
         is_replace, id, log_ms, killed, killed_before, asked_ms = body
         kept = [self._remembered(each, log_ms) for each in (killed, killed_before)]
         return crc32(repr((due_ms, is_replace, id, log_ms, kept, asked_ms)).encode())

@@ -1,12 +1,12 @@
-"""Do two replicas hold the same? Two stopped wheels of one cluster, at what both must hold.
+"""The comparison of two stopped wheels of one cluster, on the content that both must hold.
 
-1. Are they of one cluster and buffer, and of one partition count?
-2. The tree of digests (`digest_tree.py`): which slots differ.
-3. The frames of these slots, hour by hour, one side against the other.
-4. Killed messages, by rank, one stream beside the other.
+1. Check that they are of one cluster and buffer, with one partition count.
+2. Find the slots that differ, by the tree of digests (`digest_tree.py`).
+3. Compare the frames of these slots, hour by hour.
+4. Compare the killed messages, by rank.
 
-The catalogues are believed: a file is read only where they differ, or do not tell enough. Whether
-the files are what the catalogues say is asked of `verifying.py`.
+A comparison trusts the catalogues: it reads a file only where they differ, or are not enough.
+`verifying.py` compares the files with the catalogue.
 
 Memory: the digests of some hours, and FRAMES_AT_ONCE frames, however much is pending.
 Source: docs/design/storage.md, "Comparing two wheels".
@@ -32,12 +32,12 @@ from replication.frontier import Frontier
 from replication.record import FrontierRecord
 
 DIFFERENCES_MAX: Final = 1_000
-"""That are listed; further ones are counted."""
+"""Differences that are listed; further ones are counted."""
 FRAMES_AT_ONCE: Final = 200_000
-"""Of one side in memory, some 50 MB; an hour that differs in more is read several times."""
+"""Frames of one side in memory, some 50 MB; an hour that differs in more is read several times."""
 
 _SPREAD: Final = 0x9E3779B1
-"""A prime by which offsets are spread over the turns in which a large hour is compared."""
+"""A prime that spreads offsets over the turns in which a large hour is compared."""
 _CRC_BITS: Final = 32
 _PRINTED_KINDS: Final = {
     FrameKind.MESSAGE: "message",
@@ -48,31 +48,31 @@ _MATCHED: Final = -1
 
 
 class Where(Enum):
-    """What is wrong with a frame, or a kill."""
+    """How a frame, or a kill, differs."""
 
     ONLY_A = "only-a"
     ONLY_B = "only-b"
     ALTERED = "altered"
-    """Both hold one of this source, and not the same."""
+    """Both have this source, with different content."""
     TWICE_A = "twice-a"
     TWICE_B = "twice-b"
 
 
 class Difference(NamedTuple):
-    """One that both must hold alike, and do not."""
+    """A frame, or a kill, that both must hold alike and do not."""
 
     due_ms: int
     partition: int
     offset: int
-    """Where in the buffer it came from."""
+    """Its place in the buffer."""
     what: str
-    """"message", "answer", "mark", or "kill": that the message is known to be killed."""
+    """"message", "answer" (a pending reply), "mark" (a cancel marker), or "kill"."""
     where: Where
 
 
 @dataclass(slots=True)
 class Side:
-    """One of the two."""
+    """One of the two wheels."""
 
     directory: str
     progress: Progress
@@ -82,7 +82,7 @@ class Side:
 
 @dataclass(slots=True)
 class Comparison:
-    """What came of it."""
+    """The result of a comparison."""
 
     a: Side
     b: Side
@@ -91,31 +91,31 @@ class Comparison:
     differences: list[Difference] = field(default_factory=list)
     """The first DIFFERENCES_MAX, by hour; then the kills."""
     exchanges: int = 0
-    """Digests were exchanged so many times."""
+    """Exchanges of digests."""
     nodes: int = 0
     """Digests that were compared."""
     frames_exchanges: int = 0
-    """Hours of which frames were compared."""
+    """Hours whose frames were compared."""
     read_bytes: int = 0
     """Of the files of both."""
 
     @property
     def is_alike(self) -> bool:
-        """Do both hold the same?"""
+        """Return whether both hold the same."""
         return not any(self.counts.values())
 
     def add(self, difference: Difference) -> None:
-        """Note one."""
+        """Note a difference."""
         self.counts[difference.where] += 1
         if len(self.differences) < DIFFERENCES_MAX:
             self.differences.append(difference)
 
 
 def diff(a: Path, b: Path, tell: Callable[[int, int], None]) -> Comparison:
-    """Compare the wheels in these data directories. `tell` is told the bytes read, and of how many.
+    """Compare the wheels in these data directories. `tell` gets the bytes read, and the total.
 
     Raises ConfigError: no wheel, no checkpoint, not two replicas of one cluster. Raises DiskError:
-    a node runs on one, another format. Raises CorruptionError: what had to be read is damaged.
+    a node runs on one, another format. Raises CorruptionError: a file that was read is damaged.
     """
     if a.resolve() == b.resolve():
         raise ConfigError(
@@ -189,7 +189,7 @@ def _record(wheel: StoppedWheel, value: bytes) -> FrontierRecord | None:
 
 
 def differences_of(hour: DifferingHour, a: HeldWheel, b: HeldWheel) -> Iterator[Difference]:
-    """The frames of these slots that are not alike."""
+    """Yield the frames of these slots that are not alike."""
     turns = -(-hour.frames // FRAMES_AT_ONCE)
     for turn in range(turns):
         held: dict[tuple[int, int, int], int] = {}

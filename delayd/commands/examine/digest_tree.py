@@ -1,14 +1,14 @@
-"""In which slots two replicas differ, asked for from the top of a tree of digests downwards. Pure.
+"""The slots in which two replicas differ, found from the top of a tree of digests down. Pure.
 
     day            all that a replica holds            one exchange
     hour           all that it holds                   of the days that differ
-    common hour    what both must hold                 of the hours that differ
-    slot           what both must hold                 of the common hours that differ
+    common hour    frames that both must hold          of the hours that differ
+    slot           frames that both must hold          of the common hours that differ
 
-A digest is a number of frames and the sum of their CRCs, whatever the order: that of a node is the
-sum of its children's. What all of it is alike in is alike in every part, so only what lies below
-nodes that differ is looked at. The upper levels compare what is held, for which the catalogue is
-enough; the lower ones what both must hold (`common_cut.py`), which may have to be read.
+A digest is a number of frames and the sum of their CRCs, in any order; the digest of a node is the
+sum of its children's. Nodes with the same digest have the same children, so the descent looks only
+below nodes that differ. The upper levels compare all frames, for which the catalogue is enough. The
+lower levels compare the frames that both must hold (`common_cut.py`), which may have to be read.
 
 An *exchange* is one question to both replicas, of a bounded size: what would cross the network.
 """
@@ -25,7 +25,7 @@ HOURS_OF_A_DAY: Final = 24
 
 
 class Level(IntEnum):
-    """Where in the tree; a node goes by the number of its day, hour or slot since 1970."""
+    """The levels of the tree; a node's number is its day, hour or slot since 1970."""
 
     DAY = 0
     HOUR = 1
@@ -34,7 +34,7 @@ class Level(IntEnum):
 
 
 PARENTS_MAX: Final = {Level.DAY: 1, Level.HOUR: 64, Level.COMMON_HOUR: 1_024, Level.SLOT: 8}
-"""Parents that one exchange asks about: it then speaks of some 30,000 nodes at most."""
+"""Parents that one exchange asks about, so that it has some 30,000 nodes at most."""
 
 
 class Digest(NamedTuple):
@@ -52,8 +52,8 @@ class Replica(Protocol):
     """One side."""
 
     def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
-        """The nodes of this level below these of the level above; those without frames may be
-        left out."""
+        """Return the nodes of this level below these parents. Nodes without frames may be left
+        out."""
 
 
 class DifferingHour(NamedTuple):
@@ -62,7 +62,7 @@ class DifferingHour(NamedTuple):
     hour: int
     slots: frozenset[int]
     frames: int
-    """In these slots, of the side that has more."""
+    """Frames in these slots, of the side that has more."""
 
 
 class Descent:
@@ -76,7 +76,7 @@ class Descent:
         """Nodes that were compared."""
 
     def differing(self) -> Iterator[DifferingHour]:
-        """All hours with slots that differ, ascending."""
+        """Yield all hours with slots that differ, ascending."""
         yield from self._below(Level.DAY, ROOT)
 
     def _below(self, level: Level, parents: Sequence[int]) -> Iterator[DifferingHour]:
@@ -91,7 +91,7 @@ class Descent:
                 yield DifferingHour(hour, slots, sum(found[slot] for slot in slots))
 
     def _exchange(self, level: Level, parents: Sequence[int]) -> dict[int, int]:
-        """The nodes that differ, and how many frames the fuller side has."""
+        """Return the nodes that differ, with the frames of the fuller side."""
         ours, theirs = (side.digests(level, parents) for side in (self._a, self._b))
         numbers = ours.keys() | theirs.keys()
         self.exchanges += 1

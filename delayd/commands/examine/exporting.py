@@ -1,16 +1,15 @@
-"""The pending set of a stopped wheel as Parquet, at the newest possible frontier that its
-checkpoint knows.
+"""The pending messages of a stopped wheel as Parquet, at the newest frontier that is possible.
 
-The same file as a running node's export at that frontier: rows, columns, metadata and judgement are
-of `delayd.node.export`. Nothing moves in a stopped wheel, so nothing is pinned or frozen.
+A running node exports the same file at that frontier: `delayd.node.export` has the rows, columns,
+metadata and the judgement. A stopped wheel does not change, so nothing is pinned or frozen.
 
-    1. the cut: the wheel must have taken in all that the frontier took into account. That is the
-       newest one that was seen, or else that by which it has forgotten: all that is pending at
-       that one is still there, as for a node that pins it
-    2. slots and hours by time, each verified against its line, to a draft beside the file
-    3. the draft, synced, takes the file's name
+    1. choose the cut: a frontier up to whose O the wheel has ingested. It is the newest frontier
+       that the checkpoint knows, or else the one by which the wheel has forgotten: it still holds
+       all messages that are pending there, as a node that pins it does
+    2. write slots and hours by time, each verified against its line, to a draft beside the file
+    3. sync the draft, and rename it to the file
 
-Invariant: under the file's name there is a whole export, or what was there before.
+Invariant: under the file's name there is a whole export, or the file of before.
 Source: docs/design/storage.md, "Exports".
 """
 
@@ -34,7 +33,7 @@ from replication.rank import Rank, slot_of
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """The result of an export."""
 
     directory: str
     file: Path
@@ -42,17 +41,17 @@ class Exported(NamedTuple):
     bytes: int
     cut: Frontier
     newest_step: int
-    """Of the newest frontier that the checkpoint knows: it may be beyond the cut."""
+    """Step of the newest frontier that the checkpoint knows, which may be beyond the cut."""
 
 
 def export(
     directory: Path, file: Path, tell: Callable[[int, int], None], *, overwrite: bool = False
 ) -> Exported:
-    """Write what is pending in the wheel of this data directory to `file`.
+    """Write the pending messages of this data directory to `file`.
 
-    `tell` is told the bytes read, and of how many. Raises ConfigError: no wheel, no frontier, a
-    file that is there, no folder for it. Raises DiskError: a node runs on it, the wheel has not
-    come to any, the file cannot be written. Raises CorruptionError: the wheel is damaged.
+    `tell` gets the bytes read, and the total. Raises ConfigError: no wheel, no frontier, the file
+    exists, its folder does not. Raises DiskError: a node runs on it, the wheel has reached no
+    frontier, the file cannot be written. Raises CorruptionError: the wheel is damaged.
     """
     _require_free(file, overwrite)
     with locked(directory) as layout, open_stopped(layout) as wheel:
@@ -90,7 +89,7 @@ def _require_free(file: Path, overwrite: bool) -> None:
 
 
 def _synced(path: Path) -> int:
-    """Bytes of a file or folder that is durable now."""
+    """Sync a file or folder; return its bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -100,7 +99,7 @@ def _synced(path: Path) -> int:
 
 
 def _known(wheel: StoppedWheel) -> Frontier:
-    """The newest frontier that the checkpoint knows."""
+    """Return the newest frontier that the checkpoint knows."""
     progress = wheel.progress
     if progress is None or not progress.frontier:
         raise ConfigError(
@@ -145,7 +144,7 @@ def _write(
 
 
 def _count_bytes(wheel: StoppedWheel) -> int:
-    """That the lines speak of; and are these all lines?"""
+    """Return the bytes of all lines; raise CorruptionError unless the lines are complete."""
     hours = slots = frames = size = 0
     for segment in _segments(wheel, 0):
         hours += segment.name.is_hour

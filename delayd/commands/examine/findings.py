@@ -1,4 +1,4 @@
-"""What a verification found: damage, and what is no damage though it is not in the checkpoint."""
+"""The findings of a verification: damage, and bytes that are not of the checkpoint."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ FOREIGN_MAX = 20
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what was written, or a file that is not there."""
+    """Bytes that were not written so, or a missing file."""
 
     file: str
-    """Within the data directory."""
+    """Path within the data directory."""
     why: str
     slot: int | None = None
     """None: of an hour's file, or of the wheel as a whole."""
@@ -27,21 +27,21 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Grows while a wheel is verified."""
+    """The findings, which grow while a wheel is verified."""
 
     directory: str
     format: int | None = None
-    """Of the directory."""
+    """Format version of the directory."""
     partitions: int | None = None
     damage: list[Damage] = field(default_factory=list)
     damage_count: int = 0
     damaged_slots: int = 0
     frames_lost: int = 0
-    """Frames that are in the catalogue, and not in their files."""
+    """Frames that the catalogue counts and the files lack."""
     frames_suspect: int = 0
-    """Whole frames in files that are not what the catalogue says: they may be wrong ones."""
+    """Whole frames in files that differ from the catalogue: they may be wrong ones."""
     is_complete: bool = False
-    """Was all of it read? Without its catalogue a wheel cannot be."""
+    """Whether all of it was read. Without its catalogue a wheel cannot be."""
     slots: int = 0
     hours: int = 0
     """Hour files."""
@@ -49,23 +49,23 @@ class Findings:
     pending_replies: int = 0
     slot_bytes: int = 0
     lines: Counter[bytes] = field(default_factory=Counter)
-    """Of the catalogue, by kind."""
+    """Lines of the catalogue, by kind."""
     behind_files: int = 0
-    """Files with something behind the last checkpoint."""
+    """Files with bytes after the last checkpoint."""
     behind_bytes: int = 0
-    """Bytes behind the last checkpoint: the next start cuts them off, and reads them again."""
+    """Bytes after the last checkpoint: the next start cuts them off, and reads them again."""
     torn_log_bytes: int = 0
     """Bytes of LevelDB's logs that were being written when the node ended."""
     forgotten_files: int = 0
-    """Of slots that a checkpoint has forgotten, or written once more, still to be removed."""
+    """Files still to be removed, of slots that a checkpoint has forgotten or written again."""
     forgotten_bytes: int = 0
     foreign: list[str] = field(default_factory=list)
-    """Names that no wheel makes; they are left alone."""
+    """Foreign names, which are left alone."""
     foreign_count: int = 0
 
     @property
     def is_whole(self) -> bool:
-        """Is everything as the last checkpoint left it?"""
+        """Return whether everything is as the last checkpoint left it."""
         return self.is_complete and self.damage_count == 0
 
     def add(self, damage: Damage) -> None:
@@ -75,7 +75,7 @@ class Findings:
             self.damage.append(damage)
 
     def add_foreign(self, name: str) -> None:
-        """Note a name that is not ours."""
+        """Note a foreign name."""
         self.foreign_count += 1
         if len(self.foreign) < FOREIGN_MAX:
             self.foreign.append(name)

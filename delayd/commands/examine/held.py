@@ -1,7 +1,7 @@
-"""What a stopped wheel holds, as one side of a comparison: digests, and frames where they differ.
+"""One side of a comparison: the digests of a stopped wheel, and its frames where they differ.
 
-Digests come from the catalogue's lines where these tell enough; else the file is read, and must be
-what its line says. What is read is bounded in memory by SCAN_BYTES or one frame.
+Digests come from the catalogue's lines where these are enough. Otherwise the file is read, and must
+match its line. A read takes SCAN_BYTES or one frame of memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,21 +34,21 @@ class HeldFrame(NamedTuple):
     offset: int
     due_ms: int
     crc: int
-    """Of a cancel marker: what stands for it (`CommonCut.cancel_marker_crc`)."""
+    """Of a cancel marker: see `CommonCut.cancel_marker_crc`."""
 
 
 class HeldWheel:
     """One side. The wheel stays open meanwhile."""
 
     def __init__(self, wheel: StoppedWheel, cut: CommonCut, tell: Callable[[int], None]) -> None:
-        """`tell` is told of bytes that were read. Raises CorruptionError: the catalogue."""
+        """`tell` gets the bytes of each read. Raises CorruptionError: the catalogue."""
         self._wheel = wheel
         self._cut = cut
         self._tell = tell
         self._held: dict[int, Digest] = {}
-        """All that is held, by hour: some thousands."""
+        """The digest of all frames, by hour: some thousands."""
         self.bytes = 0
-        """That the lines speak of."""
+        """Bytes of all lines."""
         self._add_up()
 
     def _add_up(self) -> None:
@@ -65,7 +65,7 @@ class HeldWheel:
     # Digests: see `digest_tree.Replica`.
 
     def digests(self, level: Level, parents: Sequence[int]) -> dict[int, Digest]:
-        """See the port. Raises CorruptionError: a file is not what its line says."""
+        """See the port. Raises CorruptionError: a file does not match its line."""
         found: dict[int, Digest] = {}
         if level is Level.DAY:
             for hour, digest in self._held.items():
@@ -104,7 +104,7 @@ class HeldWheel:
     # Frames.
 
     def frames(self, hour: int, slots: frozenset[int]) -> Iterator[HeldFrame]:
-        """What of these slots both must hold. Raises CorruptionError."""
+        """Yield the frames of these slots that both must hold. Raises CorruptionError."""
         for file in self._files_of(hour):
             if not file.name.is_hour and file.name.number not in slots:
                 continue
@@ -113,7 +113,7 @@ class HeldWheel:
                     yield frame
 
     def kills(self) -> Iterator[tuple[Rank, int]]:
-        """By rank, the killed messages that both must know of, and by which marker."""
+        """Yield the kills that both must know, by rank, with the offset of the cancel marker."""
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
             for key, value in run:
                 rank, marker_offset = rank_of(key), kill_of(value).marker_offset
@@ -121,7 +121,7 @@ class HeldWheel:
                     yield rank, marker_offset
 
     def _frames_in(self, file: ListedFile) -> Iterator[HeldFrame]:
-        """Those of a file that both must hold. All of it is read, and verified by its end."""
+        """Yield the frames of a file that both must hold. Read and verify the whole file."""
         name, info, start = file
         layout, disk = self._wheel.layout, self._wheel.disk
         path = layout.segment_file(name)

@@ -1,7 +1,7 @@
-"""What is in a wheel, by its catalogue alone: no frame is read.
+"""The overview of a wheel, from its catalogue alone: it reads no frame.
 
-What is delivered but kept is told by the newest frontier that the wheel remembers, slot by slot,
-and hour file by hour file. What this frontier has passed in part is *mixed*.
+The newest frontier that the wheel remembers tells which slots and hour files are delivered but
+still kept. Those that it has passed in part are *mixed*.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class SlotSize(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """How much there is of something."""
+    """Slots, hour files, frames and bytes of a kind."""
 
     slots: int = 0
     hours: int = 0
@@ -46,7 +46,7 @@ class Share:
         self.bytes += info.bytes
 
     def add_hour(self, line: HourLine) -> None:
-        """Count what is left in an hour's file."""
+        """Count the rest of an hour file."""
         self.hours += 1
         self.frames += line.info.count
         self.bytes += line.info.bytes - line.start
@@ -58,18 +58,18 @@ class Overview:
 
     directory: str
     format: int | None
-    """Of the directory, as it is: a node that starts takes over the one before its own."""
+    """Format version of the directory; a node that starts takes over an older one."""
     partitions: int | None
     progress: Progress | None
     frontier: Frontier | None
-    """The newest one that the wheel remembers; None if it has seen none."""
+    """The newest frontier that the wheel remembers; None if it has seen none."""
     total: Share = field(default_factory=Share)
     pending: Share = field(default_factory=Share)
-    """Slots and hour files that the frontier has not come to."""
+    """Slots and hour files that the frontier has not reached."""
     mixed: Share = field(default_factory=Share)
-    """Those that the frontier has passed in part."""
+    """Slots and hour files that the frontier has passed in part."""
     kept: Share = field(default_factory=Share)
-    """Those that the frontier has passed: delivered, and not forgotten yet."""
+    """Slots and hour files that the frontier has passed: delivered, and not forgotten yet."""
     by_hour: dict[int, Share] = field(default_factory=dict)
     largest: list[SlotSize] = field(default_factory=list)
     """The largest slots, ascending."""
@@ -122,5 +122,5 @@ def inspect(directory: Path) -> Overview:
 
 
 def frontier_of(progress: Progress | None) -> Frontier | None:
-    """The newest frontier that a checkpoint remembers; None if there is none."""
+    """Return the newest frontier that a checkpoint remembers; None if there is none."""
     return None if progress is None else frontier_if_known(progress.frontier)

@@ -25,21 +25,21 @@ from replication.rank import SLOT_MS
 
 CANDIDATES_MAX = 64
 CHOICES_MAX = 20_000
-"""Ways to choose among frames of the buffer that are tried: bytes and a digest of 32 bits must fit
-by chance before a wrong choice is made, one in 200,000 at worst."""
+"""Combinations of frames of the buffer that are tried. A wrong one is chosen only if its bytes and
+a digest of 32 bits fit by chance, one in 200,000 at worst."""
 WRITE_BYTES = 1024 * 1024
 """Frames of a new file that wait in memory."""
 
 
 class _Sums(NamedTuple):
-    """What a line says of frames."""
+    """Count, bytes and digest of frames, as in a line."""
 
     count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nothing needs
     bytes: int = 0
     digest: int = 0
 
     def with_(self, frame: WholeFrame) -> "_Sums":
-        """And of one more."""
+        """Return the sums with one more frame."""
         digest = (self.digest + frame.crc) % DIGEST_MODULO
         return _Sums(self.count + 1, self.bytes + len(frame.data), digest)
 
@@ -47,8 +47,9 @@ class _Sums(NamedTuple):
 def _that_fit(
     candidates: list[WholeFrame], salvaged: _Sums, wanted: _Sums
 ) -> tuple[WholeFrame, ...] | None:
-    """Those of the candidates that, with what is salvaged, are what is wanted. None if that would
-    be a guess: there are too many ways to choose."""
+    """Return the candidates that give the wanted sums together with the salvaged frames.
+
+    None if there are none, or too many combinations to try."""
     missing = wanted.count - salvaged.count
     if len(candidates) > CANDIDATES_MAX or not 0 <= missing <= len(candidates):
         return None
@@ -61,7 +62,7 @@ def _that_fit(
 
 
 class Patch:
-    """The new file of one segment, being written."""
+    """The new file of one segment, while it is written."""
 
     def __init__(
         self, disk: SystemDisk, layout: Layout, old: SegmentName, info: SlotInfo, start: int
@@ -84,12 +85,12 @@ class Patch:
         self._candidates: list[WholeFrame] = []
         """The first frames from the buffer."""
         self.elsewhere = Sources()
-        """Frames that lie in other files of the same hour, whole."""
+        """Whole frames in other files of the same hour."""
         self.pending_replies: dict[tuple[int, int], tuple[int, int]] = {}
         """Place and length of pending replies, by partition and offset."""
 
     def add(self, frame: Frame) -> None:
-        """A frame from the buffer."""
+        """Add a frame from the buffer, unless it is in a file already."""
         data, crc = encode(frame)
         due_ms, partition, offset, _, kind, _, _ = frame
         made = WholeFrame(partition, offset, due_ms, kind, crc, data)
@@ -108,7 +109,7 @@ class Patch:
         return self.old.is_hour and near >= self.old.number
 
     def salvage(self, frame: WholeFrame) -> None:
-        """A whole frame of the damaged file; before those of the buffer."""
+        """Add a whole frame of the damaged file. All of these come before those of the buffer."""
         if frame not in self.elsewhere and self._salvaged_sources.add(frame):
             self._put(frame)
             self._salvaged, self._salvaged_highest = self._sums, list(self._highest)
@@ -120,7 +121,7 @@ class Patch:
 
     @property
     def from_buffer(self) -> int:
-        """Of those, the ones that were not whole in the damaged file."""
+        """Frames of these that were not whole in the damaged file."""
         return self._sums.count - self._salvaged.count
 
     def _put(self, frame: WholeFrame) -> None:
@@ -141,7 +142,7 @@ class Patch:
         self._tail = bytearray()
 
     def problem(self) -> str | None:
-        """Why it is not what the catalogue tells of; None if it is, or has been made so."""
+        """Return why it does not match the catalogue; None if it does, or was made to match."""
         info = self.info
         wanted = _Sums(info.count, info.bytes - self.start, info.digest)
         if self._sums == wanted:
@@ -158,13 +159,13 @@ class Patch:
         return f"{self.old}: the buffer and what is whole of the file give {told}"
 
     def sync(self) -> None:
-        """All of it is on the disk afterwards."""
+        """Make the file durable."""
         self._write()
         with self._opened() as file:
             self._disk.fdatasync(file)
 
     def line_info(self) -> SlotInfo:
-        """Of the new file: what was split of an hour counts no more for its highest offsets."""
+        """Return its line. The highest offsets leave out frames that were split off the hour."""
         return SlotInfo(*self._sums, tuple(self._highest))
 
     @contextmanager
@@ -177,7 +178,7 @@ class Patch:
 
 
 def _next_generation(disk: SystemDisk, layout: Layout, name: SegmentName) -> int:
-    """Of a file that no file of the folder has the name of."""
+    """Return a generation that no file of this slot or hour has."""
     folder = layout.hour_folder(name.hour)
     highest = name.generation
     if Path(folder).is_dir():

@@ -1,16 +1,16 @@
-"""Damaged files of a stopped node's wheel, written once more from the buffer.
+"""Repair: damaged files of a stopped node's wheel are written again from the buffer.
 
-    1. verify: which slots and hours are damaged?
-    2. what is whole of a damaged file goes to a new one
-    3. replay the buffer: the other frames of that slot or hour, as ingest made them
-    4. count, bytes and digest must be those of the catalogue's line, or the old file is left alone.
-       Where the buffer has lost its beginning, so that ingest would decide otherwise about a few
-       ids today, those few are taken that fit
-    5. the new file, of the next generation, is synced; one batch of LevelDB names it in place of
-       the old one, with the new places of its pending replies; the old file goes
+    1. verify the wheel: find the damaged slots and hours
+    2. copy the whole frames of a damaged file to a new one (`patching.py`)
+    3. replay the buffer, which gives the other frames as ingest made them
+    4. compare count, bytes and digest with the catalogue's line, and leave the old file alone if
+       they differ. If the buffer has lost its beginning, ingest may decide differently about a few
+       ids today: then take the few frames that fit
+    5. sync the new file, which has the next generation; name it in place of the old one, and the
+       new places of its pending replies, in one batch of LevelDB; remove the old file
 
-A crash before the batch leaves the old file, one after it the new file: recovery removes the other.
-The catalogue itself cannot be repaired: without it nobody knows what there should be.
+A crash before the batch leaves the old file, a crash after it the new file; recovery removes the
+other one. The catalogue itself cannot be repaired: nothing else lists the content of the wheel.
 Source: docs/design/storage.md, "Repair".
 """
 
@@ -35,38 +35,38 @@ from replication.rank import slot_of
 from replication.record import decode as decode_frontier
 
 Tell = Callable[[str, int, int], None]
-"""Is told what is done, how much of it is, and of how much."""
+"""Gets the stage, how much is done, and the total."""
 _Key = tuple[bool, int]
 """Is it an hour, and its number."""
 
 
 @dataclass(slots=True)
 class Repair:
-    """What came of it."""
+    """The result of a repair."""
 
     findings: Findings
-    """As they were."""
+    """The findings before the repair."""
     repaired: list[SegmentName] = field(default_factory=list)
-    """Files that were written once more: of the new generation."""
+    """Files that were written again, with their new generation."""
     frames: int = 0
-    """In them."""
+    """Frames in these files."""
     from_buffer: int = 0
-    """Of `frames`, those that were read from the buffer."""
+    """Frames of `frames` that were read from the buffer."""
     failed: list[str] = field(default_factory=list)
-    """What could not be repaired, and why."""
+    """Damage that could not be repaired, and why."""
 
     @property
     def is_whole(self) -> bool:
-        """Is nothing damaged any more?"""
+        """Return whether nothing is damaged any more."""
         return not self.failed
 
 
 def repair(directory: Path, log: Log, tell: Tell) -> Repair:
-    """Repair what can be repaired in this data directory. Nothing is written if all is whole.
+    """Repair this data directory as far as possible. Write nothing if it is whole.
 
     Raises ConfigError if it is of another cluster, DiskError if a node runs on it, if it is of an
-    older format or if a file cannot be written, and what `replay` raises. Damage that stays is not
-    raised.
+    older format or if a file cannot be written, and the errors of `replay`. Damage that stays is
+    returned, not raised.
     """
     _prepare(directory)
     findings, progress = verify(directory, lambda done, total: tell("verifying", done, total))
@@ -104,7 +104,7 @@ def repair(directory: Path, log: Log, tell: Tell) -> Repair:
 
 
 def _prepare(directory: Path) -> None:
-    """Remove what a killed repair has left, and see that there is something to repair."""
+    """Remove the files that a killed repair has left, and refuse an older format."""
     with locked(directory) as layout:
         remove_scratch(layout)
         with suppress(CorruptionError):  # It will be found, and told with all other damage.
@@ -141,7 +141,7 @@ def _refuse_other_cluster(directory: str, progress: Progress, log: Log) -> None:
 
 
 class _Work:
-    """What is repaired in one directory."""
+    """The repair of one directory."""
 
     def __init__(self, layout: Layout, catalogue: Catalogue, outcome: Repair) -> None:
         self._layout = layout
@@ -151,7 +151,7 @@ class _Work:
         self.patches: dict[_Key, Patch] = {}
 
     def plan(self, damage: Iterable[Damage]) -> None:
-        """Decide what is written once more."""
+        """Begin a new file for each damaged slot and hour."""
         for each in damage:
             key = (True, each.hour) if each.hour is not None else (False, each.slot)
             if key[1] is None or each.file == "catalogue":
@@ -175,7 +175,7 @@ class _Work:
         return find(number)
 
     def _look_elsewhere(self, is_hour: bool, patch: Patch) -> None:
-        """While an hour is split its frames are in its file or in its slots."""
+        """Note whole frames in other files: a split leaves them in the hour file or in slots."""
         if not is_hour:
             line = self._catalogue.hour_line(patch.old.hour)
             if line is not None:
@@ -199,7 +199,7 @@ class _Work:
             return  # It is missing: a patch of its own is made of it.
 
     def fill(self, frames: Iterable[Frame]) -> None:
-        """Take in what belongs there."""
+        """Add the frames from the buffer to the new files where they belong."""
         for frame in frames:
             slot = slot_of(frame.due_ms)
             for key in ((False, slot), (True, hour_of(slot))):
@@ -209,7 +209,7 @@ class _Work:
                     patch.add(frame)
 
     def salvage(self) -> None:
-        """Take in what is whole of the damaged files."""
+        """Add the whole frames of the damaged files to the new ones."""
         for patch in self.patches.values():
             self._salvage(patch)
 
@@ -228,7 +228,7 @@ class _Work:
             return  # There is no such file: nothing can be whole of it.
 
     def finish(self, progress: Progress, totals: Totals) -> None:
-        """Put the new files in place of the old ones, where they are what they should be."""
+        """Put the new files that match the catalogue in place of the old ones."""
         good: dict[_Key, Patch] = {}
         for key, patch in self.patches.items():
             problem = patch.problem()

@@ -1,7 +1,7 @@
-"""The buffer's log once more: the frames that ingest made of it, though they are stored already.
+"""Replaying the buffer's log: it gives the frames that ingest once made of it.
 
-What ingest decides depends on the log alone, so it decides the same again. It needs to remember ids
-while it does: in a scratch wheel, which is thrown away.
+The decisions of ingest depend on the log alone, so they are the same again. A scratch wheel, which
+is thrown away, remembers ids meanwhile.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,28 +21,28 @@ from replication.settings import Settings
 
 RECORDS_MAX: Final = 2_000
 CHECKPOINT_RECORDS: Final = 50_000
-"""What is remembered of ids waits in memory for so many records."""
+"""Records between checkpoints of the scratch wheel, whose memory of ids grows meanwhile."""
 
 
 class Log(NamedTuple):
-    """The buffer of a cluster, and what its nodes know of it."""
+    """The buffer of a cluster, with the settings and the key to read it."""
 
     bus: Bus
     settings: Settings
     proof_key: bytes
     clock: Clock
     timeout_ms: int
-    """How long nothing may move."""
+    """Longest time without progress."""
 
 
 def replay(
     log: Log, below: tuple[int, ...], scratch: Path, tell: Callable[[int, int], None]
 ) -> Iterator[Frame]:
-    """All frames of the records below these offsets that are still in the log, in log order.
+    """Yield the frames of all records below these offsets that are still in the log, in log order.
 
-    `scratch` does not exist yet, and stays; `tell` hears of records read, and about how many there
-    are. Raises KafkaUnreachableError if nothing moves, ConsumerError if the log is trimmed
-    meanwhile, DiskError.
+    `scratch` is created, and stays. `tell` gets the records read, and the approximate total. Raises
+    KafkaUnreachableError if there is no progress, ConsumerError if the log is trimmed meanwhile,
+    DiskError.
     """
     settings = log.settings
     with closing(log.bus.cluster()) as kafka:

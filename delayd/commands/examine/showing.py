@@ -11,9 +11,9 @@ from delayd.wheel import Progress
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 
 HOURS_SHOWN_MAX: Final = 48
-"""A histogram is by hour up to so many hours from its first to its last, then by day."""
+"""Hours that a histogram shows one by one; with more it has a row per day."""
 ROWS_MAX: Final = 64
-"""Rows of a histogram; what is spread further goes into rows of several days."""
+"""Rows of a histogram; with more days a row has several."""
 BAR_CHARS: Final = 40
 DAMAGE_SHOWN: Final = 50
 """Lines of damage on a terminal; the JSON has more."""
@@ -22,11 +22,11 @@ HOURS_OF_A_DAY: Final = 24
 Json: TypeAlias = dict[str, Any]
 
 _KINDS: Final = {b"w": "waiting_answers", b"i": "ids", b"k": "killed"}
-"""Kinds of lines in the catalogue that mean something to people."""
+"""Kinds of lines in the catalogue that are shown."""
 
 
 def overview_json(overview: Overview) -> Json:
-    """An overview; times are Unix ms."""
+    """Return an overview as JSON; times are Unix ms."""
     return {
         **_wheel_json(overview, overview.progress),
         **_share_json(overview.total),
@@ -46,7 +46,7 @@ def overview_json(overview: Overview) -> Json:
 
 
 def findings_json(findings: Findings, progress: Progress | None) -> Json:
-    """What a verification found."""
+    """Return the findings of a verification as JSON."""
     return {
         **_wheel_json(findings, progress),
         "ok": findings.is_whole,
@@ -75,7 +75,7 @@ def findings_json(findings: Findings, progress: Progress | None) -> Json:
 
 
 def overview_lines(overview: Overview) -> Iterator[str]:
-    """An overview for people."""
+    """Yield an overview as lines of text."""
     yield from _wheel_lines(overview, overview.progress)
     yield f"holds       {_share(overview.total)}"
     yield f"  pending   {_share(overview.pending)}"
@@ -93,7 +93,7 @@ def overview_lines(overview: Overview) -> Iterator[str]:
 
 
 def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[str]:
-    """What a verification found, for people."""
+    """Yield the findings of a verification as lines of text."""
     yield from _wheel_lines(findings, progress)
     if findings.is_complete:
         told = f"{findings.messages:,} messages and {findings.pending_replies:,} answers"
@@ -140,7 +140,7 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
 
 
 def repair_json(outcome: Repair) -> Json:
-    """What came of a repair."""
+    """Return the result of a repair as JSON."""
     return {
         "directory": outcome.findings.directory,
         "whole": outcome.is_whole,
@@ -153,7 +153,7 @@ def repair_json(outcome: Repair) -> Json:
 
 
 def repair_lines(outcome: Repair) -> Iterator[str]:
-    """The same for people."""
+    """Yield the result of a repair as lines of text."""
     yield f"wheel       {outcome.findings.directory}"
     if outcome.findings.is_whole:
         yield "whole: there was nothing to repair"
@@ -183,7 +183,7 @@ def _named(name: SegmentName) -> Json:
 
 
 def histogram(hours: Mapping[int, Share]) -> Iterator[str]:
-    """Frames by hour, or by day; at most ROWS_MAX rows. Empty rows are shown."""
+    """Yield a histogram of frames by hour, or by day; at most ROWS_MAX rows, empty ones too."""
     first, last = min(hours), max(hours)
     if last - first < HOURS_SHOWN_MAX:
         width, name = 1, "hour"
@@ -288,7 +288,7 @@ def _hour_ms(hour: int) -> int:
 
 
 def time_text(unix_ms: int) -> str:
-    """A moment, in UTC; what is no date as a number."""
+    """Return a moment in UTC; a number if it is no date."""
     try:
         return f"{datetime.fromtimestamp(unix_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

@@ -7,7 +7,7 @@ from delayd.commands.examine.diffing import Comparison, Side, Where
 from delayd.commands.examine.showing import time_text
 
 DIFFERENCES_SHOWN: Final = 50
-"""On a terminal; the JSON has more."""
+"""Differences on a terminal; the JSON has more."""
 
 _TOLD: Final = {
     Where.ONLY_A: "only in A",
@@ -19,7 +19,7 @@ _TOLD: Final = {
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """A comparison; times are Unix ms."""
+    """Return a comparison as JSON; times are Unix ms."""
     return {
         "alike": comparison.is_alike,
         "a": _side_json(comparison.a),
@@ -44,7 +44,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """A comparison for people."""
+    """Yield a comparison as lines of text."""
     for name, side in (("A", comparison.a), ("B", comparison.b)):
         offsets = ", ".join(map(str, side.progress.offsets))
         yield f"{name}           {side.directory}"

@@ -8,7 +8,7 @@ from delayd.commands.examine.showing import time_text
 
 
 def exported_json(exported: Exported) -> dict[str, Any]:
-    """An export; times are Unix ms."""
+    """Return an export as JSON; times are Unix ms."""
     cut = exported.cut
     return {
         "directory": exported.directory,
@@ -26,7 +26,7 @@ def exported_json(exported: Exported) -> dict[str, Any]:
 
 
 def exported_lines(exported: Exported) -> Iterator[str]:
-    """An export for people."""
+    """Yield an export as lines of text."""
     cut = exported.cut
     offsets = ", ".join(map(str, cut.offsets))
     cursor = time_text(cut.lowest_cursor.due_ms)

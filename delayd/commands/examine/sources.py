@@ -1,8 +1,8 @@
-"""Which frames were met: a set of their sources, in some eight bytes each.
+"""A set of the sources of frames, in some eight bytes each.
 
-A damaged hour may hold tens of millions of frames. They lie there mostly in the order of their
-offsets, so what is kept of each partition are ascending runs, which are merged like those of a
-merge sort: there are few of them, whatever the order.
+A damaged hour may hold tens of millions of frames, mostly in the order of their offsets. So the set
+keeps ascending runs of offsets per partition, and merges them like a merge sort: there are few runs
+in any order of frames.
 """
 
 from array import array
@@ -14,14 +14,14 @@ from delayd.wheel.checking import WholeFrame
 
 
 class Sources:
-    """A set that grows. A replace is two frames of one record, a message and a cancel marker."""
+    """The set. A replace is two frames of one record, a message and a cancel marker."""
 
     def __init__(self) -> None:
         self._offsets: defaultdict[tuple[int, int], _Offsets] = defaultdict(_Offsets)
         """By partition and kind."""
 
     def add(self, frame: WholeFrame) -> bool:
-        """Note a frame; False if it was met before."""
+        """Add a frame; return False if it is in the set."""
         return self._offsets[frame.partition, frame.kind].add(frame.offset)
 
     def __contains__(self, frame: WholeFrame) -> bool:
@@ -29,7 +29,7 @@ class Sources:
 
 
 class _Offsets:
-    """Ascending runs; but for the last one each is at most half as long as the one before."""
+    """Ascending runs; each but the last is at most half as long as the one before."""
 
     def __init__(self) -> None:
         self._runs: list[array[int]] = []

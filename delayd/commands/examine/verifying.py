@@ -1,15 +1,15 @@
-"""Every byte of a wheel against its last checkpoint.
+"""Verification: every byte of a wheel is compared with its last checkpoint.
 
-1. LevelDB's logs: does one end in a record whose length is wrong? LevelDB would drop it silently.
-2. All lines of the catalogue, checksums verified, up to the last one: whoever does not see that one
-   was cut short, which plyvel alone would not report. Their number is that of the totals.
-3. By hour: its file and the file of every slot against their lines; files without a line.
-4. Every pending reply: is its frame where the catalogue says?
+1. LevelDB's logs: a last record with a wrong length is damage, which LevelDB would drop silently.
+2. All lines of the catalogue, checksums verified, up to the last one: a scan that does not see that
+   one was cut short, which plyvel alone would not report. Their number must match the totals.
+3. By hour: its file and the file of every slot must match their lines; files without a line.
+4. Every pending reply: its frame must be where the catalogue says.
 
-What lies behind the last checkpoint is no damage: recovery cuts it off, and ingest reads it again.
-A file without a line is of a slot that came after the checkpoint, of a split that it does not know
-of, or of one that was forgotten; if it is none of these, and holds what the checkpoint says it took
-in, then its line is lost.
+Bytes after the last checkpoint are no damage: recovery cuts them off, and ingest reads the records
+again. A file without a line is of a slot that is newer than the checkpoint, of a split that the
+checkpoint does not know, or of a forgotten slot. If it is none of these, and holds frames that the
+checkpoint says were ingested, then its line is lost.
 
 Source: docs/design/storage.md, "Recovery" and "What a crash leaves".
 """
@@ -39,14 +39,14 @@ from delayd.wheel.stopped import StoppedWheel, locked, open_stopped, reading
 from replication.rank import slot_of
 
 Tell = Callable[[int, int], None]
-"""Is told the bytes read, and how many there are."""
+"""Gets the bytes read, and the total."""
 
 
 def verify(directory: Path, tell: Tell) -> tuple[Findings, Progress | None]:
-    """Read all of the wheel in this data directory; what was found, and its last checkpoint.
+    """Read all of the wheel in this data directory; return the findings and its last checkpoint.
 
-    Raises ConfigError if there is none, DiskError if a node runs on it, if it is of another format,
-    or if it cannot be read. Damage is not raised.
+    Raises ConfigError if there is no wheel, DiskError if a node runs on it, if it is of another
+    format, or if it is unreadable. Damage is not raised.
     """
     with locked(directory) as layout:
         findings = Findings(layout.root)
@@ -85,7 +85,7 @@ class _Verification:
         self._tell = tell
         self._forgotten_below = _forgotten_below(wheel.progress)
         self._with_lines: set[tuple[bool, int]] = set()
-        """Hours of which slots have lines (False), and that have a line themselves (True)."""
+        """Hours with lines of slots (False), and hours with a line of their own (True)."""
 
     def run(self) -> None:
         """Steps 2 to 4."""
@@ -102,7 +102,7 @@ class _Verification:
                 self._check_pending_reply(entry)
 
     def _count_lines(self) -> int:
-        """Bytes that they speak of."""
+        """Return the bytes of all lines."""
         hours = slots = frames = size = 0
         for name, info, _ in self._lines():
             hours += name.is_hour
@@ -117,7 +117,7 @@ class _Verification:
         return size
 
     def _by_hour(self) -> Iterator[tuple[int, list[ListedFile]]]:
-        """Every hour that has a folder or a line, with its lines; an hour has 3,601 at most."""
+        """Yield each hour with a folder or a line, and its lines, 3,601 at most."""
         folders = set(self._hour_folders())
         for hour, group in groupby(self._lines(), key=lambda line: line.name.hour):
             for passed in sorted(folder for folder in folders if folder < hour):
@@ -213,12 +213,12 @@ class _Verification:
             findings.behind_bytes += size
 
     def _is_of_a_split(self, name: SegmentName) -> bool:
-        """Frames of slots that a split began, and of hours that it ended, are in two files."""
+        """Return whether a split may have left its frames in another file, too."""
         return (not name.is_hour, name.hour) in self._with_lines
 
     def _count_taken_in(self, name: SegmentName) -> int:
-        """Frames at the beginning of a file that the checkpoint says were taken in, and has not
-        forgotten."""
+        """Return how many frames at the beginning of a file the checkpoint says were ingested and
+        has not forgotten."""
         progress = self._wheel.progress
         if progress is None:
             return 0
@@ -263,7 +263,7 @@ class _Verification:
 
 
 def _forgotten_below(progress: Progress | None) -> int:
-    """The slot below which a checkpoint may have forgotten what is delivered."""
+    """Return the slot below which a checkpoint may have forgotten delivered messages."""
     frontier = None if progress is None else frontier_if_known(progress.forgotten)
     return 0 if frontier is None else slot_of(frontier.lowest_cursor.due_ms)
 
