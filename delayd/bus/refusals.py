@@ -10,14 +10,14 @@ from typing import Final
 from delayd.errors import Remedies, remedy_in
 
 _AWAY: Final = (
-    "is Kafka running, is the bootstrap address right, and kafka_security_protocol what it wants?"
+    "check that Kafka runs, the bootstrap address, and that kafka_security_protocol is the brokers'"
 )
 
 _REMEDIES: Final[Remedies] = (
     (
         ("certificate verify failed", "certificate_verify_failed"),
-        "is the brokers' certificate of an authority in kafka_ca_file, still valid, and made for "
-        "the address in bootstrap?",
+        "check that an authority in kafka_ca_file signed the brokers' certificate, that it is "
+        "still valid, and that it names the address in bootstrap",
     ),
     (
         # Not "sasl" alone: the addresses of such listeners begin with it.
@@ -27,8 +27,8 @@ _REMEDIES: Final[Remedies] = (
     ),
     (
         ("alert", "certificate required"),
-        "the brokers refuse this client's certificate: are kafka_cert_file and kafka_key_file set, "
-        "still valid, and of an authority that the brokers believe?",
+        "the brokers refuse this client's certificate: check that kafka_cert_file and "
+        "kafka_key_file are set, still valid, and signed by an authority that the brokers trust",
     ),
     (
         ("plaintext broker", "unexpected_eof", "wrong_version_number", "record_layer_failure"),
@@ -36,7 +36,7 @@ _REMEDIES: Final[Remedies] = (
     ),
     (
         ("apiversion_query", "socket disconnected"),
-        "it hung up at the first word: does this listener want TLS or SASL? See "
+        "the broker closed the connection at once: this listener may need TLS or SASL, see "
         "kafka_security_protocol",
     ),
 )

@@ -62,7 +62,7 @@ def status_report(
         if master is None:
             problems.append("no node holds the leader key")
         problems += [problem for node in nodes for problem in _problems_of(node)]
-        # A former master's list is out of date: only the master tries targets.
+        # The list of a former master is out of date.
         failing = [
             target
             for node in nodes

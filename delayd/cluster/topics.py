@@ -5,8 +5,10 @@ Source: docs/reference/topics.md.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from delayd.bus import Bus, Cluster, Producer, TopicState, TransactionalProducer
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
@@ -52,7 +54,7 @@ CREATE_COMMAND = "delayd topics create"
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The names under a prefix."""
+    """The names of delayd's topics under a prefix."""
 
     buffer: str
     frontier: str
@@ -95,12 +97,12 @@ def create_topics(
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
-    """Make what is missing and initialise the cluster; harmless where that was done before.
+    """Create the topics that are missing and initialise the cluster. Idempotent.
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
     `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
-    Raises ConfigError for choices that make no sense, TopicMismatchError if what exists differs,
-    FrontierError if the buffer or the frontier topic has a past that nothing tells of,
+    Raises ConfigError for choices that make no sense, TopicMismatchError if a topic differs,
+    FrontierError if the buffer or the frontier topic was used before and no record says how far,
     KafkaUnreachableError if no broker answers, ProducerError if the first record may or may not
     have been written.
     """
@@ -109,8 +111,21 @@ def create_topics(
     problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee)
     if problem is not None:
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
-    kafka = bus.cluster()
-    try:
+    proposed = partial(
+        Settings,
+        cluster=cluster,
+        partitions=partitions,
+        lanes=LANES,
+        max_delay_ms=max_delay_ms,
+        id_memory_ms=id_memory_ms,
+        rules_version=RULES_VERSION,
+        prefix=prefix,
+        retry_delays_ms=retry_delays_ms,
+        receipts_written=receipts_written,
+        guarantee=guarantee,
+        key_fingerprint=fingerprint(cluster_key, cluster),
+    )
+    with closing(bus.cluster()) as kafka:
         brokers = kafka.broker_count(timeout_ms)
         factor = min(3, brokers) if replication_factor is None else replication_factor
         for name, config in _wanted_config(names, max_delay_ms, factor).items():
@@ -124,25 +139,7 @@ def create_topics(
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
             states = _all_visible(kafka, names, timeout_ms)
-            largest = min(int(state.config["max.message.bytes"]) for state in states.values())
-            fresh = Settings(
-                cluster=cluster,
-                partitions=partitions,
-                lanes=LANES,
-                max_delay_ms=max_delay_ms,
-                record_bytes_max=largest - RECORD_MARGIN_BYTES,
-                id_memory_ms=id_memory_ms,
-                rules_version=RULES_VERSION,
-                prefix=prefix,
-                retry_delays_ms=retry_delays_ms,
-                receipts_written=receipts_written,
-                guarantee=guarantee,
-                key_fingerprint=fingerprint(cluster_key, cluster),
-                buffer=Topic(names.buffer, states[names.buffer].topic_id),
-                frontier=Topic(names.frontier, states[names.frontier].topic_id),
-                receipts=Topic(names.receipts, states[names.receipts].topic_id),
-                dead=Topic(names.dead, states[names.dead].topic_id),
-            )
+            fresh = _with_topics(proposed, names, states)
             # Before the record is written: once it is, nothing but its answer can fail here.
             _refuse_problems(topic_problems(states, fresh))
             return _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
@@ -150,25 +147,31 @@ def create_topics(
         _refuse_other_cluster(settings, cluster)
         _refuse_problems(topic_problems(_visible(kafka, names, timeout_ms), settings))
         return settings
-    finally:
-        kafka.close()
+
+
+def _with_topics(
+    proposed: Callable[..., Settings], names: TopicNames, states: Mapping[str, TopicState]
+) -> Settings:
+    """Return the settings of a new cluster: as proposed, with its topics and their limit."""
+    largest = min(int(state.config["max.message.bytes"]) for state in states.values())
+    return proposed(
+        record_bytes_max=largest - RECORD_MARGIN_BYTES,
+        buffer=Topic(names.buffer, states[names.buffer].topic_id),
+        frontier=Topic(names.frontier, states[names.frontier].topic_id),
+        receipts=Topic(names.receipts, states[names.receipts].topic_id),
+        dead=Topic(names.dead, states[names.dead].topic_id),
+    )
 
 
 def last_frontier(
     bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS, shard: int = 0
 ) -> SeenFrontier | None:
     """Return the last committed frontier record; None if the topic is absent or empty."""
-    kafka = bus.cluster()
-    try:
+    with closing(bus.cluster()) as kafka:
         if topic not in kafka.describe([topic], timeout_ms):
             return None
-    finally:
-        kafka.close()
-    log = FrontierLog(bus, topic, shard)
-    try:
+    with closing(FrontierLog(bus, topic, shard)) as log:
         return log.open(timeout_ms)
-    finally:
-        log.close()
 
 
 def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
@@ -194,11 +197,8 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
             f"{' and '.join(map(str, RULES_KNOWN))}",
             remedy="run the version of delayd that the other nodes run",
         )
-    kafka = bus.cluster()
-    try:
+    with closing(bus.cluster()) as kafka:
         _refuse_problems(check_topics(kafka, settings, timeout_ms))
-    finally:
-        kafka.close()
     return seen
 
 
@@ -339,8 +339,7 @@ def _write_first_frontier(
     Only a frontier topic that never held a committed record may be initialised: one that lost its
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
     """
-    first = _FirstRecord(bus, settings, timeout_ms)
-    try:
+    with closing(_FirstRecord(bus, settings, timeout_ms)) as first:
         if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
             _refuse_other_cluster(seen.record.settings, settings.cluster)
             return seen.record.settings
@@ -367,13 +366,11 @@ def _write_first_frontier(
         )
         first.write(record)
         if settings.guarantee == AT_LEAST_ONCE:
-            # Nobody was fenced: what another creator wrote first is what counts.
+            # Nobody was fenced: the record that another creator wrote first counts.
             seen = last_frontier(bus, settings.frontier.name, timeout_ms)
-            # A broker that has not heard of the topic yet cannot tell.
+            # A broker that does not know the topic yet returns none.
             return settings if seen is None else seen.record.settings
         return settings
-    finally:
-        first.close()
 
 
 class _FirstRecord:

@@ -37,6 +37,34 @@ from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
 CONNECT_TIMEOUT_MS = 15_000
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
+Partitions = Annotated[
+    int, typer.Option(min=1, max=1024, help="Partitions of the buffer. They cannot be changed.")
+]
+ReplicationFactor = Annotated[
+    int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
+]
+MaxDelayDays = Annotated[
+    int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
+]
+RetryDelays = Annotated[str, typer.Option(help="Pauses before each retry of a target that fails.")]
+Receipts = Annotated[str, typer.Option(help="verdicts, or all (also scheduled and delivered).")]
+Guarantee = Annotated[
+    str, typer.Option(help="exactly-once, or at-least-once for brokers without transactions.")
+]
+ClusterKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DELAYD_CLUSTER_KEY",
+        help="The cluster's secret. Default for a new cluster: a random one, which is printed.",
+    ),
+]
+AdoptBuffer = Annotated[
+    bool,
+    typer.Option(
+        "--adopt-buffer", help="Accept a buffer that already holds records, and deliver them all."
+    ),
+]
+
 topics_app = typer.Typer(no_args_is_help=True, help="delayd's own topics.")
 
 
@@ -76,42 +104,18 @@ def topics_create(
     bootstrap: Bootstrap,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
-    partitions: Annotated[
-        int, typer.Option(min=1, max=1024, help="Partitions of the buffer: fixed for ever.")
-    ] = 4,
-    replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
-    ] = None,
-    max_delay_days: Annotated[
-        int, typer.Option(min=1, max=3650, help="Longest delay; sets the buffer's retention.")
-    ] = MAX_DELAY_MS_DEFAULT // DAY_MS,
-    retry_delays: Annotated[
-        str, typer.Option(help="Pauses before each retry of a target that fails.")
-    ] = RETRY_DELAYS_DEFAULT,
-    receipts: Annotated[
-        str, typer.Option(help="verdicts, or all: scheduled and delivered too.")
-    ] = RECEIPTS_VERDICTS,
-    guarantee: Annotated[
-        str,
-        typer.Option(help="exactly-once, or at-least-once for brokers without transactions."),
-    ] = EXACTLY_ONCE,
-    cluster_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DELAYD_CLUSTER_KEY",
-            help="The cluster's secret; a new cluster without one gets one, which is printed.",
-        ),
-    ] = None,
-    adopt_buffer: Annotated[
-        bool,
-        typer.Option(
-            "--adopt-buffer", help="Accept a buffer that already holds records: deliver them all."
-        ),
-    ] = False,
+    partitions: Partitions = 4,
+    replication_factor: ReplicationFactor = None,
+    max_delay_days: MaxDelayDays = MAX_DELAY_MS_DEFAULT // DAY_MS,
+    retry_delays: RetryDelays = RETRY_DELAYS_DEFAULT,
+    receipts: Receipts = RECEIPTS_VERDICTS,
+    guarantee: Guarantee = EXACTLY_ONCE,
+    cluster_key: ClusterKey = None,
+    adopt_buffer: AdoptBuffer = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make delayd's topics and initialise the cluster; harmless if that was done before.
+    """Create delayd's topics and initialise the cluster. Does no harm if repeated.
 
     Example: delayd topics create --bootstrap 127.0.0.1:9092 --partitions 12
     """
@@ -207,8 +211,8 @@ def _show_status(report: dict[str, Any]) -> None:
         targets = Table("failing target", "since", "messages", "problem")
         for failing in report["failing_targets"]:
             since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
-            told = f"{since:%Y-%m-%dT%H:%M:%SZ}"
-            targets.add_row(failing["topic"], told, str(failing["messages"]), failing["problem"])
+            began = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+            targets.add_row(failing["topic"], began, str(failing["messages"]), failing["problem"])
         console.print(targets)
     for problem in report["problems"]:
         console.print(f"[red]{problem}[/red]")

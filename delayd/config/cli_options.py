@@ -23,7 +23,7 @@ Config = Annotated[
         "--config",
         "-c",
         envvar="DELAYD_CONFIG",
-        help="TOML file that says how to get into Kafka and etcd; a node's own will do.",
+        help="TOML file with the settings of Kafka and etcd, such as a node's own.",
     ),
 ]
 ClusterName = Annotated[

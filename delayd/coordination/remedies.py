@@ -12,8 +12,8 @@ _AWAY: Final = "start etcd, or correct the endpoints"
 _REMEDIES: Final[Remedies] = (
     (
         ("commonname of client",),
-        "an etcd with users takes no named client over HTTP: give delayd a certificate without a "
-        "common name",
+        "an etcd with users accepts no named client over HTTP: give delayd a certificate without "
+        "a common name",
     ),
     (
         ("authentication failed", "invalid auth token"),
@@ -29,13 +29,13 @@ _REMEDIES: Final[Remedies] = (
     ),
     (
         ("certificate verify failed",),
-        "is etcd's certificate of an authority in etcd_ca_file, still valid, and made for the "
-        "host in etcd?",
+        "check that an authority in etcd_ca_file signed etcd's certificate, that it is still "
+        "valid, and that it names the host in etcd",
     ),
     (
         ("alert", "certificate required"),
-        "etcd refuses this client's certificate: are etcd_cert_file and etcd_key_file set, still "
-        "valid, and of an authority that etcd believes?",
+        "etcd refuses this client's certificate: check that etcd_cert_file and etcd_key_file are "
+        "set, still valid, and signed by an authority that etcd trusts",
     ),
     (
         ("wrong_version_number", "unexpected_eof", "record_layer_failure"),
@@ -43,7 +43,7 @@ _REMEDIES: Final[Remedies] = (
     ),
     (
         ("http request to an https server", "connection reset", "remote end closed"),
-        "does this endpoint want TLS? Write it with https://",
+        "this endpoint may need TLS: write it with https://",
     ),
 )
 

@@ -117,7 +117,7 @@ def refusals(kafka: GuardedKafka) -> dict[str, tuple[str, Keys, str]]:
     """By name: the address, the settings, and what must be told."""
     tls: Keys = {"kafka_security_protocol": "SSL", "kafka_ca_file": kafka.ca}
     certificate = "the brokers refuse this client's certificate"
-    verified = "is the brokers' certificate of an authority in kafka_ca_file"
+    verified = "check that an authority in kafka_ca_file signed"
     mutual = kafka.addresses["MUTUAL"]
     return {
         "a wrong plain password": (

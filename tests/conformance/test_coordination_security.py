@@ -73,7 +73,7 @@ def test_a_token_that_etcd_forgot_is_asked_for_again(etcd: GuardedEtcd) -> None:
         ({"etcd_password": WRONG}, "correct etcd_user and etcd_password"),
         ({"etcd_user": "nobody"}, "correct etcd_user and etcd_password"),
         ({"etcd_user": None, "etcd_password": None}, "give delayd an etcd_user"),
-        ({"etcd_ca_file": "{other_ca}"}, "is etcd's certificate of an authority in etcd_ca_file"),
+        ({"etcd_ca_file": "{other_ca}"}, "check that an authority in etcd_ca_file signed"),
         ({"etcd_cert_file": None, "etcd_key_file": None}, "etcd refuses this client's certificate"),
         (
             {"etcd_cert_file": "{expired.cert}", "etcd_key_file": "{expired.key}"},

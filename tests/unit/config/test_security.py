@@ -222,7 +222,7 @@ def test_a_program_may_give_the_settings_itself() -> None:
         ("Broker: Unsupported SASL mechanism", "kafka_sasl_mechanism"),
         ("_TRANSPORT, sasl_ssl://b:1/1: ssl/tls alert bad certificate", "kafka_cert_file"),
         ("_TRANSPORT, socket disconnected", "kafka_security_protocol"),
-        ("something else", "is Kafka running"),
+        ("something else", "check that Kafka runs"),
     ],
 )
 def test_whatever_a_library_says_there_is_something_to_do(said: str, key: str) -> None:
