@@ -49,7 +49,7 @@ CHECKS: Final = (
     Check(Sabotage.REORDER, "calm", "order: ", "order"),
     Check(Sabotage.EARLY, "calm", "early", "early"),
     Check(Sabotage.LIE, "calm", "model: ", "verdict-false"),
-    Check(Sabotage.UNREAD, "terminate-master", "plain check: ", "frontier-back"),
+    Check(Sabotage.UNREAD, "terminate-master", "cross-check: ", "frontier-back"),
     Check(Sabotage.UNFENCED, "freeze-master", "model: ", "frontier-"),
 )
 

@@ -8,37 +8,17 @@ Invariant: a record is read once; `read` returns when it has all that was commit
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from chaos.records import Logged
 
 READ_TIMEOUT_MS: Final = 60_000
+READ_ALL_TIMEOUT_S: Final = 600
 POLL_MS: Final = 50
 POLL_RECORDS_MAX: Final = 5_000
 ASSIGN_EVERY_S: Final = 1.0
-
-
-class Logged(NamedTuple):
-    """A committed record. `append_ms` is the broker's clock if the topic has LogAppendTime."""
-
-    topic: str
-    partition: int
-    offset: int
-    append_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    @property
-    def place(self) -> str:
-        """`partition/offset`; of a record of the buffer, its source."""
-        return f"{self.partition}/{self.offset}"
-
-    def header(self, name: str) -> str | None:
-        """The one value of a header as text; None if it is not there; ValueError if repeated."""
-        found = [content for header, content in self.headers if header == name]
-        if len(found) > 1:
-            raise ValueError(f"{name} stands there {len(found)} times")
-        return (found[0] or b"").decode() if found else None
 
 
 class Evidence:
@@ -106,8 +86,7 @@ class Evidence:
     def _take(self, polled: Mapping[Any, Iterable[Any]]) -> None:
         for records in polled.values():
             for record in records:
-                place = (record.topic, record.partition, record.offset, record.timestamp)
-                logged = Logged(*place, record.key, record.value, tuple(record.headers))
+                logged = _logged(record)
                 self._of_topic[record.topic].append(logged)
                 self._seen(logged)
 
@@ -145,6 +124,50 @@ def ends_of(bootstrap: str, topics: Iterable[str], *, stable: bool = False) -> E
         return {t: tuple(ends[partition_type(t, n)] for n in ns) for t, ns in there.items()}
     finally:
         consumer.close()
+
+
+def read_all(
+    bootstrap: str, topics: Iterable[str], partitions_of: dict[str, int] | None = None
+) -> list[Logged]:
+    """Return all committed records of the topics that exist. `partitions_of` gets how many
+    partitions each has. AssertionError if kafka-python returns a record twice."""
+    consumer, partition_type = _consumer(bootstrap, "read_committed")
+    try:
+        there = sorted(set(topics) & consumer.topics())
+        places = [
+            partition_type(topic, number)
+            for topic in there
+            for number in sorted(consumer.partitions_for_topic(topic))
+        ]
+        if partitions_of is not None:
+            partitions_of.update(Counter(place.topic for place in places))
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        deadline_s = time.monotonic() + READ_ALL_TIMEOUT_S
+        found: list[Logged] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{there} were not read within {READ_ALL_TIMEOUT_S} s")
+            for records in consumer.poll(timeout_ms=2 * POLL_MS).values():
+                found += [_logged(record) for record in records]
+        again = [place for place, n in Counter(each[:3] for each in found).items() if n > 1]
+        assert not again, f"kafka-python returned {len(again)} records twice: {again[:3]}"
+        return found
+    finally:
+        consumer.close()
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """Return where Kafka's own partitioner puts a key."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
+        from kafka.partitioner.default import murmur2
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _logged(record: Any) -> Logged:
+    place = (record.topic, record.partition, record.offset, record.timestamp)
+    return Logged(*place, record.key, record.value, tuple(record.headers))
 
 
 def _consumer(bootstrap: str, isolation: str) -> tuple[Any, Any]:

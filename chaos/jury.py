@@ -1,4 +1,4 @@
-"""The judges of a whole stage: the audit's report and the plain check, divided among scenarios.
+"""The judges of a whole stage: the audit's report and the cross-check, divided among scenarios.
 
 Invariant: what is nobody's is held against somebody: against who broke the stage, or else all.
 """
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from chaos.backend import Backend
-from chaos.plain_check import plain_checks
+from chaos.cross_check import cross_checks
 from chaos.play import mark_of
 from chaos.stretch import NOBODY, Shares, Stretch, of_source, of_target, shares_of
 from chaos.verdict import SHOWN_MAX, Played, Shared, disagreements, total
@@ -20,14 +20,14 @@ Report = Mapping[str, Any]
 
 
 def jury(backend: Backend, played: Sequence[Played], report: Report | None) -> list[Shared]:
-    """By the audit, if there is one, and the plain check, over all that has been played."""
+    """By the audit, if there is one, and the cross-check, over all that has been played."""
     marks = [*(each.begin for each in played), mark_of(backend)]
     stretches = [
         Stretch(begin, end, each.targets)
         for begin, end, each in zip(marks, marks[1:], played, strict=False)
     ]
     examples: dict[int, list[str]] = defaultdict(list)
-    counts = plain_checks(
+    counts = cross_checks(
         backend.bootstrap,
         backend.prefix,
         None if report is None else report["cut"]["offset"],
@@ -50,7 +50,7 @@ def shared_by(
     """What each of those who played answers for. What is nobody's is the fault of who broke the
     stage; if nobody has, of all."""
     nobodys = [
-        f"{count} {name} by the plain check, of no scenario"
+        f"{count} {name} by the cross-check, of no scenario"
         for name, count in counts.get(NOBODY, {}).items()
         if count
     ]

@@ -3,8 +3,9 @@
 import threading
 from typing import Final, Self
 
-from chaos.evidence import Evidence, Logged
+from chaos.evidence import Evidence
 from chaos.history import History
+from chaos.records import Logged
 
 PAUSE_S: Final = 0.5
 JOIN_TIMEOUT_S: Final = 60.0

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from zlib import crc32
 
-from chaos.evidence import Logged
+from chaos.records import Logged
 
 Rank = tuple[int, int, int]
 

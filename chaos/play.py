@@ -15,13 +15,14 @@ from random import Random
 from typing import Final
 
 from chaos.backend import Backend, BackendError
-from chaos.evidence import Ends, Evidence, Logged, ends_of
+from chaos.evidence import Ends, Evidence, ends_of
 from chaos.faults import Kind, Striker, wait_until
 from chaos.history import History, now_ms
 from chaos.judge import Findings
 from chaos.observer import Noting, Observer
 from chaos.order import failovers_of, order_faults
 from chaos.promises import broken_promises, broken_receptions
+from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.rest import come_to_rest, judged, restore, wait_for_outcomes
 from chaos.scenario import Scenario, timed

@@ -12,8 +12,8 @@ What has become of a request that is in the log, judge.py says.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from chaos.evidence import Logged
 from chaos.history import NO_TRANSACTION, History, Sent, What
+from chaos.records import Logged
 
 Content = tuple[bytes | None, bytes | None]
 """Key and value: what tells requests apart."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.evidence import Logged
+from chaos.records import Logged
 
 LATE_MS: Final = 1_000
 """What comes later than this is late."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chaos.plain_check import WRONG
+from chaos.cross_check import WRONG
 
 NOBODY: Final = -1
 UNKNOWN: Final = "unknown"

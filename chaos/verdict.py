@@ -1,10 +1,10 @@
 """What a scenario came to: the witness's findings and the audit's, who must agree. Pure.
 
-The audit and the plain check see the whole stage; what of it is a scenario's, stretch.py says. They
+The audit and the cross-check see the whole stage; what of it is a scenario's, stretch.py says. They
 must agree about the stage, and so must the sum of what the judge says of its scenarios.
 
 The witness is everything here that reads topics with kafka-python: judge.py, promises.py, order.py,
-and plain_check.py, which counts what the audit counts.
+and cross_check.py, which counts what the audit counts.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from chaos.plain_check import FATES, WRONG
+from chaos.cross_check import FATES, WRONG
 from chaos.recovery import Recovery, quantile
 from chaos.scenario import Scenario
 from chaos.stretch import Mark
@@ -71,11 +71,11 @@ class Shared:
     found: Mapping[str, int]
     """The audit's findings that are its own, by fault."""
     counts: Mapping[str, int]
-    """The plain check's figures in its stretch; empty if there are none."""
+    """The cross-check's figures in its stretch; empty if there are none."""
     troubles: Sequence[str] = ()
     """What nobody else can be blamed for either."""
     examples: Sequence[str] = ()
-    """Of what the plain check counts as lost or doubled."""
+    """Of what the cross-check counts as lost or doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ def problems_of(scenario: Scenario, played: Played, shared: Shared) -> tuple[str
             problems.append(f"{kind}: and {len(sentences) - SHOWN_MAX} more")
     problems += [f"audit: {count} {fault}" for fault, count in shared.found.items()]
     counts = shared.counts
-    problems += [f"plain check: {counts[name]} {name}" for name in WRONG if counts.get(name)]
-    problems += [f"plain check: {each}" for each in shared.examples]
+    problems += [f"cross-check: {counts[name]} {name}" for name in WRONG if counts.get(name)]
+    problems += [f"cross-check: {each}" for each in shared.examples]
     if played.outcomes is not None and not played.judged:
         judged = sum(n for kind, n in played.outcomes.items() if kind.startswith(REQUESTS))
         if judged != counts.get("accepted"):
-            told = f"{counts.get('accepted')} by the plain check, {judged} by the model"
+            told = f"{counts.get('accepted')} by the cross-check, {judged} by the model"
             problems.append(f"no agreement: requests in its stretch: {told}")
     if played.failovers < scenario.failovers_min:
         least = scenario.failovers_min
@@ -160,10 +160,10 @@ def no_verdict(scenario: Scenario, seed: int, at_ms: int, why: str) -> Result:
 def disagreements(
     audit: Mapping[str, Any], counts: Mapping[str, int], outcomes: Mapping[str, int] | None
 ) -> list[str]:
-    """Where the audit, the plain check and the judge count something of a stage otherwise; the
+    """Where the audit, the cross-check and the judge count something of a stage otherwise; the
     judge is not asked if it judged only a part (None)."""
     told = [
-        f"{name}: {audit[name]} by the audit, {counts[name]} by the plain check"
+        f"{name}: {audit[name]} by the audit, {counts[name]} by the cross-check"
         for name in ("accepted", "pending", *WRONG, *FATES)
         if audit[name] != counts[name]
     ]
@@ -194,7 +194,7 @@ def result_of(
     *,
     judges: str = BOTH,
 ) -> Result:
-    """The line. Where the audit and the plain check differ, the worse figure."""
+    """The line. Where the audit and the cross-check differ, the worse figure."""
     found, counts = Counter(shared.found), Counter(shared.counts)
     late_for_ms = [each.late_for_ms for each in played.recoveries]
     worst = {name: max(found[name], counts[name]) for name in WRONG}

@@ -8,8 +8,8 @@ from audited import Tables, fates, findings_of, marks, tables_of
 from plans import send_random, send_with_redrives
 from world import PARTITIONS, START_MS, TARGETS, History, World, Written
 
-from chaos.evidence import Logged
 from chaos.judge import judge
+from chaos.records import Logged
 from delayd.audit.judging.delivery import judge_messages
 from delayd.audit.judging.ids import logged_of
 

@@ -10,7 +10,9 @@ from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
 from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
 
-from chaos.plain_check import WRONG, Row, plain_check, read_all
+from chaos.cross_check import WRONG, cross_check
+from chaos.evidence import read_all
+from chaos.records import Logged
 from delayd.client import Client
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
@@ -71,7 +73,7 @@ def has_read_all(master: NodeProcess, cluster: TestCluster) -> bool:
     return covered == [ends[n] for n in range(len(ends))]
 
 
-def forge(cluster: TestCluster, target: str, row: Row, source: str) -> None:
+def forge(cluster: TestCluster, target: str, row: Logged, source: str) -> None:
     """Write a delivered record once more, under this source."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     told = {**row.told, "source": source}
@@ -119,6 +121,6 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
     assert later - CANCELLED <= report["travel"]["pending"] <= COUNT
     assert "Verdict: failed" in page.read_text(encoding="utf-8")
     # What is delivered in between is pending for one of the two: the rest must agree.
-    counts = plain_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"])
+    counts = cross_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"])
     names = ("accepted", *WRONG)
     assert {name: report[name] for name in names} == {name: counts[name] for name in names}

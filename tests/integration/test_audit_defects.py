@@ -2,8 +2,8 @@
 
 Defects (defects/) are planted in what a cluster has left behind: all at once, each in messages of
 its own; and with `--full`, in 100,000 requests, also each alone (with `-s`, which shows a table of
-them; `--defects` for some of them). Before that it finds nothing. A plain count (plain_check.py)
-agrees with it each time.
+them; `--defects` for some of them). Before that it finds nothing. A count without Spark
+(cross_check.py) agrees with it each time.
 Source: docs/design/audit.md.
 """
 
@@ -25,7 +25,7 @@ from nodes import CLOCK, CLUSTER_KEY
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from chaos.plain_check import WRONG, agree, plain_check
+from chaos.cross_check import WRONG, agree, cross_check
 from delayd.audit.cut import Cut, Exporting, NodeAddress
 from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
@@ -73,13 +73,13 @@ class Scene:
         return expected
 
     def check(self, tables: Tables, expected: Sequence[Expected]) -> None:
-        """The audit finds exactly this, and the plain check counts the same."""
+        """The audit finds exactly this, and the cross-check counts the same."""
         report = self.audit.report(tables, self.on.absent)
         check_findings(self.audit.findings(), expected)
         planted = Counter(each.fault for each in expected)
         assert dict(report.found) == planted
         assert report.ok == (not expected)
-        counts = plain_check(self.brokers.bootstrap, self.prefix, report.cut.offset)
+        counts = cross_check(self.brokers.bootstrap, self.prefix, report.cut.offset)
         assert {name: counts[name] for name in WRONG} == {name: planted[name] for name in WRONG}
         agree(report.to_json(), counts)
 

@@ -2,7 +2,7 @@
 
 By its own consumer (kafka-python): each message once, in rank order, not faster than the rate; the
 neighbour in the same cluster is not put off; what was cancelled while it waited for its turn never
-comes; and both the audit and the plain check agree.
+comes; and both the audit and the cross-check agree.
 Source: docs/design/frontier.md, "Smoothing".
 """
 
@@ -16,7 +16,7 @@ from scraping import scrape
 from test_audit import audit
 from topics_read import Seen, read_until
 
-from chaos.plain_check import agree, plain_check
+from chaos.cross_check import agree, cross_check
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 
@@ -115,4 +115,4 @@ def test_a_hot_second_keeps_its_order_and_its_rate_through_the_death_of_the_mast
         code, report = audit(cluster)
         assert (code, report["found"]) == (0, {}), report["examples"]
         assert (report["delivered"], report["cancelled"]) == (len(left) + 100, CANCELLED)
-        agree(report, plain_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"]))
+        agree(report, cross_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"]))

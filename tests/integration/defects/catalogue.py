@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from chaos.plain_check import Row
+from chaos.records import Logged
 from defects.batches import LogRecord
 from defects.operation import Expected, Operation
 from defects.past import Victim
@@ -26,7 +26,7 @@ def _defect(plant: Plant) -> Plant:
 
 def has_no_id(victim: Victim) -> bool:
     """Sent without an id, delivered at the first try, and long before it was due."""
-    early_enough = victim.message.due_ms > victim.message.row.at_ms
+    early_enough = victim.message.due_ms > victim.message.record.append_ms
     return victim.id is None and not victim.was_retried and early_enough
 
 
@@ -66,7 +66,7 @@ def a_delivery_after_retries_is_missing(on: Operation) -> Sequence[Expected]:
 
 @_defect
 def a_redriven_message_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.row.told)
+    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.told)
     on.cut(victim.delivery)
     return [Expected("lost", victim.source)]
 
@@ -145,8 +145,8 @@ def early_by_what_it_says(on: Operation) -> Sequence[Expected]:
 @_defect
 def early_by_days(on: Operation) -> Sequence[Expected]:
     victim = on.past.take("pending", lambda v: v.id is None)
-    topic = victim.message.row.told["topic"]
-    now_ms = on.past.steps[-1].row.at_ms
+    topic = victim.message.record.told["topic"]
+    now_ms = on.past.steps[-1].row.append_ms
     partition = partition_for(on, victim, topic)
     on.deliver(victim, topic=topic, partition=partition, fired_ms=now_ms)
     return [Expected("early", victim.source)]
@@ -192,7 +192,7 @@ def another_key_under_an_id(on: Operation) -> Sequence[Expected]:
     """The id instead of the key that was asked for."""
 
     def has_another_key(victim: Victim) -> bool:
-        return victim.id is not None and "key" in victim.message.row.told and has_own_id(victim)
+        return victim.id is not None and "key" in victim.message.record.told and has_own_id(victim)
 
     return _altered(
         on, "key", lambda r: replace(r, key=r.header("delayd-id").encode()), has_another_key
@@ -299,14 +299,14 @@ def another_target(on: Operation) -> Sequence[Expected]:
 
 
 def _ghost(on: Operation, victim: Victim) -> Sequence[Expected]:
-    topic = victim.message.row.told.get("topic", on.past.targets[0])
+    topic = victim.message.record.told.get("topic", on.past.targets[0])
     if topic not in on.past.targets:
         topic = on.past.targets[0]
     on.deliver(
         victim,
         topic=topic,
         partition=partition_for(on, victim, topic),
-        fired_ms=on.past.steps[-1].row.at_ms,
+        fired_ms=on.past.steps[-1].row.append_ms,
     )
     return [Expected("ghost", victim.source)]
 
@@ -336,7 +336,7 @@ def a_conflicting_message_comes_out(on: Operation) -> Sequence[Expected]:
 @_defect
 def a_rejected_request_comes_out(on: Operation) -> Sequence[Expected]:
     def has_a_target(victim: Victim) -> bool:
-        return victim.message.row.told.get("topic") in on.past.targets
+        return victim.message.record.told.get("topic") in on.past.targets
 
     return _ghost(on, on.past.take("rejected", has_a_target))
 
@@ -447,7 +447,7 @@ def a_letter_of_nobody(on: Operation) -> Sequence[Expected]:
 
 
 def _add_letter(on: Operation, victim: Victim, source: str) -> str:
-    row = victim.message.row
+    row = victim.message.record
     record = on.record(row)
     for name, content in (("reason", "bad-due"), ("detail", "no"), ("source", source)):
         record = record.and_header(f"delayd-{name}", content.encode())
@@ -469,14 +469,14 @@ def two_neighbours_swapped(on: Operation) -> Sequence[Expected]:
 # --- Choosing
 
 
-def other_target(on: Operation, row: Row) -> str:
+def other_target(on: Operation, row: Logged) -> str:
     """Another topic that has the partition too."""
     return next(topic for topic in on.past.targets[:2] if topic != row.topic)
 
 
 def partition_for(on: Operation, victim: Victim, topic: str) -> int:
     """Where a message belongs: by its key, if it has one."""
-    row = victim.message.row
+    row = victim.message.record
     key = row.told["key"].encode() if "key" in row.told else row.key
     partitions = 4 if topic in on.past.targets[:2] else 2
     return 0 if key is None else partition_of(key, partitions)
@@ -487,5 +487,5 @@ def kills_one_for_a_target(on: Operation, killed: Sequence[str]) -> bool:
     if len(killed) != 1:
         return False
     victim = on.past.of_source[killed[0]]
-    is_there = victim.message.row.told["topic"] in on.past.targets
+    is_there = victim.message.record.told["topic"] in on.past.targets
     return is_there and victim.fate in ("cancelled", "replaced") and not victim.was_retried

@@ -72,7 +72,7 @@ def the_receipt_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected
 def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
     on: Operation,
 ) -> Sequence[Expected]:
-    asked_ms = {source_of(row): row.at_ms for row in on.past.buffer}
+    asked_ms = {source_of(row): row.append_ms for row in on.past.buffer}
     others: dict[str, list[str]] = {}
     for told in on.past.receipts:
         others.setdefault(told.says["id"], []).append(told.says["source"])
@@ -82,10 +82,10 @@ def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
         stories, and the receipt may be missing."""
         asked = [asked_ms[source] for source in others[victim.id or ""] if source != victim.source]
         return all(
-            letter.at_ms < at_ms
+            letter.append_ms < at_ms
             for letter in victim.letters
             for at_ms in asked
-            if at_ms >= victim.message.row.at_ms
+            if at_ms >= victim.message.record.append_ms
         )
 
     victim = on.past.take("dead", lambda v: _only_receipt(v) and v.is_named and died_before(v))
@@ -94,7 +94,7 @@ def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
 
 @_in(VERDICT_DEFECTS)
 def the_receipt_of_a_redrive_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.row.told)
+    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.told)
     return _missing(on, victim.receipts[0])
 
 
@@ -158,7 +158,7 @@ def too_late_for_a_cancelled_message(on: Operation) -> Sequence[Expected]:
 @_in(VERDICT_DEFECTS)
 def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Expected]:
     """The cancel was ignored: nobody could know yet that it would come too late."""
-    end_ms = on.past.steps[-1].row.at_ms
+    end_ms = on.past.steps[-1].row.append_ms
 
     def is_before_its_time(told: Told) -> bool:
         if not (_is_first(told) and kills_one_for_a_target(on, told.says["killed"])):
@@ -171,7 +171,7 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
     told = on.past.take_mark("cancelled", is_before_its_time)
     on.past.keep_step(told)
     victim = on.past.of_source[told.says["killed"][0]]
-    topic = victim.message.row.told["topic"]
+    topic = victim.message.record.told["topic"]
     partition = partition_for(on, victim, topic)
     times_ms = (step.says["now_ms"] for step in on.past.steps)
     fired_ms = next(now_ms for now_ms in times_ms if now_ms >= victim.message.due_ms)
@@ -240,7 +240,7 @@ def dead_of_a_delivered_message(on: Operation) -> Sequence[Expected]:
     )
     record = replace(record, key=victim.id.encode())
     record = record.with_header("delayd-source", victim.source.encode())
-    on.add(told.row.topic, victim.message.row.partition, record)
+    on.add(told.row.topic, victim.message.record.partition, record)
     return [Expected("verdict-false", victim.source)]
 
 
@@ -326,9 +326,9 @@ def a_node_holds_a_delivered_message(on: Operation) -> Sequence[Expected]:
     victim = on.past.take("delivered", has_no_id)
 
     def change(rows: Rows, row: dict[str, Any]) -> str:
-        asked = victim.message
-        place = {"partition": asked.row.partition, "offset": asked.row.offset}
-        due = {"due_ms": asked.due_ms, "slot": asked.due_ms // 1000, "append_ms": asked.row.at_ms}
+        due_ms, asked = victim.message.due_ms, victim.message.record
+        place = {"partition": asked.partition, "offset": asked.offset}
+        due = {"due_ms": due_ms, "slot": due_ms // 1000, "append_ms": asked.append_ms}
         rows.append({**row, **place, **due, "id": None, "digest": None})
         return victim.source
 

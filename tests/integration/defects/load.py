@@ -18,8 +18,8 @@ from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
 from raw_records import RawHeaders, RawWriter
 
-from chaos.evidence import Evidence
-from chaos.plain_check import Row, read_all
+from chaos.evidence import Evidence, read_all
+from chaos.records import Logged
 from chaos.workload import Scene, mixture
 from delayd.bus.murmur2 import partition_of
 from delayd.dev.cluster import LocalCluster
@@ -177,14 +177,14 @@ def _redrive_and_wait(stage: Stage) -> None:
     wait_for(is_delivered, TIMEOUT_S, "the last message arrives")
 
 
-def _send_again(writer: RawWriter, letter: Row, target: str) -> None:
+def _send_again(writer: RawWriter, letter: Logged, target: str) -> None:
     source = letter.told["source"]
     headers: RawHeaders = [*letter.own, *_plain(target, CLOCK.wall_ms())]
     headers.append(("delayd-redrive", source.encode()))
     writer.send(int(source.partition("/")[0]), letter.key, letter.value, headers)
 
 
-def _cancel(writer: RawWriter, letter: Row) -> None:
+def _cancel(writer: RawWriter, letter: Logged) -> None:
     id = letter.told["id"].encode()
     partition = int(letter.told["source"].partition("/")[0])
     writer.send(partition, id, None, [("delayd-op", b"cancel"), ("delayd-id", id)])

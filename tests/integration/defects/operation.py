@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chaos.plain_check import Row
+from chaos.records import Logged
 from defects.batches import LogRecord
 from defects.past import Past, Told, Victim
 from defects.surgery import PartitionLog, Surgeon
@@ -49,19 +49,19 @@ class Operation:
     """Where exports are kept as they were."""
     absent: set[str]
 
-    def log(self, row: Row) -> PartitionLog:
+    def log(self, row: Logged) -> PartitionLog:
         """The log that holds a record."""
         return self.surgeon.open(row.topic, row.partition)
 
-    def change(self, row: Row, change: Change) -> None:
+    def change(self, row: Logged, change: Change) -> None:
         """Change a record where it is."""
         self.log(row).change(row.offset, change)
 
-    def cut(self, row: Row) -> LogRecord:
+    def cut(self, row: Logged) -> LogRecord:
         """Take a record away."""
         return self.log(row).cut(row.offset)
 
-    def record(self, row: Row) -> LogRecord:
+    def record(self, row: Logged) -> LogRecord:
         """The record as it lies there."""
         return self.log(row).record(row.offset)
 
@@ -69,13 +69,13 @@ class Operation:
         """Add a record at the end of a partition; returns its offset."""
         return self.surgeon.open(topic, partition).append(record)
 
-    def add_again(self, row: Row) -> None:
+    def add_again(self, row: Logged) -> None:
         """Add a copy at the end of the same partition."""
         self.add(row.topic, row.partition, self.record(row))
 
     def deliver(self, victim: Victim, *, topic: str, partition: int, fired_ms: int) -> None:
         """Add what would be the delivery of a message."""
-        row = victim.message.row
+        row = victim.message.record
         own = list(row.own)
         if victim.id is not None:
             own.append(("delayd-id", victim.id.encode()))

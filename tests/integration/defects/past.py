@@ -1,7 +1,7 @@
 """What a cluster at rest has left in its topics, sorted by what it is, to choose victims from.
 
 Every victim is handed out once, so that many defects can be planted at once without touching each
-other. What became of a request is what plain_check.py says.
+other. What became of a request is what cross_check.py says.
 """
 
 import itertools
@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from chaos.plain_check import Message, Row, fate_of, read_all, replay
+from chaos.cross_check import fate_of, replay
+from chaos.evidence import read_all
+from chaos.records import Logged
+from chaos.reference_model import Message
 
 Receipt = dict[str, Any]
 
@@ -25,7 +28,7 @@ STEPS_APART: Final = 5
 class Told(NamedTuple):
     """A receipt: its record and what it says."""
 
-    row: Row
+    row: Logged
     says: Receipt
 
 
@@ -37,22 +40,22 @@ class Victim:
     fate: str
     receipts: tuple[Told, ...]
     """With its own source."""
-    letters: tuple[Row, ...]
+    letters: tuple[Logged, ...]
     is_named: bool
     """Is any receipt about its id, or names it? Its own are not counted."""
 
     @property
     def source(self) -> str:
         """Of the user's own request."""
-        return f"{self.message.row.partition}/{self.message.row.offset}"
+        return f"{self.message.record.partition}/{self.message.record.offset}"
 
     @property
     def id(self) -> str | None:
         """As asked."""
-        return self.message.row.told.get("id")
+        return self.message.record.told.get("id")
 
     @property
-    def delivery(self) -> Row:
+    def delivery(self) -> Logged:
         """Its only one."""
         [row] = self.message.deliveries
         return row
@@ -67,7 +70,7 @@ class Victim:
 class Step(NamedTuple):
     """A frontier record."""
 
-    row: Row
+    row: Logged
     says: dict[str, Any]
 
     @property
@@ -92,14 +95,15 @@ class Past:
         ]
         self.settings: dict[str, Any] = self.steps[-1].says["settings"]
         self.buffer = read_all(bootstrap, [f"{prefix}buffer"])
-        family, messages = replay(self.buffer, self.settings)
+        model = replay(self.buffer, self.settings)
+        family, messages = model.family_of, model.messages.values()
         for row in read_all(bootstrap, targets):
             family[row.told["source"]].deliveries.append(row)
-        letters: dict[str, list[Row]] = defaultdict(list)
+        letters: dict[str, list[Logged]] = defaultdict(list)
         for row in read_all(bootstrap, [f"{prefix}dead"]):
             message = family[row.told["source"]]
-            message.reasons.append(row.told["reason"])
-            letters[source_of(message.row)].append(row)
+            message.letters.append(row)
+            letters[source_of(message.record)].append(row)
         self.receipts = [
             Told(row, json.loads(row.value or b""))
             for row in read_all(bootstrap, [f"{prefix}receipts"])
@@ -115,10 +119,10 @@ class Past:
                 fate_of(message, self.steps[-1].says),
                 tuple(told[source]),
                 tuple(letters[source]),
-                bool(about[message.row.told.get("id", "")] - {source}),
+                bool(about[message.record.told.get("id", "")] - {source}),
             )
             for message in messages
-            for source in [source_of(message.row)]
+            for source in [source_of(message.record)]
         ]
         self.of_source = {victim.source: victim for victim in self.victims}
         self.of_id: dict[str, list[Victim]] = defaultdict(list)
@@ -184,7 +188,7 @@ class Past:
                 not {one, two, *_around(at)} & self._used
                 and (ours.topic, ours.partition) == (theirs.topic, theirs.partition)
                 and ours.told["fired"] == theirs.told["fired"]
-                and first.message.rank < second.message.rank
+                and first.message.newest.rank < second.message.newest.rank
                 and all(self._came_in_time(victim) for victim in (first, second))
             ):
                 self._used |= {one, two, f"step {at}"}
@@ -210,12 +214,12 @@ class Past:
     def _came_in_time(self, victim: Victim) -> bool:
         """Was the master past its request before anything as late was due? Then it is no late
         arrival: a busy machine reads the buffer seconds after it was written."""
-        row = victim.message.row
+        row = victim.message.record
         says = next(s.says for s in self.steps if s.says["offsets"][row.partition] > row.offset)
         cursors: list[list[int]] = [says["cursor"], *says["lanes"].values()]
         return max(due_ms for due_ms, *_ in cursors) < victim.message.due_ms
 
-    def _step_of(self, delivery: Row) -> int:
+    def _step_of(self, delivery: Logged) -> int:
         """The step that delivered it: both have its `now`."""
         fired_ms = int(delivery.told["fired"])
         return next(at for at, step in enumerate(self.steps) if step.says["now_ms"] == fired_ms)
@@ -243,6 +247,6 @@ def _around(at: int) -> set[str]:
     return {f"step {n}" for n in range(at - STEPS_APART, at + STEPS_APART + 1)}
 
 
-def source_of(row: Row) -> str:
+def source_of(row: Logged) -> str:
     """`partition/offset`."""
     return f"{row.partition}/{row.offset}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chaos.evidence import Logged
 from chaos.judge import Findings, judge
+from chaos.records import Logged
 
 DUE_MS = 10_000
 Bytes = bytes | None
@@ -41,16 +41,11 @@ class World:
     def cancel(self, append_ms: int = 2_000) -> Logged:
         return self.ask(append_ms, op="cancel", id="id")
 
-    def continuation(self, of: Logged, origin: Logged, attempt: int = 1) -> Logged:
+    def continuation(self, of: Logged, origin: Logged, attempt: int = 1, **asks: object) -> Logged:
         """The master's own record."""
-        return self.ask(
-            DUE_MS + 1,
-            topic="target",
-            id="id",
-            due=DUE_MS,
-            origin=origin.place,
-            **{"continues": of.offset, "next-due": DUE_MS + 500, "attempt": attempt},
-        )
+        own = {"continues": of.offset, "next-due": DUE_MS + 500, "attempt": attempt}
+        asks = {"topic": "target", "due": DUE_MS, "id": "id", "origin": origin.place, **own, **asks}
+        return self.ask(DUE_MS + 1, **asks)
 
     def deliver(self, request: Logged, **changes: Any) -> Logged:
         """Its record in the target, as it should be but for the changes."""
@@ -82,9 +77,10 @@ class World:
 
     def bury(self, request: Logged, reason: str, **headers: str) -> None:
         """A dead letter."""
-        said = {"reason": reason, "source": request.place, **headers}
+        said = {"reason": reason, "detail": "why", "source": request.place, **headers}
         ours = tuple((f"delayd-{name}", text.encode()) for name, text in said.items())
-        self.dead.append(Logged("dead", 0, 0, 0, b"id", request.value, (*OWN, *ours)))
+        kept = OWN if reason == "dead" else request.headers
+        self.dead.append(Logged("dead", 0, 0, 0, b"id", request.value, (*kept, *ours)))
 
     def judge(self) -> Findings:
         return judge(self.requests, self.delivered, self.dead, self.receipts)
@@ -140,14 +136,15 @@ def conflicting(world: World) -> None:
     world.bury(other, "conflict")
 
 
+def deliver_retried(world: World, again: Logged, origin: Logged) -> None:
+    record = world.deliver(again)
+    more = (("delayd-origin", origin.place.encode()), ("delayd-attempt", b"1"))
+    world.delivered[-1] = record._replace(headers=(*record.headers, *more))
+
+
 def delivered_after_a_retry(world: World) -> None:
     message = world.message()
-    again = world.continuation(message, message)
-    origin = ("delayd-origin", message.place.encode())
-    record = world.deliver(again)
-    world.delivered[-1] = record._replace(
-        headers=(*record.headers, origin, ("delayd-attempt", b"1"))
-    )
+    deliver_retried(world, world.continuation(message, message), message)
 
 
 def delivered_after_a_deferral(world: World) -> None:
@@ -177,6 +174,27 @@ def dead(world: World) -> None:
     world.tell(message, "dead")
 
 
+def conflicting_twice(world: World) -> None:
+    world.deliver(world.message())
+    for _ in range(2):
+        other = world.message(due=DUE_MS + 500)
+        world.tell(other, "conflict")
+        world.bury(other, "conflict")
+
+
+def cancelled_and_sent_again(world: World) -> None:
+    cancelled(world)
+    world.deliver(world.message())
+
+
+def redriven(world: World) -> None:
+    message = world.message(redrive="3/4")
+    world.tell(message, "scheduled", op="redrive")
+    world.deliver(message)
+    again = world.message(redrive="3/4")
+    world.tell(again, "duplicate", op="redrive")
+
+
 def bad(world: World) -> None:
     request = world.ask(1_000, ("expect", b"missing-due"), topic="target", id="id")
     world.bury(request, "missing-due")
@@ -198,6 +216,9 @@ RIGHT: list[Callable[[World], None]] = [
     cancelled_in_retry,
     continuation_refused,
     dead,
+    conflicting_twice,
+    cancelled_and_sent_again,
+    redriven,
     bad,
 ]
 
@@ -334,3 +355,115 @@ def test_a_bad_request_with_another_reason_is_found() -> None:
     request = world.ask(1_000, ("expect", b"missing-due"), topic="target")
     world.bury(request, "bad-due")
     assert world.judge().faults
+
+
+def a_continuation_asks_for_something_else(world: World) -> None:
+    message = world.message()
+    deliver_retried(world, world.continuation(message, message, topic="elsewhere"), message)
+
+
+def a_continuation_names_another_origin(world: World) -> None:
+    message = world.message()
+    again = world.continuation(message, origin=message._replace(offset=9))
+    deliver_retried(world, again, message)
+
+
+def a_message_is_continued_twice(world: World) -> None:
+    message = world.message()
+    world.continuation(message, message)
+    deliver_retried(world, world.continuation(message, message), message)
+
+
+def a_refused_continuation_is_delivered(world: World) -> None:
+    message = world.message()
+    world.tell(world.cancel(DUE_MS), "too-late")
+    deliver_retried(world, world.continuation(message, message), message)
+
+
+def a_continued_message_is_delivered_as_its_first_record(world: World) -> None:
+    message = world.message()
+    world.continuation(message, message)
+    world.deliver(message)
+
+
+def a_continued_message_died_as_its_first_record(world: World) -> None:
+    message = world.message()
+    world.continuation(message, message)
+    world.bury(message, "dead", origin=message.place, attempt="2")
+    world.tell(message, "dead")
+
+
+def a_dead_message_is_altered(world: World) -> None:
+    dead(world)
+    world.dead[-1] = world.dead[-1]._replace(value=b"w")
+
+
+def a_receipt_is_of_another_operation(world: World) -> None:
+    message = world.message()
+    world.tell(world.cancel(), "cancelled", message, op="replace")
+
+
+def a_receipt_has_another_key(world: World) -> None:
+    cancelled(world)
+    world.receipts[-1] = world.receipts[-1]._replace(key=b"other")
+
+
+def a_cancel_claims_a_message_of_another_id(world: World) -> None:
+    other = world.message(id="other")
+    world.tell(world.cancel(), "cancelled", other)
+
+
+def a_cancel_claims_what_was_never_sent(world: World) -> None:
+    world.tell(world.cancel(), "cancelled", killed=["9/9"])
+
+
+def a_message_has_the_receipt_of_a_cancel(world: World) -> None:
+    message = world.message()
+    world.deliver(message)
+    world.tell(message, "not-found")
+
+
+def a_cancel_has_a_dead_letter(world: World) -> None:
+    cancel = world.cancel()
+    world.tell(cancel, "not-found")
+    world.bury(cancel, "bad-due")
+
+
+def a_rejected_request_is_delivered(world: World) -> None:
+    bad(world)
+    [request] = world.requests
+    ours = {"id": "id", "due": "0", "fired": str(DUE_MS), "source": request.place}
+    headers = tuple((f"delayd-{name}", text.encode()) for name, text in ours.items())
+    world.deliver(request, headers=(*OWN, ("expect", b"missing-due"), *headers))
+
+
+def a_rejected_request_is_altered(world: World) -> None:
+    bad(world)
+    world.dead[-1] = world.dead[-1]._replace(headers=world.dead[-1].headers[1:])
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        a_continuation_asks_for_something_else,
+        a_continuation_names_another_origin,
+        a_message_is_continued_twice,
+        a_refused_continuation_is_delivered,
+        a_continued_message_is_delivered_as_its_first_record,
+        a_continued_message_died_as_its_first_record,
+        a_dead_message_is_altered,
+        a_receipt_is_of_another_operation,
+        a_receipt_has_another_key,
+        a_cancel_claims_a_message_of_another_id,
+        a_cancel_claims_what_was_never_sent,
+        a_message_has_the_receipt_of_a_cancel,
+        a_cancel_has_a_dead_letter,
+        a_rejected_request_is_delivered,
+        a_rejected_request_is_altered,
+    ],
+    ids=lambda story: story.__name__,
+)
+def test_what_is_wrong_is_found(story: Callable[[World], None]) -> None:
+    world = World()
+    story(world)
+    assert len(world.judge().faults) == 1, world.judge()

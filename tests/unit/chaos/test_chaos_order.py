@@ -3,8 +3,8 @@
 import json
 from zlib import crc32
 
-from chaos.evidence import Logged
 from chaos.order import order_faults
+from chaos.records import Logged
 
 LANES = 4
 TARGET = "target"

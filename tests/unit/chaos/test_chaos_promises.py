@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.evidence import Logged
 from chaos.history import Event, History, What, now_ms, read_history
 from chaos.promises import broken_promises, broken_receptions
+from chaos.records import Logged
 
 
 def logged(offset: int, key: bytes | None = b"k", value: bytes | None = b"v") -> Logged:

@@ -14,11 +14,11 @@ import pytest
 
 from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
-from chaos.evidence import Logged
+from chaos.cross_check import ALWAYS, FATES
 from chaos.jury import Report, shared_by
 from chaos.order import failovers_of
-from chaos.plain_check import ALWAYS, FATES
 from chaos.play import from_mark
+from chaos.records import Logged
 from chaos.run import Run, results
 from chaos.scenario import Needs, Scenario
 from chaos.stage import PLAYED_MAX, staged
@@ -129,7 +129,7 @@ def test_what_is_nobodys_is_counted_as_such() -> None:
     assert shares.found == ({"ghost": 1}, {})
 
 
-def test_of_more_than_an_audit_names_the_plain_check_says_whose_they_are() -> None:
+def test_of_more_than_an_audit_names_the_cross_check_says_whose_they_are() -> None:
     """Only where both count as many."""
     plain = {**PLAIN, 0: {**PLAIN[0], "lost": 3}, 1: {**PLAIN[1], "lost": 40}}
     twenty = [finding("lost", source="0/3")] * 20
@@ -166,7 +166,7 @@ def test_what_is_nobodys_is_held_against_all_or_against_who_broke_the_stage() ->
 def test_judges_who_disagree_about_the_stage_are_told() -> None:
     assert [each.troubles for each in shared(audit())] == [[], []]
     [said] = shared(audit(accepted=1))[0].troubles
-    assert said == "no agreement: accepted: 1 by the audit, 0 by the plain check"
+    assert said == "no agreement: accepted: 1 by the audit, 0 by the cross-check"
     counts = {0: {**PLAIN[0], "delivered": 2}, 1: {**PLAIN[1], "delivered": 1}}
     [said] = shared(audit(delivered=3), counts)[0].troubles
     assert said == "no agreement: delivered: 3 by the audit, 0 by the model"
@@ -182,9 +182,9 @@ def test_a_model_that_judged_only_a_part_is_not_asked() -> None:
     assert not first.troubles and not second.troubles
 
 
-def test_what_the_plain_check_counts_in_no_stretch_is_told() -> None:
+def test_what_the_cross_check_counts_in_no_stretch_is_told() -> None:
     [first, _] = shared(None, {**PLAIN, NOBODY: {"accepted": 2, "lost": 0}})
-    assert first.troubles == ["2 accepted by the plain check, of no scenario"]
+    assert first.troubles == ["2 accepted by the cross-check, of no scenario"]
 
 
 def frontier(offset: int, term: int, owner: str) -> Logged:

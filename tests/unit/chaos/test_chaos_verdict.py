@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from chaos.checks import Check, missed
-from chaos.evidence import Logged
-from chaos.plain_check import FATES, WRONG
+from chaos.cross_check import FATES, WRONG
 from chaos.processes.sabotaged_node import Sabotage
+from chaos.records import Logged
 from chaos.recovery import LATE_MS, Recovery, quantile, recoveries
 from chaos.report import LINES, PAGE, line_of, note
 from chaos.scenario import Scenario
@@ -55,10 +55,10 @@ def found(**faults: int) -> Shared:
     return replace(SHARED, found={name.replace("_", "-"): n for name, n in faults.items()})
 
 
-def test_what_the_plain_check_found_is_named() -> None:
+def test_what_the_cross_check_found_is_named() -> None:
     shared = replace(SHARED, counts={**COUNTS, "lost": 1}, examples=("0/7 of 12 is lost: {}",))
-    assert "plain check: 1 lost" in result(shared=shared).problems
-    assert "plain check: 0/7 of 12 is lost: {}" in result(shared=shared).problems
+    assert "cross-check: 1 lost" in result(shared=shared).problems
+    assert "cross-check: 0/7 of 12 is lost: {}" in result(shared=shared).problems
 
 
 def test_a_run_of_which_all_say_the_same_is_well() -> None:
@@ -80,7 +80,7 @@ RED = {
     "no failover where one was due": result(replace(PLAYED, failovers=0)),
     "a recovery is too long": result(replace(PLAYED, recoveries=[Recovery("x", 0, 5_001, 0)])),
     **{
-        f"the plain check counts {name}": result(shared=replace(SHARED, counts={**COUNTS, name: 1}))
+        f"the cross-check counts {name}": result(shared=replace(SHARED, counts={**COUNTS, name: 1}))
         for name in WRONG
     },
 }
@@ -102,7 +102,7 @@ def test_judges_who_count_the_same_agree() -> None:
 
 
 @pytest.mark.parametrize("name", ["accepted", "pending", *WRONG, *FATES])
-def test_the_audit_and_the_plain_check_must_agree(name: str) -> None:
+def test_the_audit_and_the_cross_check_must_agree(name: str) -> None:
     counts = {**COUNTS, name: COUNTS[name] + 1}
     assert any(name in each for each in disagreements(AUDIT, counts, OUTCOMES))
 

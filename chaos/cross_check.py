@@ -1,0 +1,181 @@
+"""A second opinion: the figures of an audit, counted once more in plain Python over kafka-python.
+
+It shares no code with delayd. It reads all topics into memory, lets the reference model replay them
+and counts. It knows the usual ways to be refused; of odder ones it believes the dead letter. It
+knows nothing of proofs, of requests that an id memory or a retention has forgotten, of more than
+32 redrives at a time, and nothing of order, receipts, replicas or the frontier's history.
+
+The cluster must be at rest: nothing is due between the audit and this check.
+Source: docs/reference/requests.md.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from chaos.evidence import partition_for, read_all
+from chaos.records import Logged
+from chaos.reference_model import Asked, Message, Model, read_asked, read_continuation
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
+TIMES = {"due", "delay", "level"}
+KNOWN = TIMES | {"topic", "key", "partition", "op", "id", "redrive"}
+WRONG = ("lost", "duplicate", "early", "altered", "unknown")
+ALWAYS = ("accepted", "pending", *WRONG)
+FATES = (
+    "delivered",
+    "cancelled",
+    "replaced",
+    "rejected",
+    "refused_as_duplicate",
+    "conflict",
+    "dead",
+)
+
+
+def agree(report: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    """Raise AssertionError if the audit (its JSON) and the cross-check count anything otherwise.
+    Where something was tampered with, the fates of what is left need not agree."""
+    is_well = report["verdict"] == "ok"
+    names = (*ALWAYS, *FATES) if is_well else ALWAYS
+    differ = {name: (report[name], counts[name]) for name in names if report[name] != counts[name]}
+    assert not differ, f"(the audit, the cross-check): {differ}"
+
+
+def cross_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> dict[str, int]:
+    """Return how many requests came to what, and how many are wrong. `cut_offset`: of the frontier
+    record that was judged; else the newest."""
+    [counts] = cross_checks(bootstrap, prefix, cut_offset, [0], lambda _source, _topic: 0).values()
+    return counts
+
+
+def cross_checks(
+    bootstrap: str,
+    prefix: str,
+    cut_offset: int | None,
+    parts: Iterable[int],
+    part_of: Callable[[str | None, str], int],
+    found: Callable[[int, str], None] = lambda _part, _sentence: None,
+) -> dict[int, dict[str, int]]:
+    """Return the same for each part. `part_of` returns the part of a request's source; with None
+    that of a target's topic, if a record in it is nobody's. `found` gets each request that is lost
+    or delivered twice: its part, and where it lies."""
+    frontiers = read_all(bootstrap, [f"{prefix}frontier"])
+    judged = [each for each in frontiers if cut_offset is None or each.offset <= cut_offset][-1]
+    frontier = json.loads(judged.value or b"")
+    model = replay(read_all(bootstrap, [f"{prefix}buffer"]), frontier["settings"])
+    messages = model.messages.values()
+    topics = {each.content.topic or "" for each in messages if each.refused != "rejected"}
+    partitions_of: dict[str, int] = {}
+    counts_of: dict[int, Counter[str]] = {part: Counter() for part in parts}
+    for record in read_all(bootstrap, topics, partitions_of):
+        if (message := model.family_of.get(record.told.get("source", ""))) is not None:
+            message.deliveries.append(record)
+        elif record.told.keys() & {"source", "fired"}:
+            counts_of.setdefault(part_of(None, record.topic), Counter())["unknown"] += 1
+    for record in read_all(bootstrap, [f"{prefix}dead"]):
+        if (message := model.family_of.get(record.told.get("source", ""))) is not None:
+            message.letters.append(record)
+    for message in messages:
+        asked = message.record
+        part = part_of(message.source, asked.topic)
+        counts = counts_of.setdefault(part, Counter())
+        counts["accepted"] += 1
+        counts[fate := fate_of(message, frontier)] += 1
+        counts["duplicate"] += len(message.deliveries) > 1
+        if fate == "lost" or len(message.deliveries) > 1:
+            found(part, f"{message.source} of {asked.append_ms} is {fate}: {asked.told}")
+        for record in message.deliveries:
+            counts["early"] += message.is_early(record)
+            counts["altered"] += is_altered(message, record, partitions_of[record.topic])
+    return {
+        part: {name: counts[name] for name in (*ALWAYS, *FATES)}
+        for part, counts in counts_of.items()
+    }
+
+
+def replay(buffer: Iterable[Logged], settings: Mapping[str, Any]) -> Model:
+    """Return the reference model of a buffer."""
+    model = Model()
+    for record in sorted(buffer, key=lambda record: (record.partition, record.offset)):
+        model.take(_asked(record, settings, model))
+    return model
+
+
+def _asked(record: Logged, settings: Mapping[str, Any], model: Model) -> Asked:
+    told = record.told
+    is_known = f"{record.partition}/{told.get('continues')}" in model.family_of
+    if is_known and {"origin", "proof"} <= told.keys():
+        return read_continuation(record)
+    return read_asked(record, due_of(record, settings))
+
+
+def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
+    """Return when a request is due, Unix ms (of a cancel: 0), or None if it is rejected."""
+    told, op = record.told, record.told.get("op", "schedule")
+    if "id" in told and told["id"].encode() != record.key:
+        return None
+    if op == "cancel":
+        return 0 if told.keys() == {"op", "id"} else None
+    topic, times = told.get("topic", ""), [told[name] for name in TIMES & told.keys()]
+    if not topic or topic.startswith(("__", settings["prefix"])) or len(times) != 1:
+        return None
+    if told.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in told)):
+        return None
+    if "due" in told:
+        due_ms = moment_ms(told["due"])
+    elif "delay" in told:
+        delay = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", told["delay"])
+        due_ms = delay and record.append_ms + int(delay[1]) * UNITS_MS[delay[2]]
+    else:
+        level = int(told["level"]) if re.fullmatch("[0-9]{1,2}", told["level"]) else 0
+        due_ms = record.append_ms + LEVELS_S[level - 1] * 1_000 if 1 <= level <= 18 else None
+    far_ms = record.append_ms + settings["max_delay_ms"]
+    return None if due_ms is None or due_ms > far_ms else due_ms
+
+
+def moment_ms(text: str) -> int | None:
+    """Return the Unix ms of a text that has them or RFC 3339; a fraction of a millisecond rounds
+    up. None if it is neither."""
+    if re.fullmatch("[0-9]{1,15}", text):
+        return int(text)
+    try:
+        since = datetime.fromisoformat(text.upper()) - datetime.fromtimestamp(0, UTC)
+    except (ValueError, TypeError):
+        return None
+    return -(-since // timedelta(milliseconds=1))
+
+
+def is_altered(message: Message, record: Logged, partitions: int) -> bool:
+    """Return whether a delivery holds anything else than was asked for, or lies in another
+    partition."""
+    content = message.content
+    right = record.partition
+    if content.partition is None and content.key is not None:
+        right = partition_for(content.key, partitions)
+    return record.partition != right or bool(message.differences(record))
+
+
+def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
+    """Return what became of a message, by the log, its deliveries and its dead letters."""
+    if message.refused is not None:
+        return message.refused.replace("duplicate", "refused_as_duplicate")
+    if message.deliveries:
+        return "delivered"
+    reasons = [letter.told.get("reason") for letter in message.letters]
+    if "dead" in reasons:
+        return "dead"
+    if message.killed_by is not None:
+        return message.killed_by.word
+    if reasons:
+        return "rejected"
+    lane = str(crc32((message.content.topic or "").encode()) % frontier["settings"]["lanes"])
+    cursor = tuple(frontier["lanes"].get(lane, frontier["cursor"]))
+    rank = message.newest.rank
+    is_done = rank < cursor and rank[2] < frontier["offsets"][rank[1]]
+    return "lost" if is_done else "pending"

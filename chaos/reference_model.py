@@ -1,0 +1,291 @@
+"""Reference model of the rules about ids: what the buffer's log alone makes of each request. Pure.
+
+It is independent of the product: it imports neither `delayd` nor `replication`. It parses nothing
+either: each reader of a log says what a record asks for (`Asked`). All judges beside the audit use
+it: judge.py, cross_check.py and the random requests of tests/integration.
+
+    schedule   is stored; while a message under its id is pending it is refused: as a `duplicate`
+               if both ask for the same, else as a `conflict`
+    redrive    is stored once for each dead letter; the next one is a `duplicate`
+    cancel     kills the live messages under its id
+    replace    kills them too, and is stored
+    continue   takes the place of the record that it continues, unless its message is killed
+    rejected   is refused, and changes nothing
+
+A message is *live* from its record until a cancel or replace under its id; the log alone does not
+say when it is delivered. It is *pending* while, besides, the log's time has not reached its rank.
+
+Invariant: every request of a user is in `messages`, or is a cancel and is in `markers`; a replace
+is in both.
+Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts".
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from chaos.records import Logged
+
+Rank = tuple[int, int, int]
+"""When it may be delivered (Unix ms), partition, offset."""
+
+
+class Op(Enum):
+    """What a record asks for."""
+
+    SCHEDULE = "schedule"
+    REDRIVE = "redrive"
+    CANCEL = "cancel"
+    REPLACE = "replace"
+    CONTINUE = "continue"
+    REJECTED = "rejected"
+
+
+class Content(NamedTuple):
+    """What is to be delivered."""
+
+    topic: str | None
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A record of the buffer, read. Only a cancel has no content."""
+
+    record: Logged
+    op: Op
+    id: str | None = None
+    content: Content | None = None
+    times: tuple[tuple[str, str], ...] = ()
+    """The header that asks for a time, as it was written: `5s` and `5000ms` are not the same."""
+    next_due_ms: int = 0
+    """Of a continuation: when it is tried again."""
+    refers_to: str = ""
+    """Of a continuation: the source it continues. Of a redrive: that of the dead letter."""
+    reason: str | None = None
+    """Of a rejected request: of its dead letter, where that is known."""
+    is_truncated: bool = False
+    """A rejected request whose dead letter does without the value."""
+
+    @property
+    def source(self) -> str:
+        """`partition/offset`."""
+        return self.record.place
+
+    @property
+    def rank(self) -> Rank:
+        """Nothing ranks before its own acceptance."""
+        due_ms = self.content.due_ms if self.content is not None else 0
+        at_ms = max(self.next_due_ms if self.op is Op.CONTINUE else due_ms, self.record.append_ms)
+        return (at_ms, self.record.partition, self.record.offset)
+
+    def is_as(self, other: "Asked") -> bool:
+        """Return whether both ask for the same message, as far as a duplicate is concerned."""
+        assert self.content is not None and other.content is not None
+        same_times = self.times == other.times
+        return same_times and self.content[:-1] == other.content[:-1]
+
+
+@dataclass(eq=False, slots=True)
+class Marker:
+    """A cancel or replace, and the messages that were live under its id."""
+
+    asked: Asked
+    live: list["Message"]
+
+    @property
+    def word(self) -> str:
+        """`cancelled` or `replaced`."""
+        return "replaced" if self.asked.op is Op.REPLACE else "cancelled"
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A user's request for a delivery, with the records that continue it."""
+
+    asked: Asked
+    refused: str | None = None
+    """`duplicate` or `conflict`, if its id was taken; or `rejected`."""
+    killed_by: Marker | None = None
+    """Its log's verdict; it may have been delivered by then."""
+    newest: Asked = field(init=False)
+    """The record that stands for it: its own, or the last that continues it."""
+    attempts: dict[str, str | None] = field(default_factory=dict)
+    """By source, of its records: how often it was tried in vain; None of its own request."""
+    deliveries: list[Logged] = field(default_factory=list)
+    """What a judge found in the targets."""
+    letters: list[Logged] = field(default_factory=list)
+    """What a judge found of it in the dead letters."""
+
+    def __post_init__(self) -> None:
+        self.newest = self.asked
+        self.attempts[self.source] = None
+
+    @property
+    def source(self) -> str:
+        """Of the user's own record."""
+        return self.asked.source
+
+    @property
+    def record(self) -> Logged:
+        """The user's own."""
+        return self.asked.record
+
+    @property
+    def content(self) -> Content:
+        """What is to be delivered."""
+        assert self.asked.content is not None, "the model stores only what can be delivered"
+        return self.asked.content
+
+    @property
+    def due_ms(self) -> int:
+        """As asked, Unix ms."""
+        return self.content.due_ms
+
+    def differences(self, found: Logged) -> list[str]:
+        """Return what a delivered record has otherwise than was asked for."""
+        content, told = self.content, found.told
+        source = told.get("source", "")
+        wanted = {
+            "id": self.asked.id,
+            "due": str(content.due_ms),
+            "source": source,
+            "origin": self.source if source != self.source else None,
+            "attempt": self.attempts.get(source),
+        }
+        others = told.keys() - {*wanted, "fired"}
+        is_right = {
+            "topic": found.topic == content.topic,
+            "partition": content.partition in (None, found.partition),
+            "key": found.key == content.key,
+            "value": found.value == content.value,
+            "headers": found.own == content.headers and not others,
+            "fired": told.get("fired", "").isdigit(),
+            **{name: told.get(name) == said for name, said in wanted.items()},
+            "number of headers": len(found.headers) == len(found.own) + len(told),
+        }
+        return [what for what, right in is_right.items() if not right]
+
+    def is_early(self, found: Logged) -> bool:
+        """Return whether it was fired, or was in its target, before it was due."""
+        fired = found.told.get("fired", "")
+        out_ms = min(found.append_ms, int(fired) if fired.isdigit() else found.append_ms)
+        return out_ms < self.due_ms
+
+
+@dataclass(slots=True)
+class Model:
+    """What a log comes to. Feed `take` with committed records, in order in each partition."""
+
+    messages: dict[str, Message] = field(default_factory=dict)
+    """By source."""
+    markers: dict[str, Marker] = field(default_factory=dict)
+    family_of: dict[str, Message] = field(default_factory=dict)
+    """Messages by the sources of all their records."""
+    faults: list[str] = field(default_factory=list)
+    """What no master may write into a buffer."""
+    _log_ms: Counter[int] = field(default_factory=Counter)
+    _live: dict[tuple[int, str], list[Message]] = field(default_factory=lambda: defaultdict(list))
+    _redriven: set[str] = field(default_factory=set)
+
+    def take(self, asked: Asked) -> None:
+        """Apply the next record of its partition."""
+        partition = asked.record.partition
+        self._log_ms[partition] = max(self._log_ms[partition], asked.record.append_ms)
+        match asked.op:
+            case Op.REJECTED:
+                self._store(asked, "rejected")
+            case Op.CONTINUE:
+                self._continue(asked)
+            case Op.CANCEL:
+                self._kill(asked)
+            case Op.REPLACE:
+                self._kill(asked)
+                self._store(asked)
+            case Op.SCHEDULE:
+                self._store(asked, self._refusal(asked))
+            case Op.REDRIVE:
+                is_again = asked.refers_to in self._redriven
+                self._redriven.add(asked.refers_to)
+                self._store(asked, "duplicate" if is_again else None)
+
+    def _refusal(self, asked: Asked) -> str | None:
+        log_ms = self._log_ms[asked.record.partition]
+        pending = [each for each in self._under(asked) if each.newest.rank[0] > log_ms]
+        if not pending:
+            return None
+        return "duplicate" if any(asked.is_as(each.asked) for each in pending) else "conflict"
+
+    def _store(self, asked: Asked, refused: str | None = None) -> None:
+        message = self.messages[asked.source] = Message(asked, refused)
+        self.family_of[asked.source] = message
+        if refused is None and asked.id is not None:
+            self._under(asked).append(message)
+
+    def _kill(self, asked: Asked) -> None:
+        live = self._under(asked)
+        marker = self.markers[asked.source] = Marker(asked, list(live))
+        for message in live:
+            message.killed_by = marker
+        live.clear()
+
+    def _continue(self, asked: Asked) -> None:
+        message = self.family_of.get(asked.refers_to)
+        told = asked.record.told
+        if message is None:
+            self.faults.append(f"{asked.source}: continues {asked.refers_to}, which is unknown")
+            return
+        if told.get("origin") != message.source or asked.content != message.content:
+            self.faults.append(f"{asked.source}: is not what {message.source} asked for")
+        self.family_of[asked.source] = message
+        attempt = told.get("attempt", "0")
+        message.attempts[asked.source] = None if attempt == "0" else attempt
+        if message.killed_by is not None:
+            return  # the cancel came first: the continuation is refused
+        if message.newest.source != asked.refers_to:
+            self.faults.append(f"{asked.source}: continues {asked.refers_to} once more")
+        message.newest = asked
+
+    def _under(self, asked: Asked) -> list[Message]:
+        """The live messages under its id; of what has none, nothing that would be kept."""
+        return self._live[asked.record.partition, asked.id] if asked.id is not None else []
+
+
+def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) -> Asked:
+    """Return what a user's record asks for by its headers. `due_ms` None: it is rejected."""
+    told = record.told
+    id = told.get("id")
+    if due_ms is None:
+        return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)
+    op = Op.REDRIVE if "redrive" in told else Op(told.get("op", "schedule"))
+    if op is Op.CANCEL:
+        return Asked(record, op, id)
+    times = tuple((name, told[name]) for name in ("due", "delay", "level") if name in told)
+    content = content_of(record, due_ms)
+    return Asked(record, op, id, content, times, refers_to=told.get("redrive", ""))
+
+
+def read_continuation(record: Logged) -> Asked:
+    """Return what a record of a master's asks for."""
+    told = record.told
+    return Asked(
+        record,
+        Op.CONTINUE,
+        told.get("id"),
+        content_of(record, int(told["due"])),
+        next_due_ms=int(told["next-due"]),
+        refers_to=f"{record.partition}/{told['continues']}",
+    )
+
+
+def content_of(record: Logged, due_ms: int) -> Content:
+    """Return what a request asks to deliver at `due_ms`."""
+    told = record.told
+    partition = int(told["partition"]) if told.get("partition", "").isdigit() else None
+    key = told["key"].encode() if "key" in told else record.key
+    return Content(told.get("topic"), partition, key, record.value, record.own, due_ms)
