@@ -5,9 +5,12 @@ BackendError: a fault that was not struck must not look like one that was surviv
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chaos.network.link import Weather
+
+if TYPE_CHECKING:
+    from chaos.topics import Topics
 
 
 class BackendError(RuntimeError):
@@ -25,6 +28,9 @@ class Backend(Protocol):
 
     prefix: str
     """Of delayd's own topics."""
+
+    topics: "Topics"
+    """Makes and removes targets, and knows the coordinator of the master's transactions."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -46,15 +52,6 @@ class Backend(Protocol):
 
     def status(self, node: str) -> Mapping[str, Any]:
         """What a node says of itself; empty if it says nothing."""
-
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """A target, stamped by the broker."""
-
-    def delete_topic(self, topic: str) -> None:
-        """And all that is in it."""
-
-    def coordinator(self) -> str:
-        """The broker that coordinates the master's transactions."""
 
     # --- Processes
 

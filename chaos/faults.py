@@ -131,7 +131,7 @@ class Striker:
             case Victim.NODES:
                 return backend.nodes
             case Victim.COORDINATOR:
-                return (backend.coordinator(),)
+                return (backend.topics.coordinator(),)
             case Victim.BROKER:
                 return (self._choose(backend.brokers),)
             case Victim.ETCD:
@@ -158,14 +158,20 @@ class Striker:
         return found[0]
 
     def _kill(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        for part in victims:
-            self._backend.kill(part)
-        _pause(fault.for_ms)
-        self._start(victims)
+        self._restart(fault, victims, self._backend.kill)
 
     def _terminate(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        self._restart(fault, victims, self._backend.terminate)
+
+    def _wipe(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        self._restart(fault, victims, self._backend.kill, self._backend.lose_data)
+
+    def _restart(
+        self, fault: Fault, victims: tuple[str, ...], *ends: Callable[[str], None]
+    ) -> None:
         for part in victims:
-            self._backend.terminate(part)
+            for end in ends:
+                end(part)
         _pause(fault.for_ms)
         self._start(victims)
 
@@ -197,13 +203,6 @@ class Striker:
                 number += 1
         finally:
             self._backend.weather(FAIR, victims, fault.to)
-
-    def _wipe(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        for part in victims:
-            self._backend.kill(part)
-            self._backend.lose_data(part)
-        _pause(fault.for_ms)
-        self._start(victims)
 
     def _corrupt(self, _fault: Fault, victims: tuple[str, ...]) -> None:
         """What operations.md says of `corruption`: empty the folder, start again."""
@@ -255,9 +254,9 @@ class Striker:
             self._backend.start(node)  # and wait until it is ready: docs/operations.md
 
     def _recreate_target(self, fault: Fault, _victims: tuple[str, ...]) -> None:
-        self._backend.delete_topic(self._target)
+        self._backend.topics.delete(self._target)
         _pause(fault.for_ms)
-        self._backend.create_topic(self._target, 2)
+        self._backend.topics.create(self._target, 2)
 
     def _await_end(self, node: str, why: str) -> None:
         if not self._backend.wait_until_ended(node, ENDS_TIMEOUT_S):

@@ -189,9 +189,9 @@ class _Play:
         targets = tuple(f"target.{run}.{name}" for name in "ab")
         late, never = (f"target.{run}.{name}" for name in ("late", "never"))
         for target in targets:
-            self._backend.create_topic(target, 4)
+            self._backend.topics.create(target, 4)
         if self._is_recreated:
-            self._backend.create_topic(late, 2)
+            self._backend.topics.create(late, 2)
         load = self._scenario.load
         return Scene(
             run,
@@ -250,7 +250,7 @@ class _Play:
         at_ms = scene.first_due_ms + int(scene.spread_ms * LATE_AT)
         wait_until(lambda: now_ms() >= at_ms, 3_600)
         try:
-            self._backend.create_topic(scene.late, 2)
+            self._backend.topics.create(scene.late, 2)
         except BackendError as error:
             self._troubles.append(f"{scene.late} could not be created: {error}")
 

@@ -61,7 +61,7 @@ class DockerCluster:
             raise
         self.bootstrap = building.bootstrap
         copies = replication_factor_for(BROKERS)
-        self._topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
+        self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
     # --- What there is
 
@@ -95,15 +95,6 @@ class DockerCluster:
     def status(self, node: str) -> Mapping[str, Any]:
         found = read_status(self._admin_url(node)) if self.is_running(node) else None
         return found or {}
-
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self._topics.create(topic, partitions)
-
-    def delete_topic(self, topic: str) -> None:
-        self._topics.delete(topic)
-
-    def coordinator(self) -> str:
-        return self._topics.coordinator()
 
     # --- Processes
 
@@ -216,9 +207,7 @@ class DockerCluster:
 
     def down(self) -> list[str]:
         self._end()
-        mounts = Path("/proc/mounts").read_text().splitlines()
-        mounted = [line for line in mounts if str(self._building.directory) in line]
-        return [*self._engine.left(), *mounted]
+        return [*self._engine.left(), *disks.mounted_in(self._building.directory)]
 
     # --- Start and end
 
@@ -311,8 +300,7 @@ class DockerCluster:
             try:
                 self._engine.remove_all()
             finally:
-                data = self._building.directory / "data"
-                disks.release(data.glob("*") if data.is_dir() else ())
+                disks.release(self._building.directory)
 
 
 def new_run() -> str:

@@ -16,6 +16,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 from chaos.backend import BackendError
 from chaos.docker.plan import USER, Container, Net
+from delayd.dev.processes import ProcessIdentity, identity_of, is_alive
 
 RUN: Final = "delayd.chaos"
 """The label of all that a harness makes; its value names the run."""
@@ -44,7 +45,8 @@ class Engine:
     def __init__(self, client: Any, run: str) -> None:
         self._client = client
         self._run = run
-        self._labels = {RUN: run, OWNER: _owner(os.getpid())}
+        owner = identity_of(os.getpid())
+        self._labels = {RUN: run, OWNER: f"{owner.pid}:{owner.started}"}
         self._networks: dict[Net, Any] = {}
 
     # --- To make
@@ -206,8 +208,7 @@ def sweep(client: Any) -> list[str]:
     for kind, options in ((client.containers, {"all": True}), (client.networks, {})):
         for each in kind.list(filters={"label": RUN}, **options):
             labels = each.attrs.get("Labels") or each.attrs["Config"]["Labels"]
-            owner = labels.get(OWNER, "0:")
-            if owner != _owner(int(owner.partition(":")[0])):
+            if not _is_alive(labels.get(OWNER, "0:")):
                 swept.append(str(each.name))
                 _remove(each)
     return swept
@@ -227,10 +228,7 @@ def _labelled(kind: Any, run: str, **options: Any) -> list[Any]:
     return list(kind.list(filters={"label": f"{RUN}={run}"}, **options))
 
 
-def _owner(pid: int) -> str:
-    """Which process that is, also after its number was given again; `pid:` if none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return f"{pid}:gone"
-    return f"{pid}:{stat.rpartition(')')[2].split()[19]}"
+def _is_alive(owner: str) -> bool:
+    """Return whether the harness that a label names still runs."""
+    pid, _, started = owner.partition(":")
+    return is_alive(ProcessIdentity(int(pid), started))

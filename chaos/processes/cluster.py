@@ -7,13 +7,12 @@ Invariant: after `down` nothing of it runs and nothing is mounted, whatever was 
 
 import shutil
 import signal
-import threading
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from chaos.backend import Backend, BackendError
+from chaos.faults import wait_until
 from chaos.network.link import Weather
 from chaos.network.wires import Wires
 from chaos.processes import disks, harm
@@ -32,8 +31,6 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
 from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import start_part
-
-POLL_S: Final = 0.05
 
 
 def made(directory: Path, needs: Needs, seed: int) -> Backend:
@@ -72,7 +69,7 @@ class ProcessCluster:
             raise
         self.bootstrap = bootstrap_of(self._state())
         copies = replication_factor_for(building.brokers)
-        self._topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
+        self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
     # --- What there is
 
@@ -99,15 +96,6 @@ class ProcessCluster:
         part = self._part(node)
         return (read_status(part.address) if part.alive() else None) or {}
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self._topics.create(topic, partitions)
-
-    def delete_topic(self, topic: str) -> None:
-        self._topics.delete(topic)
-
-    def coordinator(self) -> str:
-        return self._topics.coordinator()
-
     # --- Processes
 
     def is_running(self, part: str) -> bool:
@@ -129,7 +117,7 @@ class ProcessCluster:
         self._cluster.start(part, wait=wait)
 
     def wait_until_ended(self, part: str, timeout_s: float) -> bool:
-        return _wait(lambda: not self.is_running(part), timeout_s)
+        return wait_until(lambda: not self.is_running(part), timeout_s)
 
     # --- Nodes
 
@@ -204,12 +192,7 @@ class ProcessCluster:
     def down(self) -> list[str]:
         self._end()
         left = [f"process {process.pid}" for process in processes_of(self._folder.path)]
-        mounts = Path("/proc/mounts").read_text().splitlines()
-        return [*left, *(line for line in mounts if str(self._folder.path) in line)]
-
-    def logs(self) -> Path:
-        """All logs, for whoever keeps them."""
-        return self._folder.path / "logs"
+        return [*left, *disks.mounted_in(self._folder.path)]
 
     def _end(self) -> None:
         try:
@@ -218,20 +201,10 @@ class ProcessCluster:
             if self._wires is not None:
                 self._wires.close()
                 self._wires = None
-            data = self._folder.path / "data"
-            disks.release(data.glob("*") if data.is_dir() else ())
+            disks.release(self._folder.path)
 
     def _state(self) -> State:
         return self._folder.state()
 
     def _part(self, name: str) -> Part:
         return self._state().part(name)
-
-
-def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        threading.Event().wait(POLL_S)
-    return True

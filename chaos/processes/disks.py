@@ -5,9 +5,10 @@ Invariant: whatever was mounted is unmounted by `release`, also if its node was 
 
 import os
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from chaos.backend import BackendError
 
@@ -25,12 +26,16 @@ def mount(folder: Path) -> None:
     _run("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "chaos", str(folder))
 
 
-def release(folders: Iterable[Path]) -> None:
-    """Unmount those that are mounted; what is in them is lost."""
-    mounted = {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()}
-    for folder in folders:
-        if str(folder) in mounted:
-            _run("umount", "--lazy", str(folder))
+def mounted_in(folder: Path) -> list[str]:
+    """Return where something is mounted in a folder."""
+    mounted = (each.mountpoint for each in psutil.disk_partitions(all=True))
+    return [where for where in mounted if Path(where).is_relative_to(folder)]
+
+
+def release(folder: Path) -> None:
+    """Unmount everything in a folder; the content is lost."""
+    for where in mounted_in(folder):
+        _run("umount", "--lazy", where)
 
 
 def fill(folder: Path) -> None:

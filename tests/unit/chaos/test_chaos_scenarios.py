@@ -62,8 +62,12 @@ class Struck:
         name = {CUT: "cut", FAIR: "fair"}[weather]
         self.calls.append(f"{name} {'+'.join(nodes)} {'+'.join(to)}")
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self.calls.append(f"create_topic {topic}")
+    @property
+    def topics(self) -> "Struck":
+        return self
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.calls.append(f"create {topic}")
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
         self.calls.append(f"set_clock {node} {offset_ms} {drift_ppm}")
@@ -93,7 +97,7 @@ def struck(fault: Fault, backend: Struck | None = None) -> list[str]:
         (Kind.FILL_DISK, Victim.MASTER, ["fill_disk node-2", "free_disk node-2", "start node-2"]),
         (Kind.FAIL_FSYNC, Victim.MASTER, ["fail_fsyncs node-2", "start node-2"]),
         (Kind.TWIN, Victim.MASTER, ["start_twin node-2", "remove_twin node-4"]),
-        (Kind.RECREATE_TARGET, Victim.NOBODY, ["delete_topic t", "create_topic t"]),
+        (Kind.RECREATE_TARGET, Victim.NOBODY, ["delete t", "create t"]),
     ],
     ids=lambda each: each.value if isinstance(each, Kind) else None,
 )
