@@ -28,8 +28,8 @@ from chaos.docker.repertoire import lacking as containers_lack
 from chaos.processes.cluster import made
 from chaos.processes.startup import lacking as processes_lack
 from chaos.report import PAGE, line_of, note
-from chaos.run import Run, results
 from chaos.scenario import SMALL_REQUESTS, Needs, Scenario
+from chaos.stage_run import Run, results
 from delayd.dev.interrupts import interrupts_raised
 
 PROCESSES: Final = "processes"
@@ -73,7 +73,7 @@ def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> 
     lacking = containers_lack if on_docker else processes_lack
     for scenario in wanted:
         if (why := lacking(scenario)) is not None:
-            print(f"chaos: {scenario.name} is not played by {options.backend}: {why}", flush=True)
+            print(f"chaos: {scenario.name} cannot run on {options.backend}: {why}", flush=True)
     chosen = [scenario for scenario in wanted if lacking(scenario) is None]
     print(f"chaos: {len(chosen)} scenarios, SEED={seed}", flush=True)
     begun_s = time.monotonic()

@@ -24,7 +24,7 @@ class Backend(Protocol):
     """Of the backend, for reports."""
 
     bootstrap: str
-    """The brokers, by the way of users: no wire of the harness is in it."""
+    """The brokers as users reach them: past the wires of the harness."""
 
     prefix: str
     """Of delayd's own topics."""
@@ -48,10 +48,10 @@ class Backend(Protocol):
         """The member that leads."""
 
     def master(self) -> str | None:
-        """The node that says it delivers."""
+        """The node that reports that it delivers."""
 
     def status(self, node: str) -> Mapping[str, Any]:
-        """What a node says of itself; empty if it says nothing."""
+        """A node's own status; empty if it does not answer."""
 
     # --- Processes
 

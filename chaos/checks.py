@@ -1,6 +1,6 @@
 """The check of the checker: with one guarantee broken on purpose, judges must be red for it.
 
-All checks play on one cluster, one after the other, and share an audit; which guarantee is broken
+All checks run on one cluster, one after the other, and share an audit; which guarantee is broken
 is switched between them. What leaves the frontier broken comes last.
 
 Invariant: a run that came to no verdict is no check.
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 from chaos.backend import Backend
 from chaos.catalogue import scenarios
-from chaos.play import played
 from chaos.processes.cluster import ProcessCluster
 from chaos.processes.sabotaged_node import Sabotage, write_sabotage
 from chaos.processes.startup import Building
-from chaos.run import Run, results
 from chaos.scenario import Load, Needs, Scenario
-from chaos.verdict import BOTH, Played, Result
+from chaos.scenario_run import run_scenario
+from chaos.stage_run import Run, results
+from chaos.verdict import BOTH, Result, Witnessed
 
 LOAD: Final = Load(requests=600, spread_ms=6_000)
 SETTLE_MS: Final = 8_000
@@ -72,7 +72,7 @@ def scenario_of(check: Check, seed: int) -> Scenario:
 def checked(
     seed: int, out: Path, tell: Callable[[str], None], *, with_audit: bool = True
 ) -> dict[Check, Result]:
-    """What each check came to; `missed` says whether it was found. `out` as in Run."""
+    """Return the result of each check; `missed` tells whether it was found. `out` as in Run."""
     folder = Path(tempfile.mkdtemp(prefix="delayd-chaos-checks-"))
     file = folder / "sabotage"
     check_of = {check.name: check for check in CHECKS}
@@ -81,20 +81,20 @@ def checked(
         write_sabotage(file, None)
         return ProcessCluster(directory, Building(sabotage_file=file), seed)
 
-    def play(
+    def run_sabotaged(
         backend: Backend,
         scenario: Scenario,
         seed: int,
         history: Path,
         tell: Callable[[str], None],
-    ) -> Played:
+    ) -> Witnessed:
         write_sabotage(file, check_of[scenario.name].sabotage)
         try:
-            return played(backend, scenario, seed, history, tell)
+            return run_scenario(backend, scenario, seed, history, tell)
         finally:
             write_sabotage(file, None)
 
-    run = Run(seed, out, make, tell, with_audit=with_audit, play=play)
+    run = Run(seed, out, make, tell, with_audit=with_audit, run_scenario=run_sabotaged)
     try:
         found = results(run, [scenario_of(check, seed) for check in CHECKS])
         return {check_of[result.scenario]: result for result in found}
@@ -103,7 +103,7 @@ def checked(
 
 
 def missed(check: Check, result: Result) -> list[str]:
-    """By whom of those who judged it was not found; empty if the checkers are well."""
+    """Return the judges that did not find it; empty if the checkers are well."""
     if any(problem.startswith("no verdict") for problem in result.problems):
         return [f"no verdict: {result.problems}"]
     found = []

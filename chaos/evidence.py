@@ -36,7 +36,7 @@ class Evidence:
         since: Mapping[str, Sequence[int]] | None = None,
         seen: Callable[[Logged], None] = lambda _record: None,
     ) -> None:
-        """`seen` is told of each record as it comes; `frontier` is read too if it is named. Topics
+        """`seen` gets each record as it comes; `frontier` is read too if it is named. Topics
         in `since` are read from those offsets, one for each partition, others from their start."""
         self._consumer, self._partition_type = _consumer(bootstrap, "read_committed")
         self._since = since or {}

@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 class Victim(Enum):
-    """To whom; who that is, is decided when it is struck."""
+    """What is struck; which part that is, is decided then."""
 
     MASTER = "master"
     FOLLOWER = "a follower"

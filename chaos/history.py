@@ -7,7 +7,8 @@
                a user's transaction, by its number; requests name theirs
     received   a consumer of targets, dead letters or receipts got a record: topic, place, source
 
-Times are Unix ms by the clock of the clients' machine. `promises.py` holds it against the log.
+Times are Unix ms by the clock of the clients' machine. acknowledgements.py compares it with the
+log.
 
 Invariant: events of one request come in the order above, whatever thread they are seen by.
 """
@@ -69,7 +70,7 @@ class Sent:
     at_ms: int
     transaction: int = NO_TRANSACTION
     place: str | None = None
-    """Where its acknowledgement says it is: `partition/offset`."""
+    """Its place by its acknowledgement: `partition/offset`."""
     stored_ms: int | None = None
     """When that came."""
     trouble: str | None = None
@@ -165,7 +166,7 @@ class History:
 
 
 def read_history(file: Path) -> Iterator[Event]:
-    """The events of a file, for whoever looks into a run that is over."""
+    """Yield the events of a file, to look into a run that is over."""
     with file.open() as lines:
         for line in lines:
             yield Event.from_json(line)

@@ -37,7 +37,7 @@ class Observer:
 
 
 class Noting:
-    """What is told of each record: a reception, with its source if it came from a target."""
+    """Notes each record as a reception, with its source if it came from a target."""
 
     def __init__(self, history: History, targets: frozenset[str]) -> None:
         self._history = history

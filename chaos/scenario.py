@@ -1,7 +1,7 @@
 """A scenario: what traffic goes through a cluster, what is struck when, what must hold.
 
-Invariant: a scenario and a seed make the same traffic and the same strikes; who is struck among
-equals, too. What the cluster does meanwhile is its own.
+Invariant: a scenario and a seed make the same traffic and the same strikes, also
+among equal victims. The cluster itself is not deterministic.
 """
 
 import random

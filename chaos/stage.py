@@ -1,8 +1,8 @@
-"""A stage: one cluster on which several scenarios play, one after the other. Pure.
+"""A stage: one cluster on which several scenarios run, one after the other. Pure.
 
-To build a cluster and to audit it takes longer than most scenarios, so they share: clusters with as
-many brokers have a stage in common, which has all that any of its scenarios needs. One that breaks
-the stage leaves the others to a fresh one (run.py).
+Building and auditing a cluster takes longer than most scenarios, so they share it. Scenarios that
+need the same number of brokers share a stage, which has all that any of them needs. When one breaks
+the stage, the others get a fresh one (stage_run.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,15 @@ from typing import Final
 
 from chaos.scenario import Needs, Scenario
 
-PLAYED_MAX: Final = 15
+SCENARIOS_MAX: Final = 15
 """Scenarios on one stage, of a minute each. What is far from due must stay so (workload.FAR_MS), a
-small disk (processes/disks.py) takes 10 MB of each, and who breaks a stage takes few with him."""
+small disk (processes/disks.py) takes 10 MB of each, and one that breaks its stage takes few with
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Scenarios in the order in which they play."""
+    """Scenarios in the order in which they run."""
 
     scenarios: tuple[Scenario, ...]
 
@@ -31,18 +32,18 @@ class Stage:
 
 
 def staged(
-    scenarios: Iterable[Scenario], played_max: int = PLAYED_MAX, *, by_brokers: bool = True
+    scenarios: Iterable[Scenario], scenarios_max: int = SCENARIOS_MAX, *, by_brokers: bool = True
 ) -> list[Stage]:
-    """As few stages as can be, of about the same length; whose needs are alike play together.
-    Not `by_brokers`: every cluster has as many as any of them needs."""
+    """Return as few stages as can be, of about the same length; scenarios with similar needs run
+    together. Not `by_brokers`: every cluster has as many as any of them needs."""
     alike = sorted(scenarios, key=_wishes)
     if not by_brokers:
-        return [Stage(tuple(part)) for part in _parts(alike, played_max)] if alike else []
+        return [Stage(tuple(part)) for part in _parts(alike, scenarios_max)] if alike else []
     sizes = sorted({scenario.needs.brokers for scenario in alike})
     stages = []
     for brokers in sizes:
         group = [scenario for scenario in alike if scenario.needs.brokers == brokers]
-        stages += [Stage(tuple(part)) for part in _parts(group, played_max)]
+        stages += [Stage(tuple(part)) for part in _parts(group, scenarios_max)]
     return stages
 
 
@@ -51,7 +52,7 @@ def _wishes(scenario: Scenario) -> tuple[bool, bool, bool]:
     return (needs.is_wired, needs.is_clocked, needs.has_small_disks)
 
 
-def _parts(group: Sequence[Scenario], played_max: int) -> list[Sequence[Scenario]]:
-    count = -(-len(group) // played_max)
+def _parts(group: Sequence[Scenario], scenarios_max: int) -> list[Sequence[Scenario]]:
+    count = -(-len(group) // scenarios_max)
     cuts = [len(group) * number // count for number in range(count + 1)]
     return [group[cuts[number] : cuts[number + 1]] for number in range(count)]

@@ -1,4 +1,4 @@
-"""Topics of a cluster that is broken: made, removed; and who coordinates delayd's transactions."""
+"""Targets of a cluster under test, and the coordinator of its transactions, for any backend."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ TRANSACTION_LOG: Final = "__transaction_state"
 
 
 class Topics:
-    """By the way of users. All methods raise BackendError if Kafka does not do it."""
+    """Reaches Kafka as users do. All methods raise BackendError if Kafka does not do it."""
 
     def __init__(self, bootstrap: str, *, copies: int, cluster: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -23,17 +23,18 @@ class Topics:
         self._transactional_id = f"delayd-{cluster}-shard-0"
 
     def create(self, topic: str, partitions: int) -> None:
-        """A target, stamped by the broker."""
+        """Create a target, stamped by the broker."""
         config = {"message.timestamp.type": "LogAppendTime"}
         new = NewTopic(topic, partitions, self._copies, config=config)
         _done(self._admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic])
 
     def delete(self, topic: str) -> None:
-        """And all that is in it."""
+        """Delete a topic and all that is in it."""
         _done(self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic])
 
     def coordinator(self) -> str:
-        """By Kafka's rule: Java's hash of the id, modulo the partitions of the transaction log."""
+        """Return the broker by Kafka's rule: Java's hash of the id, modulo the partitions of the
+        transaction log."""
         partition = abs(_java_hash(self._transactional_id)) % TRANSACTION_PARTITIONS
         try:
             found = self._admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Several clients that send one plan together: two with confluent-kafka, one with kafka-python.
 
 Requests with the same key go to the same client, so that those about one id keep their order. All
-transactions are one client's, who sends nothing else, so that slow ones hold up no other request.
+transactions go to one client, which sends nothing else, so that slow ones delay no other request.
 """
 
 import threading
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final, Self
 from zlib import crc32
 
+from chaos.confluent_sender import ConfluentSender
 from chaos.history import History
-from chaos.player import Player
-from chaos.second_player import SecondPlayer
+from chaos.kafka_python_sender import KafkaPythonSender
 from chaos.workload import Plan, PlannedTransaction
 
 CLIENTS: Final = ("confluent-1", "confluent-2", "kafka-python")
@@ -25,17 +25,17 @@ class Traffic:
     def __init__(self, bootstrap: str, buffer: str, plan: Plan, history: History) -> None:
         parts = divided(plan)
         self._failures: list[str] = []
-        self._players: list[Player | SecondPlayer] = []
+        self._senders: list[ConfluentSender | KafkaPythonSender] = []
         self._threads: list[threading.Thread] = []
         for client, part in parts.items():
-            player: Player | SecondPlayer
+            sender: ConfluentSender | KafkaPythonSender
             if client == "kafka-python":
-                player = SecondPlayer(bootstrap, buffer, client, history)
+                sender = KafkaPythonSender(bootstrap, buffer, client, history)
             else:
-                player = Player(bootstrap, buffer, client, history)
-            self._players.append(player)
-            play = self._playing(client, player.play, part)
-            self._threads.append(threading.Thread(target=play, name=client, daemon=True))
+                sender = ConfluentSender(bootstrap, buffer, client, history)
+            self._senders.append(sender)
+            send = self._sending(client, sender.send, part)
+            self._threads.append(threading.Thread(target=send, name=client, daemon=True))
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -56,17 +56,17 @@ class Traffic:
     @property
     def sent(self) -> int:
         """Requests so far."""
-        return sum(player.sent for player in self._players)
+        return sum(sender.sent for sender in self._senders)
 
     @property
     def behind_ms(self) -> int:
         """How far behind its plan the slowest request was."""
-        return max((late for player in self._players for late in player.behind_ms), default=0)
+        return max((late for sender in self._senders for late in sender.behind_ms), default=0)
 
-    def _playing(self, client: str, play: Callable[[Plan], None], part: Plan) -> Callable[[], None]:
+    def _sending(self, client: str, send: Callable[[Plan], None], part: Plan) -> Callable[[], None]:
         def run() -> None:
             try:
-                play(part)
+                send(part)
             except Exception as error:
                 self._failures.append(f"{client}: {error!r}")
 

@@ -1,10 +1,10 @@
-"""What a scenario came to: the witness's findings and the audit's, who must agree. Pure.
+"""The verdict on a scenario, by the witness and by the audit, which must agree. Pure.
 
-The audit and the cross-check see the whole stage; what of it is a scenario's, stretch.py says. They
-must agree about the stage, and so must the sum of what the judge says of its scenarios.
+The audit and the cross-check see the whole stage; segment.py divides it among scenarios. They must
+agree about the stage, and so must the sum of the judge's findings on its scenarios.
 
-The witness is everything here that reads topics with kafka-python: judge.py, promises.py, order.py,
-and cross_check.py, which counts what the audit counts.
+The witness is everything here that reads topics with kafka-python: judge.py, acknowledgements.py,
+order.py, and cross_check.py, which counts what the audit counts.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from typing import Any, Final
 from chaos.cross_check import FATES, WRONG
 from chaos.recovery import Recovery, quantile
 from chaos.scenario import Scenario
-from chaos.stretch import Mark
+from chaos.segment import LogEnds
 
 SHOWN_MAX: Final = 10
 """Of each kind of problem."""
@@ -41,18 +41,18 @@ KILLED: Final = ("message: killed", "message: killed after retries")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One scenario, and what the witness says of it without counting what the audit counts."""
+class Witnessed:
+    """One scenario, and all that the witness found, except what the cross-check counts."""
 
     at_ms: int
     wall_s: float
     sent: int
-    begin: Mark
-    """Of its stretch of the logs."""
+    begin: LogEnds
+    """Of its segment of the logs."""
     targets: frozenset[str]
-    is_at_rest: bool
-    """If not, nobody else can play on this cluster."""
-    promises: Sequence[str] = ()
+    is_quiescent: bool
+    """If not, no other scenario can run on this cluster."""
+    acknowledgements: Sequence[str] = ()
     receptions: Sequence[str] = ()
     judged: Sequence[str] = ()
     order: Sequence[str] = ()
@@ -66,14 +66,14 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What is known of it by those who look at the whole stage."""
+    """A scenario's share of the findings on the whole stage."""
 
     found: Mapping[str, int]
     """The audit's findings that are its own, by fault."""
     counts: Mapping[str, int]
-    """The cross-check's figures in its stretch; empty if there are none."""
+    """The cross-check's figures in its segment; empty if there are none."""
     troubles: Sequence[str] = ()
-    """What nobody else can be blamed for either."""
+    """Findings that belong to no other scenario either."""
     examples: Sequence[str] = ()
     """Of what the cross-check counts as lost or doubled."""
 
@@ -116,15 +116,15 @@ class Result:
         return {"verdict": "ok" if self.ok else "failed", **asdict(self)}
 
 
-def problems_of(scenario: Scenario, played: Played, shared: Shared) -> tuple[str, ...]:
+def problems_of(scenario: Scenario, witnessed: Witnessed, shared: Shared) -> tuple[str, ...]:
     """One sentence each, of each kind at most SHOWN_MAX."""
     problems: list[str] = []
     for kind, sentences in (
-        ("promise", played.promises),
-        ("reception", played.receptions),
-        ("model", played.judged),
-        ("order", played.order),
-        ("trouble", played.troubles),
+        ("acknowledgement", witnessed.acknowledgements),
+        ("reception", witnessed.receptions),
+        ("model", witnessed.judged),
+        ("order", witnessed.order),
+        ("trouble", witnessed.troubles),
         ("stage", shared.troubles),
     ):
         problems += [f"{kind}: {sentence}" for sentence in sentences[:SHOWN_MAX]]
@@ -134,25 +134,25 @@ def problems_of(scenario: Scenario, played: Played, shared: Shared) -> tuple[str
     counts = shared.counts
     problems += [f"cross-check: {counts[name]} {name}" for name in WRONG if counts.get(name)]
     problems += [f"cross-check: {each}" for each in shared.examples]
-    if played.outcomes is not None and not played.judged:
-        judged = sum(n for kind, n in played.outcomes.items() if kind.startswith(REQUESTS))
+    if witnessed.outcomes is not None and not witnessed.judged:
+        judged = sum(n for kind, n in witnessed.outcomes.items() if kind.startswith(REQUESTS))
         if judged != counts.get("accepted"):
             told = f"{counts.get('accepted')} by the cross-check, {judged} by the model"
-            problems.append(f"no agreement: requests in its stretch: {told}")
-    if played.failovers < scenario.failovers_min:
+            problems.append(f"no agreement: requests in its segment: {told}")
+    if witnessed.failovers < scenario.failovers_min:
         least = scenario.failovers_min
-        problems.append(f"{played.failovers} failovers, where at least {least} were due")
+        problems.append(f"{witnessed.failovers} failovers, where at least {least} were due")
     problems += [
         f"recovery: {each.strike}: late for {each.late_for_ms} ms, more than {scenario.recovery_ms}"
-        for each in played.recoveries
+        for each in witnessed.recoveries
         if each.late_for_ms > scenario.recovery_ms
     ]
     return tuple(problems)
 
 
 def no_verdict(scenario: Scenario, seed: int, at_ms: int, why: str) -> Result:
-    """Of a scenario that was not played, or that nobody could judge."""
-    nothing = Played(at_ms, 0.0, 0, Mark((), 0), frozenset(), is_at_rest=False)
+    """Return the result of a scenario that did not run, or could not be judged."""
+    nothing = Witnessed(at_ms, 0.0, 0, LogEnds((), 0), frozenset(), is_quiescent=False)
     result = result_of(scenario, seed, "?", nothing, Shared({}, {}), judges="nobody")
     return replace(result, problems=(f"no verdict: {why}",))
 
@@ -189,37 +189,37 @@ def result_of(
     scenario: Scenario,
     seed: int,
     backend: str,
-    played: Played,
+    witnessed: Witnessed,
     shared: Shared,
     *,
     judges: str = BOTH,
 ) -> Result:
     """The line. Where the audit and the cross-check differ, the worse figure."""
     found, counts = Counter(shared.found), Counter(shared.counts)
-    late_for_ms = [each.late_for_ms for each in played.recoveries]
+    late_for_ms = [each.late_for_ms for each in witnessed.recoveries]
     worst = {name: max(found[name], counts[name]) for name in WRONG}
     return Result(
         scenario=scenario.name,
         what=scenario.what,
         backend=backend,
         seed=seed,
-        at_ms=played.at_ms,
-        wall_s=round(played.wall_s, 1),
+        at_ms=witnessed.at_ms,
+        wall_s=round(witnessed.wall_s, 1),
         messages=counts["accepted"],
-        requests=played.sent,
-        strikes=tuple(each.strike for each in played.recoveries),
-        failovers=played.failovers,
+        requests=witnessed.sent,
+        strikes=tuple(each.strike for each in witnessed.recoveries),
+        failovers=witnessed.failovers,
         lost=worst["lost"],
         doubled=worst["duplicate"],
         early=worst["early"],
         altered=worst["altered"],
         unknown=worst["unknown"],
         wrong_verdicts=sum(n for fault, n in found.items() if fault.startswith("verdict")),
-        out_of_order=max(len(played.order), found["order"]),
+        out_of_order=max(len(witnessed.order), found["order"]),
         replicas_differ=sum(found[fault] for fault in REPLICAS),
         recovery_p50_ms=quantile(late_for_ms, 0.5),
         recovery_max_ms=max(late_for_ms, default=0),
-        outcomes=dict(sorted((played.outcomes or {}).items())),
+        outcomes=dict(sorted((witnessed.outcomes or {}).items())),
         judges=judges,
-        problems=problems_of(scenario, played, shared),
+        problems=problems_of(scenario, witnessed, shared),
     )

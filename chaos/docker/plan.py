@@ -33,7 +33,7 @@ ETCD_BINARY: Final = "/usr/local/bin/etcd"
 """In the images of servers; the official ones have them there too."""
 
 USER: Final = 65532
-"""Who runs in all of them."""
+"""The user of the processes in all of them."""
 
 CHAOS: Final = Path(__file__).parents[1]
 CLOCK: Final = "clock"

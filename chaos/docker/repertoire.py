@@ -1,4 +1,4 @@
-"""What containers play, and what they cannot. Pure, and without Docker's SDK."""
+"""Scenarios that run on containers, and those that cannot. Pure, and without Docker's SDK."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ MATRIX: Final = (
     *("kill-coordinator", "bounce-brokers", "kill-etcd-leader", "etcd-minority", "wipe-etcd"),
     *("cut-kafka", "cut-etcd", "cut-both", "mute-to-kafka"),
 )
-"""Those that `make chaos-docker` plays: what three brokers, three members of etcd and networks of
-their own add, and the deaths of nodes. Processes play the others sooner."""
+"""Those that `make chaos-docker` runs: what three brokers, three members of etcd and networks of
+their own add, and the deaths of nodes. Processes run the others sooner."""
 
 
 def lacking(scenario: Scenario) -> str | None:
-    """Why containers cannot play it; None if they can."""
+    """Return why containers cannot run it; None if they can."""
     weathers = [strike.fault.weather for strike in scenario.strikes]
     if any(weather.delay_ms or weather.stall_chance for weather in weathers):
         return "containers' networks are cut, not slow or lossy"

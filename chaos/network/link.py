@@ -104,7 +104,7 @@ class Link:
                 down = asyncio.create_task(self._pump(server_reader, writer, is_up=False))
                 try:
                     # A pump ends when its reader's end is closed and all before that has crossed:
-                    # who closes wants nothing more, and the other has what was sent.
+                    # The side that closes wants nothing more; the other has what was sent.
                     await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     for pump in (up, down):

@@ -149,7 +149,7 @@ def _hurry(is_on: IsOn) -> None:
 
 
 def _read_late(is_on: IsOn) -> None:
-    """Nobody sees of the frontier what is newer than STALE_MS: a successor goes on from there."""
+    """Hide frontier records newer than STALE_MS: a successor goes on from an old one."""
     from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 
     right = FrontierLog.poll

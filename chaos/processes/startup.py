@@ -74,7 +74,7 @@ class Plan:
 
 
 def lacking(scenario: Scenario) -> str | None:
-    """Why processes cannot play it; None if they can."""
+    """Return why processes cannot run it; None if they can."""
     return "processes have one etcd" if scenario.needs.etcd_members > 1 else None
 
 

@@ -128,7 +128,7 @@ def test_the_judge_of_loads_knows_nothing_of_what_it_judges() -> None:
     doors = ["chaos.docker", "chaos.processes", "chaos.__main__"]
     assert len(graph) > 3 and intruders(graph, "delayd", doors) == []
     assert unused_doors(graph, "delayd", doors) == []
-    judging = {"reference_model", "judge", "promises", "order", "cross_check", "evidence"}
+    judging = {"reference_model", "judge", "acknowledgements", "order", "cross_check", "evidence"}
     judging |= {"recovery", "verdict"}
     for name in judging:
         for backend in ("chaos.docker", "chaos.processes"):

@@ -7,30 +7,30 @@ from contextlib import contextmanager
 from clusters import TestCluster
 from nodes import CLOCK
 
+from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Evidence
 from chaos.judge import Findings, judge
-from chaos.player import Player
 from chaos.workload import Plan, Planned
 
 LOOK_EVERY_S = 1.0
 
 
 @contextmanager
-def playing(cluster: TestCluster, plan: Plan) -> Iterator[Player]:
+def playing(cluster: TestCluster, plan: Plan) -> Iterator[ConfluentSender]:
     """The plan is played meanwhile, and waited for; AssertionError if it could not be."""
-    player = Player(cluster.bootstrap, cluster.buffer)
+    sender = ConfluentSender(cluster.bootstrap, cluster.buffer)
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            player.play(plan)
+            sender.send(plan)
         except BaseException as error:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="player")
     thread.start()
     try:
-        yield player
+        yield sender
     finally:
         thread.join()
     assert not failures, failures

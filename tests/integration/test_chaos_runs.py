@@ -10,7 +10,7 @@ import pytest
 from chaos.catalogue import SMOKE, scenarios
 from chaos.checks import CHECKS, Check, checked, missed
 from chaos.processes.cluster import made
-from chaos.run import Run, results
+from chaos.stage_run import Run, results
 from chaos.verdict import BOTH, Result
 
 pytestmark = pytest.mark.real

@@ -76,7 +76,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
         )
         killed: list[NodeProcess] = []
         gaps_ms: list[int] = []
-        with playing(cluster, plan) as player:
+        with playing(cluster, plan) as sender:
             for share in (1 / 3, 2 / 3):
                 at_ms = begin_ms + int(during_ms * share)
                 wait_for(lambda at_ms=at_ms: CLOCK.wall_ms() >= at_ms, 120, "time passes")  # type: ignore[misc]
@@ -84,7 +84,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
                 killed.append(master_of(left))
                 killed_ms = CLOCK.wall_ms()
                 killed[-1].kill()
-                assert not player.is_over.is_set(), (
+                assert not sender.is_over.is_set(), (
                     "the storm was over before its masters were killed"
                 )
                 master_of([node for node in left if node is not killed[-1]])
@@ -94,7 +94,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
         findings = findings_once_over(cluster, evidence, target, OUTCOMES_TIMEOUT_S)
     figures = figures_of(evidence, findings)
     figures["takeovers_ms"] = gaps_ms
-    figures["sent_behind_ms"] = quantiles(player.behind_ms[size.count :])
+    figures["sent_behind_ms"] = quantiles(sender.behind_ms[size.count :])
     print(json.dumps(figures))
     assert findings.ok, findings
     assert findings.outcomes["cancel: cancelled"] and findings.outcomes["cancel: too-late"]

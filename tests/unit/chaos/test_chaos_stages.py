@@ -1,6 +1,6 @@
 """Scenarios that share a cluster: who plays together, whose is what, what becomes of the others.
 
-Source: chaos/stage.py, chaos/stretch.py, chaos/jury.py, chaos/run.py.
+Source: chaos/stage.py, chaos/segment.py, chaos/attribution.py, chaos/stage_run.py.
 """
 
 import dataclasses
@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
+from chaos.attribution import Report, shared_by
 from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
 from chaos.cross_check import ALWAYS, FATES
-from chaos.jury import Report, shared_by
 from chaos.order import failovers_of
-from chaos.play import from_mark
 from chaos.records import Logged
-from chaos.run import Run, results
 from chaos.scenario import Needs, Scenario
-from chaos.stage import PLAYED_MAX, staged
-from chaos.stretch import NOBODY, Mark, Stretch, of_source, of_step, of_target, shares_of
-from chaos.verdict import Played, Result, Shared
+from chaos.scenario_run import frontiers_since
+from chaos.segment import NOBODY, LogEnds, Segment, of_source, of_step, of_target, shares_of
+from chaos.stage import SCENARIOS_MAX, staged
+from chaos.stage_run import Run, results
+from chaos.verdict import Result, Shared, Witnessed
 from delayd.audit.report import Finding
 
 SEED = 11
@@ -40,10 +40,10 @@ def test_the_smoke_runs_share_one_stage_that_has_all_they_need() -> None:
 
 def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
     stages = staged(KNOWN.values())
-    played = [scenario for stage in stages for scenario in stage.scenarios]
-    assert sorted(each.name for each in played) == sorted(KNOWN)
+    witnessed = [scenario for stage in stages for scenario in stage.scenarios]
+    assert sorted(each.name for each in witnessed) == sorted(KNOWN)
     for stage in stages:
-        assert len(stage.scenarios) <= PLAYED_MAX
+        assert len(stage.scenarios) <= SCENARIOS_MAX
         assert len({each.needs.brokers for each in stage.scenarios}) == 1
         for scenario in stage.scenarios:
             assert scenario.needs | stage.needs == stage.needs
@@ -51,8 +51,8 @@ def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
 
 def test_no_more_stages_than_needed_and_none_of_a_few() -> None:
     seven = list(KNOWN.values())[:7]
-    assert [len(stage.scenarios) for stage in staged(seven, played_max=3)] == [2, 2, 3]
-    assert len(staged(seven, played_max=7)) == 1
+    assert [len(stage.scenarios) for stage in staged(seven, scenarios_max=3)] == [2, 2, 3]
+    assert len(staged(seven, scenarios_max=7)) == 1
 
 
 def test_needs_follow_from_what_is_struck() -> None:
@@ -65,8 +65,8 @@ def test_needs_follow_from_what_is_struck() -> None:
 
 # --- Whose is what
 
-FIRST = Stretch(Mark((0, 0), 2), Mark((10, 4), 30), frozenset({"target.1.a"}))
-SECOND = Stretch(Mark((10, 4), 30), Mark((20, 9), 70), frozenset({"target.2.a"}))
+FIRST = Segment(LogEnds((0, 0), 2), LogEnds((10, 4), 30), frozenset({"target.1.a"}))
+SECOND = Segment(LogEnds((10, 4), 30), LogEnds((20, 9), 70), frozenset({"target.2.a"}))
 STRETCHES = (FIRST, SECOND)
 
 
@@ -145,14 +145,14 @@ def test_who_plays_alone_answers_for_everything() -> None:
     assert shares.found == ({"replica-absent": 1},) and not shares.nobodys
 
 
-PLAYED = Played(0, 1.0, 10, Mark((0, 0), 0), frozenset(), is_at_rest=True, outcomes={})
+PLAYED = Witnessed(0, 1.0, 10, LogEnds((0, 0), 0), frozenset(), is_quiescent=True, outcomes={})
 
 
 def shared(
     report: Report | None, counts: Mapping[int, Mapping[str, int]] = PLAIN, *, broken: bool = False
 ) -> list[Shared]:
-    played = (PLAYED, replace(PLAYED, is_at_rest=not broken))
-    return shared_by(played, STRETCHES, counts, report)
+    witnessed = (PLAYED, replace(PLAYED, is_quiescent=not broken))
+    return shared_by(witnessed, STRETCHES, counts, report)
 
 
 def test_what_is_nobodys_is_held_against_all_or_against_who_broke_the_stage() -> None:
@@ -170,15 +170,15 @@ def test_judges_who_disagree_about_the_stage_are_told() -> None:
     counts = {0: {**PLAIN[0], "delivered": 2}, 1: {**PLAIN[1], "delivered": 1}}
     [said] = shared(audit(delivered=3), counts)[0].troubles
     assert said == "no agreement: delivered: 3 by the audit, 0 by the model"
-    played = [replace(PLAYED, outcomes={"message: delivered": n}) for n in (2, 1)]
-    agreed = shared_by(played, STRETCHES, counts, audit(delivered=3))
+    witnessed = [replace(PLAYED, outcomes={"message: delivered": n}) for n in (2, 1)]
+    agreed = shared_by(witnessed, STRETCHES, counts, audit(delivered=3))
     assert [each.troubles for each in agreed] == [[], []]
 
 
 def test_a_model_that_judged_only_a_part_is_not_asked() -> None:
     counts = {0: {**PLAIN[0], "delivered": 1}, 1: PLAIN[1]}
-    played = (PLAYED, replace(PLAYED, outcomes=None, is_at_rest=False))
-    [first, second] = shared_by(played, STRETCHES, counts, audit(delivered=1))
+    witnessed = (PLAYED, replace(PLAYED, outcomes=None, is_quiescent=False))
+    [first, second] = shared_by(witnessed, STRETCHES, counts, audit(delivered=1))
     assert not first.troubles and not second.troubles
 
 
@@ -194,7 +194,7 @@ def frontier(offset: int, term: int, owner: str) -> Logged:
 
 def test_failovers_are_counted_from_the_step_before() -> None:
     history = [frontier(3, 1, "a"), frontier(5, 2, "b"), frontier(8, 3, "a"), frontier(9, 4, "a")]
-    steps = from_mark(history, Mark((), 7))
+    steps = frontiers_since(history, LogEnds((), 7))
     assert [step.offset for step in steps] == [5, 8, 9]
     assert failovers_of(steps) == 1, "who takes over from himself is no other"
     assert failovers_of(history) == 2
@@ -219,7 +219,7 @@ class House:
         self.said: list[str] = []
 
     def run(self, names: Sequence[str]) -> list[Result]:
-        run = Run(SEED, self.out, self.make, play=self.play, judge=self.judge)
+        run = Run(SEED, self.out, self.make, run_scenario=self.run_scenario, judge=self.judge)
         return list(results(run, [KNOWN[name] for name in names]))
 
     def make(self, _directory: Path, needs: Needs, _seed: int) -> Backend:
@@ -239,14 +239,14 @@ class House:
         self.said.append("down")
         return list(self.left)
 
-    def play(
+    def run_scenario(
         self,
         _backend: Backend,
         scenario: Scenario,
         _seed: int,
         history: Path,
         _tell: Callable[[str], None],
-    ) -> Played:
+    ) -> Witnessed:
         self.said.append(scenario.name)
         history.write_text("")
         if scenario.name in self.raising:
@@ -254,12 +254,12 @@ class House:
         is_restless = scenario.name in self.restless
         troubles = ("it did not come to rest",) if is_restless else ()
         failovers = scenario.failovers_min
-        return replace(PLAYED, is_at_rest=not is_restless, troubles=troubles, failovers=failovers)
+        return replace(PLAYED, is_quiescent=not is_restless, troubles=troubles, failovers=failovers)
 
     def judge(
-        self, _backend: Backend, played: Sequence[Played], _report: Report | None
+        self, _backend: Backend, witnessed: Sequence[Witnessed], _report: Report | None
     ) -> list[Shared]:
-        return [Shared({}, {"accepted": 0}) for _ in played]
+        return [Shared({}, {"accepted": 0}) for _ in witnessed]
 
 
 NAMES = ("kill-master", "roll", "twin")

@@ -14,8 +14,8 @@ from chaos.records import Logged
 from chaos.recovery import LATE_MS, Recovery, quantile, recoveries
 from chaos.report import LINES, PAGE, line_of, note
 from chaos.scenario import Scenario
-from chaos.stretch import Mark
-from chaos.verdict import WITNESS, Played, Result, Shared, disagreements, no_verdict, result_of
+from chaos.segment import LogEnds
+from chaos.verdict import WITNESS, Result, Shared, Witnessed, disagreements, no_verdict, result_of
 
 SCENARIO = Scenario("s", "Something <breaks>.", (), recovery_ms=5_000, failovers_min=1)
 AUDIT: dict[str, Any] = {
@@ -33,13 +33,13 @@ OUTCOMES = {
     "message: dead after retries": 1,
     "cancel: cancelled": 2,
 }
-PLAYED = Played(
+PLAYED = Witnessed(
     at_ms=0,
     wall_s=1.0,
     sent=30,
-    begin=Mark((0,), 0),
+    begin=LogEnds((0,), 0),
     targets=frozenset(),
-    is_at_rest=True,
+    is_quiescent=True,
     outcomes=OUTCOMES,
     recoveries=[Recovery("kill master", 0, 4_000, 4_500)],
     failovers=1,
@@ -47,8 +47,8 @@ PLAYED = Played(
 SHARED = Shared({}, COUNTS)
 
 
-def result(played: Played = PLAYED, shared: Shared = SHARED) -> Result:
-    return result_of(SCENARIO, 7, "processes", played, shared)
+def result(witnessed: Witnessed = PLAYED, shared: Shared = SHARED) -> Result:
+    return result_of(SCENARIO, 7, "processes", witnessed, shared)
 
 
 def found(**faults: int) -> Shared:
@@ -67,7 +67,7 @@ def test_a_run_of_which_all_say_the_same_is_well() -> None:
 
 
 RED = {
-    "an acknowledged request is not there": result(replace(PLAYED, promises=["x"])),
+    "an acknowledged request is not there": result(replace(PLAYED, acknowledgements=["x"])),
     "a consumer was early": result(replace(PLAYED, receptions=["x"])),
     "the model finds something": result(replace(PLAYED, judged=["x"])),
     "order is broken": result(replace(PLAYED, order=["x"])),

@@ -24,7 +24,7 @@ POLL_EVERY: Final = 200
 """Records between two looks at the delivery reports, while behind."""
 
 SHORT_S: Final = 0.001
-_SILENT: Final = logging.getLogger("chaos.player")
+_SILENT: Final = logging.getLogger("chaos.confluent_sender")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 """librdkafka complains of each broker that dies; what became of a request is in the history."""
@@ -40,7 +40,7 @@ _COMMON: Final[dict[str, Any]] = {
 }
 
 
-class Player:
+class ConfluentSender:
     """Sends to one buffer. Errors of single records are kept and raised at the end; with a
     `history` they are noted there, as `client`'s, and raised no more: brokers may die."""
 
@@ -65,16 +65,16 @@ class Player:
         self.behind_ms: list[int] = []
         """How late each of them was handed to its producer."""
         self.is_over = threading.Event()
-        """A plan has been played to its end, well or not."""
+        """Set when a plan has ended, well or not."""
 
-    def play(self, plan: Plan) -> None:
+    def send(self, plan: Plan) -> None:
         """Send all of it; returns when the broker has all. RuntimeError if it refused any."""
         try:
-            self._play(plan)
+            self._send_all(plan)
         finally:
             self.is_over.set()
 
-    def _play(self, plan: Plan) -> None:
+    def _send_all(self, plan: Plan) -> None:
         if not self._has_begun and any(isinstance(p, PlannedTransaction) for p in plan):
             self._transactional.init_transactions(TIMEOUT_S)
             self._has_begun = True
@@ -82,7 +82,7 @@ class Player:
             while time.time() * 1000 < planned.at_ms:
                 self._producer.poll(SHORT_S)
             if isinstance(planned, PlannedTransaction):
-                self._play_transaction(planned)
+                self._send_transaction(planned)
             else:
                 self._send(self._producer, planned)
                 if self.sent % POLL_EVERY == 0:
@@ -91,7 +91,7 @@ class Player:
         if left or self._failures:
             raise RuntimeError(f"{left} unsent; refused: {self._failures[:3]}")
 
-    def _play_transaction(self, planned: PlannedTransaction) -> None:
+    def _send_transaction(self, planned: PlannedTransaction) -> None:
         history = self._history
         number = NO_TRANSACTION if history is None else history.began(self._client)
         how = What.UNKNOWN

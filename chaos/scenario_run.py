@@ -1,10 +1,10 @@
-"""One scenario on a cluster that is up: send, strike, come to rest; what the witness says of it.
+"""One scenario on a cluster that is up: send, strike, wait until it is quiescent, judge.
 
-It reads the logs from where the scenario began, so that those who played before are not judged
-again. Not here: the cluster, and what is audited when all have played (run.py).
+It reads the logs from where the scenario began, so that earlier scenarios are not judged again.
+Not here: the cluster, and the audit when all scenarios have run (stage_run.py).
 
-Invariant: it returns, whatever breaks; who did not come to rest says so, and leaves a cluster on
-which nobody else can play.
+Invariant: it returns, whatever breaks. A scenario that does not become quiescent reports it, and
+leaves a cluster on which no other can run.
 """
 
 import threading
@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from chaos.acknowledgements import acknowledgement_faults, reception_faults
 from chaos.backend import Backend, BackendError
 from chaos.evidence import Ends, Evidence, ends_of
 from chaos.faults import Kind, Striker, wait_until
@@ -21,14 +22,13 @@ from chaos.history import History, now_ms
 from chaos.judge import Findings
 from chaos.observer import Noting, Observer
 from chaos.order import failovers_of, order_faults
-from chaos.promises import broken_promises, broken_receptions
+from chaos.quiesce import judged, restore, wait_for_outcomes, wait_until_quiescent
 from chaos.records import Logged
 from chaos.recovery import recoveries
-from chaos.rest import come_to_rest, judged, restore, wait_for_outcomes
 from chaos.scenario import Scenario, timed
-from chaos.stretch import Mark
+from chaos.segment import LogEnds
 from chaos.traffic import Traffic
-from chaos.verdict import Played
+from chaos.verdict import Witnessed
 from chaos.workload import CHAOS_SHARES, EXPECT, Scene, mixture
 
 LEAD_MS: Final = 4_500
@@ -50,14 +50,14 @@ FRONTIERS_BEFORE: Final = 50
 """Offsets: order is judged by the step before the first, too."""
 
 
-def played(
+def run_scenario(
     backend: Backend, scenario: Scenario, seed: int, history: Path, tell: Callable[[str], None]
-) -> Played:
-    """All that is known of it without an audit; `history` gets what clients see."""
-    return _Play(backend, scenario, seed, History(history), tell).go()
+) -> Witnessed:
+    """Return all that is known of it without an audit; `history` gets what clients see."""
+    return _ScenarioRun(backend, scenario, seed, History(history), tell).go()
 
 
-class _Play:
+class _ScenarioRun:
     def __init__(
         self,
         backend: Backend,
@@ -77,26 +77,26 @@ class _Play:
         self._sent = 0
         self._targets: frozenset[str] = frozenset()
 
-    def go(self) -> Played:
+    def go(self) -> Witnessed:
         at_ms, begun_s = now_ms(), time.monotonic()
         since = ends_of(self._backend.bootstrap, self._topics.values())
-        begin = Mark(since[self._topics["buffer"]], since[self._topics["frontier"]][0])
+        begin = LogEnds(since[self._topics["buffer"]], since[self._topics["frontier"]][0])
         try:
             return self._go(at_ms, begun_s, since, begin)
         except Exception as error:
-            return Played(
+            return Witnessed(
                 at_ms=at_ms,
                 wall_s=time.monotonic() - begun_s,
                 sent=self._sent,
                 begin=begin,
                 targets=self._targets,
                 troubles=(*self._troubles, f"{type(error).__name__}: {error}"),
-                is_at_rest=False,
+                is_quiescent=False,
             )
         finally:
             self._history.close()
 
-    def _go(self, at_ms: int, begun_s: float, since: Ends, begin: Mark) -> Played:
+    def _go(self, at_ms: int, begun_s: float, since: Ends, begin: LogEnds) -> Witnessed:
         scene = self._scene()
         self._targets = frozenset((*scene.targets, scene.late, scene.never))
         frontier = self._topics["frontier"]
@@ -104,8 +104,8 @@ class _Play:
         evidence = self._evidence_of(scene, since, frontier=frontier)
         try:
             striker = self._send_and_strike(scene, since)
-            is_at_rest = self._come_to_rest(scene, evidence)
-            return self._judge(scene, evidence, striker, at_ms, begun_s, begin, is_at_rest)
+            is_quiescent = self._quiesce(scene, evidence)
+            return self._judge(scene, evidence, striker, at_ms, begun_s, begin, is_quiescent)
         finally:
             evidence.close()
 
@@ -126,7 +126,7 @@ class _Play:
             self._tell(f"{traffic.sent} requests sent, at most {traffic.behind_ms} ms late")
             return striker
 
-    def _come_to_rest(self, scene: Scene, evidence: Evidence) -> bool:
+    def _quiesce(self, scene: Scene, evidence: Evidence) -> bool:
         begun_s = time.monotonic()
         try:
             self._troubles += restore(self._backend)
@@ -134,14 +134,14 @@ class _Play:
             timeout_ms = self._scenario.settle_ms
             wait_for_outcomes(self._backend, self._history, evidence, scene, timeout_ms)
             told_s = time.monotonic()
-            restless = come_to_rest(self._backend, timeout_ms)
+            restless = wait_until_quiescent(self._backend, timeout_ms)
         except (BackendError, TimeoutError) as error:
             self._troubles.append(f"{type(error).__name__}: {error}")
             return False
         self._troubles += restless
         self._tell(
             f"restored in {restored_s - begun_s:.1f} s, all outcomes {told_s - restored_s:.1f} s"
-            f" later, at rest {time.monotonic() - told_s:.1f} s later"
+            f" later, quiescent {time.monotonic() - told_s:.1f} s later"
         )
         return not restless
 
@@ -152,12 +152,12 @@ class _Play:
         striker: Striker,
         at_ms: int,
         begun_s: float,
-        begin: Mark,
-        is_at_rest: bool,
-    ) -> Played:
+        begin: LogEnds,
+        is_quiescent: bool,
+    ) -> Witnessed:
         evidence.read()
         findings: Findings = judged(evidence, scene)
-        frontiers = from_mark(evidence.frontiers, begin)
+        frontiers = frontiers_since(evidence.frontiers, begin)
         parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
         received = [record for part in parts for record in part]
         due_ms_of = {
@@ -166,21 +166,21 @@ class _Play:
             if record.header(EXPECT) is None
         }
         history = self._history
-        return Played(
+        return Witnessed(
             at_ms=at_ms,
             wall_s=time.monotonic() - begun_s,
             sent=self._sent,
             begin=begin,
             targets=self._targets,
-            promises=broken_promises(history, evidence.requests),
-            receptions=broken_receptions(history, due_ms_of, received),
+            acknowledgements=acknowledgement_faults(history, evidence.requests),
+            receptions=reception_faults(history, due_ms_of, received),
             judged=(*findings.faults, *findings.waiting),
             order=order_faults(evidence.requests, evidence.delivered, frontiers),
             outcomes=findings.outcomes,
             recoveries=recoveries(striker.struck, evidence.requests, evidence.delivered),
             failovers=failovers_of(frontiers),
             troubles=tuple(self._troubles),
-            is_at_rest=is_at_rest,
+            is_quiescent=is_quiescent,
         )
 
     def _scene(self) -> Scene:
@@ -258,14 +258,14 @@ class _Play:
 _TOPICS: Final = ("buffer", "dead", "receipts", "frontier")
 
 
-def mark_of(backend: Backend) -> Mark:
-    """Where the logs end now, open transactions included."""
+def log_ends_of(backend: Backend) -> LogEnds:
+    """Return where the logs end now, open transactions included."""
     buffer, frontier = f"{backend.prefix}buffer", f"{backend.prefix}frontier"
     ends = ends_of(backend.bootstrap, (buffer, frontier))
-    return Mark(ends[buffer], ends[frontier][0])
+    return LogEnds(ends[buffer], ends[frontier][0])
 
 
-def from_mark(frontiers: Sequence[Logged], mark: Mark) -> list[Logged]:
-    """The steps from a mark on, and the one before them."""
-    before = [record for record in frontiers if record.offset < mark.frontier]
-    return [*before[-1:], *(record for record in frontiers if record.offset >= mark.frontier)]
+def frontiers_since(frontiers: Sequence[Logged], begin: LogEnds) -> list[Logged]:
+    """Return the steps from `begin` on, and the one before them."""
+    before = [record for record in frontiers if record.offset < begin.frontier]
+    return [*before[-1:], *(record for record in frontiers if record.offset >= begin.frontier)]

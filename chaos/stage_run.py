@@ -1,10 +1,10 @@
-"""One run of a stage: build a cluster, let scenarios play, audit them all at once, take it down.
+"""One run of a stage: build a cluster, run its scenarios, audit them all at once, take it down.
 
-A scenario that leaves the cluster restless ends the run: what has been played is audited, and the
-others are left for a fresh stage.
+A scenario after which the cluster does not become quiescent ends the run: the scenarios so far are
+audited, and the others are left for a fresh stage.
 
 Invariant: the cluster is taken down, whatever happens, and each scenario of the stage has a result
-or is left; one that nobody could judge says so.
+or is left. A scenario that could not be judged has a result that says why.
 """
 
 import shutil
@@ -16,16 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from chaos.attribution import Report, attribute
 from chaos.backend import Backend
 from chaos.history import now_ms
-from chaos.jury import Report, jury
-from chaos.play import played
 from chaos.scenario import Needs, Scenario
+from chaos.scenario_run import run_scenario
 from chaos.stage import Stage, staged
-from chaos.verdict import BOTH, WITNESS, Played, Result, Shared, no_verdict, result_of
+from chaos.verdict import BOTH, WITNESS, Result, Shared, Witnessed, no_verdict, result_of
 
 HISTORY: Final = "history.jsonl"
 LOGS: Final = "logs"
+
+RunScenario = Callable[[Backend, Scenario, int, Path, Callable[[str], None]], Witnessed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class Run:
     with_audit: bool = True
     """Without: quicker, and the witness alone says so. Replicas are not compared then."""
     by_brokers: bool = True
-    """Whether clusters with more brokers cost more, and are only for who needs them."""
-    play: Callable[[Backend, Scenario, int, Path, Callable[[str], None]], Played] = played
-    judge: Callable[[Backend, Sequence[Played], Report | None], list[Shared]] = jury
+    """Whether clusters with more brokers cost more, and are only for scenarios that need them."""
+    run_scenario: RunScenario = run_scenario
+    judge: Callable[[Backend, Sequence[Witnessed], Report | None], list[Shared]] = attribute
 
     def folder_of(self, scenario: Scenario) -> Path:
         """Its own in `out`."""
@@ -61,8 +63,8 @@ def results(run: Run, scenarios: Iterable[Scenario]) -> Iterator[Result]:
 
 
 def _tried(run: Run, stage: Stage) -> tuple[list[Result], tuple[Scenario, ...]]:
-    """Results of those that have played, and who has not. What ends a run before its verdict is
-    the verdict of all who have played, or of all if none has."""
+    """Return the results of the scenarios that ran, and those that did not. An error that ends a
+    run before its verdict is the verdict of all that ran, or of all if none has."""
     course = _Course(run, stage)
     found: list[Result] = []
     try:
@@ -83,7 +85,7 @@ class _Course:
         self._directory = Path(tempfile.mkdtemp(prefix="delayd-chaos-"))
         self.begun_ms = now_ms()
         self.begun = 0
-        self.played: list[Played] = []
+        self.witnessed: list[Witnessed] = []
 
     def go(self) -> list[Result]:
         run, backend = self._run, None
@@ -91,21 +93,21 @@ class _Course:
         try:
             backend = run.make(self._directory / "cluster", self._stage.needs, run.seed)
             run.tell(f"a cluster is up after {time.monotonic() - begun_s:.0f} s")
-            self._play_all(backend)
+            self._run_all(backend)
             report, troubles = self._audit(backend)
-            shared = run.judge(backend, self.played, report)
+            shared = run.judge(backend, self.witnessed, report)
             troubles += [f"left running: {each}" for each in backend.down()]
         finally:
             if backend is not None:
                 backend.down()
         return [
             result_of(
-                *(scenario, run.seed, backend.name, played),
+                *(scenario, run.seed, backend.name, witnessed),
                 replace(each, troubles=(*each.troubles, *troubles)),
                 judges=WITNESS if report is None else BOTH,
             )
-            for scenario, played, each in zip(
-                self._stage.scenarios, self.played, shared, strict=False
+            for scenario, witnessed, each in zip(
+                self._stage.scenarios, self.witnessed, shared, strict=False
             )
         ]
 
@@ -129,17 +131,17 @@ class _Course:
                 break
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _play_all(self, backend: Backend) -> None:
+    def _run_all(self, backend: Backend) -> None:
         run = self._run
         for number, scenario in enumerate(self._stage.scenarios, 1):
             run.tell(f"{number} of {len(self._stage.scenarios)}: {scenario.name}")
             self.begun = number
             folder = run.folder_of(scenario)
             folder.mkdir(parents=True, exist_ok=True)
-            played_now = run.play(backend, scenario, run.seed, folder / HISTORY, run.tell)
-            self.played.append(played_now)
-            run.tell(f"{scenario.name} played for {played_now.wall_s:.0f} s")
-            if not played_now.is_at_rest:
+            found = run.run_scenario(backend, scenario, run.seed, folder / HISTORY, run.tell)
+            self.witnessed.append(found)
+            run.tell(f"{scenario.name} ran for {found.wall_s:.0f} s")
+            if not found.is_quiescent:
                 break
 
     def _audit(self, backend: Backend) -> tuple[Report | None, list[str]]:

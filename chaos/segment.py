@@ -1,11 +1,11 @@
-"""Whose is what an audit of a whole stage found? Pure.
+"""Segments of the logs, one for each scenario of a stage: they divide an audit's findings. Pure.
 
-Scenarios of a stage play one after the other, and the cluster is at rest between them. So each has
-a stretch of the buffer and of the frontier to itself, and targets of its own. A finding belongs to
-the scenario that sent the record it is about; if nobody did, to the one whose target it lies in; if
-it is about the frontier, to the one that played at that record.
+Scenarios of a stage run one after the other, and the cluster is quiescent between them. So each has
+a segment of the buffer and of the frontier, and targets of its own. A finding belongs to the
+scenario that sent the record it is about; if none did, to the one whose target the record lies in;
+if it is about the frontier, to the one that ran at that step.
 
-Invariant: nothing is dropped: what is nobody's is counted, and is held against the whole stage.
+Invariant: no finding is dropped. One that belongs to no scenario counts against the whole stage.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from chaos.cross_check import WRONG
 
 NOBODY: Final = -1
 UNKNOWN: Final = "unknown"
-"""A delivery of what nobody asked for; the source that it names proves nothing."""
+"""A delivery that no request explains; the source that it names proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Where the logs ended at a moment, and would go on."""
+class LogEnds:
+    """The ends of the logs at a moment: the next offsets."""
 
     buffer: tuple[int, ...]
     """By partition."""
@@ -30,11 +30,11 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """From one mark to another, the latter excluded."""
+class Segment:
+    """The records from `begin` up to, not including, `end`."""
 
-    begin: Mark
-    end: Mark
+    begin: LogEnds
+    end: LogEnds
     targets: frozenset[str]
 
     def has_source(self, source: str) -> bool:
@@ -54,42 +54,42 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What was found, by stretch in their order; `nobodys` is the rest."""
+    """The findings, by segment in their order; `nobodys` is the rest."""
 
     found: tuple[Counter[str], ...]
     nobodys: Counter[str]
 
 
-def of_source(stretches: Sequence[Stretch], source: str) -> int:
-    """Whose request that is, by number in the sequence, or NOBODY."""
-    return next((n for n, each in enumerate(stretches) if each.has_source(source)), NOBODY)
+def of_source(segments: Sequence[Segment], source: str) -> int:
+    """Return whose request that is, by number in the sequence, or NOBODY."""
+    return next((n for n, each in enumerate(segments) if each.has_source(source)), NOBODY)
 
 
-def of_target(stretches: Sequence[Stretch], topic: str) -> int:
-    """Whose target that is."""
-    return next((n for n, each in enumerate(stretches) if topic in each.targets), NOBODY)
+def of_target(segments: Sequence[Segment], topic: str) -> int:
+    """Return whose target that is."""
+    return next((n for n, each in enumerate(segments) if topic in each.targets), NOBODY)
 
 
-def of_step(stretches: Sequence[Stretch], offset: int | None) -> int:
-    """Who played at that record of the frontier."""
+def of_step(segments: Sequence[Segment], offset: int | None) -> int:
+    """Return which scenario ran at that record of the frontier."""
     if offset is None:
         return NOBODY
-    return next((n for n, each in enumerate(stretches) if each.has_step(offset)), NOBODY)
+    return next((n for n, each in enumerate(segments) if each.has_step(offset)), NOBODY)
 
 
 def shares_of(
-    audit: Mapping[str, Any], plain: Mapping[int, Mapping[str, int]], stretches: Sequence[Stretch]
+    audit: Mapping[str, Any], plain: Mapping[int, Mapping[str, int]], segments: Sequence[Segment]
 ) -> Shares:
     """An audit's JSON divided. It names few examples of each fault. Of the faults that the plain
-    check counts too (`plain`, by stretch or NOBODY), its division is taken where both count as
+    check counts too (`plain`, by segment or NOBODY), its division is taken where both count as
     many; what is beyond the examples of another fault is nobody's."""
-    found: list[Counter[str]] = [Counter() for _ in stretches]
+    found: list[Counter[str]] = [Counter() for _ in segments]
     nobodys: Counter[str] = Counter(audit["found"])
-    if len(stretches) == 1:
+    if len(segments) == 1:
         return Shares((nobodys,), Counter())
     divided = {name for name in WRONG if _total(plain, name) == nobodys[name]}
     whose = [
-        (_owner(finding, stretches), finding["fault"], 1)
+        (_owner(finding, segments), finding["fault"], 1)
         for finding in audit["examples"]
         if finding["fault"] not in divided
     ]
@@ -101,13 +101,13 @@ def shares_of(
     return Shares(tuple(+each for each in found), +nobodys)
 
 
-def _owner(finding: Mapping[str, Any], stretches: Sequence[Stretch]) -> int:
+def _owner(finding: Mapping[str, Any], segments: Sequence[Segment]) -> int:
     fault, source, topic = finding["fault"], finding["source"], finding["topic"]
     if fault == UNKNOWN:
-        return of_target(stretches, topic or "")
+        return of_target(segments, topic or "")
     if fault.startswith("frontier-"):
-        return of_step(stretches, finding["offset"])
-    return of_source(stretches, source or "")
+        return of_step(segments, finding["offset"])
+    return of_source(segments, source or "")
 
 
 def _total(plain: Mapping[int, Mapping[str, int]], name: str) -> int:

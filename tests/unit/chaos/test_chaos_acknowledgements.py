@@ -1,11 +1,14 @@
-"""What clients were told is held against the log. Source: chaos/promises.py, chaos/history.py."""
+"""The log is compared with what clients were told.
+
+Source: chaos/acknowledgements.py, chaos/history.py.
+"""
 
 from pathlib import Path
 
 import pytest
 
+from chaos.acknowledgements import acknowledgement_faults, reception_faults
 from chaos.history import Event, History, What, now_ms, read_history
-from chaos.promises import broken_promises, broken_receptions
 from chaos.records import Logged
 
 
@@ -30,57 +33,57 @@ def told(how: What | None = None, *, stored: bool = True) -> History:
 
 @pytest.mark.parametrize("how", [None, What.COMMITTED])
 def test_what_was_acknowledged_must_be_in_the_log_as_it_was_sent(how: What | None) -> None:
-    assert broken_promises(told(how), [logged(7)]) == []
+    assert acknowledgement_faults(told(how), [logged(7)]) == []
     for log in ([], [logged(8)], [logged(7, value=b"w")], [logged(7, key=b"l")]):
-        assert "was acknowledged" in broken_promises(told(how), log)[0]
+        assert "was acknowledged" in acknowledgement_faults(told(how), log)[0]
 
 
 def test_what_was_taken_back_must_not_be_in_the_log() -> None:
-    assert broken_promises(told(What.ABORTED), []) == []
-    assert "was taken back" in broken_promises(told(What.ABORTED), [logged(7)])[0]
+    assert acknowledgement_faults(told(What.ABORTED), []) == []
+    assert "was taken back" in acknowledgement_faults(told(What.ABORTED), [logged(7)])[0]
 
 
 def test_the_place_of_what_was_taken_back_may_be_anothers() -> None:
     history = told(What.ABORTED)
     history.stored(history.sent("c", b"k", b"w"), 0, 7)
-    assert broken_promises(history, [logged(7, value=b"w")]) == []
+    assert acknowledgement_faults(history, [logged(7, value=b"w")]) == []
 
 
 @pytest.mark.parametrize("log", [[], [logged(7)]], ids=["absent", "there"])
 def test_what_is_not_known_may_be_in_the_log_or_not(log: list[Logged]) -> None:
-    assert broken_promises(told(stored=False), log) == []
-    assert broken_promises(told(What.UNKNOWN), log) == []
+    assert acknowledgement_faults(told(stored=False), log) == []
+    assert acknowledgement_faults(told(What.UNKNOWN), log) == []
 
 
 def test_what_nobody_sent_and_what_was_stored_twice_is_found() -> None:
     twice = [logged(7), logged(8)]
-    assert "2 times in the log, and was sent 1 times" in broken_promises(told(), twice)[0]
+    assert "2 times in the log, and was sent 1 times" in acknowledgement_faults(told(), twice)[0]
     stranger = [logged(7), logged(8, value=b"x")]
-    assert "sent 0 times" in broken_promises(told(), stranger)[0]
+    assert "sent 0 times" in acknowledgement_faults(told(), stranger)[0]
 
 
 def test_what_the_master_writes_back_is_nobodys_request() -> None:
     own = logged(8)._replace(headers=(("delayd-continues", b"7"), ("delayd-origin", b"0/7")))
-    assert broken_promises(told(), [logged(7), own]) == []
+    assert acknowledgement_faults(told(), [logged(7), own]) == []
 
 
 def test_a_request_that_pretends_to_be_the_masters_is_somebodys() -> None:
     forged = logged(7)._replace(headers=(("delayd-continues", b"0"),))
-    assert broken_promises(told(), [forged]) == []
+    assert acknowledgement_faults(told(), [forged]) == []
 
 
 def test_a_reception_before_the_due_time_is_early() -> None:
     history, record = History(), logged(1)._replace(topic="t")
     history.received("consumer", "t", "0/1", "0/7")
-    assert broken_receptions(history, {"0/7": now_ms() - 1}, [record]) == []
-    [early] = broken_receptions(history, {"0/7": now_ms() + 1_000}, [record])
+    assert reception_faults(history, {"0/7": now_ms() - 1}, [record]) == []
+    [early] = reception_faults(history, {"0/7": now_ms() + 1_000}, [record])
     assert "early" in early
 
 
 def test_a_reception_of_what_is_not_there_is_found() -> None:
     history = History()
     history.received("consumer", "t", "0/1", "0/7")
-    [gone] = broken_receptions(history, {}, [])
+    [gone] = reception_faults(history, {}, [])
     assert "is not there" in gone
 
 

@@ -15,7 +15,7 @@ from chaos.workload import Plan, Planned
 TIMEOUT_S: Final = 60
 
 
-class SecondPlayer:
+class KafkaPythonSender:
     """Sends to one buffer; acknowledgements and errors go to the history, as `client`'s."""
 
     def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
@@ -41,7 +41,7 @@ class SecondPlayer:
         self.behind_ms: list[int] = []
         """How late each of them was handed to its producer."""
 
-    def play(self, plan: Plan) -> None:
+    def send(self, plan: Plan) -> None:
         """Send all of it; returns when each request was acknowledged or has failed."""
         try:
             for planned in plan:

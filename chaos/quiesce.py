@@ -1,6 +1,8 @@
-"""From the last strike to a cluster at rest: all is undone, all has an outcome, nothing moves.
+"""The way from the last strike to a quiescent cluster: every fault is undone, every request has an
+outcome, nothing moves.
 
-What does not come to rest is a trouble or a TimeoutError. Not here: whether outcomes are right.
+A cluster that does not get there is a trouble or a TimeoutError. Not here: whether outcomes are
+right.
 """
 
 import threading
@@ -8,14 +10,13 @@ import time
 from typing import Final
 
 from chaos.backend import Backend
+from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Evidence, ends_of
 from chaos.faults import wait_until
 from chaos.history import History, now_ms
 from chaos.judge import Findings, judge
-from chaos.player import Player
 from chaos.workload import Planned, Scene
 
-REST_TIMEOUT_S: Final = 60.0
 OPEN_TIMEOUT_S: Final = 90.0
 """librdkafka lets Kafka end a transaction after 60 s if its client does not."""
 
@@ -26,7 +27,7 @@ NEAR_MS: Final = 10 * 60 * 1000
 
 
 def restore(backend: Backend) -> list[str]:
-    """All that was struck is undone, and all nodes are ready; what has ended by itself is told."""
+    """Undo all faults, and wait until all nodes are ready. Return what had ended by itself."""
     backend.mend_all()
     troubles = []
     for part in (*backend.brokers, *backend.nodes):
@@ -45,22 +46,22 @@ def restore(backend: Backend) -> list[str]:
 def wait_for_outcomes(
     backend: Backend, history: History, evidence: Evidence, scene: Scene, timeout_ms: int
 ) -> None:
-    """Until everything has an outcome, and a later message too; or the time is over. The later one
-    is there so that what a step doubles or adds late has been written by then."""
+    """Wait until everything has an outcome, and a later message too; or the time is over. By the
+    later one, what a step doubles or adds late has been written."""
     if not _nothing_waits(evidence, scene, timeout_ms):
         return
     headers = (
         ("delayd-topic", scene.targets[0].encode()),
         ("delayd-due", b"%d" % (now_ms() + 500)),
     )
-    player = Player(backend.bootstrap, f"{backend.prefix}buffer", "fence", history)
-    player.play([Planned(now_ms(), b"fence", b"fence", headers)])
+    sender = ConfluentSender(backend.bootstrap, f"{backend.prefix}buffer", "fence", history)
+    sender.send([Planned(now_ms(), b"fence", b"fence", headers)])
     _nothing_waits(evidence, scene, timeout_ms)
 
 
-def come_to_rest(backend: Backend, timeout_ms: int) -> list[str]:
-    """A frontier covers all that all nodes have ingested, and no user's transaction is open; if
-    that does not come, why."""
+def wait_until_quiescent(backend: Backend, timeout_ms: int) -> list[str]:
+    """Wait until a frontier covers all that all nodes have ingested, and no user's transaction is
+    open. Return why, if that does not come."""
     buffer = f"{backend.prefix}buffer"
 
     def is_over() -> bool:
@@ -73,21 +74,21 @@ def come_to_rest(backend: Backend, timeout_ms: int) -> list[str]:
     if not wait_until(is_over, OPEN_TIMEOUT_S):
         return ["a user's transaction was left open"]
 
-    def is_at_rest() -> bool:
+    def is_quiescent() -> bool:
         said = [backend.status(node) for node in backend.nodes]
         if not all(each.get("ready") and each.get("frontier") for each in said):
             return False
         ends = said[0]["ingested"]
         return all(s["ingested"] == ends == s["frontier"]["offsets"] for s in said)
 
-    if wait_until(is_at_rest, timeout_ms / 1000):
+    if wait_until(is_quiescent, timeout_ms / 1000):
         return []
     said = {node: dict(backend.status(node)) for node in backend.nodes}
-    return [f"the nodes did not come to rest: {said}"]
+    return [f"the nodes did not become quiescent: {said}"]
 
 
 def judged(evidence: Evidence, scene: Scene) -> Findings:
-    """Of what was read so far."""
+    """Return the findings over what was read so far."""
     parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
     return judge(*parts, until_ms=scene.first_due_ms + NEAR_MS)
 

@@ -1,4 +1,4 @@
-"""Whether the log holds what its clients were told. Pure: a history and records in, faults out.
+"""Comparison of the log with its acknowledgements. Pure: a history and records in, faults out.
 
     acknowledged, alone or in a committed transaction   in the log, at its place, as it was sent
     in an aborted transaction                           not in the log
@@ -6,7 +6,7 @@
     in the log                                          sent by somebody, at least as often
     received                                            not before it was due; never taken back
 
-What has become of a request that is in the log, judge.py says.
+Not here: what became of a request that is in the log (judge.py).
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ Content = tuple[bytes | None, bytes | None]
 """Key and value: what tells requests apart."""
 
 
-def broken_promises(history: History, requests: Iterable[Logged]) -> list[str]:
+def acknowledgement_faults(history: History, requests: Iterable[Logged]) -> list[str]:
     """One sentence for each; `requests` are the committed records of the buffer."""
     own = {r.place: r for r in requests if r.header("delayd-origin") is None}
     faults = []
@@ -52,7 +52,7 @@ def _of_one(history: History, request: Sent, own: Mapping[str, Logged]) -> list[
     return []
 
 
-def broken_receptions(
+def reception_faults(
     history: History, due_ms_of: Mapping[str, int], committed: Iterable[Logged]
 ) -> list[str]:
     """`due_ms_of` by source, retries too; `committed` is all that consumers may have received."""
