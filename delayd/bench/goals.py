@@ -1,6 +1,5 @@
 """The goals of the figures, at full size, on two cores that brokers and nodes share."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import ge, le
 from typing import Final
@@ -34,12 +33,16 @@ class Goal:
 
     def is_met(self, figure: Figure) -> bool:
         """Return whether this figure keeps all limits."""
-        return (
-            _keeps(figure.value, self.median_min, ge)
-            and _keeps(figure.value, self.median_max, le)
-            and _keeps(max(figure.runs), self.worst_max, le)
-            and _keeps(figure.ratio, self.ratio_min, ge)
-            and _keeps(figure.ratio, self.ratio_max, le)
+        kept = (
+            (figure.value, ge, self.median_min),
+            (figure.value, le, self.median_max),
+            (max(figure.runs), le, self.worst_max),
+            (figure.ratio, ge, self.ratio_min),
+            (figure.ratio, le, self.ratio_max),
+        )
+        return all(
+            limit is None or (value is not None and holds(value, limit))
+            for value, holds, limit in kept
         )
 
 
@@ -69,7 +72,3 @@ GOALS: Final[dict[str, Goal]] = {
 def goal_of(figure: Figure) -> Goal | None:
     """Return its goal; a count of faults has the goal 0."""
     return Goal(worst_max=0) if figure.is_fault else GOALS.get(figure.name)
-
-
-def _keeps(value: float | None, limit: float | None, holds: Callable[[float, float], bool]) -> bool:
-    return limit is None or (value is not None and holds(value, limit))

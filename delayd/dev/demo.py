@@ -17,16 +17,15 @@ which all was right or one that was interrupted, and never if --dir named it.
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.client import Client, Scheduled
+from delayd.client import Client, Request
 from delayd.dev.batch import Batch
 from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
@@ -197,22 +196,26 @@ class _Story:
     def _schedule(self, batch: Batch) -> tuple[int, int]:
         """Schedule all orders. Return how long that took, and how many were overdue by then."""
         begun_ms = self._clock.monotonic_ms()
-        tally = _Tally(self._display.scheduled)
+        late = 0
+        requests = (
+            Request(
+                batch.topic(number),
+                batch.value(number),
+                id=batch.key(number).decode(),
+                at=batch.due_ms(number),
+                headers=batch.headers(number),
+            )
+            for number in range(batch.count)
+        )
         with Client(self._cluster.bootstrap) as client:
-            for number in range(batch.count):
-                client.schedule_async(
-                    batch.topic(number),
-                    batch.value(number),
-                    id=batch.key(number).decode(),
-                    at=batch.due_ms(number),
-                    headers=batch.headers(number),
-                ).add_done_callback(tally.note)
-            client.flush()
-        if tally.error is not None:
-            raise DemoError("an order could not be scheduled") from tally.error
+            for count, outcome in enumerate(client.schedule_many(requests), 1):
+                if isinstance(outcome, DelaydError):
+                    raise DemoError("an order could not be scheduled") from outcome
+                late += outcome.append_ms > outcome.due_ms
+                self._display.scheduled(count)
         took_ms = self._clock.monotonic_ms() - begun_ms
         self._display.tell(f"{batch.count} orders scheduled in {took_ms / 1000:.1f} s")
-        return took_ms, tally.late
+        return took_ms, late
 
     def _kill_master(self, witness: Witness) -> str:
         self._wait(lambda: self._display.master() is not None, timeout_ms=TAKEOVER_TIMEOUT_MS)
@@ -262,27 +265,6 @@ class _Story:
                 return False
             Event().wait(POLL_MS / 1000)
         return True
-
-
-class _Tally:
-    """Counts outcomes of requests; called by the client's thread."""
-
-    def __init__(self, show: Callable[[int], None]) -> None:
-        self._show = show
-        self._lock = Lock()
-        self.done = 0
-        self.late = 0
-        self.error: BaseException | None = None
-
-    def note(self, future: Future[Scheduled]) -> None:
-        """Count one request that has ended."""
-        with self._lock:
-            self.error = self.error or future.exception()
-            if future.exception() is None:
-                scheduled = future.result()
-                self.done += 1
-                self.late += scheduled.append_ms > scheduled.due_ms
-                self._show(self.done)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """One node's way to the brokers: the twin of Kafka, with time and lost answers in between."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Condition
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hooked_producer import Call, HookedProducer
 from kernel import Kernel, Task
 
-from delayd.bus import Ack, Headers, Record, Survey
+from delayd.bus import Ack, Record, Survey
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
@@ -218,26 +218,12 @@ class SimulatedIdempotentProducer(MemoryIdempotentProducer):
         self._history = history
 
     def send(
-        self,
-        topic: str,
-        *,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None = None,
-        on_ack: Callable[[Ack], None] | None = None,
+        self, topic: str, *, on_ack: Callable[[Ack], None] | None = None, **record: Any
     ) -> None:
         """See the port."""
         self._wire.travel("send")
         acknowledged = len(self._acks)
-        super().send(
-            topic,
-            key=key,
-            value=value,
-            headers=headers,
-            partition=partition,
-            on_ack=on_ack or (lambda _: None),
-        )
+        super().send(topic, on_ack=on_ack or (lambda _: None), **record)
         for _, ack in self._acks[acknowledged:]:
             self._history.sends(self._wire.process.name, topic, ack.partition, ack.offset)
 
@@ -272,15 +258,7 @@ class SimulatedCluster(MemoryCluster):
         names = list(topics)
         return self._ask(lambda: super(SimulatedCluster, self).survey(names, timeout_ms))
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int,
-        replication_factor: int,
-        config: Mapping[str, str],
-        timeout_ms: int,
-    ) -> bool:
+    def create_topic(self, name: str, **_parts: Any) -> bool:
         """Nodes make no topics."""
         raise AssertionError("a node makes no topics")
 
