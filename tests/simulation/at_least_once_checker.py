@@ -13,7 +13,7 @@ from log_rules import Request, Step, check_follows, step_of_fields
 from simulated.history import History
 from simulation_checker import DEAD, FRONTIER, Checker
 
-MARK_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
+MARKER_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
 
 
 class AtLeastOnceChecker:
@@ -40,7 +40,7 @@ class AtLeastOnceChecker:
         """By source: how often it arrived beyond the first time."""
 
     def check(self) -> None:
-        """AssertionError, with the source or step that breaks a rule."""
+        """Raise AssertionError, with the source or step that breaks a rule."""
         self.check_progress()
         self.check_topic()
         self.check_arrivals()
@@ -48,7 +48,8 @@ class AtLeastOnceChecker:
         self.check_answers()
 
     def check_progress(self) -> None:
-        """Forward only, step by step; terms never back; written only by who led at that time."""
+        """Check progress: forward only, step by step; terms never back; written only by the
+        leader of that time."""
         before = self.steps[0]
         for write, after in zip(self._history.writes, self.written, strict=True):
             new = after.fields
@@ -60,7 +61,7 @@ class AtLeastOnceChecker:
             before = after
 
     def check_topic(self) -> None:
-        """The frontier topic holds nothing that etcd did not hold before."""
+        """Check that the frontier topic holds nothing that etcd did not hold before."""
         [log] = self._read.kafka.topics[FRONTIER].partitions
         first, *others = log.read(0, 10**9)[0]
         assert json.loads(first.value or b"")["step"] == 0, "the first record was written once"
@@ -71,7 +72,8 @@ class AtLeastOnceChecker:
             assert sent.known >= write, f"{record.offset} was ahead of etcd"
 
     def check_arrivals(self) -> None:
-        """Each was asked for, unaltered, not early, and not covered by what its sender knew."""
+        """Check each arrival: asked for, unaltered, not early, and not covered by the progress
+        that its sender knew."""
         by_source = {request.source: request for request in self.messages + self.answers}
         seen: set[tuple[str, str, int]] = set()
         for topic in self._read.targets():
@@ -91,16 +93,17 @@ class AtLeastOnceChecker:
                     self._read.check_not_early(topic, record, request)
 
     def check_nothing_lost(self) -> None:
-        """What was accepted and is due has arrived, or a mark was told that it never will."""
+        """Check that each accepted message that is due has arrived, or the answer to a cancel
+        marker said that it never will."""
         for message in self.messages:
             found = self._read.produced[message.source]
             if message.source in self.rules.continued_by:
                 continue
             if message.due_ms > self._read.due_by_ms and not self._is_passed(self.last, message):
                 continue
-            mark = self.rules.killed_by.get(message.source)
-            if mark is not None and not found:
-                told = {v["verdict"] for v in self._read.verdicts[mark.source]}
+            marker = self.rules.killed_by.get(message.source)
+            if marker is not None and not found:
+                told = {v["verdict"] for v in self._read.verdicts[marker.source]}
                 assert told & {"cancelled", "replaced"}, f"{message.source} is lost: {told}"
                 continue
             expected = DEAD if message.expects == "dead" else message.topic
@@ -108,7 +111,7 @@ class AtLeastOnceChecker:
             assert found[expected] or (may_be_dead and found[DEAD]), f"{message.source} is lost"
 
     def check_answers(self) -> None:
-        """Each is answered; more than once perhaps, but nothing else."""
+        """Check that each request is answered truly, perhaps more than once."""
         for answer in self.answers:
             told = {v["verdict"] for v in self._read.verdicts[answer.source]} - {"dead"}
             if answer.source in self.rules.refusals:
@@ -117,7 +120,7 @@ class AtLeastOnceChecker:
                 expected = "rejected" if answer.expects == "answer" else "scheduled"
                 assert told == {expected}, f"{answer.source}: {told}"
             elif answer.op in ("cancel", "replace"):
-                assert told and told <= MARK_VERDICTS, f"{answer.source}: {told}"
+                assert told and told <= MARKER_VERDICTS, f"{answer.source}: {told}"
             is_dead = answer.op in ("schedule", "redrive") and (
                 self.rules.refusals.get(answer.source) != "duplicate"
             )
@@ -126,7 +129,7 @@ class AtLeastOnceChecker:
 
     @property
     def last(self) -> Step:
-        """The last frontier that etcd took."""
+        """Return the last frontier that etcd took."""
         return self.written[-1] if self.written else self.steps[0]
 
     def _is_passed(self, step: Step, request: Request) -> bool:
@@ -135,5 +138,5 @@ class AtLeastOnceChecker:
         return request.offset < step.offsets[request.partition]
 
     def counts(self) -> dict[str, Any]:
-        """For whoever reads a run."""
+        """Return figures for whoever reads a run."""
         return {"written": len(self.written), "doubled": self.doubled.total()}

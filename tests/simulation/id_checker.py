@@ -3,9 +3,9 @@
 Nodes may forget sooner or later, but never what still counts: a message that is not Done, or was
 due within `id_memory` before its partition's log time. Of those each node must know, exactly:
 
-which are live under an id, and which the last mark that killed anything killed
-who killed a message that is not Done, and whether its continuation was refused because of that
-which dead letters were redriven
+- which are live under an id, and which the last cancel marker that killed anything killed
+- who killed a message that is not Done, and whether its continuation was refused because of that
+- which dead letters were redriven
 """
 
 from log_rules import Request
@@ -28,7 +28,7 @@ class IdChecker:
         self._rules = judge.rules
 
     def check(self, name: str, wheel: Wheel) -> None:
-        """AssertionError, with the id and what this node knows of it."""
+        """Raise AssertionError, with the id and what this node knows of it."""
         for (partition, id), live in self._rules.live.items():
             expected = (
                 self.that_count(sorted(live, key=lambda m: (m.due_ms, m.offset))[-LIVE_MAX:]),
@@ -40,19 +40,19 @@ class IdChecker:
                 self._known(partition, [(m.due_ms, m.offset) for m in state.killed]),
             )
             assert found == expected, f"{name} knows of {id}: {found}, not {expected}"
-        for source, mark in self._rules.killed_by.items():
-            self._check_kill(name, wheel, self._rules.by_source[source], mark)
+        for source, marker in self._rules.killed_by.items():
+            self._check_kill(name, wheel, self._rules.by_source[source], marker)
         for source in self._rules.redriven:
             state = wheel.ids.state(int(source.partition("/")[0]), redrive_name(source))
             assert state.live, f"{name} does not know that {source} was redriven"
 
-    def _check_kill(self, name: str, wheel: Wheel, message: Request, mark: Request) -> None:
+    def _check_kill(self, name: str, wheel: Wheel, message: Request, marker: Request) -> None:
         kill = wheel.ids.kill(Rank(*message.rank))
         if kill is None:
             assert self._is_done(message), f"{name} does not know who killed {message.source}"
             return
         is_refused = message.source in self._rules.refused
-        assert kill[:2] == (mark.offset, is_refused), (
+        assert kill[:2] == (marker.offset, is_refused), (
             f"{name}: {message.source} was killed by {kill}"
         )
 
@@ -65,7 +65,7 @@ class IdChecker:
         return within_ms >= self._rules.log_ms[partition] or not self._is_done(message)
 
     def that_count(self, messages: list[Request]) -> Places:
-        """Of these, the messages that a node must still know of."""
+        """Return those of the messages that a node must still know of."""
         return sorted(
             (m.due_ms, m.offset) for m in messages if self._counts(m.partition, m.due_ms, m.offset)
         )

@@ -63,12 +63,12 @@ class Step:
 
 
 class Rules:
-    """The rules for ids, message by message: what is stored, what is answered, who kills whom."""
+    """The rules for ids, message by message: what is stored, what is answered, what kills what."""
 
     def __init__(
         self, requests: list[Request], id_memory_ms: int, *, ignores_repeats: bool = False
     ) -> None:
-        """`ignores_repeats`: what continues a message a second time is none."""
+        """`ignores_repeats`: a record that continues a message a second time is ignored."""
         self._ignores_repeats = ignores_repeats
         self.id_memory_ms = id_memory_ms
         self.messages: list[Request] = []
@@ -77,9 +77,9 @@ class Rules:
         """By source: "duplicate" or "conflict"."""
         self.killed_by: dict[str, Request] = {}
         self.targets_of: dict[str, list[Request]] = {}
-        """By source of a mark: what it kills."""
+        """By source of a cancel marker: what it kills."""
         self.log_ms_of: dict[str, int] = {}
-        """By source of a mark: log time."""
+        """By source of a cancel marker: log time."""
         self.continued_by: dict[str, Request] = {}
         """By source: the continuation that was accepted."""
         self.redriven: set[str] = set()
@@ -87,11 +87,11 @@ class Rules:
         """By source of a continuation: the source of the user's own request."""
         self.by_source: dict[str, Request] = {}
         self.live: dict[tuple[int, str], list[Request]] = {}
-        """By partition and id: what a mark would kill."""
+        """By partition and id: what a cancel marker would kill."""
         self.last_killed: dict[tuple[int, str], list[Request]] = {}
-        """By partition and id: what its marks killed last."""
+        """By partition and id: what its cancel markers killed last."""
         self.refused: set[str] = set()
-        """Sources of killed messages whose continuation came after the mark."""
+        """Sources of killed messages whose continuation came after the cancel marker."""
         self.log_ms: Counter[int] = Counter()
         for request in requests:
             self.by_source[request.source] = request
@@ -99,7 +99,7 @@ class Rules:
             self._take(request, self.log_ms[request.partition])
 
     def origin_of(self, source: str) -> str:
-        """The source of the user's own request for a message."""
+        """Return the source of the user's own request for a message."""
         return self.origins.get(source, source)
 
     def _place(self, request: Request) -> tuple[int, str]:
@@ -158,7 +158,8 @@ class Rules:
 
 
 def check_follows(before: Step, after: Step) -> None:
-    """Step: forward only. Term: never back, and its first step moves nothing else."""
+    """Check a step: forward only. Check its term: never back, and its first step moves nothing
+    else."""
     old, new = before.fields, after.fields
     where = f"step {new['step']} of {new['owner']}"
     assert new["step"] == old["step"] + 1, f"{where} follows step {old['step']}"
@@ -172,6 +173,6 @@ def check_follows(before: Step, after: Step) -> None:
 
 
 def step_of_fields(fields: dict[str, Any]) -> Step:
-    """A frontier record, read."""
+    """Return a frontier record, read."""
     cursors = [tuple(fields["lanes"].get(str(n), fields["cursor"])) for n in range(LANES)]
     return Step(cursors, fields["offsets"], fields)

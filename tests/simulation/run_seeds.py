@@ -32,7 +32,7 @@ TRACE_LINES = 60
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code."""
+    """Return the exit code."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     asked.add_argument("--seeds", type=int, default=50, help="how many, counted from --first")
     asked.add_argument("--first", type=int, default=0)
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def show(run: Run, trace_lines: int) -> None:
-    """One run's line, and what is wrong with it."""
+    """Print one run's line, and what is wrong with it."""
     colour = "red" if run.problem else "green"
     print(
         f"seed {run.seed:>9}  {colour:<5}  {run.wall_s:5.2f} s  {run.digest}  "
@@ -73,7 +73,7 @@ def show(run: Run, trace_lines: int) -> None:
 
 
 def total(runs: list[Run], wall_s: float) -> None:
-    """What was done all in all."""
+    """Print the sums over all runs."""
     faults: Counter[str] = sum((run.faults for run in runs), Counter())
     red = [run.seed for run in runs if run.problem]
     hours = sum(run.simulated_s for run in runs) / 3_600

@@ -53,9 +53,9 @@ class Checker:
         """`may_die`: targets that refused records for a while, perhaps for all retries. `rates`:
         records a second at most, by target.
 
-        `..._stepped_back_ms`: by how much clocks were set back, all in all: so much earlier may a
-        record be stamped, by whose clock it is, than the master believed it was. `due_by_ms`: what
-        was due by then and was not delivered is lost.
+        `..._stepped_back_ms`: by how much clocks were set back, all in all. A record may be stamped
+        so much earlier than the master believed. `due_by_ms`: a message that was due by then and
+        was not delivered is lost.
         """
         self.kafka = kafka
         self.may_die = may_die
@@ -92,7 +92,7 @@ class Checker:
         }
 
     def check(self) -> None:
-        """AssertionError, with the source or step that breaks a rule."""
+        """Raise AssertionError, with the source or step that breaks a rule."""
         self.check_frontiers()
         self.check_now()
         self.check_steps()
@@ -103,12 +103,13 @@ class Checker:
         self.check_smoothed_order()
 
     def check_frontiers(self) -> None:
-        """Step: forward only. Term: never back, and its first step moves nothing else."""
+        """Check steps: forward only. Check terms: never back, and a first step moves nothing
+        else."""
         for before, after in zip(self.steps, self.steps[1:], strict=False):
             check_follows(before, after)
 
     def check_now(self) -> None:
-        """Now: whatever a step took for the time was so by the broker's clock, to the ms."""
+        """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
         for record, step in zip(self.committed(FRONTIER), self.steps, strict=True):
             now_ms, where = step.fields["now_ms"], f"step {step.fields['step']}"
             assert self._latest_ms(FRONTIER, record) >= now_ms, (
@@ -116,7 +117,7 @@ class Checker:
             )
 
     def check_steps(self) -> None:
-        """Step: each delivers Done(K', O') - Done(K, O) and answers [O, O'), and says so."""
+        """Check that each step delivers Done(K', O') - Done(K, O), answers [O, O'), and says so."""
         for index, (before, after) in enumerate(zip(self.steps, self.steps[1:], strict=False), 1):
             counts, where = after.fields["counts"], f"step {after.fields['step']}"
             done = [m for m in self.messages if after.is_done(m) and not before.is_done(m)]
@@ -151,7 +152,8 @@ class Checker:
             self.step_of |= {message.source: index for message in done}
 
     def check_produced(self) -> None:
-        """All that was asked for, exactly once, in the step that made it Done, never early."""
+        """Check that everything asked for came exactly once, in the step that made it Done,
+        never early."""
         by_source = {request.source: request for request in self.messages + self.answers}
         for topic in self.targets():
             for record in self.committed(topic):
@@ -190,7 +192,7 @@ class Checker:
         assert set(self.produced) <= known, f"unasked: {set(self.produced) - known}"
 
     def check_not_early(self, topic: str, record: Record, request: Request) -> int:
-        """By the deliverer's clock and by the broker's; when it was delivered by the former."""
+        """Check the time by the deliverer's clock and by the broker's. Return the former."""
         source = request.source
         fired_ms = int(dict(record.headers)["delayd-fired"] or 0)
         assert fired_ms >= request.due_ms, f"{source} fired early: {fired_ms}"
@@ -201,26 +203,27 @@ class Checker:
         return fired_ms
 
     def check_verdicts(self) -> None:
-        """Verdicts: true, exactly one for each mark, and nothing that is called killed arrives."""
+        """Check verdicts: true, exactly one for each cancel marker, and no killed message
+        arrives."""
         for source, given in self.verdicts.items():
             assert len(given) == 1 or source in {m.source for m in self.messages}, given
-        for mark in self.answers:
-            if mark.source in self.rules.refusals:
-                assert [v["verdict"] for v in self.verdicts[mark.source]] == [
-                    self.rules.refusals[mark.source]
+        for marker in self.answers:
+            if marker.source in self.rules.refusals:
+                assert [v["verdict"] for v in self.verdicts[marker.source]] == [
+                    self.rules.refusals[marker.source]
                 ]
-            elif mark.op == "redrive":
+            elif marker.op == "redrive":
                 # Always one answer; what became of the message may follow it.
-                first = [v for v in self.verdicts[mark.source] if v["verdict"] != "dead"]
-                expected = "rejected" if mark.expects == "answer" else "scheduled"
+                first = [v for v in self.verdicts[marker.source] if v["verdict"] != "dead"]
+                expected = "rejected" if marker.expects == "answer" else "scheduled"
                 assert [(v["verdict"], v["op"]) for v in first] == [(expected, "redrive")], first
-                assert {v["id"] for v in first} == {mark.id or mark.redrive}
-            if mark.op not in ("cancel", "replace"):
+                assert {v["id"] for v in first} == {marker.id or marker.redrive}
+            if marker.op not in ("cancel", "replace"):
                 continue
-            marked = [v for v in self.verdicts[mark.source] if v["verdict"] != "dead"]
-            assert len(marked) == 1, f"{mark.source}: {marked}"
+            marked = [v for v in self.verdicts[marker.source] if v["verdict"] != "dead"]
+            assert len(marked) == 1, f"{marker.source}: {marked}"
             verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
-            targets = {m.source for m in self.rules.targets_of[mark.source]}
+            targets = {m.source for m in self.rules.targets_of[marker.source]}
             truly = {self.rules.origin_of(source) for source in targets & self.killed}
             assert not any(
                 self.produced[source]
@@ -228,27 +231,29 @@ class Checker:
                 if self.rules.origin_of(source) in killed
             ), f"{killed} arrived"
             # Of what is Done, a node may have dropped what was due long before.
-            floor_ms = self.rules.log_ms_of[mark.source] - self._id_memory_ms
+            floor_ms = self.rules.log_ms_of[marker.source] - self._id_memory_ms
             recent = {
                 m.source
-                for m in self.rules.targets_of[mark.source]
+                for m in self.rules.targets_of[marker.source]
                 if m.source not in self.killed and m.due_ms >= floor_ms
             }
             if truly:
-                expected = "cancelled" if mark.op == "cancel" else "replaced"
+                expected = "cancelled" if marker.op == "cancel" else "replaced"
             elif recent:
                 expected = "too-late"
-            elif mark.op == "replace":
+            elif marker.op == "replace":
                 expected = "scheduled"
             else:
                 expected = "cancelled" if killed else "not-found"
-            assert verdict == expected, f"{mark.source}: {marked}, kills {targets}"
-            assert killed == truly or not (truly or recent), f"{mark.source}: {killed} not {truly}"
+            assert verdict == expected, f"{marker.source}: {marked}, kills {targets}"
+            where = f"{marker.source}: {killed}"
+            assert killed == truly or not (truly or recent), f"{where} not {truly}"
             known = {self.rules.origin_of(source) for source in self.killed}
-            assert killed <= known, f"{mark.source}: {killed} are not killed"
+            assert killed <= known, f"{where} are not killed"
 
     def _latest_ms(self, topic: str, record: Record) -> int:
-        """What the clock that stamped a record may have shown at most before it was set back."""
+        """Return the latest time that the clock which stamped a record may have shown before it
+        was set back."""
         if self.kafka.topics[topic].setting("message.timestamp.type") == "CreateTime":
             return record.append_ms + self._nodes_stepped_back_ms
         return record.append_ms + self._brokers_stepped_back_ms
@@ -260,7 +265,7 @@ class Checker:
         return [*(t for t in self.kafka.topics if not t.startswith("delayd-")), DEAD]
 
     def _produced(self) -> dict[str, Counter[str]]:
-        """By source: how often it arrived in which topic."""
+        """Return how often each source arrived in which topic."""
         produced: dict[str, Counter[str]] = defaultdict(Counter)
         for topic in self.targets():
             for record in self.committed(topic):
@@ -276,7 +281,7 @@ class Checker:
         return verdicts
 
     def check_order(self) -> None:
-        """Order: rank order per target partition, but for late arrivals, which follow at once."""
+        """Check rank order per target partition; late arrivals follow at once."""
         by_source = {request.source: request for request in self.messages}
         for topic in self.kafka.topics:
             if topic.startswith("delayd-"):
@@ -294,7 +299,7 @@ class Checker:
                 assert by_step == sorted(by_step), f"{topic}: a step is out of order"
 
     def check_rates(self) -> None:
-        """Smoothing: by the times of their steps not more go out than the rate allows."""
+        """Check smoothing: by the times of the steps no more go out than the rate allows."""
         if self._nodes_stepped_back_ms + self._brokers_stepped_back_ms > CLOCKS_APART_MS:
             return
         for topic, rate in self.rates.items():
@@ -307,8 +312,8 @@ class Checker:
                     assert last - first <= allowed, f"{topic}: {last - first + 1} from {from_ms} on"
 
     def check_smoothed_order(self) -> None:
-        """Smoothing: only where there is a rate, and those that came back in time keep their
-        order."""
+        """Check smoothing: only where there is a rate, and messages that came back in time keep
+        their order."""
         smoothed = {m.topic for m in self.messages if m.turn is not None}
         assert smoothed <= set(self.rates), f"{smoothed} have no rate"
         families: dict[str, list[Request]] = defaultdict(list)

@@ -82,7 +82,7 @@ def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
 
 
 def test_the_judge_sees_what_came_again_though_it_was_covered(tmp_path: Path) -> None:
-    """The same record, sent once more by who knew that it had been delivered."""
+    """The same record, sent once more by a node that knew of its delivery."""
     world = played(5, tmp_path, AT_LEAST_ONCE)
     log = next(log for log in world.kafka.topics["orders"].partitions if log.read(0, 10**9)[0])
     record = next(entry.record for entry in log.entries if entry.record is not None)

@@ -138,9 +138,9 @@ def test_the_judge_sees_what_a_node_does_not_know_of_ids(broken: str, tmp_path: 
     checker = IdChecker(judge)
     checker.check("node-0", wheel)
     if broken == "killer":
-        source, mark = next(iter(rules.killed_by.items()))
+        source, marker = next(iter(rules.killed_by.items()))
         rank = Rank(*rules.by_source[source].rank)
-        wheel.ids.note_kill(rank, Kill(mark.offset + 1))
+        wheel.ids.note_kill(rank, Kill(marker.offset + 1))
     elif broken == "redrive":
         source = next(iter(rules.redriven))
         partition = int(source.partition("/")[0])

@@ -18,7 +18,7 @@ ETCD_FAULTS = ("etcd partition", "etcd paused", "leases ended")
 
 
 def played(world: World) -> list[MetricsSnapshot]:
-    """The nodes' figures at the end of a run, in which no process died by itself."""
+    """Return the nodes' figures at the end of a run in which no process died by itself."""
     with capture_logs() as lines:
         world.run()
     views = [machine._view for machine in world.machines]
@@ -32,7 +32,7 @@ def played(world: World) -> list[MetricsSnapshot]:
 
 
 def headers_of(world: World, topic: str, name: str) -> Counter[str]:
-    """How often each value of delayd's own last header of that name is there."""
+    """Return how often each value of delayd's own last header of that name occurs."""
     found = (
         [value for other, value in record.headers if other == name]
         for record in world.records(topic)

@@ -36,7 +36,7 @@ class WheelChecker:
         self._partitions = partitions
 
     def check(self, export_hold_ms: int, grace_ms: int) -> None:
-        """AssertionError, with the node that breaks a rule. `grace_ms`: time to forget in."""
+        """Raise AssertionError, with the node that breaks a rule. `grace_ms`: time to forget in."""
         found = [self._read(directory) for directory in self._directories]
         first, progress, _ = found[0]
         expected = {
@@ -56,8 +56,8 @@ class WheelChecker:
     def _read(
         self, directory: Path
     ) -> tuple[dict[str, Frame], tuple[Any, ...], list[tuple[int, tuple[int, ...]]]]:
-        """Pending messages by source, how far it has come, and the highest offsets of each file,
-        with the last slot that it is of."""
+        """Return the pending messages by source, how far the node has come, and the highest
+        offsets of each file, with the last slot that it is of."""
         wheel = Wheel.open(directory, partitions=self._partitions)
         try:
             # Whatever is far is brought to its slot; in memory, nothing of it is written down.
@@ -91,7 +91,7 @@ class WheelChecker:
         return rank < last.cursors[frame.lane] and frame.offset < last.offsets[frame.partition]
 
     def _cut(self, age_ms: int) -> Step:
-        """The newest frontier that is at least so old, by the broker's clock."""
+        """Return the newest frontier that is at least so old, by the broker's clock."""
         ages = self._judge.step_times
         return max(
             (

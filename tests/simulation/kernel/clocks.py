@@ -8,7 +8,7 @@ START_MS = 1_785_002_394_000
 
 
 def true_ms(kernel: Kernel) -> int:
-    """What a perfect wall clock shows."""
+    """Return the time of a perfect wall clock."""
     return START_MS + kernel.now_us // 1_000
 
 
@@ -34,15 +34,15 @@ class MachineClock:
         """How far the wall clock is ahead, before drift. Change it and the clock jumps."""
 
     def wall_ms(self) -> int:
-        """Unix time in ms, as this machine believes it."""
+        """Return Unix time in ms, as this machine believes it."""
         return START_MS + self.skew_ms + (self._phase_us + self._elapsed_us()) // 1_000
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since the machine was started."""
+        """Return the ms since the machine was started."""
         return (self._up_us + self._elapsed_us()) // 1_000
 
     def monotonic_ns(self) -> int:
-        """The same, to the microsecond."""
+        """Return the same, to the microsecond."""
         return (self._up_us + self._elapsed_us()) * 1_000
 
     def _elapsed_us(self) -> int:

@@ -28,7 +28,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process.at_death.append(self._forget)
 
     def run_main(self, main: Coroutine[Any, Any, T]) -> T:
-        """As `asyncio.run`: what is left when it ends is cancelled."""
+        """Run a coroutine as `asyncio.run` does: what is left when it ends is cancelled."""
         try:
             return self.run_until_complete(main)
         finally:
@@ -37,11 +37,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self.close()
 
     def time(self) -> float:
-        """Seconds of virtual time."""
+        """Return the seconds of virtual time."""
         return self._kernel.now_us / 1_000_000
 
     def select(self, timeout: float | None) -> list[object]:
-        """In place of a selector: sleep until it is time, or until another thread calls."""
+        """Sleep until it is time, or until another thread calls; in place of a selector."""
         if not self._was_called and timeout != 0:
             self._sleeper = self._kernel.current
             self._kernel.block(microseconds(timeout))
@@ -50,7 +50,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return []
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """A thread for each call, as long as the pool is not exhausted."""
+        """Start a thread for each call, as long as the pool is not exhausted."""
         assert executor is None, "only the default executor is simulated"
         future = self.create_future()
         self._calls += 1
@@ -76,7 +76,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Any = None
     ) -> Any:
-        """Of a dead process nobody listens any more."""
+        """Call soon, unless the process is dead: then nobody listens any more."""
         if self._process.is_dead:
             raise Killed
         return super().call_soon_threadsafe(callback, *args, context=context)
@@ -84,7 +84,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Any = None
     ) -> Any:
-        """Also while a killed process is cleaned up: nothing will run."""
+        """Call soon, also while a killed process is cleaned up: nothing will run."""
         if self._process.is_dead:
             return asyncio.Handle(callback, args, self, context)
         return super().call_soon(callback, *args, context=context)
@@ -92,11 +92,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def add_signal_handler(  # type: ignore[override]
         self, sig: int, callback: Any, *args: Any
     ) -> None:
-        """Kept for whoever simulates the signal: see `deliver`."""
+        """Keep the handler for the simulated signal: see `deliver`."""
         self.signals[sig] = lambda: callback(*args)
 
     def deliver(self, sig: int) -> None:
-        """A signal arrives; one that nobody handles kills."""
+        """Deliver a signal; one without a handler kills."""
         handler = self.signals.get(sig)
         if handler is None:
             self._kernel.kill(self._process)
@@ -109,7 +109,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._kernel.wake(self._sleeper)
 
     def _process_events(self, event_list: list[object]) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def _make(self, loop: Any, coro: Any, **options: Any) -> Any:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
@@ -125,7 +125,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.run_until_complete(asyncio.wait(left))
 
     def _forget(self) -> None:
-        """What a dead process has left must not complain when it is collected."""
+        """Keep what a dead process has left from complaining when it is collected."""
         for task in self._made:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

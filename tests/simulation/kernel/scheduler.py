@@ -39,7 +39,7 @@ class Task:
 
     @property
     def is_done(self) -> bool:
-        """Has it ended?"""
+        """Return whether it has ended."""
         return bool(self.greenlet.dead)
 
     def _main(self, _: bool) -> None:
@@ -68,7 +68,7 @@ class Process:
         """Called once all tasks have ended, as an operating system cleans up."""
 
     def spawn(self, name: str, run: Callable[[], None]) -> Task:
-        """A new task, which may run from now on."""
+        """Start a new task, which may run from now on."""
         if self.is_dead:
             raise Killed
         task = Task(self, name, run)
@@ -91,7 +91,7 @@ class Kernel:
         self._condemned: list[Process] = []
 
     def process(self, name: str) -> Process:
-        """A new process without tasks."""
+        """Return a new process without tasks."""
         return Process(self, name)
 
     def run(self, until_us: int) -> None:

@@ -17,7 +17,7 @@ Stumble = Callable[[], None]
 
 
 def microseconds(seconds: float | None) -> int | None:
-    """A time-out for the kernel, rounded up; None: for ever."""
+    """Return a time-out for the kernel, rounded up; None: for ever."""
     return None if seconds is None else max(0, ceil(seconds * 1_000_000))
 
 

@@ -39,7 +39,7 @@ class Bell(Condition):
         self._waiting: list[Task] = []
 
     def notify_all(self) -> None:
-        """New records, or markers."""
+        """Wake those that wait for new records or transaction markers."""
         waiting, self._waiting = self._waiting, []
         for task in waiting:
             self._kernel.wake(task)
@@ -138,7 +138,7 @@ class SimulatedProducer(HookedProducer):
 
     @contextmanager
     def around(self, call: Call) -> Iterator[None]:
-        """On its way there, and back."""
+        """Take time on the way there, and back."""
         if call.name == "begin":
             yield  # It asks no broker.
             return
@@ -168,8 +168,9 @@ class SimulatedProducer(HookedProducer):
         self._wire.travel(f"after {call.name}", weight=weight)
 
     def _draw_outcome(self) -> bool:
-        """An answer may get lost, and the commit be applied, or not, or later. True if this is the
-        last one of this process, and the marker on the frontier gets lost."""
+        """Draw whether the answer gets lost, and the commit is applied, or not, or later. Return
+        True if this is the last commit of this process, and its marker on the frontier gets
+        lost."""
         weather = self._weather
         self.flush(0)  # Before it is drawn what becomes of the commit itself.
         will_apply = self._link.up and self._coordinator.is_current(self._id, self._epoch or 0)
@@ -185,14 +186,14 @@ class SimulatedProducer(HookedProducer):
         return False
 
     def _lose_frontier_marker(self) -> None:
-        """It was acknowledged, and its marker is lost with a broker: until somebody mends that."""
+        """Lose the marker of an acknowledged commit with a broker, until somebody mends that."""
         weather, name = self._weather, self._wire.process.name
         weather.inject("lost frontier marker", f"{name} dies after its commit")
         weather.at_brokers("mend", weather.chance.randrange(*MEND_US), weather.mend)
         self._wire.process.kernel.kill(self._wire.process)
 
     def _commit_late(self) -> None:
-        """The coordinator carries it out in its own time, unless it was fenced by then."""
+        """Have the coordinator commit in its own time, unless the producer is fenced by then."""
         kafka, epoch = self._kafka, self._epoch
         delay_us = self._weather.chance.randrange(3_000_000)
         assert epoch is not None, "who commits has an epoch"
@@ -259,7 +260,7 @@ class SimulatedCluster(MemoryCluster):
         return self._ask(lambda: super(SimulatedCluster, self).survey(names, timeout_ms))
 
     def create_topic(self, name: str, **_parts: Any) -> bool:
-        """Nodes make no topics."""
+        """Raise: nodes create no topics."""
         raise AssertionError("a node makes no topics")
 
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:

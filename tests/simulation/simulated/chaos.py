@@ -1,4 +1,4 @@
-"""What goes wrong by itself: one fault after the other, each ended after a while.
+"""The faults of a run: one after the other, each ended after a while.
 
 `KINDS` names them; a run uses some of them only (`Habits.kinds`). Each is counted by its name.
 """
@@ -71,7 +71,7 @@ class Chaos:
                 FAULTS[self._chance.choice(kinds)](self)
 
     def watch_transactions(self) -> None:
-        """What brokers do by themselves: abort what is open for too long; as a task."""
+        """Abort transactions that are open for too long, as brokers do; as a task."""
         while True:
             self._kernel.sleep(TRANSACTION_CHECK_US)
             for name in self._kafka.expire_transactions():
@@ -209,7 +209,7 @@ class Chaos:
         self._witness.note_extended()
 
     def split_etcd(self) -> None:
-        """Several are master at once, and go on being so: only the fence is left."""
+        """Let several nodes be master at once, and go on being so: only the fence is left."""
         machine = self._machine()
         self._weather.inject("etcd split", machine.name)
         machine.split_from_etcd(True)
@@ -220,7 +220,7 @@ class Chaos:
         self._witness.excuse()
 
     def end_leases(self) -> None:
-        """Two may be master at once for a while: etcd is no fence."""
+        """Let two nodes be master at once for a while: etcd is no fence."""
         if self._weather.is_stuck:
             return
         self._weather.inject("leases ended", "")
@@ -277,7 +277,8 @@ class Chaos:
         self._last(self._kafka.release_markers, 2_000_000)
 
     def lose_marker(self) -> None:
-        """Only a user's: it hides what is behind it in the buffer until the user writes again."""
+        """Lose a user's transaction marker: it hides what is behind it in the buffer until the
+        user writes again."""
         self._weather.inject("lost marker", "")
         partitions = len(self._kafka.topics["delayd-buffer"].partitions)
         self._kafka.lose_next_marker("delayd-buffer", self._chance.randrange(partitions), USER)

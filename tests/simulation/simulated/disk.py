@@ -27,7 +27,7 @@ class Platter:
         self.syncs_to_fail = 0
 
     def lose_power(self, chance: Random) -> int:
-        """Cut, zero or lose what was not synced; how many files that changed."""
+        """Cut, zero or lose what was not synced. Return how many files that changed."""
         changed = 0
         for path, synced in sorted(self.synced_bytes.items()):
             if not Path(path).exists():
@@ -115,7 +115,7 @@ class SimulatedDisk(SystemDisk):
         self._platter.new_files.discard(path)
 
     def free_bytes(self, path: str) -> int:
-        """The same on every machine that runs the simulation."""
+        """Return the same on every machine that runs the simulation."""
         return 0 if self._platter.is_full else 10**12
 
     def _sync(self, path: str) -> None:

@@ -70,7 +70,7 @@ class SimulatedCoordination(MemoryCoordination):
         return answer
 
     def _carry_out_late(self) -> None:
-        """The server does in its own time what it has not answered."""
+        """Have the server do in its own time what it has not answered."""
         kernel, etcd = self._wire.process.kernel, self._etcd
         delay_us = int(5_000 * 600 ** self._weather.chance.random())
 
@@ -83,7 +83,7 @@ class SimulatedCoordination(MemoryCoordination):
         brokers.spawn("late progress", apply)
 
     def ask(self, etcd: MemoryEtcd) -> None:
-        """From now on another server answers."""
+        """Let another server answer from now on."""
         self._etcd = etcd
 
     @property

@@ -37,17 +37,17 @@ class History:
     _known: dict[str, int] = field(default_factory=dict)
 
     def learnt(self, process: str, revision: int) -> None:
-        """The process has read or written the progress of this revision; 0 for none."""
+        """Note that the process has read or written the progress of this revision; 0 for none."""
         revisions = [0, *(write.revision for write in self.writes)]
         self._known[process] = revisions.index(revision) - 1
 
     def sends(self, process: str, topic: str, partition: int, offset: int) -> None:
-        """The process has sent a record, and it is in the log."""
+        """Note that the process has sent a record, and that it is in the log."""
         assert process in self._known, f"{process} delivers without knowing any progress"
         self.sent[topic, partition, offset] = Sent(process, self._known[process])
 
     def index_of(self, value: str) -> int | None:
-        """Of the write with this value."""
+        """Return the index of the write with this value."""
         found = [index for index, write in enumerate(self.writes) if write.value == value]
         return found[0] if found else None
 

@@ -43,7 +43,7 @@ class Doorless:
 
     @property
     def should_exit(self) -> bool:
-        """Was it told to end?"""
+        """Return whether it was told to end."""
         return self._told.is_set()
 
     @should_exit.setter
@@ -51,7 +51,7 @@ class Doorless:
         self._told.set()
 
     async def serve(self) -> None:
-        """Until told to end."""
+        """Serve until told to end."""
         await self._loop.run_in_executor(None, self._told.wait)
 
 
@@ -96,22 +96,22 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Does a process of the node run?"""
+        """Return whether a process of the node runs."""
         return self.process is not None and not self.process.is_dead
 
     @property
     def nonce(self) -> str:
-        """Of the life that began last."""
+        """Return the nonce of the life that began last."""
         return f"life-{self.lives}"
 
     @property
     def is_split(self) -> bool:
-        """Does an etcd of its own answer it?"""
+        """Return whether an etcd of its own answers it."""
         return self._own_etcd is not None
 
     @property
     def has_live_grant(self) -> bool:
-        """May its delivery finish a step, by its own clock?"""
+        """Return whether its delivery may finish a step, by its own clock."""
         if self._view is None or not self.is_up:
             return False
         delivery = self._view._delivery
@@ -121,7 +121,7 @@ class Machine:
         return grant.is_live(self.clock.monotonic_ms())
 
     def start(self) -> SimulatedEvent:
-        """A new process; the event is set when it has ended."""
+        """Start a new process. The event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
         self._view = None
@@ -170,7 +170,7 @@ class Machine:
         self._kernel.kill(process)
 
     def _may_end_with(self, error: DelaydError) -> bool:
-        """Is it what was done to it, rather than a defect?"""
+        """Return whether an injected fault, rather than a defect, explains this end."""
         if isinstance(error, FrontierError):
             # A transaction that somebody else left open is taken for a lost commit marker.
             return "stays behind" in str(error)

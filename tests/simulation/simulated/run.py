@@ -97,7 +97,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = E
 
 
 def commit() -> str:
-    """The commit that is checked out, and if it was changed since."""
+    """Return the commit that is checked out, and whether files were changed since."""
     here = Path(__file__).parent
     try:
         asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -127,7 +127,7 @@ def _digest(world: World) -> str:
 
 @contextmanager
 def _logs_in_trace(world: World) -> Iterator[None]:
-    """What the nodes log goes to the trace, and nowhere else."""
+    """Send the log lines of the nodes to the trace, and nowhere else."""
 
     def note(_: object, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         task = world.kernel.current

@@ -1,4 +1,4 @@
-"""What users send: requests about messages with and without ids, some inside their transactions."""
+"""The requests of users: messages with and without ids, some inside their own transactions."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,7 +25,7 @@ OPEN_MS_MAX = 2_500
 
 
 def topic_in_lane_of(topic: str) -> str:
-    """Another topic that shares its lane."""
+    """Return another topic that shares its lane."""
     wanted = crc32(topic.encode()) % LANES
     return next(
         name for n in range(10**6) if crc32((name := f"shared-{n}").encode()) % LANES == wanted
@@ -43,7 +43,7 @@ TARGETS: Mapping[str, tuple[int, dict[str, str]]] = {
 
 
 class Users:
-    """All that is written to the buffer from outside."""
+    """Everything that is written to the buffer from outside."""
 
     def __init__(self, kernel: Kernel, kafka: MemoryKafka, chance: Random, partitions: int) -> None:
         self._kernel = kernel
@@ -69,7 +69,7 @@ class Users:
             self._kernel.sleep(self._chance.choice(self._pauses_us))
 
     def send(self) -> None:
-        """Some requests, perhaps inside a transaction of the user's own."""
+        """Send some requests, perhaps inside a transaction of the user's own."""
         chance = self._chance
         now_ms = self._kafka.clock.wall_ms()
         if self._hot_ms < now_ms - 1_000 or chance.random() < 0.1:
@@ -97,7 +97,7 @@ class Users:
             self.end_transaction(commit=chance.random() < 0.6)
 
     def race(self) -> None:
-        """A message that must be retried, and marks about it and others just when it is due."""
+        """Send a message that must be retried, and cancels of it and others just when it is due."""
         chance = self._chance
         due_ms = self._kafka.clock.wall_ms() + chance.randint(50, 400)
         self._try(lambda: self._about(chance.choice(IDS), "replace", due_ms))
@@ -120,7 +120,7 @@ class Users:
             send()
 
     def burst(self) -> None:
-        """Requests that are due at once or soon."""
+        """Send requests that are due at once or soon."""
         now_ms = self._kafka.clock.wall_ms()
         try:
             for _ in range(self._chance.choice([3, 12])):
@@ -167,7 +167,7 @@ class Users:
         self._append(partition, key, value, headers, inside)
 
     def _send_with_id(self, due_ms: int, value: bytes, inside: bool) -> None:
-        """A request about one of a few ids, so that they meet."""
+        """Send a request about one of a few ids, so that they meet."""
         chance = self._chance
         id = chance.choice(IDS)
         op = chance.choice(["schedule", "schedule", "cancel", "replace"])
@@ -187,7 +187,7 @@ class Users:
         self._append(partition, id.encode(), value, headers, inside)
 
     def _redrive(self, headers: Headers, partition: int) -> None:
-        """Now and then a schedule says that it sends a dead letter again, one of a few."""
+        """Let a schedule say, now and then, that it sends one of a few dead letters again."""
         if self._chance.random() < 0.1:
             source = f"{partition}/{self._chance.randrange(8)}"
             headers.append(("delayd-redrive", source.encode()))

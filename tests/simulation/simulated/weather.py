@@ -48,7 +48,7 @@ class Habits:
 
     @classmethod
     def of(cls, chance: Random, kinds: tuple[str, ...]) -> "Habits":
-        """Drawn for one run."""
+        """Draw the habits of one run."""
         chosen = tuple(kind for kind in kinds if chance.random() < 0.5)
         if chance.random() < 0.2:
             # Where little else happens, several are master at once for long.
@@ -96,17 +96,17 @@ class Weather:
     """Writes the markers of the frontier that got lost."""
 
     def note(self, line: str) -> None:
-        """One line of what happened, for whoever reads a failure."""
+        """Add a line to the trace, for whoever reads a failure."""
         line = line.replace(self.directory, "")
         self.trace.append(f"{self.kernel.now_us / 1_000:>10.3f} {line}")
 
     def inject(self, kind: str, line: str) -> None:
-        """A fault was injected."""
+        """Count a fault, and note it."""
         self.faults[kind] += 1
         self.note(f"{kind}: {line}")
 
     def strikes(self, probability: float) -> bool:
-        """Does it happen now?"""
+        """Draw whether it happens now."""
         return not self.is_quiet and probability > 0 and self.chance.random() < probability
 
     def at_brokers(self, name: str, delay_us: int, act: Callable[[], None]) -> None:
@@ -121,12 +121,12 @@ class Weather:
 
     @property
     def is_stuck(self) -> bool:
-        """Is a call stuck now, in a process that lives?"""
+        """Return whether a call is stuck now, in a process that lives."""
         is_alive = self.stuck is not None and not self.stuck.is_dead
         return is_alive and self.kernel.now_us < self.stuck_until_us
 
     def latency_us(self) -> int:
-        """How long one way of a call takes."""
+        """Draw how long one way of a call takes."""
         return self.chance.randrange(50, 1_000)
 
 
@@ -143,7 +143,7 @@ class Wire:
     def travel(
         self, what: str, *, weight: float = 1, slow: float = 1, limit_us: int = 5 * SECOND_US
     ) -> int:
-        """One way of a call; returns how long it took (us). Raises Killed in a dead process.
+        """Spend one way of a call; return how long it took (us). Raises Killed in a dead process.
 
         `weight`: how much more often than elsewhere the process dies or stands still here; `slow`:
         how much more often it takes long.
@@ -166,7 +166,7 @@ class Wire:
         return took_us
 
     def get_stuck(self) -> None:
-        """A call outlasts every time-out."""
+        """Let a call outlast every time-out."""
         self._weather.stuck = self.process
         self._weather.stuck_until_us = self._kernel.now_us + STUCK_US
         self._kernel.sleep(STUCK_US)
@@ -177,7 +177,7 @@ class Wire:
         self._kernel.sleep(us)
 
     def stumble(self) -> None:
-        """Now and then a thread loses its turn where it takes a lock."""
+        """Let a thread lose its turn, now and then, where it takes a lock."""
         weather = self._weather
         if weather.chance.random() < 0.02:
             self._kernel.sleep(weather.chance.randrange(2_000))

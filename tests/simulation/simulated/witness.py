@@ -32,21 +32,21 @@ class Witness:
         self._extended_us = -EXTENDED_US
 
     def watch(self, machine: Machine) -> None:
-        """From now on."""
+        """Watch this machine from now on."""
         self._machines.append(machine)
         machine.after_call = self.look
         machine.after_stuck = lambda: self.check_let_go(machine)
 
     def excuse(self) -> None:
-        """Leases have ended early: whoever was master does not know it yet."""
+        """Take note that leases have ended early: a master may not know it yet."""
         self._excused_until_us = self._kernel.now_us + EXCUSED_US
 
     def note_extended(self) -> None:
-        """All leases have begun anew."""
+        """Take note that all leases have begun anew."""
         self._extended_us = self._kernel.now_us
 
     def look(self) -> None:
-        """Is everybody who believes to be master the one that etcd names?"""
+        """Check that every node that believes to be master is the one that etcd names."""
         holder = self._holder()
         if holder is None or self._kernel.now_us < self._excused_until_us:
             return
@@ -58,14 +58,15 @@ class Witness:
                 )
 
     def check_let_go(self, machine: Machine) -> None:
-        """A call of this machine's delivery was stuck for long: its lease must have ended."""
+        """Check that the lease of this machine ended while a call of its delivery was stuck for
+        long."""
         is_extended = self._kernel.now_us < self._extended_us + EXTENDED_US
         if self._holder() == (machine.name, machine.nonce) and not is_extended:
             machine.bug = AssertionError(f"{machine.name} was stuck and has kept its lease")
 
     def _holder(self) -> tuple[str, str] | None:
-        """Node and nonce in the leader key, empty if there is none; None if etcd is paused: then
-        nothing changes."""
+        """Return node and nonce in the leader key, empty if there is none; None if etcd is
+        paused: then nothing changes."""
         try:
             held = self._etcd.leader(SHARD)
         except CoordinationError:

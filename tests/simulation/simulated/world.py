@@ -1,4 +1,4 @@
-"""All of it: three nodes, their brokers, etcd and users, and a run from beginning to end.
+"""A whole run: three nodes, their brokers, etcd and users, from beginning to end.
 
 faults for `FAULTS_US`  ->  quiet until all that is due was delivered, `SETTLE_US_MAX` at most
                         ->  every node is told to end, and does
@@ -119,13 +119,13 @@ class World:
             self.kafka.create_topic(topic, partitions, config)
 
     def judge(self) -> Checker | AtLeastOnceChecker:
-        """Of this run, by what its cluster guarantees."""
+        """Return the judge of this run, by its cluster's guarantee."""
         if self.guarantee == AT_LEAST_ONCE:
             return AtLeastOnceChecker(self.checker(), self.history)
         return self.checker()
 
     def checker(self) -> Checker:
-        """The judge of this run, once it has ended."""
+        """Return the checker of this run, once it has ended."""
         return Checker(
             self.kafka,
             self.chaos.refused,
@@ -138,16 +138,16 @@ class World:
         )
 
     def records(self, topic: str) -> list[Record]:
-        """The committed records of a topic."""
+        """Return the committed records of a topic."""
         return committed(self.kafka, topic)
 
     @property
     def trace(self) -> list[str]:
-        """What happened, a line each."""
+        """Return what happened, a line each."""
         return self.weather.trace
 
     def run(self) -> None:
-        """Anything may happen, then everything is healed and what is due is delivered."""
+        """Let anything happen, then heal everything and wait until what is due is delivered."""
         self._start()
         self._outside.spawn("transactions", self.chaos.watch_transactions)
         self._outside.spawn("users", self.users.run)
@@ -157,7 +157,7 @@ class World:
         self._end()
 
     def pass_until(self, condition: Callable[[], bool]) -> None:
-        """Nodes alone, without users or faults, for at most a minute; instead of `run`."""
+        """Run the nodes alone, without users or faults, for at most a minute; instead of `run`."""
         self._start()
         while not condition():
             assert self.kernel.now_us < END_US_MAX, "it does not come true"
@@ -180,7 +180,7 @@ class World:
                 raise machine.bug
 
     def _settle(self) -> None:
-        """Faults end, and time passes until nothing is left to do."""
+        """End the faults, and let time pass until nothing is left to do."""
         self.weather.note("quiet")
         self.weather.is_quiet = True
         self.users.is_done = True
@@ -205,11 +205,11 @@ class World:
 
     @property
     def forget_ms(self) -> int:
-        """How long after `export_hold` a covered slot may still be there."""
+        """Return how long after `export_hold` a covered slot may still be there."""
         return 2 * self.habits.idle_step_ms + self.habits.checkpoint_ms + 3_000
 
     def _is_settled(self) -> bool:
-        """Has the committed frontier passed all that is due in the buffer?"""
+        """Return whether the committed frontier has passed all that is due in the buffer."""
         # A node whose call was stuck may be about to end.
         is_at_rest = self.kernel.now_us > self.weather.stuck_until_us + REST_US
         if not is_at_rest or not all(machine.is_up for machine in self.machines):
@@ -222,7 +222,7 @@ class World:
         return bool(min(cursors) > self.last_due_ms())
 
     def last_due_ms(self) -> int:
-        """The latest due time but those that are far away."""
+        """Return the latest due time except those that are far away."""
         far_ms = self.kafka.clock.wall_ms() + FAR_MS // 2
         last_ms = 0
         for record in self.records("delayd-buffer"):
@@ -233,7 +233,7 @@ class World:
         return last_ms
 
     def _end(self) -> None:
-        """SIGTERM for all; each exits with FINE."""
+        """Send SIGTERM to all; each exits with FINE."""
         self.weather.note("end")
         self._is_ending = True
         for machine in self.machines:
