@@ -106,7 +106,7 @@ takeover_run.py and mastership.py in delayd/node/delivery/) carry them out in th
     the master dies between two steps          the next one resumes at the last frontier
     it dies inside a step, before the commit   the transaction is aborted: nothing of it was visible
     it dies after the commit                   the frontier says that the step is done
-    the commit's answer is lost                nobody guesses: takeover reads the frontier
+    the commit's answer is lost                no guess: takeover reads the frontier
     it freezes and wakes up later              it is fenced, or past its deadline
     its delivery loop is stuck                 no keepalive is sent: the lease ends, another leads
     its lease is lost, its disk fails          it stops delivery, then gives the lease back

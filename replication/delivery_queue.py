@@ -59,7 +59,7 @@ OPEN_LIMITS = OpenLimits()
 
 
 class Wanted(NamedTuple):
-    """What is to be opened next: the messages of these lanes from this rank on."""
+    """The messages to open next: those of these lanes, from this rank on."""
 
     since: Rank
     """The lowest rank to which one of the lanes is open."""
@@ -106,7 +106,7 @@ class Plan:
 
 
 class DeliveryQueue:
-    """What is left to do beyond a frontier."""
+    """All that is left to do beyond a frontier."""
 
     def __init__(
         self,
@@ -390,7 +390,7 @@ class DeliveryQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What a step takes of one lane: of `taken` entries some are delivered, some passed over."""
+    """The part of a step from one lane: of `taken` entries some are delivered, some passed over."""
 
     deliveries: list[Entry]
     passed_over: list[Entry]

@@ -251,7 +251,7 @@ class Election:
         return (StopDelivery(reason),)
 
     def _follow_after_unasked_end(self, event: DeliveryStopped) -> Effects:
-        # A grant that ended though nobody withdrew it has passed an old deadline.
+        # A grant that ended without being withdrawn has passed an old deadline.
         self._resigned_for = RESIGNED_FOR[event.ended] or ResignReason.LEASE_EXPIRED
         return self._rest()
 
@@ -314,7 +314,7 @@ class Election:
 
 
 Transition = tuple[Callable[[Election, Any], Effects], *tuple[State, ...]]
-"""What a fact does in a state, and the states that may follow."""
+"""The action of a fact in a state, and the states that may follow."""
 
 TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
     {

@@ -45,8 +45,8 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """What the leader key says. The nonce tells two lives of a node apart, the lease two campaigns
-    of one life; the create-revision guards the mirrored cursor."""
+    """The content of the leader key. The nonce tells two lives of a node apart, the lease two
+    campaigns of one life; the create-revision guards the mirrored cursor."""
 
     nonce: str
     lease_id: int

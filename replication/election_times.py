@@ -85,4 +85,4 @@ RESIGNED_FOR: Mapping[Ended, ResignReason | None] = MappingProxyType(
         Ended.FAILED: ResignReason.DELIVERY_FAILED,
     }
 )
-"""What the end of delivery means for the election; None: it asked for that end."""
+"""The meaning of each end of delivery for the election; None: it asked for that end."""

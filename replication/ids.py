@@ -1,4 +1,4 @@
-"""What a partition's log says of one id: its live messages, and what was killed last.
+"""The state of one id in a partition's log: its live messages, and those killed last.
 
 Pure data of the ingest rules; the wheel keeps it, `ingest` computes it. A message is *live* from
 when it is stored until it is killed or continued; that it was delivered is not in the log, so it

@@ -54,7 +54,7 @@ can be on its way, unless its process was frozen meanwhile."""
 
 
 class Op(IntEnum):
-    """What a record asks for, as far as ingest cares."""
+    """The operations of a record, as far as ingest distinguishes them."""
 
     SCHEDULE = 0
     """Deliver something later."""
@@ -87,7 +87,7 @@ class Asked(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What a partition's log has said so far."""
+    """The state of a partition's log so far."""
 
     next_offset: int
     """1 + the offset of the last record ingested."""
@@ -96,7 +96,7 @@ class LogState(NamedTuple):
 
 
 class PendingReply(IntEnum):
-    """What the step that passes a record has to reply."""
+    """The reply due from the step that passes a record."""
 
     NONE = 0
     REJECTED = 1
@@ -109,7 +109,7 @@ class PendingReply(IntEnum):
 
 
 class Known(NamedTuple):
-    """What the log said before about what the record names."""
+    """All that the log said before about what the record names."""
 
     id: IdState = NOTHING
     redriven: IdState = NOTHING
@@ -121,7 +121,7 @@ class Known(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What becomes of a record."""
+    """The decision about a record."""
 
     rank: Rank | None
     """The place of the message to store; None if none is stored."""
@@ -133,7 +133,7 @@ class Decision(NamedTuple):
     redriven: IdState | None = None
     """The redriven source's state afterwards; None if it did not change."""
     killed: tuple[KilledMessage, ...] = ()
-    """What the cancel marker kills: all that was live."""
+    """The messages that the cancel marker kills: all that were live."""
     continued: IdState | None = None
     """The continued message's state afterwards; None if it did not change."""
     is_refused: bool = False

@@ -166,7 +166,7 @@ class LeadershipSession:
 
 
 Transition = tuple[Callable[[LeadershipSession, Any], Order], *tuple[type[Order], ...]]
-"""What a fact leads to, and the orders that may come of it."""
+"""The action of a fact, and the orders that may come of it."""
 
 TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = MappingProxyType(
     {

@@ -80,7 +80,7 @@ class Settings:
     retry_delays_ms: tuple[int, ...]
     """Pauses before the 1st, 2nd, ... retry; after the last one a message is dead."""
     receipts_written: str
-    """What gets a receipt: RECEIPTS_VERDICTS or RECEIPTS_ALL."""
+    """Which receipts are written: RECEIPTS_VERDICTS or RECEIPTS_ALL."""
     key_fingerprint: str
     """Tells the cluster key from any other, and nothing about it (delayd/config/cluster_key.py)."""
     buffer: Topic

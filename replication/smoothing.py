@@ -70,7 +70,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Queue(NamedTuple):
-    """What a topic has given of its turns; part of the frontier record (`replication.record`)."""
+    """The turns that a topic has given; part of the frontier record (`replication.record`)."""
 
     served_ns: int
     """When the rate has room for the next record that goes out, Unix ns."""

@@ -6,14 +6,14 @@ drops a takeover whose grant has ended, and one that met an error of Kafka: the 
 begins again from the start.
 
     order               why it comes where it does
-    CatchUp             a node that is behind a frontier it knows fences nobody
-    FencePredecessors   from here on nobody else can commit, so whatever is read next stays true
-    ReadEnds            nobody can have a transaction open now: what is written must be readable
+    CatchUp             a node that is behind a frontier it knows fences no other
+    FencePredecessors   from here on no other node can commit, so what is read next stays true
+    ReadEnds            no transaction can be open now: what is written must be readable
     ReadFrontier        the last frontier that any predecessor can ever have committed
     ReachFrontier       a step plans from everything below O
     BeginTerm           the first step: the next term, and nothing else moves
 
-Where the guarantee is at-least-once, nobody can be fenced and etcd holds the progress. One order
+Where the guarantee is at-least-once, no node can be fenced and etcd holds the progress. One order
 takes the place of the three in the middle. No predecessor writes after it, because etcd takes a
 write only under the present leadership.
 
@@ -237,7 +237,7 @@ class Takeover:
 
 
 Transition = tuple[Callable[[Takeover, Any], Order], *tuple[type[Order], ...]]
-"""What a fact leads to, and the orders that may come of it."""
+"""The action of a fact, and the orders that may come of it."""
 
 TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = MappingProxyType(
     {

@@ -21,7 +21,7 @@ from replication.rank import Rank
 
 
 class CancelMarker(NamedTuple):
-    """What ingest keeps of a cancel or a replace."""
+    """A cancel or a replace, as ingest keeps it."""
 
     is_replace: bool
     partition: int
@@ -35,7 +35,7 @@ class CancelMarker(NamedTuple):
 
 
 class Outcome(Enum):
-    """What came of a cancel marker."""
+    """The outcomes of a cancel marker."""
 
     CANCELLED = "cancelled"
     REPLACED = "replaced"

@@ -37,7 +37,7 @@ class EtcdCalls:
             case facts.Campaign(lease_id):
                 value = self._identity.leader_value(lease_id)
                 leader = self._noted(self._etcd.campaign(SHARD, value, lease_id))
-                assert leader is not None, "somebody holds the key after a campaign"
+                assert leader is not None, "the key is held after a campaign"
                 return facts.CampaignAnswered(now_ms(), leader)
             case facts.KeepAlive(lease_id):
                 ttl_ms = self._etcd.keep_alive(lease_id)
@@ -63,5 +63,5 @@ class EtcdCalls:
             self.master_name = owner["node"]
             return facts.Leader(owner["nonce"], int(owner["lease"]), held.create_revision)
         except (ValueError, KeyError, TypeError):
-            # A foreign value under the leader key: whoever wrote it, this node did not.
+            # Another program's value under the leader key: this node did not write it.
             return facts.Leader("?", 0, held.create_revision)

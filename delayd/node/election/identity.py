@@ -1,4 +1,4 @@
-"""Who a node is in etcd, and what it writes there about itself."""
+"""The identity of a node in etcd, and what it writes there about itself."""
 
 import json
 from dataclasses import dataclass
