@@ -74,12 +74,12 @@ def cross_checks(
     partitions_of: dict[str, int] = {}
     counts_of: dict[int, Counter[str]] = {part: Counter() for part in parts}
     for record in read_all(bootstrap, topics, partitions_of):
-        if (message := model.family_of.get(record.told.get("source", ""))) is not None:
+        if (message := model.family_of.get(record.fields.get("source", ""))) is not None:
             message.deliveries.append(record)
-        elif record.told.keys() & {"source", "fired"}:
+        elif record.fields.keys() & {"source", "fired"}:
             counts_of.setdefault(part_of(None, record.topic), Counter())["unknown"] += 1
     for record in read_all(bootstrap, [f"{prefix}dead"]):
-        if (message := model.family_of.get(record.told.get("source", ""))) is not None:
+        if (message := model.family_of.get(record.fields.get("source", ""))) is not None:
             message.letters.append(record)
     for message in messages:
         asked = message.record
@@ -89,7 +89,7 @@ def cross_checks(
         counts[fate := fate_of(message, frontier)] += 1
         counts["duplicate"] += len(message.deliveries) > 1
         if fate == "lost" or len(message.deliveries) > 1:
-            found(part, f"{message.source} of {asked.append_ms} is {fate}: {asked.told}")
+            found(part, f"{message.source} of {asked.append_ms} is {fate}: {asked.fields}")
         for record in message.deliveries:
             counts["early"] += message.is_early(record)
             counts["altered"] += is_altered(message, record, partitions_of[record.topic])
@@ -108,32 +108,32 @@ def replay(buffer: Iterable[Logged], settings: Mapping[str, Any]) -> Model:
 
 
 def _asked(record: Logged, settings: Mapping[str, Any], model: Model) -> Asked:
-    told = record.told
-    is_known = f"{record.partition}/{told.get('continues')}" in model.family_of
-    if is_known and {"origin", "proof"} <= told.keys():
+    fields = record.fields
+    is_known = f"{record.partition}/{fields.get('continues')}" in model.family_of
+    if is_known and {"origin", "proof"} <= fields.keys():
         return read_continuation(record)
     return read_asked(record, due_of(record, settings))
 
 
 def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
     """Return when a request is due, Unix ms (of a cancel: 0), or None if it is rejected."""
-    told, op = record.told, record.told.get("op", "schedule")
-    if "id" in told and told["id"].encode() != record.key:
+    fields, op = record.fields, record.fields.get("op", "schedule")
+    if "id" in fields and fields["id"].encode() != record.key:
         return None
     if op == "cancel":
-        return 0 if told.keys() == {"op", "id"} else None
-    topic, times = told.get("topic", ""), [told[name] for name in TIMES & told.keys()]
+        return 0 if fields.keys() == {"op", "id"} else None
+    topic, times = fields.get("topic", ""), [fields[name] for name in TIMES & fields.keys()]
     if not topic or topic.startswith(("__", settings["prefix"])) or len(times) != 1:
         return None
-    if told.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in told)):
+    if fields.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in fields)):
         return None
-    if "due" in told:
-        due_ms = moment_ms(told["due"])
-    elif "delay" in told:
-        delay = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", told["delay"])
+    if "due" in fields:
+        due_ms = moment_ms(fields["due"])
+    elif "delay" in fields:
+        delay = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", fields["delay"])
         due_ms = delay and record.append_ms + int(delay[1]) * UNITS_MS[delay[2]]
     else:
-        level = int(told["level"]) if re.fullmatch("[0-9]{1,2}", told["level"]) else 0
+        level = int(fields["level"]) if re.fullmatch("[0-9]{1,2}", fields["level"]) else 0
         due_ms = record.append_ms + LEVELS_S[level - 1] * 1_000 if 1 <= level <= 18 else None
     far_ms = record.append_ms + settings["max_delay_ms"]
     return None if due_ms is None or due_ms > far_ms else due_ms
@@ -167,7 +167,7 @@ def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
         return message.refused.replace("duplicate", "refused_as_duplicate")
     if message.deliveries:
         return "delivered"
-    reasons = [letter.told.get("reason") for letter in message.letters]
+    reasons = [letter.fields.get("reason") for letter in message.letters]
     if "dead" in reasons:
         return "dead"
     if message.killed_by is not None:

@@ -83,13 +83,13 @@ def judge_outcomes(
 
 
 def _read(record: Logged) -> Asked:
-    told = record.told
+    fields = record.fields
     reason = record.header(EXPECT)
-    if reason is not None and "origin" not in told:
+    if reason is not None and "origin" not in fields:
         return read_asked(record, None, reason)
-    if "continues" in told:
+    if "continues" in fields:
         return read_continuation(record)
-    return read_asked(record, 0 if told.get("op") == "cancel" else int(told.get("due", "")))
+    return read_asked(record, 0 if fields.get("op") == "cancel" else int(fields.get("due", "")))
 
 
 class _Judge:
@@ -133,7 +133,7 @@ class _Judge:
     # --- What came out
 
     def _take_delivery(self, record: Logged) -> None:
-        source = record.told.get("source", "")
+        source = record.fields.get("source", "")
         message = self.model.family_of.get(source)
         if message is None:
             self._fault(source, f"delivered to {record.topic}, but nobody asked for it")
@@ -147,19 +147,19 @@ class _Judge:
             self._fault(message.source, f"early: due at {message.due_ms}, delivered {record}")
 
     def _take_letter(self, record: Logged) -> None:
-        told = record.told
-        if told.get("reason") != "dead":
-            self.letters[told.get("source", "")].append(record)
+        fields = record.fields
+        if fields.get("reason") != "dead":
+            self.letters[fields.get("source", "")].append(record)
             return
-        message = self.model.family_of.get(told.get("source", ""))
-        if message is None or told.get("origin") != message.source:
+        message = self.model.family_of.get(fields.get("source", ""))
+        if message is None or fields.get("origin") != message.source:
             self._fault(record.place, f"a dead letter of nobody's: {record}")
             return
         message.letters.append(record)
-        if record.value != message.record.value or int(told.get("attempt", "0")) < 1:
+        if record.value != message.record.value or int(fields.get("attempt", "0")) < 1:
             self._fault(message.source, f"altered in its dead letter: {record}")
-        if told["source"] != message.newest.source:
-            self._fault(message.source, f"dead as {told['source']}, not {message.newest.source}")
+        if fields["source"] != message.newest.source:
+            self._fault(message.source, f"dead as {fields['source']}, not {message.newest.source}")
 
     def _take_receipt(self, record: Logged) -> None:
         receipt: Receipt = json.loads(record.value or b"")
@@ -282,5 +282,5 @@ class _Judge:
 def _was_done(message: Message, at_ms: int) -> bool:
     """Return whether it was fired by then, by the master's clock. Dead letters do not say when
     they were."""
-    fired_ms = [int(record.told.get("fired", "0")) for record in message.deliveries]
+    fired_ms = [int(record.fields.get("fired", "0")) for record in message.deliveries]
     return bool(message.letters) or any(fired <= at_ms for fired in fired_ms)

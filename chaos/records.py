@@ -27,7 +27,7 @@ class Logged(NamedTuple):
         return tuple(header for header in self.headers if not header[0].startswith(PREFIX))
 
     @property
-    def told(self) -> dict[str, str]:
+    def fields(self) -> dict[str, str]:
         """delayd's headers as text, without their prefix; of a repeated one the last."""
         return {
             name.removeprefix(PREFIX): (content or b"").decode(errors="replace")

@@ -149,8 +149,8 @@ class Message:
 
     def differences(self, found: Logged) -> list[str]:
         """Return what a delivered record has otherwise than was asked for."""
-        content, told = self.content, found.told
-        source = told.get("source", "")
+        content, fields = self.content, found.fields
+        source = fields.get("source", "")
         wanted = {
             "id": self.asked.id,
             "due": str(content.due_ms),
@@ -158,22 +158,22 @@ class Message:
             "origin": self.source if source != self.source else None,
             "attempt": self.attempts.get(source),
         }
-        others = told.keys() - {*wanted, "fired"}
+        others = fields.keys() - {*wanted, "fired"}
         is_right = {
             "topic": found.topic == content.topic,
             "partition": content.partition in (None, found.partition),
             "key": found.key == content.key,
             "value": found.value == content.value,
             "headers": found.own == content.headers and not others,
-            "fired": told.get("fired", "").isdigit(),
-            **{name: told.get(name) == said for name, said in wanted.items()},
-            "number of headers": len(found.headers) == len(found.own) + len(told),
+            "fired": fields.get("fired", "").isdigit(),
+            **{name: fields.get(name) == value for name, value in wanted.items()},
+            "number of headers": len(found.headers) == len(found.own) + len(fields),
         }
         return [what for what, right in is_right.items() if not right]
 
     def is_early(self, found: Logged) -> bool:
         """Return whether it was fired, or was in its target, before it was due."""
-        fired = found.told.get("fired", "")
+        fired = found.fields.get("fired", "")
         out_ms = min(found.append_ms, int(fired) if fired.isdigit() else found.append_ms)
         return out_ms < self.due_ms
 
@@ -236,14 +236,14 @@ class Model:
 
     def _continue(self, asked: Asked) -> None:
         message = self.family_of.get(asked.refers_to)
-        told = asked.record.told
+        fields = asked.record.fields
         if message is None:
             self.faults.append(f"{asked.source}: continues {asked.refers_to}, which is unknown")
             return
-        if told.get("origin") != message.source or asked.content != message.content:
+        if fields.get("origin") != message.source or asked.content != message.content:
             self.faults.append(f"{asked.source}: is not what {message.source} asked for")
         self.family_of[asked.source] = message
-        attempt = told.get("attempt", "0")
+        attempt = fields.get("attempt", "0")
         message.attempts[asked.source] = None if attempt == "0" else attempt
         if message.killed_by is not None:
             return  # the cancel came first: the continuation is refused
@@ -258,34 +258,34 @@ class Model:
 
 def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) -> Asked:
     """Return what a user's record asks for by its headers. `due_ms` None: it is rejected."""
-    told = record.told
-    id = told.get("id")
+    fields = record.fields
+    id = fields.get("id")
     if due_ms is None:
         return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)
-    op = Op.REDRIVE if "redrive" in told else Op(told.get("op", "schedule"))
+    op = Op.REDRIVE if "redrive" in fields else Op(fields.get("op", "schedule"))
     if op is Op.CANCEL:
         return Asked(record, op, id)
-    times = tuple((name, told[name]) for name in ("due", "delay", "level") if name in told)
+    times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
     content = content_of(record, due_ms)
-    return Asked(record, op, id, content, times, refers_to=told.get("redrive", ""))
+    return Asked(record, op, id, content, times, refers_to=fields.get("redrive", ""))
 
 
 def read_continuation(record: Logged) -> Asked:
     """Return what a record of a master's asks for."""
-    told = record.told
+    fields = record.fields
     return Asked(
         record,
         Op.CONTINUE,
-        told.get("id"),
-        content_of(record, int(told["due"])),
-        next_due_ms=int(told["next-due"]),
-        refers_to=f"{record.partition}/{told['continues']}",
+        fields.get("id"),
+        content_of(record, int(fields["due"])),
+        next_due_ms=int(fields["next-due"]),
+        refers_to=f"{record.partition}/{fields['continues']}",
     )
 
 
 def content_of(record: Logged, due_ms: int) -> Content:
     """Return what a request asks to deliver at `due_ms`."""
-    told = record.told
-    partition = int(told["partition"]) if told.get("partition", "").isdigit() else None
-    key = told["key"].encode() if "key" in told else record.key
-    return Content(told.get("topic"), partition, key, record.value, record.own, due_ms)
+    fields = record.fields
+    partition = int(fields["partition"]) if fields.get("partition", "").isdigit() else None
+    key = fields["key"].encode() if "key" in fields else record.key
+    return Content(fields.get("topic"), partition, key, record.value, record.own, due_ms)

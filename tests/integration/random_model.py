@@ -68,7 +68,7 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         Op[request.op.name],
         request.id,
         content_of(request),
-        tuple((name, logged.told[name]) for name in TIMES if name in logged.told),
+        tuple((name, logged.fields[name]) for name in TIMES if name in logged.fields),
         next_due_ms=request.due_ms,
         refers_to=refers_to(request, record.partition),
     )

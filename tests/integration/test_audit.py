@@ -76,7 +76,7 @@ def has_read_all(master: NodeProcess, cluster: TestCluster) -> bool:
 def forge(cluster: TestCluster, target: str, row: Logged, source: str) -> None:
     """Write a delivered record once more, under this source."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    told = {**row.told, "source": source}
+    told = {**row.fields, "source": source}
     headers: list[tuple[str, str | bytes | None]] = [
         *row.own,
         *((f"delayd-{name}", content.encode()) for name, content in told.items()),
@@ -102,7 +102,7 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
         killed.kill()
         wait_for(lambda: bool(read_all(cluster.bootstrap, [target])), 60, "the first delivery")
         row = read_all(cluster.bootstrap, [target])[0]
-        forge(cluster, target, row, row.told["source"])
+        forge(cluster, target, row, row.fields["source"])
         forge(cluster, target, row, "0/999999")
         page = tmp_path / "report.html"
         code, report = audit(cluster, "--html", str(page), "--at", str(written_ms))
@@ -110,7 +110,7 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
     assert code == 1
     assert report["found"] == {"duplicate": 1, "unknown": 1, "replica-absent": 1}, report
     [duplicate] = [found for found in report["examples"] if found["fault"] == "duplicate"]
-    assert duplicate["source"] == row.told["source"]
+    assert duplicate["source"] == row.fields["source"]
     assert report["accepted"] == COUNT
     assert report["cancelled"] == CANCELLED or report["marks"]["too-late"] > 0
     assert report["pending"] >= COUNT // 3 - CANCELLED

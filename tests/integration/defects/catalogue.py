@@ -66,7 +66,7 @@ def a_delivery_after_retries_is_missing(on: Operation) -> Sequence[Expected]:
 
 @_defect
 def a_redriven_message_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.told)
+    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.fields)
     on.cut(victim.delivery)
     return [Expected("lost", victim.source)]
 
@@ -145,7 +145,7 @@ def early_by_what_it_says(on: Operation) -> Sequence[Expected]:
 @_defect
 def early_by_days(on: Operation) -> Sequence[Expected]:
     victim = on.past.take("pending", lambda v: v.id is None)
-    topic = victim.message.record.told["topic"]
+    topic = victim.message.record.fields["topic"]
     now_ms = on.past.steps[-1].row.append_ms
     partition = partition_for(on, victim, topic)
     on.deliver(victim, topic=topic, partition=partition, fired_ms=now_ms)
@@ -192,7 +192,9 @@ def another_key_under_an_id(on: Operation) -> Sequence[Expected]:
     """The id instead of the key that was asked for."""
 
     def has_another_key(victim: Victim) -> bool:
-        return victim.id is not None and "key" in victim.message.record.told and has_own_id(victim)
+        return (
+            victim.id is not None and "key" in victim.message.record.fields and has_own_id(victim)
+        )
 
     return _altered(
         on, "key", lambda r: replace(r, key=r.header("delayd-id").encode()), has_another_key
@@ -299,7 +301,7 @@ def another_target(on: Operation) -> Sequence[Expected]:
 
 
 def _ghost(on: Operation, victim: Victim) -> Sequence[Expected]:
-    topic = victim.message.record.told.get("topic", on.past.targets[0])
+    topic = victim.message.record.fields.get("topic", on.past.targets[0])
     if topic not in on.past.targets:
         topic = on.past.targets[0]
     on.deliver(
@@ -336,7 +338,7 @@ def a_conflicting_message_comes_out(on: Operation) -> Sequence[Expected]:
 @_defect
 def a_rejected_request_comes_out(on: Operation) -> Sequence[Expected]:
     def has_a_target(victim: Victim) -> bool:
-        return victim.message.record.told.get("topic") in on.past.targets
+        return victim.message.record.fields.get("topic") in on.past.targets
 
     return _ghost(on, on.past.take("rejected", has_a_target))
 
@@ -413,7 +415,7 @@ def a_letter_of_a_dead_message_twice(on: Operation) -> Sequence[Expected]:
 
 @_defect
 def a_letter_with_another_reason(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("rejected", lambda v: v.letters[0].told["reason"] == "bad-delay")
+    victim = on.past.take("rejected", lambda v: v.letters[0].fields["reason"] == "bad-delay")
     on.change(victim.letters[0], lambda r: r.with_header("delayd-reason", b"bad-level"))
     return [Expected("letter-false", victim.source)]
 
@@ -477,7 +479,7 @@ def other_target(on: Operation, row: Logged) -> str:
 def partition_for(on: Operation, victim: Victim, topic: str) -> int:
     """Where a message belongs: by its key, if it has one."""
     row = victim.message.record
-    key = row.told["key"].encode() if "key" in row.told else row.key
+    key = row.fields["key"].encode() if "key" in row.fields else row.key
     partitions = 4 if topic in on.past.targets[:2] else 2
     return 0 if key is None else partition_of(key, partitions)
 
@@ -487,5 +489,5 @@ def kills_one_for_a_target(on: Operation, killed: Sequence[str]) -> bool:
     if len(killed) != 1:
         return False
     victim = on.past.of_source[killed[0]]
-    is_there = victim.message.record.told["topic"] in on.past.targets
+    is_there = victim.message.record.fields["topic"] in on.past.targets
     return is_there and victim.fate in ("cancelled", "replaced") and not victim.was_retried

@@ -94,7 +94,7 @@ def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
 
 @_in(VERDICT_DEFECTS)
 def the_receipt_of_a_redrive_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.told)
+    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.fields)
     return _missing(on, victim.receipts[0])
 
 
@@ -171,7 +171,7 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
     told = on.past.take_mark("cancelled", is_before_its_time)
     on.past.keep_step(told)
     victim = on.past.of_source[told.says["killed"][0]]
-    topic = victim.message.record.told["topic"]
+    topic = victim.message.record.fields["topic"]
     partition = partition_for(on, victim, topic)
     times_ms = (step.says["now_ms"] for step in on.past.steps)
     fired_ms = next(now_ms for now_ms in times_ms if now_ms >= victim.message.due_ms)

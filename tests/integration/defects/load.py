@@ -149,11 +149,11 @@ def _redrive_and_wait(stage: Stage) -> None:
     dead = [
         row
         for row in read_all(stage.cluster.bootstrap, [stage.cluster.dead])
-        if row.told["reason"] == "dead"
+        if row.fields["reason"] == "dead"
     ]
     letters = dead[:REDRIVES]
     assert len(letters) == REDRIVES, "too few dead letters to redrive"
-    named = [row for row in dead[REDRIVES:] if "id" in row.told][:LATE_CANCELS]
+    named = [row for row in dead[REDRIVES:] if "id" in row.fields][:LATE_CANCELS]
     assert len(named) == LATE_CANCELS, "too few dead letters with an id"
     writer = RawWriter(stage.cluster.bootstrap, stage.cluster.buffer)
     try:
@@ -172,21 +172,21 @@ def _redrive_and_wait(stage: Stage) -> None:
 
     def is_delivered() -> bool:
         found = read_all(stage.cluster.bootstrap, stage.targets[:1])
-        return any(row.told["source"] == source for row in found)
+        return any(row.fields["source"] == source for row in found)
 
     wait_for(is_delivered, TIMEOUT_S, "the last message arrives")
 
 
 def _send_again(writer: RawWriter, letter: Logged, target: str) -> None:
-    source = letter.told["source"]
+    source = letter.fields["source"]
     headers: RawHeaders = [*letter.own, *_plain(target, CLOCK.wall_ms())]
     headers.append(("delayd-redrive", source.encode()))
     writer.send(int(source.partition("/")[0]), letter.key, letter.value, headers)
 
 
 def _cancel(writer: RawWriter, letter: Logged) -> None:
-    id = letter.told["id"].encode()
-    partition = int(letter.told["source"].partition("/")[0])
+    id = letter.fields["id"].encode()
+    partition = int(letter.fields["source"].partition("/")[0])
     writer.send(partition, id, None, [("delayd-op", b"cancel"), ("delayd-id", id)])
 
 

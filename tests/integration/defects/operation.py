@@ -82,7 +82,7 @@ class Operation:
         own.append(("delayd-due", b"%d" % victim.message.due_ms))
         own.append(("delayd-fired", b"%d" % fired_ms))
         own.append(("delayd-source", victim.source.encode()))
-        key = row.told["key"].encode() if "key" in row.told else row.key
+        key = row.fields["key"].encode() if "key" in row.fields else row.key
         self.add(topic, partition, LogRecord(0, fired_ms, key, row.value, tuple(own)))
 
     def say(self, told: Told, **fields: Any) -> None:

@@ -52,7 +52,7 @@ class Victim:
     @property
     def id(self) -> str | None:
         """As asked."""
-        return self.message.record.told.get("id")
+        return self.message.record.fields.get("id")
 
     @property
     def delivery(self) -> Logged:
@@ -64,7 +64,7 @@ class Victim:
     def was_retried(self) -> bool:
         """Was it delivered or given up as a continuation?"""
         rows = (*self.message.deliveries, *self.letters)
-        return any("origin" in row.told for row in rows)
+        return any("origin" in row.fields for row in rows)
 
 
 class Step(NamedTuple):
@@ -98,10 +98,10 @@ class Past:
         model = replay(self.buffer, self.settings)
         family, messages = model.family_of, model.messages.values()
         for row in read_all(bootstrap, targets):
-            family[row.told["source"]].deliveries.append(row)
+            family[row.fields["source"]].deliveries.append(row)
         letters: dict[str, list[Logged]] = defaultdict(list)
         for row in read_all(bootstrap, [f"{prefix}dead"]):
-            message = family[row.told["source"]]
+            message = family[row.fields["source"]]
             message.letters.append(row)
             letters[source_of(message.record)].append(row)
         self.receipts = [
@@ -119,7 +119,7 @@ class Past:
                 fate_of(message, self.steps[-1].says),
                 tuple(told[source]),
                 tuple(letters[source]),
-                bool(about[message.record.told.get("id", "")] - {source}),
+                bool(about[message.record.fields.get("id", "")] - {source}),
             )
             for message in messages
             for source in [source_of(message.record)]
@@ -187,7 +187,7 @@ class Past:
             if (
                 not {one, two, *_around(at)} & self._used
                 and (ours.topic, ours.partition) == (theirs.topic, theirs.partition)
-                and ours.told["fired"] == theirs.told["fired"]
+                and ours.fields["fired"] == theirs.fields["fired"]
                 and first.message.newest.rank < second.message.newest.rank
                 and all(self._came_in_time(victim) for victim in (first, second))
             ):
@@ -221,7 +221,7 @@ class Past:
 
     def _step_of(self, delivery: Logged) -> int:
         """The step that delivered it: both have its `now`."""
-        fired_ms = int(delivery.told["fired"])
+        fired_ms = int(delivery.fields["fired"])
         return next(at for at, step in enumerate(self.steps) if step.says["now_ms"] == fired_ms)
 
     def previous(self, step: Step) -> Step:
