@@ -1,9 +1,10 @@
-"""What became of a run's messages, counted from what clients of Kafka see. Pure.
+"""Outcomes of a run's messages, counted from what clients of Kafka see. Pure.
 
-Not here: Kafka (traffic.py). No code of delayd's is used: who is judged must not help to judge.
+Not here: Kafka (traffic.py). It uses no code of delayd, which it judges.
 
-Each message has a number. It was delivered once, not early and unaltered; or its cancel was told
-`cancelled`, and it never came. Whatever was told `too-late` did come. Times are Unix ms.
+Each message has a number. It is delivered once, not early and unaltered; or the receipt of its
+cancel reports `cancelled`, and it never comes. If the receipt reports `too-late`, the message does
+come. Times are Unix ms.
 """
 
 import json
@@ -14,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 GAP_MS: Final = 300
-"""Shorter pauses between deliveries are not told."""
+"""Shorter pauses between deliveries are not reported."""
 
 GAPS_SHOWN: Final = 20
 EXAMPLES_SHOWN: Final = 10
@@ -38,19 +39,19 @@ class Tally:
     run: str
     asked: dict[int, Asked] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
-    """Whose cancel was acknowledged."""
+    """Messages whose cancel was acknowledged."""
     deliveries: dict[int, list[int]] = field(default_factory=dict)
-    """By number, when the broker took each copy."""
+    """By number: the append time of each copy."""
     verdicts: dict[int, list[str]] = field(default_factory=dict)
     altered: set[int] = field(default_factory=set)
     unknown: int = 0
 
     def id_of(self, number: int) -> str:
-        """Id and key of a message."""
+        """Return the id and key of a message."""
         return f"{self.run}-{number}"
 
     def take_delivery(self, key: bytes | None, value: bytes | None, append_ms: int) -> None:
-        """A record of the target; those of other runs are none of ours."""
+        """Count a record of the target; ignore those of other runs."""
         number = self._number_of(key)
         if number is None:
             return
@@ -63,23 +64,23 @@ class Tally:
             self.altered.add(number)
 
     def take_receipt(self, value: bytes | None) -> None:
-        """A record of the receipts."""
-        told: dict[str, Any] = json.loads(value or b"{}")
-        number = self._number_of(str(told.get("id", "")).encode())
-        if number is None or told.get("op") != "cancel":
+        """Count a record of the receipts."""
+        receipt: dict[str, Any] = json.loads(value or b"{}")
+        number = self._number_of(str(receipt.get("id", "")).encode())
+        if number is None or receipt.get("op") != "cancel":
             return
-        self.verdicts.setdefault(number, []).append(str(told.get("verdict")))
+        self.verdicts.setdefault(number, []).append(str(receipt.get("verdict")))
 
     def is_over(self) -> bool:
-        """Is there an outcome of everything that has to have one?"""
+        """Return whether every message that must have an outcome has one."""
         return not any(self._is_lost(n) or self._is_unanswered(n) for n in self.asked)
 
     def report(self) -> dict[str, Any]:
-        """The verdict and what it rests on."""
+        """Return the verdict and the counts behind it."""
         found = Counter(fault for n in self.asked for fault in self._faults_of(n))
         found["unknown"] = self.unknown
         late = sorted(max(0, at[0] - self.asked[n].due_ms) for n, at in self.deliveries.items())
-        answers = Counter(verdict for told in self.verdicts.values() for verdict in told)
+        answers = Counter(verdict for each in self.verdicts.values() for verdict in each)
         examples = (
             f"{self.id_of(n)}: {', '.join(faults)}" for n in self.asked if (faults := self._all(n))
         )
@@ -105,7 +106,7 @@ class Tally:
         return list(self._faults_of(number))
 
     def _faults_of(self, number: int) -> Iterator[str]:
-        times, told = self.deliveries.get(number, []), self.verdicts.get(number, [])
+        times, verdicts = self.deliveries.get(number, []), self.verdicts.get(number, [])
         if self._is_lost(number):
             yield "lost"
         if len(times) > 1:
@@ -115,7 +116,7 @@ class Tally:
         if number in self.altered:
             yield "altered"
         wrong = {"cancelled": bool(times), "too-late": not times}
-        if len(told) > 1 or any(wrong.get(verdict, True) for verdict in told):
+        if len(verdicts) > 1 or any(wrong.get(verdict, True) for verdict in verdicts):
             yield "wrong_verdict"
         if self._is_unanswered(number):
             yield "unanswered"
@@ -130,7 +131,7 @@ class Tally:
 
 
 def gaps_of(times: Iterable[int]) -> Iterator[dict[str, int]]:
-    """The longest pauses between deliveries, in the order in which they were."""
+    """Yield the longest pauses between deliveries, in order of time."""
     gaps = [(after - before, before) for before, after in pairwise(sorted(times))]
     longest = sorted(gap for gap in gaps if gap[0] >= GAP_MS)[-GAPS_SHOWN:]
     for for_ms, from_ms in sorted(longest, key=lambda gap: gap[1]):
@@ -138,5 +139,5 @@ def gaps_of(times: Iterable[int]) -> Iterator[dict[str, int]]:
 
 
 def _rank(values: list[int], per_mille: int) -> int | None:
-    """The smallest that so many of a thousand do not exceed; None of nothing."""
+    """Return the smallest value that so many of a thousand do not exceed; None of nothing."""
     return values[max(0, -(-len(values) * per_mille // 1000) - 1)] if values else None

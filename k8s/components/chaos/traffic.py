@@ -222,7 +222,7 @@ class Run:
 
 
 def make_topic(options: Mapping[str, Any], topic: str) -> None:
-    """The target, stamped by the broker: when it was delivered is told by nobody else."""
+    """Create the target, stamped by the broker: only its append times show when a message came."""
     admin = KafkaAdminClient(**options)
     new = NewTopic(
         topic,
