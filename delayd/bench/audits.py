@@ -33,7 +33,7 @@ from delayd.runtime.clock import SystemClock
 TOPICS: Final = (BUFFER, "delayd-receipts", "delayd-dead", "delayd-frontier")
 
 STALL_MS: Final = 120_000
-"""How long the nodes may stand still before what is due is done."""
+"""How long the nodes may stand still while messages are due."""
 
 BATCH_RECORDS: Final = 2_000
 LOG_TAIL_CHARS: Final = 400

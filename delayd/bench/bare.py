@@ -93,7 +93,7 @@ class Bare:
         _produce(before, load, 0)
         before.flush(INIT_S)
         started_ms = self._clock.monotonic_ms()
-        # That the transaction of the one before is in the way is expected: nothing to warn of.
+        # It meets its predecessor's open transaction, as expected: nothing to warn of.
         after = _transactional({**self._kafka, "log_level": "3"}, name)
         after.begin_transaction()
         _produce(after, load, 1)

@@ -45,14 +45,14 @@ ON_BROKERS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "failover": bench_failover,
     "handover": bench_handover,
 }
-"""Each makes of nodes what it needs."""
+"""Each starts the nodes that it needs."""
 
 ON_PAIR: Final[dict[str, Callable[[Context, Pair], list[Figure]]]] = {
     "scale": bench_scale,
     "memory": bench_memory,
     "startup": bench_startup,
 }
-"""These share two clusters, one with much that is pending."""
+"""These share two clusters, one with very many messages pending."""
 
 ON_CLUSTER: Final[dict[str, Callable[[LocalCluster, int, int], list[Figure]]]] = {
     "neighbours": bench_neighbours,

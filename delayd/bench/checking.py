@@ -6,7 +6,7 @@ from delayd.bench.reading import reading
 from delayd.bench.receipts import Faults, Receipts
 
 READ_MS_MAX = 60_000
-"""How long what should be there already is waited for."""
+"""How long to wait for records that should be there already."""
 
 
 def add_faults(measured: Measured, name: str, faults: Faults) -> None:

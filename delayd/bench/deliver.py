@@ -20,7 +20,7 @@ SPREAD_MS: Final = 5_000
 AGAINST: Final = "bare transactional produce"
 LEAD_MS: Final = 8_000
 MESSAGES_PER_LEAD_MS: Final = 50
-"""For each so many of them, the first is due a ms later: slower machines take longer."""
+"""The first message is due a ms later for each so many: slower machines take longer."""
 
 
 def lead_ms(messages: int) -> int:

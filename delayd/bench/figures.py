@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 FAULTS: Final = ("-lost", "-doubled", "-early", "-altered", "-wrong")
-"""How the names of figures end that must be nothing."""
+"""Endings of the names of figures that must be 0."""
 
 
 @dataclass(frozen=True, slots=True)

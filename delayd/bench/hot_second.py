@@ -26,14 +26,14 @@ NODES: Final = 3
 SECOND_MS: Final = 1000
 BESIDE_RATE: Final = 100
 BESIDE_MS: Final = 10_000
-"""How long there are messages beside it, from two seconds before it on."""
+"""How long the other lane has messages, from two seconds before the hot second on."""
 
 BESIDE_LEAD_MS: Final = 2_000
 BARE_LEAD_MS: Final = 6_000
 WARM_UP_RATE: Final = 5_000
 WARM_UP_MS: Final = 4_000
 LATE_MS_MAX: Final = 120_000
-"""What is later than that is lost."""
+"""A message that is later is lost."""
 
 AGAINST: Final = "bare transactions at due times"
 AGAINST_CPU: Final = "bare transactions, without a read"
@@ -44,7 +44,7 @@ class BarePlayed(NamedTuple):
 
     found: Receipts
     cpu_ms: float
-    """Of processors, for 1,000 messages, writing only."""
+    """Processor time for 1,000 messages, writing only."""
 
 
 def bench_hot_second(context: Context) -> list[Figure]:

@@ -22,13 +22,13 @@ LEAD_MS: Final = 5_000
 """From sending to due, on average."""
 
 START_MS: Final = 3_000
-"""Until the processes run that send and read."""
+"""Time to start the processes that send and read."""
 
 FAR_FROM_MS: Final = 2 * 3_600_000
 FAR_SPREAD_MS: Final = 30 * 24 * 3_600_000
 QUANTILES: Final = {"p50": 500, "p99": 990, "p999": 999, "max": 1000}
 BARE_SHARE: Final = 3
-"""The bare driver is measured for so small a part of the time."""
+"""The bare driver is measured for one in so many seconds."""
 
 AGAINST: Final = "bare transactions at due times"
 

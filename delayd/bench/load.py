@@ -25,7 +25,7 @@ DELIVERED_HEADERS: Final[tuple[tuple[str, bytes], ...]] = (
     ("delayd-fired", b"1795257447534"),
     ("delayd-source", b"1/123456"),
 )
-"""As many and as long as those of a message that delayd delivers: for the bare driver."""
+"""For the bare driver: as many and as long as those of a delivered message."""
 
 COUNT_MAX: Final = 100_000_000
 

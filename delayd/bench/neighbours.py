@@ -35,7 +35,7 @@ FAILING_SHARE: Final = 10
 HEALTHY_TARGETS: Final = 3
 
 LEAD_MS: Final = 10_000
-"""Time to schedule a window: ten times what two cores need that do nothing else."""
+"""Time to schedule a window: ten times what two idle cores need."""
 
 BUFFER: Final = "delayd-buffer"
 PRODUCER: Final[dict[str, str | int]] = {
@@ -45,11 +45,11 @@ PRODUCER: Final[dict[str, str | int]] = {
 }
 
 WARM_UP_MESSAGES: Final = 10_000
-"""A broker that was just started is slower than it will be."""
+"""A broker that has just started is slower than later."""
 
 DRAIN_MS: Final = 60_000
 RETRIES_MS: Final = 180_000
-"""What failed for a short while is tried again within a minute (10 s, then 30 s)."""
+"""A message that has failed for a short while is retried within a minute (10 s, then 30 s)."""
 
 SETTLE_MS: Final = 2_000
 """How long a witness waits for doubles after the last message."""

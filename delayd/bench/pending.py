@@ -12,7 +12,7 @@ from delayd.bench.lateness import schedule_far
 from delayd.bench.nodes import BenchNodes, running
 
 FEW_SHARE: Final = 100
-"""Few are so small a part of many: 100,000 of 10 million."""
+"""Few are one in so many: 100,000 of 10 million."""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Standing:
     nodes: BenchNodes
     pending: int
     ingested: int = field(default=0)
-    """By its node since the node's start."""
+    """Messages that its node has ingested since the node's start."""
 
     @property
     def name(self) -> str:

@@ -27,6 +27,6 @@ def bench_raw(context: Context) -> list[Figure]:
         measured.add("raw-produce", "messages/s", plain.rate)
         measured.add("raw-transactions", "messages/s", transactions.rate, against, plain.rate)
         measured.add("raw-consume", "messages/s", consumed.rate, against, plain.rate)
-        # What is due counts for nothing here: bare records have no due time.
+        # Due times mean nothing here: bare records have none.
         add_faults(measured, "raw", found.faults()._replace(early=0))
     return measured.figures()

@@ -34,14 +34,14 @@ READER: Final[dict[str, str | int | bool]] = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
-    # A commit marker does not end a fetch that waits: this does.
+    # A commit marker does not end a waiting fetch: this time does.
     "fetch.wait.max.ms": 5,
     "fetch.queue.backoff.ms": 5,
 }
 BATCH_RECORDS: Final = 5_000
 JUDGED_AT_ONCE_MAX: Final = 500
-"""Larger batches are looked at when nothing more comes: a reader that is behind must not take the
-processors from what it measures."""
+"""Larger batches are judged when nothing more comes: a reader that is behind must leave the
+processors to the measured nodes."""
 
 POLL_S: Final = 0.05
 SETTLE_MS: Final = 1_000

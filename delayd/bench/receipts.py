@@ -25,7 +25,7 @@ class Faults(NamedTuple):
     doubled: int
     early: int
     altered: int
-    """Records that are none of the load as it was sent."""
+    """Records that differ from every message of the load."""
 
 
 def sum_of(*faults: Faults) -> Faults:

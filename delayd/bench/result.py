@@ -28,7 +28,7 @@ class Result:
     bench: str
     machine: Mapping[str, Any]
     sizes: Mapping[str, Mapping[str, int]]
-    """By benchmark; those that are nothing are left out."""
+    """By benchmark; sizes that are 0 are left out."""
     figures: tuple[Figure, ...]
 
     def to_json(self) -> dict[str, Any]:

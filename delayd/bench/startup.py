@@ -17,7 +17,7 @@ from delayd.bench.receipts import Faults, sum_of
 from delayd.bench.sending import finish, sending
 
 KILL_SHARE: Final = 10
-"""The node is killed when it has taken in so small a part of what is sent."""
+"""The node is killed when it has ingested one in so many messages."""
 
 READY_S_MAX: Final = 300
 

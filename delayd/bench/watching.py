@@ -14,7 +14,7 @@ class Progress(NamedTuple):
     rate: float
     """Messages per second."""
     cpu_us: float
-    """Of processors, its children's too, for each message."""
+    """Processor time for each message, that of child processes included."""
 
 
 class _Sample(NamedTuple):

@@ -18,7 +18,7 @@ from delayd.dev.payments import Payments
 _CANCELLED: Final = 1
 _TOO_LATE: Final = 2
 _FALSE: Final = 4
-"""Something that no payment can be answered with."""
+"""No receipt of a payment can say this."""
 
 _SEVERAL: Final = 8
 _VERDICTS: Final = {"cancelled": _CANCELLED, "too-late": _TOO_LATE}
@@ -38,7 +38,7 @@ class Answers:
         self._payments = payments
         self._of = bytearray(payments.batch.count)
         self.cancelled = 0
-        """Orders that were answered `cancelled`, true or not."""
+        """Orders whose payment was answered `cancelled`, true or not."""
         self.too_late = 0
         self.stray = 0
         """Receipts that are of no payment."""

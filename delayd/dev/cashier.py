@@ -17,7 +17,7 @@ from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
 TICK_MS: Final = 20
-"""How exactly a payment keeps to its time."""
+"""How late a payment may be sent."""
 
 
 class Cashier:
@@ -31,7 +31,7 @@ class Cashier:
         self._thread = Thread(target=self._run, name="cashier", daemon=True)
         self._stopping = False
         self.sent = 0
-        """Payments that Kafka has."""
+        """Payments that Kafka has acknowledged."""
         self.error: Exception | None = None
 
     def __enter__(self) -> Self:

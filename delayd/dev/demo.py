@@ -47,12 +47,12 @@ TOPIC_PARTITIONS: Final = 4
 
 LEAD_MS: Final = 4_000
 ORDERS_PER_LEAD_MS: Final = 4
-"""The first order is due so long after the start that all were scheduled before, on a busy machine
-too: two cores, which also run everything else, scheduled 5 to 7 in a ms."""
+"""The first order is due so long after the start that all are scheduled before, even on a busy
+machine: two cores, which also run everything else, scheduled 5 to 7 in a ms."""
 
 TAKEOVER_TIMEOUT_MS: Final = 60_000
 DRAIN_TIMEOUT_MS: Final = 60_000
-"""How long after the last due time or payment what belongs to it may come, before it is lost."""
+"""How long after the last due time or payment a message or receipt may come before it is lost."""
 
 SETTLE_MS: Final = 2_000
 """How long the witness waits for doubles after the last message."""
@@ -137,7 +137,7 @@ class _Story:
                 ),
             ):
                 played = self._play(batch, witness)
-            # The witness has said its word; now the audit, while all nodes still run.
+            # After the witness comes the audit, while all nodes still run.
             proof = audit(
                 cluster.directory,
                 self._options.page.resolve(),

@@ -24,7 +24,7 @@ class DemoReport:
     rejoin_ms: int
     """From the start of the killed node's new process until it was ready."""
     masters: tuple[str, ...]
-    """Who delivered, one after the other; more than two were not planned."""
+    """The nodes that delivered, one after the other; more than two were not planned."""
     wall_ms: int
     verdict: Verdict
     proof: Proof

@@ -116,7 +116,7 @@ def _fetch(
         partial.rename(jars)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    # The jars are hard to lose now, and Ivy's own copy would double the cache.
+    # The jars are in place now, and Ivy's own copy would double the cache.
     shutil.rmtree(cache / "ivy", ignore_errors=True)
 
 

@@ -27,8 +27,8 @@ CONNECT_TIMEOUT_S = 0.5
 TOPIC_TIMEOUT_MS = 30_000
 HEAP_MB = {1: 512, 3: 320}
 
-# A dead broker is noticed after this long (Kafka's default is 9 s); three beats may be missed
-# and more, because a busy laptop starves a process for a second or two.
+# The controllers notice a dead broker after this long (Kafka's default is 9 s). It spans several
+# heartbeats, because a busy laptop starves a process for a second or two.
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 
@@ -190,7 +190,7 @@ def _accepts(address: str) -> bool:
 
 def new_cluster_id() -> str:
     """Return an id as Kafka wants it: 22 characters of 16 random bytes."""
-    # One that begins with a hyphen would be taken for an option.
+    # Kafka would take an id that begins with a hyphen for an option.
     return "d" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 

@@ -26,7 +26,7 @@ NODE_VARIABLES = frozenset(
         *(key.upper() for key in Security.model_fields),
     )
 )
-"""What a node's environment must not hold: it would outvote the file that is written here."""
+"""Variables that a node's environment must not hold: they override the file written here."""
 
 
 @dataclass(frozen=True, slots=True)

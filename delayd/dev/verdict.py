@@ -73,18 +73,18 @@ class Verdict:
     planned: int
     lost: int
     wrong_verdicts: int
-    """Payments that were told something else than what happened."""
+    """Payments whose verdict is not what happened."""
     unanswered: int
     """Payments without a verdict."""
     counts: Counts
     complete: bool
     lateness_ms: Lateness | None
     steady_lateness_ms: Lateness | None
-    """Without what was due before a successor had caught up and received after the kill."""
+    """Without messages received after the kill and due before a successor had caught up."""
     failovers: tuple[Failover, ...]
     stalls: tuple[Stall, ...]
     examples: tuple[str, ...]
-    """Some of the messages that are wrong, each with how."""
+    """Some of the messages that are wrong, each with the reason."""
 
     @property
     def ok(self) -> bool:

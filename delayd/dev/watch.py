@@ -30,7 +30,7 @@ transaction hide what is behind it (10 s)."""
 
 POLL_MS: Final = 20
 POLL_RECORDS_MAX: Final = 500
-"""So few that stamping them all with one time is off by a few ms at most."""
+"""So few that one time for all of them is off by a few ms at most."""
 
 PROGRESS_INTERVAL_MS: Final = 250
 
@@ -42,7 +42,7 @@ _CONSUMER: Final[dict[str, Any]] = {
     "allow_auto_create_topics": False,
     "fetch_max_wait_ms": POLL_MS,
     "max_poll_records": POLL_RECORDS_MAX,
-    # A broker that was killed is tried again soon, and an answer that is lost is not waited for.
+    # Retry a killed broker soon, and do not wait for lost answers.
     "request_timeout_ms": 10_000,
     "reconnect_backoff_max_ms": 500,
     "metadata_max_age_ms": 5_000,

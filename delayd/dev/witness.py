@@ -148,7 +148,7 @@ class Witness:
             self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                # What the dead did not read need not be written.
+                # The dead process reads nothing more.
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         self._process = None

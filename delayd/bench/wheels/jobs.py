@@ -25,7 +25,7 @@ from delayd.wheel.frame import encode
 BATCH_MESSAGES: Final = 2_000
 CHECKPOINT_MS: Final = 1_000
 STAY_S_MAX: Final = 600
-"""Should nobody kill what stays."""
+"""After this a job ends by itself if nobody kills it."""
 DRAIN_STEP_MS: Final = 1_800_000
 """How much time passes between two checkpoints while a wheel is drained. A node makes one a second;
 what is written of each slot is the same."""

@@ -17,7 +17,7 @@ from replication.rank import SLOT_MS, Rank, slot_of
 
 ID_MEMORY_MS: Final = 3_600_000
 READ_FRAMES: Final = 10_000
-"""Read at once: as many as a step delivers."""
+"""Frames to read at once: as many as a step delivers."""
 
 
 class DrivenWheel:
