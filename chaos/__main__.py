@@ -38,7 +38,7 @@ SEED_MAX: Final = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run a command. Return the exit code."""
     options = _parser().parse_args(arguments)
     seed = options.seed if options.seed is not None else secrets.randbelow(SEED_MAX)
     known = scenarios(seed)

@@ -20,7 +20,7 @@ Content = tuple[bytes | None, bytes | None]
 
 
 def acknowledgement_faults(history: History, requests: Iterable[Logged]) -> list[str]:
-    """One sentence for each; `requests` are the committed records of the buffer."""
+    """Return a sentence for each fault; `requests` are the committed records of the buffer."""
     own = {r.place: r for r in requests if r.header("delayd-origin") is None}
     faults = []
     sent: Counter[Content] = Counter()
@@ -55,7 +55,8 @@ def _of_one(history: History, request: Sent, own: Mapping[str, Logged]) -> list[
 def reception_faults(
     history: History, due_ms_of: Mapping[str, int], committed: Iterable[Logged]
 ) -> list[str]:
-    """`due_ms_of` by source, retries too; `committed` is all that consumers may have received."""
+    """Return a sentence for each fault. `due_ms_of` is by source, retries too; `committed` is
+    all that consumers may have received."""
     there = {(record.topic, record.place) for record in committed}
     faults = []
     for event in history.receipts():

@@ -1,10 +1,10 @@
-"""Whether messages came in order, told by the frontier's own history. Pure: records in, faults out.
+"""Order of deliveries, judged by the frontier's own history. Pure: records in, faults out.
 
 Per target partition, the messages that were there in time come in the order of their ranks, which
 are (due, partition, offset). Excepted are continuations and what they continue, and late arrivals:
 those whose lane's cursor had passed them when the offsets did.
 
-Left aside, because judge.py finds them: records that nobody asked for, or that came twice.
+Not here, because judge.py finds them: records that no request explains, or that came twice.
 Source: docs/design/frontier.md, "Order".
 """
 
@@ -23,7 +23,7 @@ Rank = tuple[int, int, int]
 def order_faults(
     requests: Iterable[Logged], delivered: Iterable[Logged], frontiers: Sequence[Logged]
 ) -> list[str]:
-    """One sentence for each message behind one of a higher rank."""
+    """Return a sentence for each message behind one of a higher rank."""
     history = _History(frontiers)
     asked = {record.place: record for record in requests}
     continued = {
@@ -58,7 +58,7 @@ def order_faults(
 
 
 def failovers_of(frontiers: Iterable[Logged]) -> int:
-    """How often one master followed another; that one takes over from itself is no failover."""
+    """Return how often one master followed another. A takeover from itself is no failover."""
     steps = [json.loads(record.value or b"") for record in frontiers]
     owners = {step["term"]: step["owner"] for step in steps if step["term"] > 0}
     masters = [owner for _, owner in sorted(owners.items())]
@@ -75,7 +75,8 @@ class _History:
         ]
 
     def is_late(self, topic: str, rank: Rank) -> bool:
-        """Had the cursor passed it when the offsets did? What no step has passed is not late."""
+        """Return whether the cursor had passed it when the offsets did. A message that no step has
+        passed is not late."""
         _, partition, offset = rank
         first = bisect_right(self._passed[partition], offset)
         if first == len(self._steps) or first == 0:

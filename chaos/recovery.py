@@ -35,7 +35,7 @@ class Recovery:
 def recoveries(
     strikes: Sequence[tuple[str, int]], requests: Iterable[Logged], delivered: Iterable[Logged]
 ) -> list[Recovery]:
-    """One for each strike (what, Unix ms), which are in order."""
+    """Return one for each strike (what, Unix ms), which are in order."""
     asked = {record.place: record for record in requests}
     times = [at_ms for _, at_ms in strikes]
     bins: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -63,5 +63,5 @@ def recoveries(
 
 
 def quantile(values: Sequence[int], share: float) -> int:
-    """Nearest rank; 0 of nothing."""
+    """Return the nearest rank; 0 of nothing."""
     return sorted(values)[round(share * (len(values) - 1))] if values else 0

@@ -46,7 +46,7 @@ PYTHON: Final = re.compile(r"(?:\./)?(usr/(?:local/)?bin)/python(3\.\d+)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 1 with a sentence why not."""
+    """Return the exit code: 0, or 1 with a sentence why not."""
     parser = argparse.ArgumentParser(prog="python -m image.tar", description=__doc__)
     parser.add_argument("base", type=Path)
     parser.add_argument("out", type=Path)
@@ -117,7 +117,7 @@ def python_of(layer: Path) -> tuple[str, str] | None:
 
 
 def has_cpp(layer: Path) -> bool:
-    """Whether a layer has the library of C++, without which neither LevelDB nor Java starts."""
+    """Return whether a layer has the library of C++; LevelDB and Java need it."""
     with tarfile.open(layer) as tar:
         return any(name.endswith("/libstdc++.so.6") for name in tar.getnames())
 

@@ -43,7 +43,7 @@ class Docker:
 
 
 def _networks(engine: Engine) -> str:
-    """The first two numbers of addresses that nobody here has."""
+    """Return the first two numbers of addresses that are free here."""
     for _ in range(TRIES_MAX):
         network = f"10.{random.randrange(64, 255)}"
         is_taken = is_routed(network, ROUTES.read_text())
@@ -57,7 +57,7 @@ def _subnets(network: str) -> dict[Net, str]:
 
 
 def is_routed(network: str, routes: str) -> bool:
-    """Whether a route of the kernel's table leads there, other than the default one."""
+    """Return whether a route of the kernel's table leads there, other than the default one."""
     first, second = (int(number) for number in network.split("."))
     for line in routes.splitlines()[1:]:
         words = line.split()

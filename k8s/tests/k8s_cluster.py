@@ -187,7 +187,7 @@ class Cluster:
         return self.inside("logs", f"job/{job}").splitlines()
 
     def wait_job(self, name: str, timeout_s: float) -> bool:
-        """Whether it ended well, once it has ended."""
+        """Return whether it ended well, once it has ended."""
 
         def ended() -> str | None:
             for condition in self.read("job", name)["status"].get("conditions", ()):
@@ -220,7 +220,7 @@ def last_words(pod: Any) -> str:
 
 
 def is_held_back(pod: Any) -> bool:
-    """Does Kubernetes wait before it starts the node again?"""
+    """Return whether Kubernetes waits before it starts the node again."""
     waiting = node_state(pod).get("state", {}).get("waiting", {})
     return bool(waiting.get("reason") == "CrashLoopBackOff")
 

@@ -64,7 +64,7 @@ class Report:
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By kind of file."""
     verified: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """By outcome: did `verify` report it?"""
+    """By outcome: whether `verify` reported it."""
     problems: list[str] = field(default_factory=list)
 
     @property

@@ -49,7 +49,7 @@ def judge(play: Play, case: Case) -> None:
 
 
 def judge_fate(play: Play, step: Step, sent: Sent) -> None:
-    """At most one record anywhere, the right one."""
+    """Check that there is at most one record anywhere, the right one."""
     source = sent.at.source
     delivered, letters = play.seen.delivered[source], play.seen.letters[source]
     wanted = (isinstance(step.fate, Delivered), isinstance(step.fate, Refused | Dead))
@@ -112,7 +112,7 @@ def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
 
 
 def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
-    """The request is put back, so that it can be sent again."""
+    """Check that the letter holds the request in a form that can be sent again."""
     given = dict(sent.headers)
     due_ms = sent.at.append_ms + 1 if "delayd-delay" in given else 0
     asked: list[tuple[str, bytes | None]] = [
@@ -133,13 +133,13 @@ def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
 
 
 def check_detail(detail: str, fragment: str) -> None:
-    """A person can act on it."""
+    """Check that a person can act on it."""
     assert fragment in detail
     assert 0 < len(detail) <= 500 and detail.isascii() and detail.isprintable()
 
 
 def judge_receipts(play: Play, case: Case, step: Step, sent: Sent) -> None:
-    """All receipts that the step must have, and no other."""
+    """Check that the step has all its receipts, and no other."""
     found = play.seen.receipts[sent.at.source]
     verdicts = sorted(receipt["verdict"] for receipt in found)
     assert verdicts == sorted(told.verdict for told in step.told), found
@@ -173,12 +173,12 @@ def check_receipt(
 
 
 def id_of(case: Case) -> int:
-    """The key of a case in what was played."""
+    """Return the key of a case among those that ran."""
     return id(case)
 
 
 def asked_ms(when: Header, sent: Sent) -> int:
-    """The few times that cases with receipts ask for."""
+    """Return the time that a case with receipts asks for, Unix ms."""
     name, content = when
     spans = {b"1ms": 1, b"4s": 4_000, b"1h": 3_600_000}
     assert isinstance(content, bytes)
@@ -186,25 +186,25 @@ def asked_ms(when: Header, sent: Sent) -> int:
 
 
 def due_of(due: Due, sent: Sent) -> int:
-    """Unix ms."""
+    """Return the due time, Unix ms."""
     if isinstance(due, Span):
         return sent.at.append_ms + due.ms
     return sent.due_ms if isinstance(due, Moment) else due
 
 
 def users(sent: Sent) -> list[tuple[str, bytes | None]]:
-    """The headers that are not delayd's."""
+    """Return the headers that are not delayd's."""
     return [header for header in sent.headers if not header[0].startswith("delayd-")]
 
 
 def counted(sent: Sent) -> int:
-    """What a record counts against the limit."""
+    """Return the size that the record limit counts, in bytes."""
     size = 128 + len(sent.key or b"") + len(sent.value or b"")
     return size + sum(10 + len(name) + len(content or b"") for name, content in sent.headers)
 
 
 def live_under(play: Play, id: bytes | None) -> set[str]:
-    """Sources that a node still has to deliver under an id."""
+    """Return the sources that a node still has to deliver under an id."""
     if id is None:
         return set()
     known = known_of(play.nodes[0], id)
@@ -212,7 +212,7 @@ def live_under(play: Play, id: bytes | None) -> set[str]:
 
 
 def known_of(node: NodeProcess, id: bytes) -> dict[str, Any]:
-    """What a node knows of an id."""
+    """Return what a node knows of an id."""
     path = urllib.parse.quote(id, safe="")
     try:
         with urllib.request.urlopen(

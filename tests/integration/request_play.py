@@ -104,7 +104,7 @@ class Play:
         return steps | self._fences
 
     def answered(self, step: Step, sent: Sent) -> bool:
-        """Was all found that the step must come to?"""
+        """Return whether all outcomes of the step were found."""
         source = sent.at.source
         if len(self.seen.receipts[source]) < len(step.told):
             return False
@@ -119,7 +119,7 @@ class Play:
         return len(sent) == len(case.steps) and all(map(self.answered, case.steps, sent))
 
     def _is_ready(self, case: Case) -> bool:
-        """May the next step be written?"""
+        """Return whether the next step may be written."""
         sent = self.sent[id(case)]
         if len(sent) == len(case.steps):
             return False

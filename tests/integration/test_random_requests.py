@@ -220,7 +220,8 @@ def settle(nodes: list[NodeProcess], seen: OutcomesRead, model: RandomModel, cou
 
 
 def has_passed(state: dict[str, Any], model: RandomModel, last_step: int) -> bool:
-    """Does a node say that it has ingested all, and that steps have passed all that is due?"""
+    """Return whether a node reports that it has ingested all, and that steps have passed all that
+    is due."""
     if not state or state["frontier"] is None:
         return False
     ends = [model.ends.get(partition, 0) for partition in range(PARTITIONS)]

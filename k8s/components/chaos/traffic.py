@@ -244,7 +244,7 @@ def now_ms() -> int:
 
 
 def main(environ: Mapping[str, str]) -> int:
-    """The exit code."""
+    """Run the traffic. Return the exit code."""
     topic = environ.get("TRAFFIC_TOPIC", "traffic")
     options = kafka_options(environ)
     for attempt in range(CONNECT_TRIES):
