@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+import pytest
 from confluent_kafka import Producer
 
 from delayd.bus import Position, Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
+from delayd.client.drivers import DriverName
+from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 
 PARTITIONS = 4
@@ -164,3 +167,14 @@ def op_of(record: Record) -> str:
 
 NOTHING = Record(-1, -1, -1, -1, None, None, [])
 """A poll that found none."""
+
+
+@pytest.fixture
+def master(kafka_and_etcd: LocalCluster) -> Answering:
+    return Answering(kafka_and_etcd.bootstrap)
+
+
+@pytest.fixture(params=["confluent", "kafka-python"])
+def driver(request: pytest.FixtureRequest) -> DriverName:
+    name: DriverName = request.param
+    return name

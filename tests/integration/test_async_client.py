@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import answering
 import pytest
 from answering import Answering
 from confluent_kafka import Producer
@@ -33,24 +34,7 @@ BLOCKED_S_MAX = 2.0
 """A loop that a busy machine holds up; a call that blocked it would take SHORT_ACK_MS or more."""
 
 pytestmark = pytest.mark.real
-
-
-class Kafka(Protocol):
-    """What these tests need of the shared cluster."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
-@pytest.fixture
-def master(kafka_and_etcd: Kafka) -> Answering:
-    return Answering(kafka_and_etcd.bootstrap)
-
-
-@pytest.fixture(params=["confluent", "kafka-python"])
-def driver(request: pytest.FixtureRequest) -> DriverName:
-    name: DriverName = request.param
-    return name
+master, driver = answering.master, answering.driver
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from concurrent.futures import wait
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 from uuid import uuid4
 
+import answering
 import pytest
 
 from delayd import Client
@@ -57,17 +57,11 @@ MURMUR2_OF = {
 """The vectors of Kafka's own UtilsTest."""
 
 pytestmark = pytest.mark.real
-
-
-class Kafka(Protocol):
-    """What these tests need of the shared cluster."""
-
-    @property
-    def bootstrap(self) -> str: ...
+driver = answering.driver
 
 
 @pytest.fixture
-def bootstrap(kafka_and_etcd: Kafka) -> str:
+def bootstrap(kafka_and_etcd: LocalCluster) -> str:
     return kafka_and_etcd.bootstrap
 
 
@@ -81,12 +75,6 @@ def new_buffer(bootstrap: str, **config: str) -> str:
 @pytest.fixture
 def buffer(bootstrap: str) -> str:
     return new_buffer(bootstrap)
-
-
-@pytest.fixture(params=["confluent", "kafka-python"])
-def driver(request: pytest.FixtureRequest) -> DriverName:
-    name: DriverName = request.param
-    return name
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
+import answering
 import pytest
 from answering import AT_MS, DUE_MS, PARTITIONS, Answering, id_of, op_of
 
@@ -25,26 +26,9 @@ SHORT_MS = 500
 TIMEOUT_S = 30
 
 pytestmark = pytest.mark.real
+master, driver = answering.master, answering.driver
 
 Open = Callable[..., Client]
-
-
-class Kafka(Protocol):
-    """What these tests need of the shared cluster."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
-@pytest.fixture
-def master(kafka_and_etcd: Kafka) -> Answering:
-    return Answering(kafka_and_etcd.bootstrap)
-
-
-@pytest.fixture(params=["confluent", "kafka-python"])
-def driver(request: pytest.FixtureRequest) -> DriverName:
-    name: DriverName = request.param
-    return name
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
+import answering
 import pytest
 from answering import PARTITIONS, Answering
 from confluent_kafka import Producer
@@ -20,6 +21,7 @@ from delayd.client import (
     cancel_record,
     schedule_record,
 )
+from delayd.dev.cluster import LocalCluster
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -30,18 +32,7 @@ TIMEOUT_S = 30
 IDS = [f"order-{number}" for number in range(20)]
 
 pytestmark = pytest.mark.real
-
-
-class Kafka(Protocol):
-    """What these tests need of the shared cluster."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
-@pytest.fixture
-def master(kafka_and_etcd: Kafka) -> Answering:
-    return Answering(kafka_and_etcd.bootstrap)
+master = answering.master
 
 
 @pytest.fixture
@@ -134,7 +125,7 @@ def test_the_block_commits_and_an_exception_in_it_aborts(
 
 
 def test_a_transaction_without_one_of_its_requests_is_not_committed(
-    kafka_and_etcd: Kafka, producer: Any
+    kafka_and_etcd: LocalCluster, producer: Any
 ) -> None:
     """Left alone, kafka-python commits it, and the request is missing."""
     master = Answering(kafka_and_etcd.bootstrap, **{"max.message.bytes": "20000"})

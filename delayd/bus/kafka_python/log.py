@@ -9,27 +9,10 @@ Invariants:
 """
 
 import logging
-from typing import Final
 
 import structlog
 
-
-class WithoutRequests(logging.Filter):
-    """Drops kafka-python's debug lines about requests: they contain passwords in clear text."""
-
-    SPOKEN_BY: Final = ("kafka.protocol.parser", "kafka.net.connection")
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return if the line may be seen."""
-        return record.levelno > logging.DEBUG
-
-
-def hide_requests() -> None:
-    """Keep the requests of every client of this process out of the logs."""
-    for name in WithoutRequests.SPOKEN_BY:
-        logger = logging.getLogger(name)
-        if not any(isinstance(each, WithoutRequests) for each in logger.filters):
-            logger.addFilter(WithoutRequests())
+from delayd.bus.request_lines import hide_requests
 
 
 class KafkaPythonLog(logging.Handler):

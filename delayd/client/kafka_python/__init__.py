@@ -16,8 +16,8 @@ request (the library connects when its objects are made); an unknown property is
 the driver is made, a value that the library refuses one at the first request.
 """
 
+from delayd.bus.request_lines import hide_requests
 from delayd.client.driver import Overrides, PlainRecord
-from delayd.client.kafka_python.library import hide_requests
 from delayd.client.kafka_python.reading import KafkaPythonReader
 from delayd.client.kafka_python.sending import KafkaPythonSender, refusal_of
 from delayd.client.kafka_python.settings import Settings

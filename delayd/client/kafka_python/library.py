@@ -1,6 +1,5 @@
 """The client's one import of kafka-python: making its objects, and what their failures mean."""
 
-import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,22 +37,6 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has 
         except BaseException:
             sock.close()
             raise
-
-
-class _WithoutRequests(logging.Filter):
-    """Drops the lines about each request that the library writes when it debugs: they contain
-    passwords."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno > logging.DEBUG
-
-
-def hide_requests() -> None:
-    """Keep requests out of the library's log lines. Idempotent."""
-    for name in ("kafka.protocol.parser", "kafka.net.connection"):
-        logger = logging.getLogger(name)
-        if not any(isinstance(each, _WithoutRequests) for each in logger.filters):
-            logger.addFilter(_WithoutRequests())
 
 
 def made(kind: Any, properties: Mapping[str, Any], timeout_ms: int) -> Any:
