@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 
 import structlog
 
-from delayd.coordination import Coordination, Leadership
+from delayd.coordination import Coordination
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.cursor_mirror import CursorMirror
@@ -53,7 +53,6 @@ class ControlLoop:
         self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._grant: Grant | None = None
-        self._leadership: Leadership | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._behind = False
         self._resigned_for: ResignReason | None = None
@@ -112,7 +111,6 @@ class ControlLoop:
         """Note that the delivery thread is at rest."""
         if fact.grant is self._grant:
             self._grant = None
-            self._leadership = None
         self._note_end(fact.ended)
         log.info("mastership_ended", reason=fact.ended.value)
         self.handle(facts.DeliveryStopped(self._clock.monotonic_ms(), fact.ended))
@@ -122,7 +120,6 @@ class ControlLoop:
         if self._grant is not None:
             self._note_end(Ended.FAILED)
         self._grant = None
-        self._leadership = None
         self.handle(facts.DeliveryStopped(self._clock.monotonic_ms(), Ended.FAILED))
 
     def _note_end(self, ended: Ended) -> None:
@@ -152,8 +149,7 @@ class ControlLoop:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, facts.StartDelivery):
             self._grant = Grant(self._identity.owner, effect.deadline_ms)
-            self._leadership = self._calls.leadership(effect.leader)
-            self._grant.leadership = self._leadership
+            self._grant.leadership = self._calls.leadership(effect.leader)
             self.won_count += 1
             self._resigned_for = None
             log.info("leadership_won", deadline_in_ms=self.lease_margin_ms)
@@ -193,13 +189,14 @@ class ControlLoop:
 
     def _mirror_cursor(self) -> None:
         """Write the cursor to etcd, when it is time to."""
-        leadership = self._leadership
-        if leadership is not None and self._delivery.is_delivering:
+        grant = self._grant
+        if grant is not None and self._delivery.is_delivering:
             cursor = self._mirror.take()
             if cursor is not None:
-                self._spawn(self._write_cursor(leadership, cursor))
+                self._spawn(self._write_cursor(grant, cursor))
 
-    async def _write_cursor(self, leadership: Leadership, cursor: str) -> None:
-        is_held = await self._mirror.write(leadership, cursor)
-        if not is_held and leadership is self._leadership:
+    async def _write_cursor(self, grant: Grant, cursor: str) -> None:
+        assert grant.leadership is not None, "a grant comes with a leader key"
+        is_held = await self._mirror.write(grant.leadership, cursor)
+        if not is_held and grant is self._grant:
             self.fault(ResignReason.LEASE_LOST)
