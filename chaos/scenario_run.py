@@ -10,6 +10,7 @@ leaves a cluster on which no other can run.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -19,7 +20,6 @@ from chaos.backend import Backend, BackendError
 from chaos.evidence import Ends, Evidence, ends_of
 from chaos.faults import Kind, Striker, wait_until
 from chaos.history import History, now_ms
-from chaos.judge import Findings
 from chaos.observer import Noting, Observer
 from chaos.order import failovers_of, order_faults
 from chaos.quiesce import judged, restore, wait_for_outcomes, wait_until_quiescent
@@ -81,31 +81,31 @@ class _ScenarioRun:
         at_ms, begun_s = now_ms(), time.monotonic()
         since = ends_of(self._backend.bootstrap, self._topics.values())
         begin = LogEnds(since[self._topics["buffer"]], since[self._topics["frontier"]][0])
+        found = Witnessed(at_ms, 0.0, 0, begin, frozenset(), is_quiescent=False)
         try:
-            return self._go(at_ms, begun_s, since, begin)
+            found = self._go(found, since)
         except Exception as error:
-            return Witnessed(
-                at_ms=at_ms,
-                wall_s=time.monotonic() - begun_s,
-                sent=self._sent,
-                begin=begin,
-                targets=self._targets,
-                troubles=(*self._troubles, f"{type(error).__name__}: {error}"),
-                is_quiescent=False,
-            )
+            self._troubles.append(f"{type(error).__name__}: {error}")
         finally:
             self._history.close()
+        return replace(
+            found,
+            wall_s=time.monotonic() - begun_s,
+            sent=self._sent,
+            targets=self._targets,
+            troubles=tuple(self._troubles),
+        )
 
-    def _go(self, at_ms: int, begun_s: float, since: Ends, begin: LogEnds) -> Witnessed:
+    def _go(self, begun: Witnessed, since: Ends) -> Witnessed:
         scene = self._scene()
         self._targets = frozenset((*scene.targets, scene.late, scene.never))
         frontier = self._topics["frontier"]
-        since = {**since, frontier: (max(0, begin.frontier - FRONTIERS_BEFORE),)}
+        since = {**since, frontier: (max(0, begun.begin.frontier - FRONTIERS_BEFORE),)}
         evidence = self._evidence_of(scene, since, frontier=frontier)
         try:
             striker = self._send_and_strike(scene, since)
             is_quiescent = self._quiesce(scene, evidence)
-            return self._judge(scene, evidence, striker, at_ms, begun_s, begin, is_quiescent)
+            return replace(self._judge(begun, scene, evidence, striker), is_quiescent=is_quiescent)
         finally:
             evidence.close()
 
@@ -146,18 +146,11 @@ class _ScenarioRun:
         return not restless
 
     def _judge(
-        self,
-        scene: Scene,
-        evidence: Evidence,
-        striker: Striker,
-        at_ms: int,
-        begun_s: float,
-        begin: LogEnds,
-        is_quiescent: bool,
+        self, begun: Witnessed, scene: Scene, evidence: Evidence, striker: Striker
     ) -> Witnessed:
         evidence.read()
-        findings: Findings = judged(evidence, scene)
-        frontiers = frontiers_since(evidence.frontiers, begin)
+        findings = judged(evidence, scene)
+        frontiers = frontiers_since(evidence.frontiers, begun.begin)
         parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
         received = [record for part in parts for record in part]
         due_ms_of = {
@@ -165,22 +158,15 @@ class _ScenarioRun:
             for record in evidence.requests
             if record.header(EXPECT) is None
         }
-        history = self._history
-        return Witnessed(
-            at_ms=at_ms,
-            wall_s=time.monotonic() - begun_s,
-            sent=self._sent,
-            begin=begin,
-            targets=self._targets,
-            acknowledgements=acknowledgement_faults(history, evidence.requests),
-            receptions=reception_faults(history, due_ms_of, received),
+        return replace(
+            begun,
+            acknowledgements=acknowledgement_faults(self._history, evidence.requests),
+            receptions=reception_faults(self._history, due_ms_of, received),
             judged=(*findings.faults, *findings.waiting),
             order=order_faults(evidence.requests, evidence.delivered, frontiers),
             outcomes=findings.outcomes,
             recoveries=recoveries(striker.struck, evidence.requests, evidence.delivered),
             failovers=failovers_of(frontiers),
-            troubles=tuple(self._troubles),
-            is_quiescent=is_quiescent,
         )
 
     def _scene(self) -> Scene:
