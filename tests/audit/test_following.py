@@ -5,7 +5,9 @@ Source: delayd/audit/following; docs/reference/audit.md, "Following".
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,9 +175,12 @@ class Log:
 class Follower:
     """What judges batches; a new one on the same folder is one that was started again."""
 
-    def __init__(self, spark: "SparkSession", work: Path) -> None:
+    def __init__(self, spark: "SparkSession", work: Path, log: Log) -> None:
         self.spark = spark
         self.work = work
+        self.log = log
+        self.first: list[tuple[Any, ...]] = []
+        """Its first batch."""
         self.told: list[tuple[str, str | None]] = []
         self.start()
 
@@ -199,11 +204,27 @@ class Follower:
         return float(value)
 
 
-def _log_of_one_request() -> Log:
+@pytest.fixture(scope="module")
+def judged_once(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Follower:
+    """A follower that has judged one batch, of one request."""
     log = Log()
     log.ask(T + 1_000)
     log.begin(log.next["d-buffer"])
-    return log
+    follower = Follower(spark, tmp_path_factory.mktemp("judged-once"), log)
+    follower.first = log.batch(T + 100)
+    with pytest.raises(FollowFailedError, match="whose last is none"):
+        follower.judge(1, follower.first)
+    assert follower.judge(0, follower.first) == []
+    return follower
+
+
+@pytest.fixture
+def follower(judged_once: Follower, tmp_path: Path) -> Follower:
+    """The same, on files of its own."""
+    shutil.copytree(judged_once.work, tmp_path / "work")
+    own = Follower(judged_once.spark, tmp_path / "work", deepcopy(judged_once.log))
+    own.first = judged_once.first
+    return own
 
 
 def test_each_violation_raises_one_alarm_and_nothing_else_does(
@@ -219,7 +240,7 @@ def test_each_violation_raises_one_alarm_and_nothing_else_does(
     tried, elsewhere = log.ask(T + 1_000), log.ask(T + 1_000, topic="gone")
     log.append("d-buffer", T - 9_000, headers=[("delayd-due", b"1")])  # a reject
     log.begin(log.next["d-buffer"])
-    follower = Follower(spark, tmp_path)
+    follower = Follower(spark, tmp_path, log)
     assert follower.judge(0, log.batch(T + 100)) == []
     assert follower.metric("delayd_audit_pending") == 10
 
@@ -300,7 +321,7 @@ def test_what_may_be_in_what_is_never_read_is_not_lost(
     log.ask(T + 1_000)
     lost, later = log.ask(T + 1_000, topic="u"), log.ask(T + 200_000)
     log.begin(log.next["d-buffer"])
-    follower = Follower(spark, tmp_path)
+    follower = Follower(spark, tmp_path, log)
     assert follower.judge(0, log.batch(T + 100)) == []
     log.step(log.next["d-buffer"], T + 2_000, at_ms=T + 2_000)
     assert follower.judge(1, log.batch(T + 2_100, unread={"t": [4]})) == []
@@ -318,12 +339,10 @@ def test_what_may_be_in_what_is_never_read_is_not_lost(
 
 
 def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
-    spark: "SparkSession", tmp_path: Path
+    follower: Follower,
 ) -> None:
     """docs/reference/audit.md, "Targets that cannot be read"."""
-    log = _log_of_one_request()
-    follower = Follower(spark, tmp_path)
-    assert follower.judge(0, log.batch(T + 100)) == []
+    log = follower.log
     log.next["d-buffer"] += 2
     lost = log.ask(T + 1_000)
     log.deliver("0/2", T + 1_000)
@@ -336,17 +355,9 @@ def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
     assert raised == [("lost", f"0/{lost}")], "a cancel of the first one may be gone"
 
 
-def test_batches_that_do_not_follow_each_other_are_not_judged(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_batches_that_do_not_follow_each_other_are_not_judged(follower: Follower) -> None:
     """As after a loss of power, or when somebody removed a part of the folder."""
-    log = _log_of_one_request()
-    follower = Follower(spark, tmp_path)
-    first = log.batch(T + 100)
-    with pytest.raises(FollowFailedError, match="whose last is none"):
-        follower.judge(1, first)
-    assert follower.judge(0, first) == []
-
+    log, first = follower.log, follower.first
     log.append("t", T, value=b"of another producer", headers=[("theirs", b"1")])
     end = log.end
     second = log.batch(T + 200)
@@ -363,18 +374,14 @@ def test_batches_that_do_not_follow_each_other_are_not_judged(
 
 
 def test_more_targets_than_can_be_followed_are_an_error(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first batch has named one."""
     monkeypatch.setattr(batch, "TARGETS_MAX", 2)
-    log = Log()
     for topic in ("a", "b"):
-        log.ask(T + 1_000, topic=topic)
-    log.begin(log.next["d-buffer"])
-    follower = Follower(spark, tmp_path)
-    assert follower.judge(0, log.batch(T + 100)) == []
-    log.ask(T + 1_000, topic="c")
+        follower.log.ask(T + 1_000, topic=topic)
     with pytest.raises(FollowFailedError, match="more than 2 targets"):
-        follower.judge(1, log.batch(T + 200))
+        follower.judge(1, follower.log.batch(T + 200))
 
 
 def entry(number: int, *sources: str) -> Entry:

@@ -59,7 +59,7 @@ class Follower:
         command = [sys.executable, "-m", "delayd.cli", "audit", "--follow", "--json"]
         command += ["--bootstrap", self.cluster.bootstrap, "--prefix", f"{self.cluster.name}-"]
         command += ["--cluster", self.cluster.name]
-        command += ["--work", str(self.work), "--metrics", str(self.metrics), "--interval", "2s"]
+        command += ["--work", str(self.work), "--metrics", str(self.metrics), "--interval", "5s"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
