@@ -127,22 +127,14 @@ def judge(
     return _Judging(spark, tables, cut, folder, options, progress).report()
 
 
+@dataclass(frozen=True, slots=True)
 class _Judging:
-    def __init__(
-        self,
-        spark: SparkSession,
-        tables: Tables,
-        cut: Cut,
-        folder: Path,
-        options: AuditOptions,
-        progress: Progress,
-    ) -> None:
-        self._spark = spark
-        self._tables = tables
-        self._cut = cut
-        self._folder = folder
-        self._options = options
-        self._progress = progress
+    _spark: SparkSession
+    _tables: Tables
+    _cut: Cut
+    _folder: Path
+    _options: AuditOptions
+    _progress: Progress
 
     def report(self) -> Report:
         tables, bounds = self._tables, self._tables.bounds
@@ -179,7 +171,7 @@ class _Judging:
         found = self._counts(findings)
         fates, overdue = self._fates(messages)
         with self._progress.stage("working out the figures"):
-            figures = figures_of(messages, tables.frontiers)
+            figures, requeued = figures_of(messages, tables.frontiers)
             heat = heat_cells(expected, pending, findings)
         return Report(
             cluster=bounds.settings.cluster,
@@ -192,13 +184,7 @@ class _Judging:
             found=found,
             examples=self._examples(findings, [fault for fault, _ in found]),
             nodes=nodes,
-            lateness=figures.lateness,
-            by_topic=figures.by_topic,
-            by_hour=figures.by_hour,
-            histogram=figures.histogram,
-            timeline=figures.timeline,
-            reigns=figures.reigns,
-            failovers=figures.failovers,
+            **figures,
             heat=heat,
             notes=notes_of(
                 tables,
@@ -207,7 +193,7 @@ class _Judging:
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
                 last_step_ms=self._cut.seen.append_ms,
-                requeued=figures.requeued,
+                requeued=requeued,
             ),
             travel=self._travel(messages),
         )

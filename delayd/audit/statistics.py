@@ -1,7 +1,6 @@
 """The figures of a report: from tables to values, each of them small by how it is computed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypedDict
 
 from pyspark.sql import DataFrame, Row
 
@@ -29,9 +28,8 @@ from delayd.audit.report import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Fields of a report by their names there, and how many messages lateness leaves out."""
+class Figures(TypedDict):
+    """Fields of a report, by their names there."""
 
     lateness: Lateness | None
     by_topic: tuple[tuple[str, Lateness], ...]
@@ -40,17 +38,17 @@ class Figures:
     timeline: tuple[Moment, ...]
     reigns: tuple[Reign, ...]
     failovers: tuple[Failover, ...]
-    requeued: int
 
 
-def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
-    """When what was delivered, and who led."""
+def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[Figures, int]:
+    """Return what was delivered when and who led, and how many messages lateness leaves out."""
     counts = counts_of(messages).localCheckpoint()
     all_late = lateness_of(counts).localCheckpoint()
     late = all_late.where("hour_ms is null").collect()
     failovers = failovers_of(frontiers).localCheckpoint()
     around = {row.term: _lateness(row) for row in lateness_around(messages, failovers).collect()}
-    return Figures(
+    [left_out] = requeued_count(counts).collect()
+    figures = Figures(
         lateness=next((_lateness(row) for row in late if row.topic is None), None),
         by_topic=tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
         by_hour=tuple(
@@ -66,8 +64,8 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> Figures:
         failovers=tuple(
             Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()
         ),
-        requeued=_only(requeued_count(counts).collect()),
     )
+    return figures, left_out["count"]
 
 
 def heat_cells(expected: DataFrame, pending: DataFrame, found: DataFrame) -> tuple[HeatCell, ...]:
@@ -90,8 +88,3 @@ def travel_to(messages: DataFrame, at_ms: int) -> Travel:
 
 def _lateness(row: Row) -> Lateness:
     return Lateness(row["count"], row.p50, row.p99, row.p999, row.max)
-
-
-def _only(rows: Sequence[Row]) -> int:
-    [row] = rows
-    return int(row["count"])

@@ -16,7 +16,7 @@ from raw_records import RawWriter
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.kafka import read_ranges
 from delayd.audit.reading.ranges import Range
-from delayd.audit.reading.topics import read_topic
+from delayd.audit.reading.topics import read_topics
 from delayd.audit.spans import Span, span_of
 from delayd.audit.tables import RECORDS
 from delayd.bus.murmur2 import murmur2
@@ -85,7 +85,7 @@ def test_20000_records_are_those_that_another_driver_sees(
     spark: SparkSession, topics: Topics, mixed: str
 ) -> None:
     span = topics.span(mixed)
-    table = read_topic(spark, topics.access, span, "buffer", offsets_max=60_000)
+    table = read_topics(spark, topics.access, [span], "buffer", offsets_max=60_000)
     assert table.schema == RECORDS
 
     rows = _rows(table)
@@ -146,7 +146,7 @@ def test_ranges_that_the_broker_does_not_fill_end_with_an_error(
     past = Span(mixed, span.starts, (span.ends[0], span.ends[1] + 5))
 
     with pytest.raises(PySparkException, match="nothing came for 1 s at offset"):
-        read_topic(spark, topics.access, past, "target", stall_ms=1000).count()
+        read_topics(spark, topics.access, [past], "target", stall_ms=1000).count()
 
 
 def test_a_deleted_beginning_is_an_error(spark: SparkSession, topics: Topics) -> None:
@@ -159,8 +159,8 @@ def test_a_deleted_beginning_is_an_error(spark: SparkSession, topics: Topics) ->
     _delete_before(topics.cluster.bootstrap, topic, 50)
 
     with pytest.raises(PySparkException, match="deleted its beginning while it was being read"):
-        read_topic(spark, topics.access, before, "target").count()
-    assert read_topic(spark, topics.access, topics.span(topic), "target").count() == 50
+        read_topics(spark, topics.access, [before], "target").count()
+    assert read_topics(spark, topics.access, [topics.span(topic)], "target").count() == 50
 
 
 def test_odd_headers_are_kept_or_named(topics: Topics) -> None:
@@ -204,10 +204,10 @@ def test_proofs_are_checked_with_the_key_and_the_key_stays_out_of_the_plan(
     span = topics.span(topic)
     without = Access(topics.cluster.bootstrap).write(topics.access.with_name("keyless"))
 
-    table = read_topic(spark, topics.access, span, "buffer")
+    table = read_topics(spark, topics.access, [span], "buffer")
 
     assert [row["is_proved"] for row in _rows(table)] == [True, False, False, False, False, None]
-    assert [r["is_proved"] for r in _rows(read_topic(spark, without, span, "buffer"))] == [
+    assert [r["is_proved"] for r in _rows(read_topics(spark, without, [span], "buffer"))] == [
         *(None, None, False, None, None, None),
     ]
     plan: Any = table._jdf.queryExecution()

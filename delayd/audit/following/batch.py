@@ -224,41 +224,25 @@ class _Came:
             records.where(F.col("topic") == name) if name in counts else None
             for name in (settings.buffer.name, settings.dead.name, settings.receipts.name)
         )
-        self.requests = (
-            None if buffer is None else tables.kept("requests", requests_of(buffer, settings))
-        )
-        targets = records.where(~F.col("topic").isin(*own))
-        self.deliveries = (
-            tables.kept("deliveries", deliveries_of(targets)) if counts.keys() - own else None
-        )
-        self.letters = (
-            None
-            if letters is None
-            else tables.kept(
-                "letters",
-                _places(letters_of(letters).where(F.col("reason").isin(*_OVER_LETTERS))),
-            )
-        )
-        self.claims = (
-            None
-            if receipts is None
-            else tables.kept("claims", rules.claims_of(receipts_of(receipts)))
-        )
+        self.requests = self.deliveries = self.letters = self.claims = None
+        if buffer is not None:
+            self.requests = tables.kept("requests", requests_of(buffer, settings))
+        if counts.keys() - own:
+            targets = records.where(~F.col("topic").isin(*own))
+            self.deliveries = tables.kept("deliveries", deliveries_of(targets))
+        if letters is not None:
+            over = letters_of(letters).where(F.col("reason").isin(*_OVER_LETTERS))
+            self.letters = tables.kept("letters", _places(over))
+        if receipts is not None:
+            self.claims = tables.kept("claims", rules.claims_of(receipts_of(receipts)))
 
     @property
     def named(self) -> DataFrame | None:
         """The places of the requests that deliveries and letters name."""
-        named = [
-            table
-            for table in (
-                None if self.deliveries is None else _places(self.deliveries),
-                self.letters,
-            )
-            if table is not None
-        ]
-        if not named:
-            return None
-        return named[0] if len(named) == 1 else named[0].unionByName(named[1])
+        if self.deliveries is None:
+            return self.letters
+        places = _places(self.deliveries)
+        return places if self.letters is None else places.unionByName(self.letters)
 
     def targets(self) -> list[str]:
         """The topics that new requests name."""

@@ -180,16 +180,10 @@ def settled(
 ) -> DataFrame:
     """With `kind` after what came out: `delivered` has (partition, offset, came_ms: its
     delayd-fired), one row for each place; `letters` has places."""
+    rows = _flagged(rows, delivered, "came")
     if delivered is None:
-        rows = rows.withColumn("came_ms", F.lit(None).cast("long")).withColumn("came", F.lit(False))
-    else:
-        there = delivered.withColumn("came", F.lit(True))
-        rows = rows.join(there, _PLACE, "left").withColumn("came", F.coalesce("came", F.lit(False)))
-    if letters is None:
-        rows = rows.withColumn("died", F.lit(False))
-    else:
-        dead = letters.distinct().withColumn("died", F.lit(True))
-        rows = rows.join(dead, _PLACE, "left").withColumn("died", F.coalesce("died", F.lit(False)))
+        rows = rows.withColumn("came_ms", F.lit(None).cast("long"))
+    rows = _flagged(rows, None if letters is None else letters.distinct(), "died")
     read_ms = _read_ms(context)
     is_overdue = F.coalesce(read_ms - F.col("covered_ms") >= GRACE_MS, F.lit(False))
     is_below_mark = F.coalesce(
@@ -215,6 +209,14 @@ def settled(
         .withColumn("kind", kind)
         .drop("came", "came_ms", "died")
     )
+
+
+def _flagged(rows: DataFrame, places: DataFrame | None, flag: str) -> DataFrame:
+    """Rows with a flag: are they among these places?"""
+    if places is None:
+        return rows.withColumn(flag, F.lit(False))
+    there = rows.join(places.withColumn(flag, F.lit(True)), _PLACE, "left")
+    return there.withColumn(flag, F.coalesce(flag, F.lit(False)))
 
 
 def _read_ms(context: BatchContext) -> Column:

@@ -45,16 +45,3 @@ def read_topics(
         .option("stall_ms", str(stall_ms))
         .load()
     )
-
-
-def read_topic(
-    spark: SparkSession,
-    access: Path,
-    span: Span,
-    role: str,
-    *,
-    offsets_max: int = OFFSETS_MAX,
-    stall_ms: int = STALL_MS,
-) -> DataFrame:
-    """The same of one topic."""
-    return read_topics(spark, access, [span], role, offsets_max=offsets_max, stall_ms=stall_ms)
