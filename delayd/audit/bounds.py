@@ -33,6 +33,5 @@ class Bounds:
     """Was the cluster key given? Else a record that looks like the master's own is believed."""
 
     def trimmed_before_ms(self, topic: str) -> int:
-        """What was written to any partition of a topic before this time may be missing; 0 if
-        nothing is."""
+        """Return the time before which records of any partition may be missing; 0 if none is."""
         return max(self.trimmed_ms.get(topic, ()), default=0)

@@ -121,18 +121,19 @@ class Exporting:
             self.finish()
 
     def finish(self) -> Cut:
-        """The cut, once every node has answered or failed to."""
+        """Return the cut, once every node has answered or failed to."""
         exports = tuple(future.result() for future in self._futures)
         return Cut(self._seen, exports, self._is_compared)
 
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
-    """The nodes that etcd knows: name to JSON with `admin`."""
+    """Return the nodes that etcd knows: name to JSON with `admin`."""
     return tuple(NodeAddress(name, admin_of(member)) for name, member in sorted(members.items()))
 
 
 def _begun(address: NodeAddress, asked: Asked, file: Path) -> Future[Export]:
-    """A daemon fetches it: a node that never answers must not keep a process that has failed."""
+    """Fetch an export in a daemon thread: a node that never answers must not keep a process
+    that has failed."""
     future: Future[Export] = Future()
 
     def fetch() -> None:
@@ -160,7 +161,7 @@ def _fetch(address: NodeAddress, asked: Asked, file: Path) -> Export:
 
 
 def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
-    """Why there is no export; None if there is, in the file."""
+    """Fetch an export into the file; return why there is none, or None."""
     _check_alive(admin)
     clock = SystemClock()
     begun_ms = clock.monotonic_ms()
@@ -179,7 +180,8 @@ def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
 
 
 def _check_alive(admin: str) -> None:
-    """OSError if nothing answers: a process that is stopped takes connections and never does."""
+    """Raise OSError if nothing answers: a process that is stopped takes connections and never
+    does."""
     with opened(f"http://{admin}/livez", ALIVE_TIMEOUT_S):
         pass  # whatever its status: it is there
 

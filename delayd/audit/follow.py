@@ -103,7 +103,7 @@ def follow(
 
 
 def line_of(alarm: Mapping[str, Any]) -> str:
-    """An alarm for people: one line, whatever is in the texts of others."""
+    """Return an alarm for people: one line, whatever is in the texts of others."""
     topic = visible(alarm["topic"] or "")
     place = f"{topic}/{alarm['partition']}@{alarm['offset']}"
     where = topic if alarm["offset"] is None else place
@@ -152,7 +152,7 @@ class _Run:
             retry_s = min(RETRY_MAX_S, retry_s * 2)
 
     def _run_one(self, stop: threading.Event) -> str | None:
-        """Why the query ended; None if it was asked to."""
+        """Run one query; return why it ended, or None if it was asked to."""
         query = self._start()
         try:
             while not stop.wait(WAIT_S):
@@ -208,7 +208,8 @@ class _Run:
 
 @contextmanager
 def ended_by_stop(stop: threading.Event) -> Iterator[None]:
-    """Spark's process may end inside: quietly if a stop was asked, else FollowFailedError."""
+    """Let Spark's process end inside: quietly if a stop was asked for, else raise
+    FollowFailedError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -227,7 +228,7 @@ def ended_by_stop(stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    """Two followers in one folder would tell everything twice."""
+    """Lock the folder: two followers in it would report everything twice."""
     with (work / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,7 +243,7 @@ class StopAsked(threading.Event):
     """Set by SIGTERM and SIGINT, which do nothing else then."""
 
     def listen(self) -> None:
-        """From now on; again when somebody else took the signals."""
+        """Take the signals, again if somebody else took them since."""
         for each in _STOPPING:
             signal.signal(each, self._ask)
 
@@ -252,7 +253,7 @@ class StopAsked(threading.Event):
 
 @contextmanager
 def stop_asked() -> Iterator[StopAsked]:
-    """Listens inside."""
+    """Listen for SIGTERM and SIGINT inside."""
     before = {each: signal.getsignal(each) for each in _STOPPING}
     asked = StopAsked()
     asked.listen()
@@ -264,7 +265,7 @@ def stop_asked() -> Iterator[StopAsked]:
 
 
 def claim(work: Path, settings: Settings) -> None:
-    """The folder is of this cluster, and of no other: FollowFailedError."""
+    """Take the folder for this cluster; raise FollowFailedError if it is of another one."""
     mine = {"cluster": settings.cluster, "buffer": settings.buffer.topic_id}
     file = work / "cluster.json"
     if not file.exists():
@@ -276,7 +277,7 @@ def claim(work: Path, settings: Settings) -> None:
 
 
 def remove_left(work: Path) -> None:
-    """What a follower that was killed left there: how to reach Kafka, and Spark's own files."""
+    """Remove what a killed follower left there: how to reach Kafka, and Spark's own files."""
     (work / "access.json").unlink(missing_ok=True)
     unplanned_file(work / "targets").unlink(missing_ok=True)
     shutil.rmtree(work / "spark" / "tmp", ignore_errors=True)

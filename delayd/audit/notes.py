@@ -36,9 +36,9 @@ def notes_of(
     last_step_ms: int,
     requeued: int,
 ) -> tuple[str, ...]:
-    """All notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `compared`: nodes;
-    `are_all_known`: has anybody said how many there are? `overdue`: pending messages; `requeued`:
-    messages without lateness."""
+    """Return all notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `compared`:
+    nodes; `are_all_known`: has anybody said how many there are? `overdue`: pending messages;
+    `requeued`: messages without lateness."""
     notes = []
     if overdue:
         notes.append(
@@ -73,7 +73,7 @@ def notes_of(
 
 
 def _of_unproven(tables: Tables, unproven: Sequence[Unproven]) -> Iterable[str]:
-    """How many there are of each target, and why."""
+    """Yield how many there are of each target, and why."""
     dead = tables.bounds.settings.dead.name
     for each in unproven[:NOTES_MAX]:
         topic = each.topic
@@ -98,7 +98,7 @@ def _of_unproven(tables: Tables, unproven: Sequence[Unproven]) -> Iterable[str]:
 
 
 def _of_trimmed(tables: Tables) -> Iterable[str]:
-    """Since when each topic is a proof."""
+    """Yield since when each topic is a proof."""
     bounds = tables.bounds
     dead, receipts, buffer = (
         topic.name

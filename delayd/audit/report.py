@@ -46,7 +46,7 @@ class Fates:
 
     @property
     def accepted(self) -> int:
-        """All of them."""
+        """Return how many there are."""
         return sum(asdict(self).values())
 
 
@@ -195,15 +195,15 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.found
 
     def count(self, *faults: str) -> int:
-        """How many findings there are of these faults."""
+        """Return how many findings there are of these faults."""
         return sum(count for slug, count in self.found if slug in faults)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints: first what scripts ask for, then everything."""
+        """Return what `--json` prints: first what scripts ask for, then everything."""
         fates = asdict(self.fates)
         fates.pop("duplicate")  # below, it is what was delivered more than once
         return {

@@ -109,7 +109,7 @@ def run(
 
 
 def settings_for(offsets: int) -> Mapping[str, str] | None:
-    """Spark's settings for a buffer of so many offsets."""
+    """Return Spark's settings for a buffer of so many offsets."""
     if offsets <= FEW_MAX:
         return FOR_FEW
     return FOR_LITTLE if offsets <= LITTLE_MAX else None
@@ -123,7 +123,7 @@ def judge(
     options: AuditOptions,
     progress: Progress,
 ) -> Report:
-    """The report over tables that were read and exports that were taken at the same cut."""
+    """Return the report over tables that were read and exports that were taken at the same cut."""
     return _Judging(spark, tables, cut, folder, options, progress).report()
 
 
@@ -205,7 +205,7 @@ class _Judging:
             return travel_to(messages, self._options.at_ms)
 
     def _exports(self) -> tuple[tuple[NodeState, ...], DataFrame]:
-        """The nodes as they answered, and what those that did hold."""
+        """Return the nodes as they answered, and what those that did hold."""
         nodes: list[NodeState] = []
         tables: list[DataFrame] = []
         for export in self._cut.exports:
@@ -243,7 +243,7 @@ class _Judging:
         )
 
     def _fates(self, messages: DataFrame) -> tuple[Fates, int]:
-        """And how many of the pending are overdue."""
+        """Return the fates, and how many of the pending messages are overdue."""
         before_ms = self._tables.read_ms - OVERDUE_MS
         is_overdue = (F.col("fate") == "pending") & (F.col("rank_ms") < before_ms)
         counted = messages.groupBy("fate").agg(
@@ -279,7 +279,7 @@ class _Judging:
 
 
 def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, str | None]:
-    """How many messages an export holds, or why it cannot be compared."""
+    """Return how many messages an export holds, or why it cannot be compared."""
     try:
         found = pyarrow.parquet.ParquetFile(file)
         said = found.metadata.metadata or {}
@@ -302,7 +302,7 @@ def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, s
 
 @contextmanager
 def _spark_errors_told(folder: Path) -> Iterator[None]:
-    """What Spark raises as one sentence: its own texts are pages long."""
+    """Raise Spark's errors as one sentence: its own texts are pages long."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -316,7 +316,7 @@ def _spark_errors_told(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _folder(chosen: Path | None) -> Iterator[Path]:
-    """The folder to work in; one that nobody chose is removed."""
+    """Yield the folder to work in; remove it if nobody chose it."""
     if chosen is not None:
         chosen.mkdir(parents=True, exist_ok=True)
         yield chosen

@@ -35,17 +35,18 @@ class Span:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.ends)
 
     @property
     def offsets(self) -> int:
-        """How many lie in it: an upper bound of its records."""
+        """Return how many lie in it: an upper bound of its records."""
         return sum(self.ends) - sum(self.starts)
 
 
 def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
-    """All that was committed to a topic until now; AuditError if a transaction stays open in it."""
+    """Return all that was committed to a topic until now; AuditError if a transaction stays open in
+    it."""
     wanted = kafka.end_offsets(topic, TIMEOUT_MS, committed=False)
     deadline_ms = clock.monotonic_ms() + SETTLE_MS
     while True:
@@ -66,7 +67,7 @@ def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
 
 
 def as_configured(span: Span, config: Mapping[str, str]) -> Span:
-    """The same, with what the topic's settings say of how it is kept."""
+    """Return the span with what the topic's settings say of how it is kept."""
     policy = config.get("cleanup.policy", "")
     retention_ms = int(config.get("retention.ms", "-1"))
     is_by_age = policy == "delete" and config.get("retention.bytes") == "-1" and retention_ms >= 0
@@ -79,7 +80,7 @@ def as_configured(span: Span, config: Mapping[str, str]) -> Span:
 
 
 def target_spans(bus: Bus, clock: Clock, topics: Iterable[str]) -> tuple[Span, ...]:
-    """The spans of those targets that exist."""
+    """Return the spans of those targets that exist."""
     kafka = bus.cluster()
     try:
         found = kafka.survey(topics, TIMEOUT_MS)
@@ -99,7 +100,7 @@ def target_spans(bus: Bus, clock: Clock, topics: Iterable[str]) -> tuple[Span, .
 
 
 def latest_ends(kafka: Cluster, topic: str) -> tuple[int, ...]:
-    """High watermarks now: beyond them nobody can have written anything."""
+    """Return the high watermarks now: beyond them nobody can have written anything."""
     ends = kafka.end_offsets(topic, TIMEOUT_MS, committed=False)
     return tuple(ends[p] for p in range(len(ends)))
 
@@ -107,8 +108,8 @@ def latest_ends(kafka: Cluster, topic: str) -> tuple[int, ...]:
 def trimmed_before_ms(
     bus: Bus, clock: Clock, span: Span, read_ms: int, first_ms: Mapping[int, int] | None = None
 ) -> tuple[int, ...] | None:
-    """Before when (Unix ms) records of each partition may be gone, 0 where it is whole; None if all
-    are.
+    """Return the time (Unix ms) before which records of each partition may be gone, 0 where it is
+    whole; None if all are.
 
     Retention deletes from the start, so all that is gone is no younger than the first record that
     is left; if it deletes by age only, it was old enough for that too. Where neither is known, and
@@ -136,7 +137,8 @@ def trimmed_before_ms(
 def _first_append_ms(
     bus: Bus, clock: Clock, span: Span, partitions: Sequence[int]
 ) -> dict[int, int]:
-    """The timestamps of the first records of these partitions; of those that hold none, nothing."""
+    """Return the timestamps of the first records of these partitions; of those that hold none,
+    nothing."""
     found = {}
     consumer = bus.consumer(span.topic)
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS

@@ -69,12 +69,12 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[Figures, int]
 
 
 def heat_cells(expected: DataFrame, pending: DataFrame, found: DataFrame) -> tuple[HeatCell, ...]:
-    """The heat map of pending messages."""
+    """Return the heat map of pending messages."""
     return tuple(HeatCell(**row.asDict()) for row in heat_of(expected, pending, found).collect())
 
 
 def travel_to(messages: DataFrame, at_ms: int) -> Travel:
-    """What was pending at `at_ms` (Unix ms)."""
+    """Return what was pending at `at_ms` (Unix ms)."""
     found = travel_of(messages, at_ms)
     by_topic = tuple((row.topic, row.pending) for row in found.by_topic.collect())
     return Travel(

@@ -80,7 +80,7 @@ class Tables:
 def read_tables(
     spark: SparkSession, source: Source, seen: SeenFrontier, folder: Path, progress: Progress
 ) -> Tables:
-    """All tables of an audit at the cut `seen`, written below `folder`."""
+    """Write all tables of an audit at the cut `seen` below `folder`, and return them."""
     folder.mkdir(parents=True, exist_ok=True)
     access = Access(
         source.bootstrap, source.kafka, seen.record.settings.cluster, source.cluster_key
@@ -198,7 +198,7 @@ class _Reading:
             )
 
     def _up_to_the_cut(self, frontier: Span) -> Span:
-        """The history that ends with the cut: what steps did later is not judged."""
+        """Return the history that ends with the cut: what steps did later is not judged."""
         shard = self._seen.record.frontier.shard
         ends = [
             min(end, self._seen.offset + 1) if partition == shard else 0
@@ -215,7 +215,7 @@ class _Reading:
         role: str,
         narrowed: Callable[[DataFrame], DataFrame],
     ) -> DataFrame:
-        """A table made of topics, on disk."""
+        """Return a table made of topics, on disk."""
         spans = [span for span in spans if span.starts != span.ends]
         if not spans:
             return self._spark.createDataFrame([], schema)
@@ -233,7 +233,7 @@ class _Reading:
 def kept(
     spark: SparkSession, folder: Path, name: str, schema: StructType, rows: DataFrame
 ) -> DataFrame:
-    """A table that is computed now, and read from disk from here on."""
+    """Compute a table now; return it as read from disk."""
     file = str(folder / f"{name}.parquet")
     rows.select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
     return spark.read.schema(schema).parquet(file)
@@ -246,7 +246,7 @@ def trimmed_of(
     deliveries: DataFrame,
     read_ms: int,
 ) -> dict[str, tuple[int, ...]]:
-    """`Bounds.trimmed_ms` of delayd's own topics and of targets."""
+    """Return `Bounds.trimmed_ms` of delayd's own topics and of targets."""
     first_ms: dict[str, dict[int, int]] = {
         span.topic: {}
         for span in targets

@@ -41,7 +41,7 @@ class AlarmLog:
         """Alarms told in this run."""
 
     def tell(self, entry: Entry) -> None:
-        """The alarms of this batch, as far as they were not told before."""
+        """Report the alarms of this batch that were not reported before."""
         last = self._last()
         if entry.batch < last.batch:
             return
@@ -65,7 +65,8 @@ class AlarmLog:
             self.told += 1
 
     def _write(self, alarms: list[dict[str, Any]], before_bytes: int) -> int:
-        """Behind those of earlier batches; what a crash left of these is written anew."""
+        """Write alarms behind those of earlier batches, over what a crash left of them; return the
+        length."""
         with self._file.open("ab") as file:
             file.truncate(before_bytes)
             for alarm in alarms:
@@ -76,7 +77,7 @@ class AlarmLog:
             return file.seek(0, os.SEEK_END)
 
     def _last(self) -> _Note:
-        """The note; that of no batch if there is none that can be read."""
+        """Return the note; that of no batch if there is none that can be read."""
         words = self._noted.read_bytes().split() if self._noted.exists() else []
         if len(words) != len(_Note._fields) or not all(word.isdigit() for word in words):
             return _Note()

@@ -24,7 +24,7 @@ _NEVER: Final = ("killed", "refused", "rejected", "mark")
 
 
 def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext) -> DataFrame:
-    """FINDINGS: what is wrong with delivered records."""
+    """Return what is wrong with delivered records."""
     met = _met(deliveries, rows)
     kind = F.col("kind")
     is_found = F.col("op").isNotNull()
@@ -70,7 +70,8 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext)
 
 
 def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFrame:
-    """FINDINGS: receipts that call killed what was delivered in an earlier batch."""
+    """Return a finding for each receipt that calls killed what was delivered in an earlier
+    batch."""
     over = rows.where(F.col("was") == "delivered").select(
         *("partition", "origin", "id", "due_ms", "fired_ms")
     )
@@ -94,7 +95,7 @@ def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFr
 
 
 def of_losses(rows: DataFrame) -> DataFrame:
-    """FINDINGS: what became lost; of `rules.settled`."""
+    """Return a finding for each row of `rules.settled` that became lost."""
     lost = rows.where(became("lost"))
     return findings(
         lost,
@@ -112,12 +113,12 @@ def of_losses(rows: DataFrame) -> DataFrame:
 
 
 def became(kind: str) -> Column:
-    """Is it of this kind since this batch?"""
+    """Return whether a row is of this kind since this batch."""
     return F.coalesce(F.col("kind") == kind, F.lit(False)) & ~F.col("was").eqNullSafe(kind)
 
 
 def places_of(deliveries: DataFrame) -> DataFrame:
-    """(partition, offset, came_ms): the requests that they name."""
+    """Return the requests that deliveries name: (partition, offset, came_ms)."""
     return (
         deliveries.where(F.col("source_offset").isNotNull())
         .groupBy(
@@ -129,7 +130,8 @@ def places_of(deliveries: DataFrame) -> DataFrame:
 
 
 def _met(deliveries: DataFrame, rows: DataFrame) -> DataFrame:
-    """Each delivery (`d_...`) beside the request that it names, and which copy of it it is."""
+    """Return each delivery (`d_...`) beside the request that it names, and which copy of it it
+    is."""
     of_source = Window.partitionBy("d_source_partition", "d_source_offset").orderBy(
         "d_timestamp_ms", "d_topic", "d_partition", "d_offset"
     )
@@ -159,7 +161,7 @@ def _found(met: DataFrame, fault: Fault, reason: Column) -> DataFrame:
 
 
 def _is_known_place(context: BatchContext) -> Column:
-    """Not before the beginning of the buffer, of which nothing can be said."""
+    """Return whether a place is not before the beginning of the buffer, where nothing is known."""
     start = of_partition(context.buffer_starts, F.col("d_source_partition"))
     return F.coalesce(F.col("d_source_offset") >= start, F.lit(True))
 
@@ -173,7 +175,7 @@ def _said_of(kind: Column) -> Column:
 
 
 def _alteration(context: BatchContext) -> Column:
-    """What is not as it was sent; null if all is."""
+    """Return what differs from what was sent; null if nothing does."""
     counts = F.from_json(F.lit(json.dumps(dict(context.target_partitions))), "map<string,bigint>")
     count = F.try_element_at(counts, F.col("topic"))
     by_key = F.pmod(F.col("key_murmur2"), count)

@@ -16,7 +16,7 @@ def write_atomically(file: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Its new names are there after a loss of power too."""
+    """Make a folder's new names survive a loss of power."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

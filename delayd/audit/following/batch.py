@@ -57,7 +57,7 @@ class Files:
 
     @property
     def targets(self) -> Path:
-        """The names of the known targets, one a line."""
+        """Return the file with the names of the known targets, one a line."""
         return self.work / "targets"
 
 
@@ -88,7 +88,8 @@ class Batches:
             self._finish(newest)
 
     def judge(self, records: DataFrame, batch: int) -> None:
-        """One batch. Idempotent. FollowFailedError if it does not go on where the journal ends."""
+        """Judge one batch. Idempotent. Raises FollowFailedError if it does not continue the
+        journal."""
         before = self._journal.newest()
         if before is not None and before.batch >= batch:
             if before.batch > batch or Positions.from_json(before.positions) != end_of(records):
@@ -123,7 +124,8 @@ class Batches:
     def _changed(
         self, came: "_Came", folders: Folders, batch: int, context: BatchContext
     ) -> tuple[Folders, dict[str, int], "_Found"]:
-        """The rows that change, written; how many are what; the alarms."""
+        """Write the rows that change; return the folders, how many rows are what, and the
+        alarms."""
         kept = self._tables.kept
         is_small = came.count <= rules.SMALL_ROWS
         watched = self._watched.read(folders)
@@ -153,7 +155,7 @@ class Batches:
     def _alarms(
         self, came: "_Came", stood: DataFrame, rows: DataFrame | None, context: BatchContext
     ) -> "_Found":
-        """What is wrong; `rows` None: nothing was lost."""
+        """Return what is wrong; `rows` None: nothing was lost."""
         found = []
         if rows is not None:
             found.append(alarms.of_losses(rows))
@@ -197,7 +199,7 @@ class Tables:
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Nothing is there before and after."""
+        """Empty the folder before and after."""
         shutil.rmtree(self._root, ignore_errors=True)
         try:
             yield
@@ -205,7 +207,7 @@ class Tables:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def kept(self, name: str, table: DataFrame) -> DataFrame:
-        """The same table, computed."""
+        """Compute a table and return it as read from its file."""
         file = str(self._root / name)
         table.write.mode("overwrite").parquet(file)
         return self._spark.read.schema(table.schema).parquet(file)
@@ -238,14 +240,14 @@ class _Came:
 
     @property
     def named(self) -> DataFrame | None:
-        """The places of the requests that deliveries and letters name."""
+        """Return the places of the requests that deliveries and letters name."""
         if self.deliveries is None:
             return self.letters
         places = _places(self.deliveries)
         return places if self.letters is None else places.unionByName(self.letters)
 
     def targets(self) -> list[str]:
-        """The topics that new requests name."""
+        """Return the topics that new requests name."""
         if self.requests is None:
             return []
         topics = self.requests.select("topic").dropna().distinct().limit(TARGETS_MAX + 1)
@@ -253,7 +255,7 @@ class _Came:
 
 
 def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
-    """The entry of this batch, as far as records alone say."""
+    """Return the entry of this batch, as far as records alone say."""
     positions = came.header.end
     start = before or Entry(
         batch=batch,
@@ -292,7 +294,7 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
 
 
 def _further(starts: tuple[int, ...], firsts: tuple[int, ...]) -> tuple[int, ...]:
-    """The later of both, by partition."""
+    """Return the later of both, by partition."""
     known = firsts + (0,) * (len(starts) - len(firsts))
     return tuple(max(pair) for pair in zip(starts, known, strict=False))
 
@@ -324,7 +326,7 @@ def _places(named: DataFrame) -> DataFrame:
 
 
 def _counts(rows: DataFrame) -> dict[str, int]:
-    """What the batch changed, by COUNTS."""
+    """Count what the batch changed, by COUNTS."""
     is_open, is_new = F.col("kind").isNull(), F.col("is_new")
     [counts] = rows.select(
         F.count_if(is_new & F.col("op").isin(*_USERS_OPS)).alias("requests"),

@@ -31,7 +31,8 @@ class BatchHeader(NamedTuple):
 
 
 def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list[tuple[str, int]]]:
-    """What the batch is, and the frontier records in it with their append times, in order."""
+    """Return what the batch is, and the frontier records in it with their append times, in
+    order."""
     told = records.where(F.col("topic").isin("", settings.frontier.name)).select(
         "topic", "offset", "value", "timestamp_ms"
     )
@@ -49,7 +50,7 @@ def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list
 
 
 def end_of(records: DataFrame) -> Positions:
-    """Where the batch ends: of its first record (reading/stream.py)."""
+    """Return where the batch ends: of its first record (reading/stream.py)."""
     [first] = records.where(F.col("topic") == "").limit(1).collect()
     return Positions.from_json(json.loads(bytes(first["value"]))["end"])
 
@@ -62,14 +63,14 @@ def _is_ours(value: bytes | None, settings: Settings) -> bool:
 
 
 def goes_on(before: Entry | None, batch: int, start: Positions) -> bool:
-    """Does this batch begin where the one before it, which is in the journal, ended?"""
+    """Return whether this batch begins where the last one in the journal ended."""
     if before is None:
         return batch == 0
     return batch == before.batch + 1 and Positions.from_json(before.positions) == start
 
 
 def mismatch(before: Entry | None, batch: int) -> FollowFailedError:
-    """What to raise of a batch that does not."""
+    """Return the error for a batch that does not."""
     known = "none" if before is None else f"batch {before.batch}"
     return FollowFailedError(
         f"batch {batch} of `checkpoint` is not what follows `journal`, whose last is {known}: one"

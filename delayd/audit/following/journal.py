@@ -49,12 +49,12 @@ class Entry:
     took_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
+        """Read what `to_json` made."""
         folders = said["folders"]
         return cls(
             **{
@@ -75,14 +75,14 @@ class Journal:
         root.mkdir(parents=True, exist_ok=True)
 
     def newest(self) -> Entry | None:
-        """The last batch that was judged; None before the first."""
+        """Return the last batch that was judged; None before the first."""
         numbers = [int(file.stem) for file in self._root.glob("*.json") if file.stem.isdecimal()]
         if not numbers:
             return None
         return Entry.from_json(json.loads(self._file(max(numbers)).read_text()))
 
     def write(self, entry: Entry) -> None:
-        """From now on this batch counts; earlier entries are not needed any more."""
+        """Make this batch count from now on, and remove earlier entries."""
         file = self._file(entry.batch)
         write_atomically(file, json.dumps(entry.to_json(), separators=(",", ":")))
         for other in self._root.glob("*.json"):

@@ -44,7 +44,7 @@ def touched(
     *,
     is_small: bool,
 ) -> DataFrame:
-    """Rows of WATCHED with why they are looked at: one flag for each of `by_...`.
+    """Return rows of WATCHED with why they are looked at: one flag for each of `by_...`.
 
     `new` are requests, `named` has places (partition, offset), `claims` is of `claims_of`; None
     says that there are none.
@@ -81,8 +81,8 @@ def touched(
 
 
 def relogged(rows: DataFrame, new: DataFrame | None, context: BatchContext) -> DataFrame:
-    """`touched` rows and new requests as WATCHED, with what the rules about ids say of them now;
-    with `is_new`, and `was`: the kind that each had before."""
+    """Return `touched` rows and new requests as WATCHED, with what the rules about ids say of them
+    now; with `is_new`, and `was`: the kind that each had before."""
     names = [field.name for field in WATCHED.fields]
     is_known = [F.lit(False).alias("is_new"), F.col("kind").alias("was")]
     if new is None:
@@ -106,7 +106,8 @@ def relogged(rows: DataFrame, new: DataFrame | None, context: BatchContext) -> D
 
 
 def claims_of(receipts: DataFrame) -> DataFrame:
-    """(partition, origin, mark_offset, at_ms, receipt's place) of each message called killed."""
+    """Return each message that a receipt calls killed: (partition, origin, mark_offset, at_ms,
+    receipt's place)."""
     told = receipts.where(F.col("flaw").isNull() & F.col("verdict").isin(*_KILLING))
     each = told.select(
         F.explode("killed").alias("source"),
@@ -124,7 +125,7 @@ def claims_of(receipts: DataFrame) -> DataFrame:
 
 
 def claimed(rows: DataFrame, claims: DataFrame | None) -> DataFrame:
-    """With the time of the first receipt that is right in calling an open one killed."""
+    """Add the time of the first receipt that is right in calling an open one killed."""
     if claims is None:
         return rows
     first = (
@@ -146,7 +147,7 @@ def claimed(rows: DataFrame, claims: DataFrame | None) -> DataFrame:
 
 
 def standing(rows: DataFrame, context: BatchContext) -> DataFrame:
-    """With `kind` as the log, the frontier and the claims have it."""
+    """Set `kind` as the log, the frontier and the claims have it."""
     killed_by = F.col("killed_by")
     is_message = F.col("op").isin("schedule", "replace", "redrive", "continue")
     is_killed = is_below(context.frontier.offsets, F.col("partition"), killed_by) & ~_is_done(
@@ -178,8 +179,8 @@ def standing(rows: DataFrame, context: BatchContext) -> DataFrame:
 def settled(
     rows: DataFrame, delivered: DataFrame | None, letters: DataFrame | None, context: BatchContext
 ) -> DataFrame:
-    """With `kind` after what came out: `delivered` has (partition, offset, came_ms: its
-    delayd-fired), one row for each place; `letters` has places."""
+    """Set `kind` by what came out: `delivered` has (partition, offset, came_ms: its delayd-fired),
+    one row for each place; `letters` has places."""
     rows = _flagged(rows, delivered, "came")
     if delivered is None:
         rows = rows.withColumn("came_ms", F.lit(None).cast("long"))
@@ -212,7 +213,7 @@ def settled(
 
 
 def _flagged(rows: DataFrame, places: DataFrame | None, flag: str) -> DataFrame:
-    """Rows with a flag: are they among these places?"""
+    """Flag the rows that are among these places."""
     if places is None:
         return rows.withColumn(flag, F.lit(False))
     there = rows.join(places.withColumn(flag, F.lit(True)), _PLACE, "left")
@@ -220,7 +221,7 @@ def _flagged(rows: DataFrame, places: DataFrame | None, flag: str) -> DataFrame:
 
 
 def _read_ms(context: BatchContext) -> Column:
-    """At what time all that could have come out of a request has been read; null: never. What is
+    """Return the time by which all that could come out of a request was read; null: never. What is
     retried comes out into the buffer."""
     known = F.from_json(F.lit(json.dumps(dict(context.settled_ms))), "map<string,bigint>")
     names = (context.settings.dead.name, context.settings.buffer.name)
@@ -230,7 +231,7 @@ def _read_ms(context: BatchContext) -> Column:
 
 
 def _is_doubtful(context: BatchContext) -> Column:
-    """May it have come out, been killed or retried in what is never read?"""
+    """Return whether it may have come out, been killed or retried in what is never read."""
     known = F.from_json(F.lit(json.dumps(dict(context.unread_ms))), "map<string,bigint>")
     names = (F.col("topic"), F.lit(context.settings.dead.name))
     times = [F.try_element_at(known, name) for name in names]

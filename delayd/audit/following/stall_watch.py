@@ -28,19 +28,19 @@ class StallWatch:
         self._is_stalled = False
 
     def judged(self, now_ms: int) -> None:
-        """A batch was judged."""
+        """Note that a batch was judged."""
         self._judged_ms = now_ms
         self._failing_ms = None
         self._why = ""
 
     def failed(self, now_ms: int, why: str) -> None:
-        """Something stands in the way of the next batch."""
+        """Note what stands in the way of the next batch."""
         if self._failing_ms is None:
             self._failing_ms = now_ms
         self._why = why[:WHY_CHARS_MAX]
 
     def lines(self, now_ms: int) -> Iterator[str]:
-        """What to tell now; FollowFailedError when it has failed for too long."""
+        """Yield what a person must know now; raise FollowFailedError after failing for too long."""
         stalled_ms = now_ms - self._judged_ms
         is_stalled = stalled_ms >= STALL_MS
         if is_stalled and not self._is_stalled:

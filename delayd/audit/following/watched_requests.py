@@ -64,22 +64,22 @@ class Folders:
 
     @property
     def is_base_due(self) -> bool:
-        """Should the next folder be a base?"""
+        """Return whether the next folder should be a base."""
         limit = max(CHANGED_MIN, self.base_rows // CHANGED_SHARE)
         return len(self.changes) >= CHANGES_MAX or self.change_rows > limit
 
     @classmethod
     def with_base(cls, name: str, rows: int) -> Self:
-        """Nothing but a base."""
+        """Return folders with nothing but a base."""
         return cls(base=name, base_rows=rows)
 
     def with_change(self, name: str, rows: int) -> Self:
-        """One more change."""
+        """Return the folders with one more change."""
         return replace(self, changes=(*self.changes, name), change_rows=self.change_rows + rows)
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """Return the names of all folders."""
         return frozenset(self.changes) | ({self.base} if self.base is not None else set())
 
 
@@ -92,7 +92,7 @@ class Watched:
         root.mkdir(parents=True, exist_ok=True)
 
     def read(self, folders: Folders) -> DataFrame:
-        """WATCHED, one row for each request."""
+        """Return WATCHED, one row for each request."""
         base = self._read([folders.base] if folders.base is not None else [])
         if not folders.changes:
             return base.drop("version")
@@ -111,8 +111,8 @@ class Watched:
         )
 
     def write(self, rows: DataFrame, name: str, batch: int) -> int:
-        """A folder of rows, whose other columns stay unread later; how many there are. Replaces one
-        that was left half-written."""
+        """Write rows into a folder and return how many there are; columns besides WATCHED stay
+        unread later. Replaces one that was left half-written."""
         file = self._root / name
         rows.withColumn("version", F.lit(batch).cast("long")).write.mode("overwrite").parquet(
             str(file)
@@ -120,7 +120,7 @@ class Watched:
         return sum(read_metadata(part).num_rows for part in file.glob("*.parquet"))
 
     def read_all(self, name: str, table: StructType) -> DataFrame:
-        """One folder, with the columns of this table."""
+        """Return one folder, with the columns of this table."""
         return self._spark.read.schema(table).parquet(str(self._root / name))
 
     def keep(self, names: Iterable[str]) -> None:
@@ -139,6 +139,6 @@ class Watched:
 
 
 def remembered(rows: DataFrame, at_ms: int) -> DataFrame:
-    """Without what has been over for longer than the horizon."""
+    """Return rows without what has been over for longer than the horizon."""
     memory_ms = F.when(F.col("redrive").isNotNull(), REDRIVE_MEMORY_MS).otherwise(HORIZON_MS)
     return rows.where(F.col("kind").isNull() | (F.col("ended_ms") + memory_ms >= at_ms))

@@ -11,14 +11,14 @@ from replication.frontier import Frontier
 
 
 def source_text(partition: Column, offset: Column) -> Column:
-    """`partition/offset`, as `delayd-source` has it; null if one of them is."""
+    """Return `partition/offset`, as `delayd-source` has it; null if one of them is."""
     return F.concat(partition.cast("string"), F.lit("/"), offset.cast("string"))
 
 
 def is_done(
     frontier: Frontier, lane: Column, rank_ms: Column, partition: Column, offset: Column
 ) -> Column:
-    """Is a message in Done(K, O) of this frontier?"""
+    """Return whether a message is in Done(K, O) of this frontier."""
     rank = F.struct(
         rank_ms.cast("long").alias("due"),
         partition.cast("long").alias("partition"),
@@ -28,12 +28,12 @@ def is_done(
 
 
 def is_below(offsets: Sequence[int], partition: Column, offset: Column) -> Column:
-    """Is the offset below the one of its partition?"""
+    """Return whether the offset is below the one of its partition."""
     return offset < F.element_at(_longs(offsets), partition.cast("int") + 1)
 
 
 def of_partition(values: Sequence[int], partition: Column) -> Column:
-    """The value of this partition; null of one that there is not."""
+    """Return the value of this partition; null of one that there is not."""
     return F.get(_longs(values), partition.cast("int"))
 
 
@@ -52,14 +52,15 @@ def _longs(values: Sequence[int]) -> Column:
 
 
 def findings(rows: DataFrame, fault: Fault, reason: Column, **columns: Column) -> DataFrame:
-    """Each of `rows` as a finding; columns of tables.FINDINGS that are not given are null."""
+    """Return each of `rows` as a finding; columns of tables.FINDINGS that are not given are
+    null."""
     return findings_of_job(rows, fault.job, F.lit(fault.slug), reason, **columns)
 
 
 def findings_of_job(
     rows: DataFrame, job: str, fault: Column, reason: Column, **columns: Column
 ) -> DataFrame:
-    """The same for rows of several faults of one job; `fault` is the slug of each."""
+    """Do the same for rows of several faults of one job; `fault` is the slug of each."""
     given = {"job": F.lit(job), "fault": fault, "reason": reason, **columns}
     unknown = given.keys() - set(FINDINGS.fieldNames())
     assert not unknown, f"no columns of findings: {unknown}"
@@ -74,7 +75,8 @@ def findings_of_job(
 def several_findings(
     rows: DataFrame, reasons: Mapping[Fault, Column], **columns: Column
 ) -> DataFrame:
-    """As `findings`, in one pass: each of `rows` as a finding for each of `reasons` not null."""
+    """Do as `findings` in one pass: return each of `rows` as a finding for each of `reasons` not
+    null."""
     each = F.array(
         *(
             F.struct(

@@ -10,34 +10,34 @@ from pyspark.sql import functions as F
 
 
 def bytes_hash(content: Column) -> Column:
-    """Of one value; null of null."""
+    """Return the hash of one value; null of null."""
     return F.when(content.isNotNull(), F.xxhash64(content))
 
 
 def headers_hash(headers: Column) -> Column:
-    """Of headers in their order, with their repeats."""
+    """Return the hash of headers in their order, with their repeats."""
     return F.xxhash64(_each(headers))
 
 
 def headers_set_hash(headers: Column) -> Column:
-    """The same in any order."""
+    """Return the hash of headers in any order."""
     return F.xxhash64(F.array_sort(_each(headers)))
 
 
 def together(*hashes: Column) -> Column:
-    """Of several columns, any of which may be null."""
+    """Return the hash of several columns, any of which may be null."""
     return F.xxhash64(*(part for each in hashes for part in (each.isNull(), each)))
 
 
 def record_hash(key: Column, value: Column, headers: Column) -> Column:
-    """Of a record as a whole: what a dead letter keeps of it."""
+    """Return the hash of a whole record: what a dead letter keeps of it."""
     return together(bytes_hash(key), bytes_hash(value), headers_hash(headers))
 
 
 def payload_crc(
     topic: Column, key: Column, value: Column, headers: Column, target_partition: Column
 ) -> Column:
-    """CRC-32 of what a message carries."""
+    """Return the CRC-32 of what a message carries."""
     listed = F.when(F.size(headers) == 0, F.unhex(F.lit(""))).otherwise(
         F.aggregate(
             headers,
@@ -66,6 +66,6 @@ def _each(headers: Column) -> Column:
 
 
 def _part(content: Column) -> Column:
-    """Bytes behind their length: four bytes, big endian, -1 for null."""
+    """Return bytes behind their length: four bytes, big endian, -1 for null."""
     length = F.unhex(F.lpad(F.hex(F.octet_length(content)), 8, "0"))
     return F.coalesce(F.concat(length, content), F.unhex(F.lit("FFFFFFFF")))

@@ -50,7 +50,7 @@ def judge_delivery(
     frontiers: DataFrame,
     bounds: Bounds,
 ) -> DataFrame:
-    """What is wrong with deliveries and dead letters (FINDINGS).
+    """Return what is wrong with deliveries and dead letters (FINDINGS).
 
     One join of all deliveries with the log, which is run at once and keeps only what is suspicious.
     """
@@ -221,8 +221,8 @@ def _came_out_killed(bounds: Bounds) -> Column:
 
 
 def _copies(bounds: Bounds) -> Column:
-    """How many deliveries name the same request, where that is deleted from the buffer; null of
-    others. Deliveries lie by source already, for the join with the log."""
+    """Return how many deliveries name the same request, where that is deleted from the buffer; null
+    of others. Deliveries lie by source already, for the join with the log."""
     if not any(bounds.buffer_starts):
         return F.lit(None).cast("bigint")
     copies = F.count("*").over(Window.partitionBy("source_partition", "source_offset"))
@@ -231,7 +231,7 @@ def _copies(bounds: Bounds) -> Column:
 
 
 def _nobody_asked(bounds: Bounds) -> Column:
-    """Why a delivery is of nothing that was asked for."""
+    """Return why a delivery is of nothing that was asked for."""
     partition, offset = F.col("source_partition"), F.col("source_offset")
     is_nothing = F.col("asked").isNull() & ~was_not_read(bounds, partition, offset)
     return (
@@ -244,7 +244,7 @@ def _nobody_asked(bounds: Bounds) -> Column:
 
 
 def _refused() -> Column:
-    """Why the request that a delivery names was not to be delivered."""
+    """Return why the request that a delivery names was not to be delivered."""
     asked = F.col("asked")
     why = (
         F.when(asked["op"] == "reject", F.concat(F.lit("as "), asked["reason"]))
@@ -255,7 +255,7 @@ def _refused() -> Column:
 
 
 def _differences() -> Column:
-    """What is other than asked for; null if nothing is."""
+    """Return what is other than asked for; null if nothing is."""
     asked = F.col("asked")
 
     def differs(name: str, expected: Column | None = None) -> Column:
@@ -287,7 +287,7 @@ def _differences() -> Column:
 
 
 def _is_elsewhere() -> Column:
-    """Is it in another partition of its topic than asked for, or than its key belongs to?"""
+    """Return whether it is in another partition than asked for, or than its key belongs to."""
     asked, count = F.col("asked"), F.col("partitions")
     by_key = F.when(
         F.col("key_hash").eqNullSafe(asked["key_hash"]) & (count > 0),
@@ -299,7 +299,7 @@ def _is_elsewhere() -> Column:
 
 
 def _due_ms() -> Column:
-    """As asked for; of a request that is not in the log what the delivery says itself."""
+    """Return the due time asked for; of a request not in the log, what the delivery itself says."""
     return F.when(F.col("asked").isNull(), F.col("due_ms")).otherwise(F.col("asked")["due_ms"])
 
 

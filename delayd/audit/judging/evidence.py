@@ -40,7 +40,7 @@ _TOLD: Final = StructType(
 
 
 def deliveries_of(records: DataFrame) -> DataFrame:
-    """Records of targets that name a source (tables.DELIVERIES)."""
+    """Return records of targets that name a source (tables.DELIVERIES)."""
     control = F.col("control")
     strays = [name.replace("-", "_") for name in CONTROL_HEADERS if name not in _OF_DELIVERIES]
     stray = F.coalesce(*(F.when(control[name].isNotNull(), "unknown-header") for name in strays))
@@ -63,7 +63,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
 
 
 def receipts_of(records: DataFrame) -> DataFrame:
-    """What the receipts say (tables.RECEIPTS)."""
+    """Return what the receipts say (tables.RECEIPTS)."""
     read = records.withColumn("told", F.from_json(F.col("value").cast("string"), _TOLD))
     told = F.col("told")
     needed = ("id", "verdict", "op", "source", "killed", "at_ms")
@@ -89,8 +89,8 @@ def receipts_of(records: DataFrame) -> DataFrame:
 
 
 def letters_of(records: DataFrame) -> DataFrame:
-    """What the dead letters say (tables.LETTERS). Of one that a message became after it had been
-    stored, `record_hash` is that of `letter_hash`: its request headers were written anew."""
+    """Return what the dead letters say (tables.LETTERS). Of one that a message became after it had
+    been stored, `record_hash` is that of `letter_hash`: its request headers were written anew."""
     control = F.col("control")
     is_dead = F.coalesce(control["reason"] == "dead", F.lit(False))
     is_truncated = control["truncated"].isNotNull()
@@ -127,7 +127,8 @@ def letter_hash(
     value_hash: Column,
     headers_hash: Column,
 ) -> Column:
-    """Of what a message carries, and what it asks for, as texts: what its dead letter keeps."""
+    """Return the hash of what a message carries, and what it asks for, as texts: what its dead
+    letter keeps."""
     return together(topic, due, id, partition, key_hash, value_hash, headers_hash)
 
 
@@ -154,6 +155,6 @@ def _number(text: Column) -> Column:
 
 
 def _header(name: str) -> Column:
-    """The first header of the record's own with this name of delayd's."""
+    """Return the first header of the record's own with this name of delayd's."""
     found = F.filter(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
     return F.get(found, F.lit(0))["value"]

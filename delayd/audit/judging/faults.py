@@ -22,7 +22,7 @@ class Fault(Enum):
 
     @property
     def slug(self) -> str:
-        """Its name in findings and in JSON."""
+        """Return the fault's name in findings and in JSON."""
         return str(self._value_)
 
     LOST = "lost", "delivery", "It was due, the frontier covers it, and it is nowhere."

@@ -34,7 +34,8 @@ class StepTimes:
     until_ms: int
 
     def beside(self, deliveries: DataFrame) -> DataFrame:
-        """Deliveries (with fired_ms) and `off_step`: why no step can have made them; or null."""
+        """Return deliveries (with fired_ms) and `off_step`: why no step can have made them; or
+        null."""
         fired_ms = F.col("fired_ms")
         is_judged = (fired_ms > self.since_ms) & (fired_ms < self.until_ms)
         for first_ms, last_ms in self.gaps:
@@ -47,7 +48,8 @@ class StepTimes:
 
 
 def step_times_of(frontiers: DataFrame, bounds: Bounds) -> StepTimes | None:
-    """From FRONTIERS; None if too many are missing, or there are too many."""
+    """Return the times of steps from FRONTIERS; None if too many are missing, or there are too
+    many."""
     since_ms = bounds.frontier_append_ms - COMPACTION_LAG_MS
     until_ms = bounds.frontier_append_ms - CLOCKS_APART_MS
     history = Window.partitionBy("shard").orderBy("offset")

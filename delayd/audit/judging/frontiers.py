@@ -53,7 +53,7 @@ _VALUE_KEYS: Final = sorted(field.name for field in _VALUE if field.name != _SMO
 
 
 def frontiers_of(records: DataFrame) -> DataFrame:
-    """RECORDS of the frontier topic as FRONTIERS."""
+    """Return RECORDS of the frontier topic as FRONTIERS."""
     text = F.col("value").cast("string")
     parsed = (
         records.withColumn("text", text)
@@ -78,7 +78,8 @@ def frontiers_of(records: DataFrame) -> DataFrame:
 def judge_frontier(
     frontiers: DataFrame, links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """What is wrong with the frontier topic, as FINDINGS; each record in at most one of them.
+    """Return what is wrong with the frontier topic, as FINDINGS; each record in at most one of
+    them.
 
     `links` is links_of(frontiers), and `history` history_of(links).
     """
@@ -104,7 +105,7 @@ def judge_frontier(
 def _false_claims(
     links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """Steps that claim something else than their difference, with the reason."""
+    """Return steps that claim something else than their difference, with the reason."""
     # Only the last of all attempts may be given up.
     is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
     stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
@@ -158,7 +159,7 @@ def _false_claims(
 
 
 def _is_whole(bounds: Bounds) -> Column:
-    """Is all that the step can have delivered still in the buffer?
+    """Return whether all that the step can have delivered is still in the buffer.
 
     What is missing lies below the buffer's start, and was due by its longest delay: it was done
     before the step if the record before it had passed both.
@@ -177,7 +178,7 @@ def _is_whole(bounds: Bounds) -> Column:
 
 
 def reigns_of(frontiers: DataFrame) -> DataFrame:
-    """The terms as report.Reign has them; in order."""
+    """Return the terms as report.Reign has them; in order."""
     return (
         frontiers.where(F.col("flaw").isNull() & (F.col("term") > 0))
         .groupBy("term", "owner")
@@ -193,7 +194,7 @@ def reigns_of(frontiers: DataFrame) -> DataFrame:
 
 
 def failovers_of(frontiers: DataFrame) -> DataFrame:
-    """Changes of master as report.Failover has them, without their lateness; in order.
+    """Return changes of master as report.Failover has them, without their lateness; in order.
 
     A master that takes over from itself, after a failed step, is none.
     """
@@ -215,7 +216,7 @@ def failovers_of(frontiers: DataFrame) -> DataFrame:
 
 
 def _flaw() -> Column:
-    """Why a record is no frontier record; null if it is one."""
+    """Return why a record is no frontier record; null if it is one."""
     it = F.col("it")
     numbers = [
         *(it[name] for name in ("shard", "term", "step", "now_ms", "digest")),

@@ -39,7 +39,7 @@ class History:
 
     @property
     def has_lanes(self) -> bool:
-        """Has any lane ever stood elsewhere than most?"""
+        """Return whether any lane ever stood elsewhere than most."""
         return self.trees.count(self.lanes) > 0
 
 
@@ -58,7 +58,7 @@ def history_of(links: DataFrame, bounds: Bounds) -> History:
 
 
 def covered_by(messages: DataFrame, history: History, *, late_too: bool = True) -> DataFrame:
-    """Messages (with lane, rank_ms, partition, offset) and of each:
+    """Return messages (with lane, rank_ms, partition, offset) and of each:
 
     step_at     offset of the frontier record that covered it first; null if none did. Of a late
                 one only if they are asked for too
@@ -107,7 +107,8 @@ def _usual(sound: DataFrame) -> DataFrame:
 
 
 def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
-    """The intervals of lanes in steps where they stood elsewhere than usual, or came from there."""
+    """Return the intervals of lanes in steps where they stood elsewhere than usual, or came from
+    there."""
     record, old = F.struct("cursor", "lanes"), F.col("old")
     stand_apart = (F.col("cursor") != F.col("usual")) | (old["cursor"] != old["usual"])
     all_lanes = F.transform(
@@ -133,7 +134,7 @@ def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
 
 
 def _offsets(sound: DataFrame) -> DataFrame:
-    """The intervals of O, by partition."""
+    """Return the intervals of O, by partition."""
 
     def move(end: Column, partition: Column) -> Column:
         start = F.coalesce(F.get(F.col("old.offsets"), partition), F.lit(-1).cast("long"))
@@ -155,7 +156,7 @@ def _offsets(sound: DataFrame) -> DataFrame:
 
 
 def _between(old: Column, new: Column) -> tuple[Column, Column]:
-    """From a cursor (null: from the beginning) up to another, as `lo` and `hi`."""
+    """Return the interval between two cursors (old null: from the beginning), as `lo` and `hi`."""
     first = point(F.lit(-1), F.lit(0), F.lit(0))
     return (
         F.when(old.isNull(), first).otherwise(_point_of(old)).alias("lo"),

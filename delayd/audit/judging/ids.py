@@ -41,7 +41,7 @@ Let = Callable[[Column], Column]
 
 
 def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
-    """Requests, and what became of each by the rules (tables.LOGGED).
+    """Return requests, and what became of each by the rules (tables.LOGGED).
 
     Counts the continuations first, to know how to join them.
     """
@@ -63,7 +63,7 @@ def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
 
 
 def _with_continued_by(requests: DataFrame) -> DataFrame:
-    """Each record with the offset of what continues it."""
+    """Return each record with the offset of what continues it."""
     continuations = requests.where(F.col("op") == "continue")
     count = continuations.count()
     if count == 0:
@@ -75,7 +75,7 @@ def _with_continued_by(requests: DataFrame) -> DataFrame:
 
 
 def _undecided(rows: DataFrame, *, stored: Column, answer: Column) -> DataFrame:
-    """Rows that no id has a say in."""
+    """Return rows that no id decides about."""
     columns = {"stored": stored, "answer": answer, "is_refused": F.lit(False)}
     return rows.select(
         *(
@@ -92,8 +92,9 @@ def _undecided(rows: DataFrame, *, stored: Column, answer: Column) -> DataFrame:
 
 
 def _with_again(redrives: DataFrame) -> DataFrame:
-    """Redrives, and whether their source was redriven within the memory: `no`, `yes`; or `likely`,
-    where all of a source are under one id, and an earlier one may have been a conflict there."""
+    """Return redrives, and whether their source was redriven within the memory: `no`, `yes`; or
+    `likely`, where all of a source are under one id, and an earlier one may have been a conflict
+    there."""
     columns = [*REQUESTS.fieldNames(), "continued_by"]
     grouped = _gathered(redrives, columns, "redrive")
     last = F.lit(None).cast("bigint")
@@ -120,7 +121,7 @@ def _with_again(redrives: DataFrame) -> DataFrame:
 
 
 def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
-    """Rows with an id, decided in the order of their offsets."""
+    """Return rows with an id, decided in the order of their offsets."""
     columns = [*REQUESTS.fieldNames(), "continued_by", "again"]
     grouped = _gathered(named, columns, "id")
     first = F.get("rows", F.lit(0))
@@ -141,14 +142,14 @@ def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
 
 
 def _gathered(rows: DataFrame, columns: list[str], name: str) -> DataFrame:
-    """Rows of one partition and name as one array, `rows`, in the order of their offsets."""
+    """Return rows of one partition and name as one array, `rows`, in the order of their offsets."""
     others = [column for column in columns if column != "offset"]
     gathered = F.sort_array(F.collect_list(F.struct("offset", *others)))
     return rows.groupBy("partition", name).agg(gathered.alias("rows"))
 
 
 def _alone(row: Column) -> Column:
-    """The decision about the only request under an id."""
+    """Return the decision about the only request under an id."""
     op = row["op"]
     is_mark = op.isin("cancel", "replace")
     is_again = (op == "redrive") & (row["again"] != "no")
@@ -166,7 +167,7 @@ def _alone(row: Column) -> Column:
 
 
 def _fold(rows: Column, id_memory_ms: int) -> Column:
-    """The decisions about all requests under an id, in their order."""
+    """Return the decisions about all requests under an id, in their order."""
     count = F.size(rows)
     numbers = F.sequence(F.lit(0), F.floor((count - 1) / CHUNK).cast("int"))
     chunks = F.transform(numbers, lambda number: F.slice(rows, number * CHUNK + 1, CHUNK))
@@ -198,7 +199,7 @@ def _fold(rows: Column, id_memory_ms: int) -> Column:
 
 
 def _outcome(state: Column, row: Column) -> Column:
-    """What becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`."""
+    """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`."""
     op, live, log_ms = row["op"], state["live"], row["log_ms"]
     is_taken = F.exists(live, lambda message: message["due_ms"] > log_ms)
     is_same = F.exists(
@@ -229,7 +230,7 @@ def _outcome(state: Column, row: Column) -> Column:
 
 
 def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Column:
-    """The state after a request of which `what` became."""
+    """Return the state after a request of which `what` became."""
     op, live, killed = row["op"], state["live"], state["killed"]
     is_mark, is_stored = what == "mark", what == "stored"
     is_continue = (op == "continue") & is_stored
@@ -295,8 +296,8 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
 
 
 def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int) -> Column:
-    """The last killed set after a cancel marker. What was due longer ago than ids are remembered is
-    added to it, and does not displace it."""
+    """Return the last killed set after a cancel marker. What was due longer ago than ids are
+    remembered is added to it, and does not displace it."""
     now = F.transform(
         live, lambda each: F.struct(each["due_ms"].alias("due_ms"), each["offset"].alias("offset"))
     )
@@ -305,8 +306,8 @@ def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int
 
 
 def _killed(rows: Column, state: Column) -> Column:
-    """The decisions, with the cancel marker that killed each: the first one after it, if it lists
-    it."""
+    """Return the decisions, with the cancel marker that killed each: the first one after it, if it
+    lists it."""
 
     def finish(decision: Column, row: Column) -> Column:
         kill = F.get(state["kills"], decision["marks"])
@@ -326,12 +327,12 @@ def _killed(rows: Column, state: Column) -> Column:
 
 
 def _last(items: Column) -> Column:
-    """At most LIVE_MAX, from the end."""
+    """Return at most LIVE_MAX, from the end."""
     return F.when(F.size(items) > LIVE_MAX, F.slice(items, -LIVE_MAX, LIVE_MAX)).otherwise(items)
 
 
 def _let(value: Column, body: Let) -> Column:
-    """`body` of a value that is computed once, however often it is used."""
+    """Return `body` of a value that is computed once, however often `body` uses it."""
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
 

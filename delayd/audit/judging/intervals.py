@@ -12,7 +12,8 @@ WIDTHS_MS: Final = (
 
 
 def width_of(least_ms: int, most_ms: int, count_max: int) -> int:
-    """A round width, ms, by which at most `count_max` intervals, aligned to it, hold both ends."""
+    """Return a round width, ms, by which at most `count_max` intervals, aligned to it, hold both
+    ends."""
     assert count_max > 1, "two ends may lie in two intervals"
     for width_ms in WIDTHS_MS:
         if most_ms // width_ms - least_ms // width_ms < count_max:

@@ -10,7 +10,7 @@ FEW: Final = 200_000
 
 
 def few(rows: DataFrame, count: int | None = None) -> DataFrame:
-    """The rows, to be broadcast if they are few. Counts them, if `count` is not known."""
+    """Return the rows, to be broadcast if they are few. Counts them, if `count` is not known."""
     if count is None:
         count = rows.limit(FEW + 1).count()
     return F.broadcast(rows) if count <= FEW else rows

@@ -38,17 +38,18 @@ _BINS_MS: Final = (
 
 
 def delivered_at(timestamp_ms: Column, is_append_time: Column, fired_ms: Column) -> Column:
-    """When a delivery was in its target: by the broker if it says so, else the master's `now`."""
+    """Return when a delivery was in its target: by the broker if it says so, else the master's
+    `now`."""
     return F.when(is_append_time, timestamp_ms).otherwise(fired_ms)
 
 
 def was_requeued() -> Column:
-    """Of MESSAGES: did a step put it back into the buffer, to be tried again?"""
+    """Return whether a step has requeued a row of MESSAGES, to be tried again."""
     return F.col("rank_ms") > F.greatest("due_ms", "append_ms")
 
 
 def counts_of(messages: DataFrame) -> DataFrame:
-    """MESSAGES that were delivered, counted.
+    """Count the MESSAGES that were delivered.
 
     topic, hour_ms (of the due time), at_ms (moment of the timeline), late_ms, is_again (it
     was_requeued), count, most_ms. The one pass over the messages; keep the result. Starts a small
@@ -75,8 +76,8 @@ def counts_of(messages: DataFrame) -> DataFrame:
 
 
 def lateness_of(counts: DataFrame) -> DataFrame:
-    """Percentiles: topic, hour_ms, count, p50, p99, p999, max. Of everything where the topic is
-    null, of a whole topic where only the hour is null."""
+    """Return percentiles: topic, hour_ms, count, p50, p99, p999, max. Of everything where the topic
+    is null, of a whole topic where only the hour is null."""
     sets = (
         counts.where("not is_again")
         .groupingSets(
@@ -95,7 +96,8 @@ def lateness_of(counts: DataFrame) -> DataFrame:
 
 
 def newest_hours(late: DataFrame, most: int = TOPIC_HOURS_MAX) -> DataFrame:
-    """Of lateness_of what is of an hour, by topic: those of the last hours, at most `most`."""
+    """Return the rows of lateness_of that are of an hour: those of the last hours, at most
+    `most`."""
     return (
         late.where("hour_ms is not null")
         .orderBy(F.desc("hour_ms"), "topic")
@@ -105,13 +107,13 @@ def newest_hours(late: DataFrame, most: int = TOPIC_HOURS_MAX) -> DataFrame:
 
 
 def requeued_count(counts: DataFrame) -> DataFrame:
-    """One row, `count`: messages that were delivered after they had been requeued."""
+    """Return one row, `count`: messages that were delivered after they had been requeued."""
     return counts.where("is_again").agg(F.coalesce(F.sum("count"), F.lit(0)).alias("count"))
 
 
 def histogram_of(counts: DataFrame) -> DataFrame:
-    """Bars as report.Bin: from_ms, to_ms, count; all of them, from the first. What is early is in
-    the first: it is a finding."""
+    """Return bars as report.Bin: from_ms, to_ms, count; all of them, from the first. What is early
+    is in the first: it is a finding."""
     starts = F.array(*map(F.lit, _BINS_MS))
     late = (
         counts.where("not is_again")
@@ -140,8 +142,8 @@ def histogram_of(counts: DataFrame) -> DataFrame:
 
 
 def timeline_of(counts: DataFrame) -> DataFrame:
-    """Moments as report.Moment: at_ms, delivered, late_p50, late_p99, late_max; `delivered` and the
-    times are without what was requeued."""
+    """Return moments as report.Moment: at_ms, delivered, late_p50, late_p99, late_max; `delivered`
+    and the times are without what was requeued."""
     by_moment = (
         counts.where("not is_again")
         .groupBy("at_ms", "late_ms")
@@ -161,7 +163,7 @@ def timeline_of(counts: DataFrame) -> DataFrame:
 
 
 def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
-    """For each of failovers_of: term, count, p50, p99, p999, max of what was due from
+    """Return for each of failovers_of: term, count, p50, p99, p999, max of what was due from
     BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after. None where nothing was due."""
     second = 1_000
     first = F.expr(f"(at_ms - {BEFORE_FAILOVER_MS}) div {second}")
@@ -197,8 +199,8 @@ def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
 
 
 def percentiles(counted: DataFrame, *keys: str) -> DataFrame:
-    """From `late_ms`, `count` and `most_ms` within `keys`: keys, count, p50, p99, p999, max. The
-    p-th is the least value that at least that share of all does not exceed."""
+    """Return, from `late_ms`, `count` and `most_ms` within `keys`: keys, count, p50, p99, p999,
+    max. The p-th is the least value that at least that share of all does not exceed."""
     group = Window.partitionBy(*keys)
     up_to = group.orderBy("late_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ranked = counted.withColumn("up_to", F.sum("count").over(up_to)).withColumn(
@@ -225,7 +227,7 @@ def _late_ms() -> Column:
 
 
 def _rounded(late_ms: Column) -> Column:
-    """Down to 11 leading binary digits."""
+    """Round down to 11 leading binary digits."""
     digits = F.length(F.bin(late_ms))
     drop = F.greatest(digits - _EXACT_DIGITS, F.lit(0))
     cut = F.call_function("shiftleft", F.call_function("shiftright", late_ms, drop), drop)

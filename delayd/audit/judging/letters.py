@@ -21,8 +21,8 @@ from delayd.audit.judging.retention import is_uncertain, was_not_read
 def judge_letters(
     logged: DataFrame, messages: DataFrame, letters: DataFrame, killers: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """What is wrong with dead letters (FINDINGS). `killers`: cancel markers that say what they
-    killed."""
+    """Return what is wrong with dead letters (FINDINGS). `killers`: cancel markers that say what
+    they killed."""
     checked = _checked(logged, messages, letters, killers, bounds)
     told = {
         "id": F.col("asked_id"),
@@ -85,7 +85,8 @@ def _missing(
 
 
 def _owed_reason(bounds: Bounds) -> Column:
-    """The reason of the letter that a request is owed by the rules; null if it is owed none."""
+    """Return the reason of the letter that a request is owed by the rules; null if it is owed
+    none."""
     is_conflict = (F.col("answer") == "conflict") & ~is_uncertain(bounds)
     return F.when(F.col("op") == "reject", F.col("reason")).when(is_conflict, "conflict")
 
@@ -93,7 +94,7 @@ def _owed_reason(bounds: Bounds) -> Column:
 def _checked(
     logged: DataFrame, messages: DataFrame, letters: DataFrame, killers: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """Letters, each with what is wrong with it: `problem`."""
+    """Return letters, each with what is wrong with it: `problem`."""
     read = letters.withColumnsRenamed({"partition": "at_partition", "offset": "at_offset"})
     read = read.withColumnsRenamed({"source_partition": "partition", "source_offset": "offset"})
     sources = read.where("offset is not null").select("partition", "offset").distinct()

@@ -35,8 +35,8 @@ _TERM, _BACK, _AHEAD, _STEP = (
 
 
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
-    """Frontier records without flaw. Of each: `fault`, the slug of what is wrong with it, and
-    `reason`; `is_sound`; `is_base`, must its difference be left alone; `old`, the sound record
+    """Return frontier records without flaw. Of each: `fault`, the slug of what is wrong with it,
+    and `reason`; `is_sound`; `is_base`, must its difference be left alone; `old`, the sound record
     before it; and `usual`, the highest usual cursor of sound records so far. Computed at once."""
     history = Window.partitionBy("shard").orderBy("offset")
     so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -84,12 +84,13 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
 
 
 def cursor_in(record: Column, lane: Column) -> Column:
-    """K of a lane (as text) in a frontier record: an array that compares as a rank."""
+    """Return K of a lane (as text) in a frontier record: an array that compares as a rank."""
     return F.coalesce(F.try_element_at(record["lanes"], lane), record["cursor"])
 
 
 def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
-    """What is wrong if `new` follows `old`, `steps_max` steps after it at most; null if nothing."""
+    """Return what is wrong if `new` follows `old`, `steps_max` steps after it at most; null if
+    nothing."""
     steps = new["step"] - old["step"]
     explained = F.lit(steps_max) + (new["broken"] - old["broken"])
     is_compacted = old["append_ms"] < bounds.frontier_append_ms - COMPACTION_LAG_MS
@@ -106,13 +107,13 @@ def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
 
 
 def _named(old: Column, new: Column) -> Column:
-    """The lanes that one of two records names; others stand at the usual cursor in both."""
+    """Return the lanes that one of two records names; others stand at the usual cursor in both."""
     return F.array_union(F.map_keys(old["lanes"]), F.map_keys(new["lanes"]))
 
 
 def _runs_ahead(old: Column, new: Column, lanes: int) -> Column:
-    """Has a step moved a cursor beyond what was due by its `now`? It may stand there already: the
-    master before may have had a clock that is ahead."""
+    """Return whether a step has moved a cursor beyond what was due by its `now`. It may stand there
+    already: the master before may have had a clock that is ahead."""
     named = _named(old, new)
     none = F.lit(0).cast("long")
     # What is due by now is below it.

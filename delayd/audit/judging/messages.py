@@ -33,7 +33,7 @@ _NEWEST: Final = ("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed
 def judge_messages(
     logged: DataFrame, deliveries: DataFrame, letters: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """One row for each request of a user that is no valid cancel (tables.MESSAGES).
+    """Return one row for each request of a user that is no valid cancel (tables.MESSAGES).
 
     Two shuffles of the size of all messages: the log's, and that of what came out. Receipts are
     claims, and change no fate.
@@ -57,7 +57,7 @@ def judge_messages(
 
 
 def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
-    """What names a record, by the record."""
+    """Return what names a record, by the record."""
     nothing = F.lit(None).cast("bigint")
     delivered = deliveries.where("source_offset is not null").select(
         F.col("source_partition").alias("partition"),
@@ -91,13 +91,13 @@ def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
 
 
 def _content() -> Column:
-    """What must be the same in all records of a family."""
+    """Return what must be the same in all records of a family."""
     names = ("topic", "key_hash", "value_hash", "headers_hash", "id", "due_ms", "target_partition")
     return together(*(F.col(name) for name in names))
 
 
 def _families(members: DataFrame) -> DataFrame:
-    """One row for each family of several records whose own request is in the log."""
+    """Return one row for each family of several records whose own request is in the log."""
     is_own = F.col("op") != "continue"
     is_member = is_own | F.col("stored")
     grouped = members.groupBy("partition", "origin").agg(

@@ -20,7 +20,7 @@ from delayd.audit.judging.history import History, covered_by
 def judge_order(
     logged: DataFrame, deliveries: DataFrame, history: History, bounds: Bounds
 ) -> DataFrame:
-    """Messages that came after one of a higher rank, as FINDINGS; the reason names that one.
+    """Return messages that came after one of a higher rank, as FINDINGS; the reason names that one.
 
     Those whose lateness the history does not tell are not judged.
     """
@@ -49,7 +49,8 @@ def judge_order(
 
 
 def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
-    """Where each message that counts was delivered. One shuffle of both tables, by source."""
+    """Return where each message that counts was delivered. One shuffle of both tables, by
+    source."""
     by_source = Window.partitionBy("partition", "offset")
     once = (
         deliveries.where("source_offset is not null")
@@ -90,8 +91,8 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
 
 
 def _overtaken(placed: DataFrame) -> DataFrame:
-    """Messages behind one of a higher rank, which is `highest`. Late ones do not set it: what comes
-    after them in time ranks above them."""
+    """Return messages behind one of a higher rank, which is `highest`. Late ones do not set it:
+    what comes after them in time ranks above them."""
     before = (
         Window.partitionBy("topic", "target_partition")
         .orderBy("target_offset")

@@ -12,7 +12,7 @@ from delayd.audit.bounds import Bounds
 
 
 def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
-    """Does a receipt say what is so? Of a row of what is owed and told (verdicts.py)."""
+    """Return whether a receipt is true, of a row of what is owed and reported (verdicts.py)."""
     is_of_it = (receipt["id"] == F.col("told_id")) & (receipt["op"] == F.col("told_op"))
     is_plain = (
         (receipt["verdict"] == F.col("expected"))
@@ -24,8 +24,8 @@ def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
 
 
 def counts_as_killed(member: Column, bounds: Bounds) -> Column:
-    """What came out, and was due longer ago than ids are remembered, does not count: nodes may
-    have dropped it."""
+    """Return whether a message counts: what came out and was due longer ago than ids are remembered
+    does not, because nodes may have dropped it."""
     return member["rank_ms"] + bounds.settings.id_memory_ms >= F.col("log_ms")
 
 
@@ -46,7 +46,7 @@ def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
         return member["is_out"] & (member["out_ms"] < at_ms)
 
     def are_of(members: Column) -> Column:
-        """Is everything named one of these, once?"""
+        """Return whether everything named is one of these, once."""
         sources = F.transform(members, lambda member: member["source"])
         is_once = F.size(F.array_distinct(named)) == F.size(named)
         return is_once & (F.size(F.array_except(named, sources)) == 0) & (F.size(named) > 0)

@@ -25,7 +25,7 @@ _MEMBERS: Final = (
 
 
 def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFrame:
-    """Requests that are told what was decided about them: a row of _OWED each."""
+    """Return the requests that are owed an answer: a row of _OWED each."""
     settings = bounds.settings
     op, answer = F.col("op"), F.col("answer")
     is_mark = op.isin("cancel", "replace")
@@ -69,8 +69,8 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
 
 
 def _trimmed_beside_ms(bounds: Bounds) -> Column:
-    """Before when receipts may be missing of requests under an id that lie in `partition`: both
-    topics have as many partitions, and are written by the same key."""
+    """Return the time before which receipts may be missing of requests that lie in `partition` and
+    have an id: both topics have as many partitions, and are written by the same key."""
     return trimmed_in_ms(bounds, bounds.settings.receipts.name, F.col("partition"))
 
 
@@ -114,7 +114,7 @@ def _with_members(marks: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
-    """Messages with an id that are told what came of them: a row of _OWED each."""
+    """Return the messages with an id that are owed an outcome: a row of _OWED each."""
     is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL)
     is_told = (F.col("fate") == "dead") | (is_all & (F.col("fate") == "delivered"))
     came_out_ms = F.coalesce("delivered_ms", "dead_ms")

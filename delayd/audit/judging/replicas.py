@@ -49,7 +49,7 @@ _COMPARED: Final = (
 
 
 def expected_pending(logged: DataFrame, bounds: Bounds) -> DataFrame:
-    """What must be pending at the cut by the log, as PENDING of the node LOG."""
+    """Return what must be pending at the cut by the log, as PENDING of the node LOG."""
     partition, offset = F.col("partition"), F.col("offset")
     offsets = bounds.frontier.offsets
     is_over = is_done(bounds.frontier, F.col("lane"), F.col("rank_ms"), partition, offset)
@@ -74,7 +74,7 @@ def expected_pending(logged: DataFrame, bounds: Bounds) -> DataFrame:
 def judge_replicas(
     expected: DataFrame, pending: DataFrame, nodes: Sequence[NodeState], bounds: Bounds
 ) -> DataFrame:
-    """What nodes lack, hold too much, or hold with something else in it, as FINDINGS.
+    """Return what nodes lack, hold too much, or hold with something else in it, as FINDINGS.
 
     A node with a problem is one finding, and nothing of its export counts. Starts the job that
     finds what differs, because how the rest is done depends on how much that is.
@@ -144,7 +144,7 @@ def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataF
 
 
 def _compare(seen: DataFrame, present: Sequence[str]) -> DataFrame:
-    """The findings among sources that differ somewhere."""
+    """Return the findings among sources that differ somewhere."""
     holders = [*((name, F.col(name)) for name in ("node", "digest"))]
     fields = F.struct(
         *(column.alias(name) for name, column in holders), *(name for name, _ in _COMPARED)
@@ -209,7 +209,7 @@ def _compare(seen: DataFrame, present: Sequence[str]) -> DataFrame:
 
 
 def _usual_digest() -> Column:
-    """The digest that most copies have; of equally many the one of the first node."""
+    """Return the digest that most copies have; of equally many the one of the first node."""
     digests = F.col("digests")
 
     def times(digest: Column) -> Column:
@@ -230,7 +230,7 @@ def _wrong_fields(log: Column, copy: Column, usual: Column) -> Column:
 
 
 def heat_of(expected: DataFrame, pending: DataFrame, found: DataFrame) -> DataFrame:
-    """How many messages are pending by due time and node, and how many of them differ, as
+    """Return how many messages are pending by due time and node, and how many of them differ, as
     report.HeatCell; of each node at most HEAT_BUCKETS_MAX. `found` is what judge_replicas found."""
     held = expected.select("node", "due_ms").unionByName(pending.select("node", "due_ms"))
     ends = held.agg(F.min("due_ms").alias("least"), F.max("due_ms").alias("most")).first()

@@ -41,7 +41,7 @@ _NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
 
 
 def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
-    """What each record of the buffer asks for, or why it is refused (tables.REQUESTS)."""
+    """Return what each record of the buffer asks for, or why it is refused (tables.REQUESTS)."""
     control = F.col("control")
     marked = records.select(
         *("partition", "offset", "log_ms", "key", "value", "headers", "record_headers", "control"),
@@ -157,7 +157,7 @@ def _op_of(text: Column, redrive: Column) -> Column:
 
 
 def _told_op() -> Column:
-    """What a reject wanted, as far as it can be read."""
+    """Return what a reject wanted, as far as it can be read."""
     return _op_of(F.col("only_op"), F.col("only_redrive"))
 
 
@@ -170,8 +170,8 @@ def _told_id() -> Column:
 
 
 def _only(name: str) -> Column:
-    """The text of a request header that is there once, not empty, in UTF-8; also of a record that
-    claims to be the master's own, where `control` has what belongs there only."""
+    """Return the text of a request header that is there once, not empty, in UTF-8; also of a record
+    that claims to be the master's own, where `control` has what belongs there only."""
     there = F.filter(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
     content = F.when(F.size(there) == 1, F.get(there, F.lit(0))["value"].cast("string"))
     text = F.when((F.octet_length(content) > 0) & F.is_valid_utf8(content), content)
@@ -179,7 +179,7 @@ def _only(name: str) -> Column:
 
 
 def _asked_due_ms() -> Column:
-    """The due time as asked; null too if it is beyond 63 bits."""
+    """Return the due time as asked; null too if it is beyond 63 bits."""
     control = F.col("control")
     return (
         F.when(control["due"].isNotNull(), due_ms_of(control["due"]))
@@ -195,7 +195,7 @@ def _asked_due_ms() -> Column:
 
 
 def _reason(settings: Settings) -> Column:
-    """Why a record is refused; null if it may be done."""
+    """Return why a record is refused; null if it may be done."""
     size, most = F.col("size_bytes"), settings.record_bytes_max
     margin = (
         F.when(F.col("is_internal"), _INTERNAL_MARGIN_BYTES)

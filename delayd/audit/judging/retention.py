@@ -11,7 +11,7 @@ from delayd.audit.judging.ids import REDRIVE_MEMORY_MS
 
 
 def trimmed_ms(bounds: Bounds, topic: Column) -> Column:
-    """What was written to `topic` before this time may be missing; 0 if nothing is."""
+    """Return the time before which records of `topic` may be missing; 0 if none is."""
     if not bounds.trimmed_ms:
         return F.lit(0).cast("bigint")
     known = F.create_map(
@@ -25,14 +25,14 @@ def trimmed_ms(bounds: Bounds, topic: Column) -> Column:
 
 
 def trimmed_in_ms(bounds: Bounds, topic: str, partition: Column) -> Column:
-    """The same of one partition."""
+    """Return the same for one partition."""
     if topic not in bounds.trimmed_ms:
         return F.lit(0).cast("bigint")
     return F.coalesce(of_partition(bounds.trimmed_ms[topic], partition), F.lit(0))
 
 
 def first_fired_of(deliveries: DataFrame) -> DataFrame:
-    """When the first delivery that is left in each partition of a target was fired: topic,
+    """Return when the first delivery left in each partition of a target was fired: topic,
     partition, fired_ms. A row for each partition, however many deliveries there are."""
     return (
         deliveries.where("source_offset is not null and fired_ms is not null")
@@ -42,9 +42,9 @@ def first_fired_of(deliveries: DataFrame) -> DataFrame:
 
 
 def unproven_of(messages: DataFrame, bounds: Bounds) -> DataFrame:
-    """How many messages of each target are unproven, most first, and of them those whose delivery
-    may have been deleted, and of the others those whose dead letter may have been: topic, count,
-    of_target, of_dead. Of the rest, requests under their id may have been."""
+    """Return how many messages of each target are unproven, most first, and of them those whose
+    delivery may have been deleted, and of the others those whose dead letter may have been: topic,
+    count, of_target, of_dead. Of the rest, requests under their id may have been."""
     is_of_target = trimmed_ms(bounds, F.col("topic")) > F.col("rank_ms")
     is_of_dead = F.lit(bounds.trimmed_before_ms(bounds.settings.dead.name)) > F.col("rank_ms")
     return (

@@ -35,7 +35,7 @@ Point = tuple[Column, Column, Column]
 
 
 def point(first: Column, second: Column, third: Column) -> Column:
-    """Three numbers as one column: how `lo` and `hi` of intervals are given."""
+    """Return three numbers as one column: how `lo` and `hi` of intervals are given."""
     columns = (first, second, third)
     return F.struct(*(c.cast("long").alias(p) for c, p in zip(columns, _PARTS, strict=True)))
 
@@ -55,7 +55,7 @@ class Trees:
         return sum(size for root, size in self.sizes.items() if root in roots)
 
     def depth(self, roots: range) -> int:
-        """How many joins it takes to find one."""
+        """Return how many joins it takes to find one."""
         largest = max((size for root, size in self.sizes.items() if root in roots), default=0)
         depth = 1
         while FANOUT**depth < largest and depth < _LEVELS_MAX:
@@ -124,7 +124,8 @@ def find(
 
 
 def _nodes(leaves: DataFrame, level: int) -> DataFrame:
-    """The nodes `level` above the leaves: bounds, own key and the key of what is above them."""
+    """Return the nodes `level` above the leaves: bounds, own key and the key of what is above
+    them."""
     no_end = point(F.lit(2**63 - 1), F.lit(0), F.lit(0))
     return leaves.where(F.col("place") % FANOUT**level == 0).select(
         _key(F.col("root"), _above(level + 1)).alias("_parent"),

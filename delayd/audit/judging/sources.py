@@ -9,7 +9,7 @@ _SOURCE: Final = r"\A(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
 
 def is_source(text: Column) -> Column:
-    """Is it a source? False for null."""
+    """Return whether it is a source; False for null."""
     return F.coalesce(
         text.rlike(_SOURCE)
         & F.split_part(text, F.lit("/"), F.lit(2)).try_cast("bigint").isNotNull(),
@@ -18,12 +18,12 @@ def is_source(text: Column) -> Column:
 
 
 def partition_of_source(text: Column) -> Column:
-    """Its partition (bigint); null if it is no source."""
+    """Return its partition (bigint); null if it is no source."""
     return F.when(is_source(text), _part(text, 1))
 
 
 def offset_of_source(text: Column) -> Column:
-    """Its offset (bigint); null if it is no source."""
+    """Return its offset (bigint); null if it is no source."""
     return F.when(is_source(text), _part(text, 2))
 
 

@@ -28,7 +28,7 @@ _DATE_TIME: Final = (
 
 
 def whole_number(text: Column, digits_max: int) -> Column:
-    """The number that 1 to `digits_max` digits write (bigint)."""
+    """Return the number that 1 to `digits_max` digits write (bigint)."""
     return F.when(text.rlike(rf"\A[0-9]{{1,{digits_max}}}\z"), text.try_cast("bigint"))
 
 

@@ -20,8 +20,8 @@ off by half a second, and a delivery report that took as long as it may (5 s).""
 
 
 def not_due_yet(told: DataFrame, frontiers: DataFrame) -> DataFrame:
-    """Those of `told` (with at_ms, `now` of the step that told it, and latest_ms, the latest due
-    time of what it was said of) whose time no step before had reached."""
+    """Return those of `told` (with at_ms, `now` of the step that told it, and latest_ms, the latest
+    due time of what it was said of) whose time no step before had reached."""
     history = Window.partitionBy("shard").orderBy("offset")
     cursors = F.concat(F.array("cursor"), F.map_values("lanes"))
     highest_ms = F.array_max(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))

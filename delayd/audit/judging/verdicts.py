@@ -34,7 +34,7 @@ def judge_verdicts(
     frontiers: DataFrame,
     bounds: Bounds,
 ) -> DataFrame:
-    """What is wrong with receipts (FINDINGS)."""
+    """Return what is wrong with receipts (FINDINGS)."""
     sound = receipts.where(F.col("flaw").isNull() & F.col("source_offset").isNotNull())
     owed = answers_owed(logged, messages, bounds).unionByName(outcomes_owed(messages, bounds))
     matched = _told(sound).join(owed, ["partition", "offset", "kind"], "full").localCheckpoint()
@@ -58,7 +58,7 @@ def judge_verdicts(
 
 
 def marks_of(logged: DataFrame, receipts: DataFrame) -> DataFrame:
-    """What cancels and replaces came to by their receipts: verdict, count."""
+    """Return what cancels and replaces came to by their receipts: verdict, count."""
     marks = logged.where(F.col("op").isin("cancel", "replace")).select("partition", "offset")
     told = receipts.where(
         F.col("flaw").isNull()
@@ -78,7 +78,7 @@ def marks_of(logged: DataFrame, receipts: DataFrame) -> DataFrame:
 
 
 def _told(receipts: DataFrame) -> DataFrame:
-    """All receipts of a request and kind as one array, `told`."""
+    """Return all receipts of a request and kind as one array, `told`."""
     is_outcome = F.col("verdict").isin("dead", "delivered", "expired")
     return receipts.groupBy(
         F.col("source_partition").alias("partition"),
@@ -96,7 +96,7 @@ def _told(receipts: DataFrame) -> DataFrame:
 
 
 def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame:
-    """Findings about requests that are owed receipts of a kind."""
+    """Return findings about requests that are owed receipts."""
     is_missing = F.col("told").isNull() & F.col("is_owed") & ~F.col("is_gone")
     checked = matched.withColumn(
         "false",
@@ -138,8 +138,8 @@ def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFr
 
 
 def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame | None:
-    """Receipts `too-late` of what came out, but was not due yet when they were written; `checked`
-    with each as `receipt`, and `why`. None if there are none."""
+    """Return receipts `too-late` of what came out, but was not due yet when they were written;
+    `checked` with each as `receipt`, and `why`. None if there are none."""
     counting = F.filter("victims", lambda member: counts_as_killed(member, bounds))
     latest_ms = F.array_max(F.transform(counting, lambda member: member["rank_ms"]))
     told = F.filter(
@@ -183,7 +183,7 @@ def _said(receipt: Column, why: Column) -> Column:
 
 
 def _what_is_so() -> Column:
-    """What a receipt should have said, of a row of `matched`."""
+    """Return what a receipt should have said, of a row of `matched`."""
     members = F.transform(
         "victims",
         lambda member: F.concat(
@@ -207,7 +207,7 @@ def _what_is_so() -> Column:
 def _of_strays(
     strays: DataFrame, logged: DataFrame, messages: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """Findings about receipts that nobody is owed."""
+    """Return findings about receipts that are owed to no request."""
     keys = few(strays.select("partition", "offset").distinct())
     there = logged.join(keys, ["partition", "offset"], "left_semi").select(
         "partition", "offset", is_uncertain(bounds).alias("is_uncertain")

@@ -32,8 +32,8 @@ class Access:
         refuse_promised(self.kafka)
 
     def write(self, file: Path) -> Path:
-        """Into a file that only its owner can read; with a cluster of machines, in a folder that
-        they share."""
+        """Write it into a file that only its owner can read; with a cluster of machines, in a
+        folder that they share."""
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
         with os.fdopen(descriptor, "w") as out:
             os.fchmod(out.fileno(), _OWNER_ONLY)
@@ -50,9 +50,9 @@ class Access:
 
     @classmethod
     def read(cls, file: Path) -> "Access":
-        """What `write` wrote."""
+        """Read what `write` wrote."""
         return cls(**json.loads(file.read_text()))
 
     def of_consumer(self) -> dict[str, str]:
-        """The user's settings that reach a consumer."""
+        """Return the user's settings that reach a consumer."""
         return of_role(self.kafka, "consumer")

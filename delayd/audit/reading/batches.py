@@ -58,13 +58,13 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, nearly."""
+        """Return roughly how many bytes it takes in memory."""
         columns = (self.keys, self.values, self.names, self.contents)
         return sum(int(column.nbytes) for column in columns)
 
 
 def piece_of(messages: Sequence[Message]) -> Piece:
-    """The parts of messages, none of which carries an error."""
+    """Return the parts of messages, none of which carries an error."""
     count = len(messages)
     times = list(map(Message.timestamp, messages))
     headers = _headers(messages)
@@ -94,7 +94,7 @@ class Batches:
         self._prove = prove
 
     def batch(self, pieces: Sequence[Piece]) -> Any:
-        """One batch of these pieces; at least one."""
+        """Return one batch of these pieces; at least one."""
         whole = _joined(pieces)
         rows = len(whole.offsets)
         names = whole.names.dictionary_encode()
@@ -184,7 +184,7 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _lists(flat: Flat, chosen: Bools) -> Any:
-    """The chosen headers, as one list for each record."""
+    """Return the chosen headers, as one list for each record."""
     ends = np.cumsum(flat.counts)
     if chosen.all():
         name_of, contents = flat.name_of, flat.contents
@@ -208,12 +208,12 @@ def _sizes(keys: Any, values: Any, flat: Flat) -> Ints:
 
 
 def _lengths(contents: Any) -> NDArray[np.int64]:
-    """In bytes; 0 of null."""
+    """Return lengths in bytes; 0 of null."""
     return np.asarray(pc.fill_null(pc.binary_length(contents), 0)).astype(np.int64)
 
 
 def murmur2_of_keys(keys: Any) -> Any:
-    """31 bits of murmur2 by key, an Arrow binary array; null of null."""
+    """Return 31 bits of murmur2 by key, an Arrow binary array; null of null."""
     is_null = np.asarray(keys.is_null())
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32, len(keys) + 1, keys.offset * 4).astype(np.int64)

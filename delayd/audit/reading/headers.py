@@ -59,7 +59,7 @@ _SLUG_TEXTS: Final = pa.array([None, *SLUGS[1:]], pa.utf8())
 
 
 def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
-    """What is wrong with a header by its name alone, for each code."""
+    """Return what is wrong with a header by its name alone, for each code."""
     wrong = np.full(_CODES, _SLUG["unknown-header"], np.int64)
     wrong[[_CODE[name] for name in planned]] = _SLUG["not-supported"]
     wrong[[_CODE[name] for name in allowed]] = 0
@@ -167,7 +167,7 @@ def _codes(names: Any) -> Ints:
 
 
 def _appended(code: Ints, ends: Ints, counts: Ints) -> Bools:
-    """What delayd wrote behind a record's headers: of its names, from the end, each once."""
+    """Return what delayd wrote behind a record's headers: of its names, from the end, each once."""
     is_appended = np.zeros(len(code), np.bool_)
     at, begins = ends.copy(), ends - counts
     for name in reversed(_APPENDED):
@@ -179,7 +179,7 @@ def _appended(code: Ints, ends: Ints, counts: Ints) -> Bools:
 
 
 def _texts(flat: Flat, code: Ints, row_of: Ints, is_own: Bools, problem: Ints) -> list[Any]:
-    """The control columns; puts into `problem` what is wrong with contents, by header."""
+    """Return the control columns; put into `problem` what is wrong with contents, by header."""
     rows = len(flat.counts)
     own = np.flatnonzero(is_own)
     contents = flat.contents.take(pa.array(own))
@@ -221,7 +221,7 @@ def _decoded(contents: Any, own: Ints, problem: Ints) -> Any:
 
 
 def _first(problem: Ints, row_of: Ints, rows: int) -> Ints:
-    """The first problem of each record, 0 if there is none."""
+    """Return the first problem of each record, 0 if there is none."""
     flaw = np.zeros(rows, np.int64)
     at = np.flatnonzero(problem)
     if len(at):
@@ -231,7 +231,7 @@ def _first(problem: Ints, row_of: Ints, rows: int) -> Ints:
 
 
 def _misplaced(code: Ints, row_of: Ints) -> Ints:
-    """Records with a header of delayd's that something else follows than what belongs there."""
+    """Return the records in which something foreign follows a header of delayd's."""
     same = row_of[1:] == row_of[:-1]
     before, after = code[:-1], code[1:]
     wrong = same & (before != _USER) & ((after == _USER) | (_RANK[after] <= _RANK[before]))

@@ -86,7 +86,8 @@ class TasksReader(DataSourceReader):
 
 
 def read_ranges(access: Access, role: str, ranges: Iterable[Range], stall_ms: int) -> Iterator[Any]:
-    """Arrow batches of tables.RECORDS with the committed records of the ranges; ReadError."""
+    """Yield Arrow batches of tables.RECORDS with the committed records of the ranges; raise
+    ReadError."""
     client = open_client(access)
     prove = _prover(access)
     collects = gc.isenabled()

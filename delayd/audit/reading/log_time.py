@@ -21,19 +21,21 @@ class TimedLog(Protocol):
     """A partition, for its times."""
 
     def largest_ms(self, start: int, end: int) -> int | None:
-        """Of committed records in [start, end); None if there are none."""
+        """Return the largest timestamp of committed records in [start, end); None if there are
+        none."""
 
     def first_ms(self, start: int, end: int) -> int | None:
-        """Of the first committed record in [start, end); None if there is none."""
+        """Return the timestamp of the first committed record in [start, end); None if there is
+        none."""
 
     def first_since(self, timestamp_ms: int) -> int | None:
-        """The first offset of anything that is not older."""
+        """Return the first offset of anything that is not older."""
 
 
 def log_time_before(
     log: TimedLog, first: int, offset: int, tail_offsets: int = TAIL_OFFSETS
 ) -> int:
-    """Unix ms, over [first, offset); 0 if there is nothing."""
+    """Return the log time, Unix ms, over [first, offset); 0 if there is nothing."""
     tail = offset
     known: int | None = None
     step = tail_offsets

@@ -25,7 +25,7 @@ MATRIX_BYTES_MAX: Final = 1024 * 1024
 
 
 def murmur2_of(data: Bytes, starts: Longs, lengths: Longs) -> NDArray[np.int32]:
-    """31 bits of murmur2 for each key: `lengths[i]` bytes of `data` from `starts[i]`."""
+    """Return 31 bits of murmur2 for each key: `lengths[i]` bytes of `data` from `starts[i]`."""
     hashes = np.zeros(len(starts), np.int32)
     order = np.argsort(lengths, kind="stable")
     sorted_lengths = lengths[order]

@@ -47,7 +47,7 @@ class ReadError(DelaydError):
 
 
 def open_client(access: Access) -> Consumer:
-    """A client to read partitions with, one after the other; close it."""
+    """Open a client that reads partitions one after the other; the caller closes it."""
     properties: dict[str, Any] = {
         "bootstrap.servers": access.bootstrap,
         "client.id": "delayd-audit",
@@ -83,7 +83,8 @@ class Partition:
         self._clock = SystemClock()
 
     def messages(self, start: int, end: int, wanted: "Wanted") -> Iterator[list[Message]]:
-        """The committed messages in [start, end), in order, some at a time; ReadError."""
+        """Yield the committed messages in [start, end), in order, some at a time; raise
+        ReadError."""
         if start >= end:
             return
         self._client.assign([self._at(start)])
@@ -112,7 +113,8 @@ class Partition:
                 )
 
     def first_since(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is not older, of committed and aborted ones and markers."""
+        """Return the first offset whose record is not older, of committed and aborted ones and
+        markers."""
         asked = TopicPartition(self._topic, self._partition, timestamp_ms)
         [found] = self._client.offsets_for_times([asked], timeout=REQUEST_TIMEOUT_S)
         if found.error is not None:
@@ -153,6 +155,6 @@ class Wanted:
         self.records = 64
 
     def learn(self, records: int, size_bytes: int) -> None:
-        """Of what came last."""
+        """Learn from what came last."""
         fitting = self.BYTES * records // max(1, size_bytes)
         self.records = min(self.RECORDS_MAX, max(self.RECORDS_MIN, fitting))

@@ -64,7 +64,8 @@ class Planner:
         self._kafka.close()
 
     def first(self) -> Positions:
-        """Where watching begins: at the newest frontier, with all that the buffer still holds."""
+        """Return where watching begins: at the newest frontier, with all that the buffer still
+        holds."""
         frontier = self._topics["frontier"]
         with closing(FrontierLog(self._bus, frontier, shard=0)) as log:
             seen = log.open(TIMEOUT_MS)
@@ -88,7 +89,8 @@ class Planner:
         return positions
 
     def next(self, at: Positions, targets: Iterable[str]) -> Positions:
-        """The end of the next batch; DelaydError if delayd's own topics cannot be asked."""
+        """Return the end of the next batch; raise DelaydError if delayd's own topics cannot be
+        asked."""
         buffer, frontier = self._topics["buffer"], self._topics["frontier"]
         self._failed = 0
         ends = self._ends_of_own(buffer, at)
@@ -118,7 +120,7 @@ class Planner:
         return replace(at, at_ms=now_ms, compacted=_compacted(states.values(), at.compacted))
 
     def _readable(self, targets: Sequence[str]) -> Mapping[str, TopicState]:
-        """The targets that are there, have leaders and may be read."""
+        """Return the targets that are there, have leaders and may be read."""
         if not targets:
             return {}
         try:
@@ -132,7 +134,7 @@ class Planner:
         }
 
     def _of_target(self, ask: Callable[..., T], *asked: Any) -> T | None:
-        """The answer; None if there is none, or too many were missing in this plan."""
+        """Return the answer; None if there is none, or too many were missing in this plan."""
         if self._failed >= TARGETS_FAILED_MAX:
             return None
         try:
@@ -162,7 +164,8 @@ class Planner:
     def _further(
         self, at: Positions, topic: str, ends: Ends, look: _Look, left: int, timeout_ms: int
     ) -> tuple[Positions, int]:
-        """Further in one topic of evidence; how many offsets are left for the others."""
+        """Go further in one topic of evidence; return also how many offsets are left for the
+        others."""
         if at.backlog(topic, ends.stable) > left:
             at = at.skipping(topic, self._starts(topic, timeout_ms))
         wanted = at.backlog(topic, ends.stable)
@@ -170,7 +173,8 @@ class Planner:
         return at, left - wanted
 
     def _settled(self, topic: str, high: tuple[int, ...], look: _Look, timeout_ms: int) -> Ends:
-        """Its ends, once all that was there is committed or aborted, or the time is up."""
+        """Return the ends of a topic once all that was there is committed or aborted, or the time
+        is up."""
         stable = self._stable(topic, timeout_ms)
         while _is_behind(stable, high) and self._clock.monotonic_ms() < look.deadline_ms:
             Event().wait(SETTLE_POLL_S)
@@ -210,12 +214,12 @@ def _own(topic: str, at: Positions, ends: Ends) -> Ends:
 
 
 def unplanned_file(targets: Path) -> Path:
-    """Why the last plan could not be made, beside the file of targets; absent if it was made."""
+    """Return the file that says why the last plan could not be made; absent if it was made."""
     return targets.with_name("unplanned")
 
 
 def is_leaderless(state: TopicState) -> bool:
-    """Has one of its partitions no leader?"""
+    """Return whether one of its partitions has no leader."""
     return any(partition.leader is None for partition in state.partitions)
 
 
@@ -226,13 +230,13 @@ def _compacted(states: Iterable[TopicState], known: tuple[str, ...]) -> tuple[st
 
 
 def _turned(names: list[str], count: int) -> list[str]:
-    """Beginning with another one."""
+    """Return the names, beginning with another one."""
     at = count % len(names) if names else 0
     return names[at:] + names[:at]
 
 
 def listed(offsets: Mapping[int, int]) -> tuple[int, ...]:
-    """By partition, of which there are all."""
+    """Return offsets by partition; none is missing."""
     return tuple(offsets[number] for number in range(len(offsets)))
 
 

@@ -52,7 +52,7 @@ class Positions:
     """Targets in which any record may be gone."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "at_ms": self.at_ms,
             "watch": self.watch,
@@ -67,7 +67,7 @@ class Positions:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
+        """Read what `to_json` made."""
         topics = {topic: tuple(offsets) for topic, offsets in said["next"].items()}
         return cls(
             **{
@@ -79,24 +79,25 @@ class Positions:
         )
 
     def starting(self, topic: str, offsets: tuple[int, ...], topic_id: str = "") -> Self:
-        """With another topic, to be read from there."""
+        """Return positions with another topic, to be read from there."""
         assert topic not in self.next, f"{topic} is read already"
         return replace(
             self, next={**self.next, topic: offsets}, ids=_with_id(self.ids, topic, topic_id)
         )
 
     def is_other(self, topic: str, topic_id: str) -> bool:
-        """Is this another topic than the one of that name that was read? No, if nobody knows."""
+        """Return whether this is another topic than the one of that name that was read; False if
+        unknown."""
         known = self.ids.get(topic, "")
         return bool(known and topic_id) and known != topic_id
 
     def is_beyond(self, topic: str, ends: tuple[int, ...]) -> bool:
-        """Does the topic end before what was read of it?"""
+        """Return whether the topic ends before what was read of it."""
         at = self.next[topic]
         return len(at) > len(ends) or any(a > end for a, end in zip(at, ends, strict=False))
 
     def restarting(self, topic: str, partitions: int, topic_id: str) -> Self:
-        """At the beginning of a topic that was made again."""
+        """Return positions at the beginning of a topic that was made again."""
         return replace(
             self._unsettled(topic),
             next={**self.next, topic: (0,) * partitions},
@@ -104,13 +105,13 @@ class Positions:
         )
 
     def cut_off(self, topic: str, ends: tuple[int, ...]) -> Self:
-        """At the end of a topic that lost what was behind it, by an unclean election. What has been
+        """Return positions at the end of a topic that an unclean election has cut. What has been
         written since is behind this end, or is not read: nobody knows where it began."""
         moved = tuple(min(at, end) for at, end in _paired(self.next[topic], ends))
         return replace(self._unsettled(topic), next={**self.next, topic: moved})
 
     def skipping(self, topic: str, firsts: tuple[int, ...]) -> Self:
-        """Past what Kafka has deleted, by the first offsets that it still has."""
+        """Return positions past what Kafka has deleted, by the first offsets that it still has."""
         moved = tuple(max(at, first) for at, first in _paired(self.next[topic], firsts))
         return replace(self, next={**self.next, topic: moved})
 
@@ -119,11 +120,12 @@ class Positions:
         return replace(self, settled_ms=settled_ms)
 
     def backlog(self, topic: str, ends: tuple[int, ...]) -> int:
-        """Offsets between here and there."""
+        """Return how many offsets lie between here and there."""
         return sum(max(0, end - at) for at, end in _paired(self.next[topic], ends))
 
     def reading(self, topic: str, ends: Ends, offsets_max: int) -> Self:
-        """Further in one topic, by so many offsets at most, the same share in all partitions."""
+        """Return positions further in one topic, by so many offsets at most, the same share in all
+        partitions."""
         backlog = self.backlog(topic, ends.stable)
         share = min(1.0, offsets_max / backlog) if backlog else 1.0
         moved = tuple(
@@ -138,7 +140,7 @@ class Positions:
         )
 
     def settling(self, topic: str, ends: Ends, at_ms: int) -> Self:
-        """Noted as settled, if all is read that was in the topic at that time."""
+        """Return positions with the topic settled, if all that was in it at that time is read."""
         moved = self.next[topic]
         if len(moved) < len(ends.high) or any(at < end for at, end in _paired(moved, ends.high)):
             return self
@@ -152,6 +154,6 @@ def _with_id(ids: Mapping[str, str], topic: str, topic_id: str) -> dict[str, str
 
 
 def _paired(offsets: tuple[int, ...], ends: tuple[int, ...]) -> list[tuple[int, int]]:
-    """By partition; one that is new to the topic is read from its beginning."""
+    """Pair offsets with ends by partition; a partition that is new is read from its beginning."""
     begun = offsets + (0,) * (len(ends) - len(offsets))
     return list(zip(begun, ends + begun[len(ends) :], strict=True))

@@ -27,7 +27,7 @@ class Tasks(NamedTuple):
 
 
 def active_tasks() -> Tasks:
-    """Of the Spark that this process runs, if it does."""
+    """Count the tasks of the Spark that this process runs, if it does."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -62,7 +62,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """While this lasts, show its name and the share of tasks that are done."""
+        """Show, while this lasts, its name and the share of tasks that are done."""
         over = threading.Event()
         started_ms = self._clock.monotonic_ms()
         show = self._bar if self._console.is_terminal else self._lines

@@ -31,8 +31,8 @@ class Range(NamedTuple):
 def tasks_of(
     spans: Sequence[Span], cores: int, offsets_max: int = OFFSETS_MAX
 ) -> list[tuple[Range, ...]]:
-    """All of the spans in tasks of nearly one size: parts of a large partition, several small
-    ones. The longest come first."""
+    """Return all of the spans in tasks of nearly one size: parts of a large partition, several
+    small ones. The longest come first."""
     total = sum(
         end - start
         for span in spans

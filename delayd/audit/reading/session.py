@@ -69,7 +69,7 @@ class SparkStartError(DelaydError):
 
 
 def require_spark() -> None:
-    """SparkMissingError if what an audit needs is not installed."""
+    """Raise SparkMissingError if what an audit needs is not installed."""
     try:
         import numpy  # noqa: F401
         import pyspark  # noqa: F401
@@ -90,7 +90,7 @@ def open_session(
     ui: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "Iterator[SparkSession]":
-    """Spark with a JVM of its own, which has ended when this is left, whatever happened.
+    """Start Spark with a JVM of its own, which has ended when this is left, whatever happened.
 
     `folder` takes everything that Spark writes, its log too, and stays; `settings` go before ours.
     Only one may be open in a process. Raises SparkMissingError, JavaMissingError, SparkStartError.
@@ -205,8 +205,8 @@ def _end_gateway(gateway: Any) -> None:
 
 @contextmanager
 def _ended_already() -> Iterator[None]:
-    """Nothing is wrong if what is to end does not answer: who stops a group of processes stops the
-    JVM too."""
+    """Ignore that what is to end does not answer: a signal to a group of processes stops the JVM
+    too."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -215,7 +215,7 @@ def _ended_already() -> Iterator[None]:
 
 
 def _python_path() -> str:
-    """Where workers find this package, wherever it was loaded from."""
+    """Return where workers find this package, wherever it was loaded from."""
     root = str(Path(delayd.__file__).resolve().parents[1])
     known = os.environ.get("PYTHONPATH", "")
     return os.pathsep.join(filter(None, (root, known)))
@@ -223,7 +223,7 @@ def _python_path() -> str:
 
 @contextmanager
 def _environ(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set while the JVM starts, which takes them along; as before afterwards."""
+    """Set variables while the JVM starts, which inherits them; restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -122,7 +122,8 @@ class FollowReader(DataSourceStreamReader):
 
 
 def _read_targets(access: Access, ranges: list[Range], hold_until_ms: int) -> Iterator[Any]:
-    """One that cannot be read fails the batch until then, and is left out afterwards."""
+    """Read targets. One that cannot be read fails the batch until then, and is left out
+    afterwards."""
     left = iter(ranges)
     begun: list[Range] = []
 
@@ -151,7 +152,7 @@ def _said(text: str) -> Any:
 def _portions(
     ranges: Iterable[Range], topics: Mapping[str, str], said: str, hold_until_ms: int
 ) -> list[InputPartition]:
-    """In as few tasks as may be: each costs more than some hundred records."""
+    """Divide ranges into as few tasks as may be: each costs more than some hundred records."""
     roles = {name: role for role, name in topics.items()}
     portions = [Portion({}, hold_until_ms, said)]
     offsets = 0

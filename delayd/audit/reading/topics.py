@@ -28,7 +28,7 @@ def read_topics(
     offsets_max: int = OFFSETS_MAX,
     stall_ms: int = STALL_MS,
 ) -> DataFrame:
-    """tables.RECORDS of spans of topics that all have this role (headers.py), in one scan.
+    """Return tables.RECORDS of spans of topics that all have this role (headers.py), in one scan.
 
     `access` is what `Access.write` wrote; it must be there as long as the table is. A range that
     cannot be read makes the action fail that needs it, with a ReadError in the message.

@@ -40,14 +40,14 @@ class Reading:
 
 
 def is_late(after: Positions, now_ms: int) -> bool:
-    """Has a batch waited long enough for its targets? `now_ms` is Unix ms."""
+    """Return whether a batch has waited long enough for its targets. `now_ms` is Unix ms."""
     return now_ms - after.at_ms > HOLD_MS
 
 
 def reading_of(
     kafka: Cluster, topics: Mapping[str, str], before: Positions, after: Positions, now_ms: int
 ) -> Reading:
-    """What to read between two positions; `topics` are delayd's own, by role.
+    """Return what to read between two positions; `topics` are delayd's own, by role.
 
     AuditError, KafkaUnreachableError while a target should be readable soon; then ask again.
     """
@@ -83,7 +83,7 @@ def _survey(kafka: Cluster, targets: list[str], after: Positions, now_ms: int) -
 def _firsts_of_target(
     kafka: Cluster, survey: Survey, after: Positions, topic: str, now_ms: int
 ) -> tuple[int, ...] | None:
-    """The first offsets that Kafka still has; None if it cannot be read."""
+    """Return the first offsets that Kafka still has; None if it cannot be read."""
     state = survey.states.get(topic)
     if state is not None and (state.may_read is False or after.is_other(topic, state.topic_id)):
         return None
@@ -122,7 +122,7 @@ def _ranges(
 
 
 def _is_cut_short(before: Positions, after: Positions, topic: str, firsts: tuple[int, ...]) -> bool:
-    """Was something deleted that should have been read?"""
+    """Return whether something was deleted that should have been read."""
     begun = before.next.get(topic)
     if begun is not None:
         return any(_at(begun, number) < first for number, first in enumerate(firsts))
@@ -138,7 +138,7 @@ def _is_moved(before: Positions, after: Positions, topic: str) -> bool:
 
 
 def _is_back(before: Positions, after: Positions, topic: str) -> bool:
-    """Was it made again, or did it lose its end? Then this batch only goes back in it."""
+    """Return whether it was made again or lost its end: then this batch only goes back in it."""
     begun, ends = before.next.get(topic), after.next[topic]
     return begun is not None and (
         before.is_other(topic, after.ids.get(topic, "")) or before.is_beyond(topic, ends)
@@ -146,5 +146,5 @@ def _is_back(before: Positions, after: Positions, topic: str) -> bool:
 
 
 def _at(offsets: tuple[int, ...], number: int) -> int:
-    """By partition; one that is new to the topic is read from its beginning."""
+    """Return the offset of a partition; one that is new to the topic is read from its beginning."""
     return offsets[number] if number < len(offsets) else 0

@@ -25,8 +25,8 @@ HOURS_MAX: Final = 48
 
 
 def moments_within(moments: Sequence[Moment], most: int = MOMENTS_MAX) -> tuple[list[Moment], int]:
-    """The deliveries in at most `most` equal intervals, and how long each is, ms. Joined intervals
-    have the sum of the deliveries, the mean of the medians, and the worst of the rest."""
+    """Return the deliveries in at most `most` equal intervals, and how long each is, ms. Joined
+    intervals have the sum of the deliveries, the mean of the medians, and the worst of the rest."""
     ordered = sorted(moments, key=lambda moment: moment.at_ms)
     if not ordered:
         return [], 1000
@@ -54,8 +54,8 @@ def _joined(at_ms: int, part: Sequence[Moment]) -> Moment:
 
 
 def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell], int]:
-    """The pending messages in at most `columns` columns and HEAT_NODES_MAX + 1 rows, the log's
-    among them, and how long a column is, ms. Nodes that differ most are kept."""
+    """Return the pending messages in at most `columns` columns and HEAT_NODES_MAX + 1 rows, the
+    log's among them, and how long a column is, ms. Nodes that differ most are kept."""
     if not cells:
         return [], 1000
     interval = interval_of(sorted({cell.at_ms for cell in cells}), HEAT_COLUMNS_MAX)
@@ -80,7 +80,7 @@ def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell]
 
 
 def _step_over(span_ms: int, interval_ms: int, most: int) -> int:
-    """The interval, or as many of it as make the first of TIME_STEPS that is long enough."""
+    """Return the interval, or as many of it as make the first of TIME_STEPS that is long enough."""
     if span_ms <= interval_ms * most:
         return interval_ms
     fits = (step for step in TIME_STEPS if step % interval_ms == 0 and span_ms <= step * most)
@@ -88,14 +88,14 @@ def _step_over(span_ms: int, interval_ms: int, most: int) -> int:
 
 
 def reigns_within(reigns: Sequence[Reign], low_ms: int, high_ms: int) -> list[Reign]:
-    """Those that touch the time shown; of too many the longest."""
+    """Return those that touch the time shown; of too many the longest."""
     seen = [reign for reign in reigns if reign.to_ms >= low_ms and reign.from_ms <= high_ms]
     longest = sorted(seen, key=lambda reign: (reign.from_ms - reign.to_ms, reign.term))
     return sorted(longest[:REIGNS_MAX], key=lambda reign: reign.term)
 
 
 def hours_by_topic(hours: Sequence[TopicHour]) -> dict[str, list[TopicHour]]:
-    """The last HOURS_MAX hours of each topic, in order."""
+    """Return the last HOURS_MAX hours of each topic, in order."""
     found: dict[str, list[TopicHour]] = defaultdict(list)
     for hour in sorted(hours, key=lambda hour: hour.hour_ms):
         found[hour.topic].append(hour)

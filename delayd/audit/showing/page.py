@@ -21,7 +21,7 @@ from delayd.audit.showing.words import visible
 
 
 def page(report: Report) -> str:
-    """The whole page; UTF-8 when it is written to a file."""
+    """Return the whole page; UTF-8 when it is written to a file."""
     return "<!doctype html>\n" + render(element("html", _head(report), _body(report), lang="en"))
 
 
@@ -62,7 +62,7 @@ def _body(report: Report) -> Element:
 
 
 def _policy() -> str:
-    """Nothing may be fetched, and only the script of our own runs, whatever got into the page."""
+    """Return a policy by which nothing is fetched and only our own script runs."""
     digest = hashlib.sha256(_file("filter.js").encode()).digest()
     own = base64.b64encode(digest).decode()
     return (

@@ -155,7 +155,7 @@ def _percentiles(late: Lateness) -> list[str]:
 
 
 def _table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """At most ROWS_SHOWN rows; the first column at the left, numbers at the right."""
+    """Print at most ROWS_SHOWN rows; the first column at the left, numbers at the right."""
     if not rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")

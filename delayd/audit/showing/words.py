@@ -23,9 +23,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def visible(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
-    """Text from outside, harmless for a terminal and for what stands beside it: what shows nothing
-    (escapes, marks that turn the reading direction, halves of surrogates) is written as its code;
-    what is then longer than `chars_max` is cut, and says so."""
+    """Return text from outside, made harmless for a terminal and for what stands beside it: what
+    shows nothing (escapes, marks that turn the reading direction, halves of surrogates) is written
+    as its code; what is then longer than `chars_max` is cut, and says so."""
     shown = "".join(map(_shown, text[: chars_max + 1]))
     return shown if len(shown) <= chars_max else f"{shown[: chars_max - 1]}…"
 
@@ -38,12 +38,12 @@ def _shown(char: str) -> str:
 
 
 def count_text(count: int) -> str:
-    """With thousands apart: 1,234,567."""
+    """Return a count with thousands apart: 1,234,567."""
     return f"{count:,}"
 
 
 def short_count(count: float) -> str:
-    """For axes and narrow places: 950, 1.2k, 34k, 5.6M."""
+    """Return a count for axes and narrow places: 950, 1.2k, 34k, 5.6M."""
     for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size * 0.9995:
             scaled = count / size
@@ -56,7 +56,7 @@ def short_count(count: float) -> str:
 
 
 def large_count(count: int) -> str:
-    """For a heading: exact below a million, three digits above it."""
+    """Return a count for a heading: exact below a million, three digits above it."""
     if count < 1_000_000:
         return count_text(count)
     for unit, size in (("M", 10**6), ("G", 10**9), ("T", 10**12)):
@@ -66,7 +66,8 @@ def large_count(count: int) -> str:
 
 
 def duration_text(ms: int) -> str:
-    """The two largest units that matter: 0 ms, 12 ms, 1.25 s, 3 min 12 s, 2 h 5 min, 3 d 4 h."""
+    """Return the two largest units that matter: 0 ms, 12 ms, 1.25 s, 3 min 12 s, 2 h 5 min, 3 d 4
+    h."""
     if ms < 0:
         return f"-{duration_text(-ms)}"
     if ms < 1000:
@@ -86,7 +87,7 @@ def duration_text(ms: int) -> str:
 
 
 def moment_of(ms: int) -> datetime | None:
-    """The time, UTC; None if it is beyond what a calendar has (a target's headers may say
+    """Return the time, UTC; None if it is beyond what a calendar has (a target's headers may say
     anything)."""
     try:
         return _EPOCH + timedelta(milliseconds=ms)
@@ -95,7 +96,7 @@ def moment_of(ms: int) -> datetime | None:
 
 
 def time_text(ms: int) -> str:
-    """2026-11-21 19:30:12.345, in UTC; the bare number if no calendar has it."""
+    """Return 2026-11-21 19:30:12.345, in UTC; the bare number if no calendar has it."""
     moment = moment_of(ms)
     if moment is None:
         return f"{ms} ms"
@@ -103,12 +104,12 @@ def time_text(ms: int) -> str:
 
 
 def second_text(ms: int) -> str:
-    """The same without the fraction."""
+    """Return the time without its fraction."""
     return time_text(ms).rsplit(".", 1)[0]
 
 
 def span_text(from_ms: int, to_ms: int) -> str:
-    """2026-11-21 10:30:00 to 11:00:00 UTC."""
+    """Return 2026-11-21 10:30:00 to 11:00:00 UTC."""
     first, last = second_text(from_ms), second_text(to_ms)
     return f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC"
 
@@ -130,12 +131,12 @@ FATES: Final[tuple[tuple[str, str, str], ...]] = (
 
 
 def gap_text(gap_ms: int | None) -> str:
-    """How long nobody delivered."""
+    """Return for how long no master delivered."""
     return "no delivery since" if gap_ms is None else duration_text(gap_ms)
 
 
 def fates_of(fates: Fates) -> list[tuple[str, str, int, str]]:
-    """(field, name, count, meaning), in the order of the table."""
+    """Return (field, name, count, meaning), in the order of the table."""
     return [(field, name, getattr(fates, field), meaning) for field, name, meaning in FATES]
 
 
@@ -143,7 +144,7 @@ ALWAYS_SAID: Final = ("delivered", "cancelled")
 
 
 def verdict_sentence(report: Report) -> str:
-    """What became of all requests, and the three numbers that must be 0, in one sentence."""
+    """Return what became of all requests, and the three numbers that must be 0, in one sentence."""
     fates = report.fates
     came_to = [
         f"{count_text(count)} {name}"
@@ -159,7 +160,7 @@ def verdict_sentence(report: Report) -> str:
 
 
 def wrong_sentence(report: Report) -> str:
-    """How much is wrong, or that nothing is."""
+    """Return how much is wrong, or that nothing is."""
     if report.ok:
         return "Nothing is wrong."
     total, kinds = sum(count for _, count in report.found), len(report.found)
@@ -168,7 +169,7 @@ def wrong_sentence(report: Report) -> str:
 
 
 def meaning_of(slug: str) -> str:
-    """What a fault means; nothing of one that this version does not know."""
+    """Return what a fault means; nothing of one that this version does not know."""
     return _MEANINGS.get(slug, "")
 
 
@@ -176,12 +177,12 @@ _MEANINGS: Final = {fault.slug: fault.meaning for fault in Fault}
 
 
 def owner_name(owner: str) -> str:
-    """The node of an owner, which is `node/nonce`."""
+    """Return the node of an owner, which is `node/nonce`."""
     return visible(owner.rsplit("/", 1)[0], NAME_CHARS_MAX)
 
 
 def place_text(topic: str | None, partition: int | None, offset: int | None) -> str:
-    """topic/partition@offset, as far as it is known."""
+    """Return topic/partition@offset, as far as it is known."""
     text = "" if topic is None else visible(topic)
     if partition is not None:
         text += f"/{partition}"

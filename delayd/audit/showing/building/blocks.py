@@ -10,7 +10,7 @@ SHORT_CHARS_MAX: Final = 32
 
 
 def section(slug: str, title: str, *content: Node, lead: str = "") -> Element:
-    """A heading and what is under it."""
+    """Return a heading and what is under it."""
     return element(
         "section",
         element("h2", title, id=slug),
@@ -21,29 +21,30 @@ def section(slug: str, title: str, *content: Node, lead: str = "") -> Element:
 
 
 def part(title: str, *content: Node) -> Element:
-    """A lower heading and what is under it."""
+    """Return a lower heading and what is under it."""
     return element("div", element("h3", title), content, class_="part")
 
 
 def nothing(words: str) -> Element:
-    """What stands where there is nothing to show."""
+    """Return what stands where there is nothing to show."""
     return element("p", words, class_="muted")
 
 
 def wrong_count(count: int) -> Node:
-    """A count that should be 0: red if it is not."""
+    """Return a count that should be 0: red if it is not."""
     return element("span", count_text(count), class_="bad") if count else "0"
 
 
 def moment(ms: int) -> Node:
-    """A time, for people and machines."""
+    """Return a time, for people and machines."""
     at = moment_of(ms)
     shown = time_text(ms)
     return shown if at is None else element("time", shown, datetime=at.isoformat())
 
 
 def theirs(text: str | None, *, code: bool = False, chars_max: int = TEXT_CHARS_MAX) -> Node:
-    """What somebody else has written: made visible, and kept from turning what is around it."""
+    """Return text that somebody else has written: made visible, and kept from turning what is
+    around it."""
     if not text:
         return None
     shown = visible(text, chars_max)

@@ -34,8 +34,9 @@ Attribute: TypeAlias = str | int | float | bool | None
 
 
 def element(name: str, /, *children: "Node | Iterable[Node]", **attributes: Attribute) -> Element:
-    """An element. In names of attributes `_` is `-`, one at the end is nothing (`class_`); True is
-    an attribute without a value, None and False are none. Sequences of children are flattened."""
+    """Return an element. In names of attributes `_` is `-`, one at the end is nothing (`class_`);
+    True is an attribute without a value, None and False are none. Sequences of children are
+    flattened."""
     given = [
         (key.removesuffix("_").replace("_", "-"), "" if value is True else _attribute(value))
         for key, value in attributes.items()
@@ -45,13 +46,13 @@ def element(name: str, /, *children: "Node | Iterable[Node]", **attributes: Attr
 
 
 def number(value: float) -> str:
-    """A coordinate, to a tenth of a pixel."""
+    """Return a coordinate as text, to a tenth of a pixel."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
 
 def render(node: Node) -> str:
-    """As text."""
+    """Return a node as text."""
     parts: list[str] = []
     _write(node, parts)
     return "".join(parts)

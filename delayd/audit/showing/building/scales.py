@@ -48,7 +48,7 @@ class Linear:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Its place."""
+        """Return the value's place."""
         if self.high <= self.low:
             return self.start
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
@@ -65,14 +65,14 @@ class Log:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Its place."""
+        """Return the value's place."""
         assert self.low > 0, "a logarithm has no 0"
         exponents = Linear(math.log(self.low), math.log(self.high), self.start, self.end)
         return exponents(math.log(max(value, self.low)))
 
 
 def count_ticks(high: float, most: int = 5) -> list[Tick]:
-    """0 and at most `most` round values, the last of them at `high` or above."""
+    """Return 0 and at most `most` round values, the last of them at `high` or above."""
     if high <= 0:
         return [Tick(0, "0"), Tick(1, "1")]
     rough = high / most
@@ -85,7 +85,8 @@ def count_ticks(high: float, most: int = 5) -> list[Tick]:
 
 
 def time_ticks(low_ms: int, high_ms: int, most: int) -> list[Tick]:
-    """At most `most` times between the two, on whole minutes, hours or days where that fits."""
+    """Return at most `most` times between the two, on whole minutes, hours or days where that
+    fits."""
     span = max(high_ms - low_ms, 1)
     step = next((step for step in TIME_STEPS if span / step <= most), None)
     if step is None:
@@ -95,7 +96,8 @@ def time_ticks(low_ms: int, high_ms: int, most: int) -> list[Tick]:
 
 
 def clock_text(at_ms: int, step_ms: int) -> str:
-    """A time of day as precise as the distance between ticks asks for; at midnight the date."""
+    """Return a time of day as precise as the distance between ticks asks for; at midnight the
+    date."""
     moment = moment_of(at_ms)
     if moment is None:
         return f"{at_ms} ms"
@@ -116,14 +118,14 @@ LATE_EDGES: Final = (
 
 
 def late_ticks(high_ms: float) -> list[Tick]:
-    """1 ms, 10 ms, 100 ms, 1 s, ... up to the first at or above `high_ms`."""
+    """Return 1 ms, 10 ms, 100 ms, 1 s, ... up to the first at or above `high_ms`."""
     top = next((n for n, edge in enumerate(LATE_EDGES) if edge >= high_ms), len(LATE_EDGES) - 1)
     return [Tick(edge, duration_text(edge)) for edge in LATE_EDGES[: max(top, 1) + 1]]
 
 
 def interval_of(times: Sequence[int], most: int) -> int:
-    """How long equal intervals are whose starts, in order, are `times`; there were to be at most
-    `most`. Their distances tell, unless there are few of them with nothing in between."""
+    """Return how long equal intervals are whose starts, in order, are `times`; there were to be at
+    most `most`. Their distances tell, unless there are few of them with nothing in between."""
     span = times[-1] - times[0]
     usual = next((step for step in TIME_STEPS if step >= SECOND and span < step * most), DAY)
     apart = math.gcd(*(time - times[0] for time in times))

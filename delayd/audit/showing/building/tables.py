@@ -23,7 +23,7 @@ class Column:
 
 
 def columns(*names: str, kind: str = "") -> list[Column]:
-    """Several of a kind."""
+    """Return several columns of a kind."""
     return [Column(name, kind) for name in names]
 
 
@@ -37,8 +37,8 @@ def table(
     more: str = "more",
     row_class: Callable[[Item], str | None] = lambda _: None,
 ) -> Element:
-    """One row for each item, its first cell the row's head. Ends after `most` rows and says how
-    many more (`more`: of what) there are. Scrolls by itself if it is too wide."""
+    """Return one row for each item, its first cell the row's head. Ends after `most` rows and says
+    how many more (`more`: of what) there are. Scrolls by itself if it is too wide."""
     classes = [head.kind or None for head in heads]
 
     def row(item: Item) -> Element:
@@ -84,7 +84,7 @@ LATENESS_COLUMNS: Final = (
 
 
 def lateness_cells(lateness: Lateness | None) -> list[Node]:
-    """One row's share of LATENESS_COLUMNS."""
+    """Return one row's share of LATENESS_COLUMNS."""
     if lateness is None:
         return ["0", "", "", "", ""]
     times = (lateness.p50, lateness.p99, lateness.p999, lateness.max)

@@ -26,7 +26,7 @@ LOG: Final = "the log"
 
 
 def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Element | None:
-    """The figure, with a row for each of `absent`, nodes of which nothing is known; None if
+    """Return the figure, with a row for each of `absent`, nodes of which nothing is known; None if
     nothing is pending anywhere."""
     if not any(cell.pending or cell.differ for cell in cells):
         return None
@@ -80,7 +80,7 @@ def _tip(cell: HeatCell, width_ms: int) -> str:
 
 
 def shade(pending: int, most: int) -> int:
-    """1 to SHADES: the square root of the share, so that few are told from none."""
+    """Return 1 to SHADES by the square root of the share, so that few differ from none."""
     return max(1, math.ceil(math.sqrt(pending / most) * SHADES)) if most else 1
 
 

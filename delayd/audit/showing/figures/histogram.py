@@ -21,7 +21,7 @@ BAR_HEIGHT_MIN: Final = 2.0
 
 
 def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Element | None:
-    """The figure; None without bins. Bars are equally wide, whatever time they stand for."""
+    """Return the figure; None without bins. Bars are equally wide, whatever time they stand for."""
     shown = _bins_shown(bins)
     if not shown:
         return None
@@ -36,7 +36,8 @@ def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Element | None:
 
 
 def _bins_shown(bins: Sequence[Bin]) -> list[Bin]:
-    """From the first to the last that is not empty; neighbours are joined if there are too many."""
+    """Return the bins from the first to the last that is not empty; join neighbours if there are
+    many."""
     ordered = sorted(bins, key=lambda each: each.from_ms)
     filled = [n for n, each in enumerate(ordered) if each.count]
     if not filled:

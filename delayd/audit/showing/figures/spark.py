@@ -13,7 +13,7 @@ HEIGHT: Final = 22
 
 
 def spark(hours: Sequence[TopicHour]) -> Element | None:
-    """The p99 of each hour, from 0 to the highest; None for a single hour."""
+    """Return the p99 of each hour, from 0 to the highest; None for a single hour."""
     if len(hours) < 2:
         return None
     top = max(hour.lateness.p99 for hour in hours)

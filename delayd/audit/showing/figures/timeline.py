@@ -51,12 +51,12 @@ class _Shown:
     owners: Mapping[str, int]
 
     def rate(self, moment: Moment) -> float:
-        """Deliveries per second."""
+        """Return deliveries per second."""
         return moment.delivered * 1000 / self.interval_ms
 
 
 def timeline(report: Report) -> Element | None:
-    """The figure; None if nothing was delivered and nobody led."""
+    """Return the figure; None if nothing was delivered and nobody led."""
     shown = _shown(report)
     if shown is None:
         return None
@@ -128,7 +128,7 @@ def _deliveries(drawing: Drawing, shown: _Shown, across: Scale) -> None:
 
 
 def _tip(moment: Moment, interval_ms: int) -> str:
-    """What a browser says of an interval where the mouse rests, over all panels."""
+    """Return what a browser shows where the mouse rests, over all panels."""
     return (
         f"{time_text(moment.at_ms)}, {duration_text(interval_ms)}: "
         f"{count_text(moment.delivered)} delivered, "
@@ -177,8 +177,8 @@ def _masters(drawing: Drawing, shown: _Shown, across: Scale) -> None:
 
 
 def _failovers(drawing: Drawing, shown: _Shown, across: Scale) -> None:
-    """A line through all panels for each failover, with its gap where there is room; of many only
-    short ones, across the masters."""
+    """Draw a line through all panels for each failover, with its gap where there is room; of many
+    only short ones, across the masters."""
     many = len(shown.failovers) > MANY
     failovers = sorted(shown.failovers, key=lambda each: each.at_ms)
     places = [*(across(each.at_ms) for each in failovers), WIDE]

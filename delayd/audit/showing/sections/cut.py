@@ -10,7 +10,7 @@ from delayd.audit.showing.words import count_text
 
 
 def the_cut(report: Report) -> Element:
-    """The cut, the records that were read, and the notes."""
+    """Return the section with the cut, the records that were read, and the notes."""
     cut = report.cut
     facts: list[tuple[str, Node]] = [
         ("frontier", f"step {count_text(cut.step)} of term {count_text(cut.term)}"),

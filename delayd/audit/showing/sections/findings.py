@@ -17,7 +17,7 @@ _HEADS: Final = ("fault", "source", "id", "where", "node", "due (UTC)", "reason"
 
 
 def findings(report: Report) -> Element | None:
-    """The section; None if nothing is wrong."""
+    """Return the section; None if nothing is wrong."""
     if report.ok:
         return None
 
@@ -43,7 +43,7 @@ def findings(report: Report) -> Element | None:
 
 
 def _examples(shown: Sequence[Finding], total: int) -> Element:
-    """A table that narrow pages show as cards: `role` says what it is even then."""
+    """Return a table that narrow pages show as cards: `role` says what it is even then."""
     heads = (element("th", head, scope="col", role="columnheader") for head in _HEADS)
     return element(
         "div",
@@ -67,7 +67,7 @@ def _examples(shown: Sequence[Finding], total: int) -> Element:
 
 
 def _filter() -> Element:
-    """Shown by filter.js, without which it could do nothing."""
+    """Return the form that filter.js shows; without the script it stays hidden."""
     return element(
         "div",
         element("label", "Filter", for_="filter"),

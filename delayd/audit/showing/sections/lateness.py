@@ -20,7 +20,7 @@ ALL = None
 
 
 def lateness(report: Report) -> Element:
-    """From the due time to the delivery."""
+    """Return the section on the time from due to delivered."""
     if report.lateness is None:
         return section("lateness", "Lateness", nothing("Nothing was delivered."))
     return section(

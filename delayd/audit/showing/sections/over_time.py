@@ -16,7 +16,7 @@ from delayd.audit.showing.words import count_text, duration_text, gap_text, owne
 
 
 def over_time(report: Report) -> Element:
-    """What was delivered when, who was master, and how late the messages were."""
+    """Return the section on deliveries, masters and lateness over time."""
     return section(
         "time",
         "Deliveries and leadership",

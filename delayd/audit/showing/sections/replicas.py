@@ -18,7 +18,7 @@ from delayd.audit.showing.words import count_text
 
 
 def replicas(report: Report) -> Element:
-    """The map, the nodes, the due times that differ."""
+    """Return the section with the map, the nodes, and the due times that differ."""
     return section(
         "replicas",
         "What is pending, on every node",

@@ -8,7 +8,7 @@ from delayd.audit.showing.words import FATES, count_text
 
 
 def requests(report: Report) -> Element:
-    """Fates, and verdicts of cancels and replaces."""
+    """Return the section with fates, and verdicts of cancels and replaces."""
     return section(
         "requests",
         "What became of the requests",

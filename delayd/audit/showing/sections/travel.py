@@ -8,7 +8,7 @@ from delayd.audit.showing.words import count_text, second_text
 
 
 def travel(report: Report) -> Element | None:
-    """None if nobody asked."""
+    """Return the section; None if nobody asked for it."""
     then = report.travel
     if then is None:
         return None

@@ -21,7 +21,7 @@ SIGNS: Final = {
 
 
 def verdict(report: Report) -> Element:
-    """The head of the page."""
+    """Return the head of the page."""
     word, sign = SIGNS[report.ok]
     return element(
         "header",
@@ -87,7 +87,7 @@ def _tiles(report: Report) -> Element:
 
 
 def _replicas(report: Report) -> tuple[str, str, bool]:
-    """How many nodes hold just what the log says is pending."""
+    """Return how many nodes hold just what the log says is pending."""
     differ: set[str | None] = {cell.node for cell in report.heat if cell.differ}
     differ |= {finding.node for finding in report.examples if finding.job == "replicas"}
     equal = sum(node.problem is None and node.node not in differ for node in report.nodes)
