@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
 from audited import Tables, fates, findings_of, tables_of
 from plans import Plan
 from planting import Planter
@@ -39,6 +40,12 @@ def played() -> tuple[History, Planter]:
     return history, Planter(history, plan.sent)
 
 
+@pytest.fixture(scope="module")
+def tables(spark: "SparkSession") -> Tables:
+    """Of what was played, before anything is planted in it."""
+    return tables_of(spark, played()[0])
+
+
 def others_of(spark: "SparkSession", tables: Tables, history: History) -> list[object]:
     """What is found of the order, and of the frontier."""
     rows = spark.createDataFrame(history.rows("frontier"), RECORDS, verifySchema=False)
@@ -50,14 +57,15 @@ def others_of(spark: "SparkSession", tables: Tables, history: History) -> list[o
     return list(order.unionByName(frontier).collect())
 
 
-def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(spark: "SparkSession") -> None:
+def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(
+    spark: "SparkSession", tables: Tables
+) -> None:
     history, _ = played()
     parts = (history.buffer, history.targets, history.dead, history.receipts)
     assert judge(*(logged_as(part) for part in parts)).ok
     smoothed = [each for each in history.buffer if each.header("delayd-turn") is not None]
     assert len(smoothed) > COUNT // 2
     assert any(b'"smoothing":' in (each.value or b"") for each in history.frontier)
-    tables = tables_of(spark, history)
     assert findings_of(tables, history) == set()
     assert others_of(spark, tables, history) == []
     found = fates(tables)
@@ -92,9 +100,11 @@ def test_a_deferral_that_is_lost_or_doubled_is_found(spark: "SparkSession") -> N
     }
 
 
-def test_a_frontier_whose_smoothing_is_none_is_broken(spark: "SparkSession") -> None:
+def test_a_frontier_whose_smoothing_is_none_is_broken(
+    spark: "SparkSession", tables: Tables
+) -> None:
     history, _ = played()
     [first, *_] = [each for each in history.frontier if b'"smoothing":' in (each.value or b"")]
     first.value = (first.value or b"").replace(b'"orders":[', b'"orders":[1,')
-    found = others_of(spark, tables_of(spark, history), history)
+    found = others_of(spark, tables, history)
     assert any("smoothing" in str(row) for row in found)
