@@ -91,7 +91,7 @@ def audit(
     export_token: Annotated[
         str | None,
         typer.Option(
-            envvar="DELAYD_EXPORT_TOKEN", help="What nodes want to see before they export, if so."
+            envvar="DELAYD_EXPORT_TOKEN", help="The token that nodes ask for before they export."
         ),
     ] = None,
     at: Annotated[
@@ -106,20 +106,28 @@ def audit(
         Path | None,
         typer.Option(
             "--work",
-            help="Folder for tables and exports, which stay. Default: a temporary one. With"
-            " --follow: what must be known after a restart.",
+            help="Folder for tables and exports, which are kept. Default: a temporary one. With"
+            " --follow: the state that a restart needs.",
         ),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Go on until SIGTERM: an alarm for each new violation."),
+        typer.Option(
+            "--follow", help="Keep running until SIGTERM; raise an alarm for each new violation."
+        ),
     ] = False,
     metrics: Annotated[
         Path | None,
-        typer.Option("--metrics", help="With --follow: a file of metrics, in Prometheus' format."),
+        typer.Option(
+            "--metrics",
+            help="With --follow: write metrics to this file, in the text format of Prometheus.",
+        ),
     ] = None,
     interval: Annotated[
-        str, typer.Option("--interval", help="With --follow: from look to look, 1s to 20s.")
+        str,
+        typer.Option(
+            "--interval", help="With --follow: time from one look to the next, 1s to 20s."
+        ),
     ] = INTERVAL_DEFAULT,
     master: Annotated[
         str, typer.Option("--master", help="Spark's master; others than local[*] share --work.")
@@ -236,7 +244,7 @@ def _interval_ms(text: str) -> int:
     try:
         interval_ms = delay_ms_of(text)
     except RefusedError as error:
-        raise ConfigError(f"--interval {text!r} is no time", remedy=str(error)) from error
+        raise ConfigError(f"--interval {text!r} is not a time", remedy=str(error)) from error
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
         raise ConfigError(
             f"--interval {text} is not from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms",
@@ -304,4 +312,4 @@ def _moment(text: str) -> int:
     try:
         return due_ms_of(text)
     except RefusedError as error:
-        raise ConfigError(f"--at {text!r} is no time", remedy=str(error)) from error
+        raise ConfigError(f"--at {text!r} is not a time", remedy=str(error)) from error

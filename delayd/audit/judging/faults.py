@@ -31,7 +31,7 @@ class Fault(Enum):
     ALTERED = (
         "altered",
         "delivery",
-        "It was delivered with something else in it; the reason names what.",
+        "It was delivered with other content; the reason says which part differs.",
     )
     GHOST = (
         "ghost",
@@ -41,7 +41,7 @@ class Fault(Enum):
     UNKNOWN = (
         "unknown",
         "delivery",
-        "A record in a target that names a source which nobody asked for.",
+        "A record in a target names a source that nobody requested.",
     )
     LETTER_MISSING = (
         "letter-missing",
@@ -52,7 +52,7 @@ class Fault(Enum):
     LETTER_FALSE = (
         "letter-false",
         "delivery",
-        "A dead letter of nothing that is wrong, with a wrong reason, or altered.",
+        "A dead letter is of a valid request, has a wrong reason, or was altered.",
     )
     VERDICT_MISSING = "verdict-missing", "verdicts", "A request that is owed a receipt has none."
     VERDICT_DOUBLED = (
@@ -60,11 +60,11 @@ class Fault(Enum):
         "verdicts",
         "A request has more than one receipt of a kind.",
     )
-    VERDICT_FALSE = "verdict-false", "verdicts", "A receipt says what is not so."
+    VERDICT_FALSE = "verdict-false", "verdicts", "A receipt is false."
     VERDICT_UNKNOWN = (
         "verdict-unknown",
         "verdicts",
-        "A receipt of a request that nobody made, or that is no receipt.",
+        "A receipt names a request that nobody made, or is not a receipt.",
     )
     ORDER = (
         "order",
@@ -81,7 +81,7 @@ class Fault(Enum):
     REPLICA_CHANGED = (
         "replica-changed",
         "replicas",
-        "A node holds a pending message with something else in it.",
+        "A node holds a pending message with other content.",
     )
     FRONTIER_BACK = (
         "frontier-back",
@@ -93,17 +93,17 @@ class Fault(Enum):
         "frontier",
         "A step moves a cursor beyond what was due by its own time.",
     )
-    FRONTIER_TERM = "frontier-term", "frontier", "A term that falls, or two owners in one term."
+    FRONTIER_TERM = "frontier-term", "frontier", "A term falls, or one term has two owners."
     FRONTIER_STEP = "frontier-step", "frontier", "A step is missing or there twice."
     FRONTIER_FALSE = (
         "frontier-false",
         "frontier",
-        "A step says that it delivered something else than its difference.",
+        "A step reports other deliveries than its difference shows.",
     )
     FRONTIER_BROKEN = (
         "frontier-broken",
         "frontier",
-        "A record of the frontier topic that is no frontier record.",
+        "A record of the frontier topic is not a frontier record.",
     )
 
 
