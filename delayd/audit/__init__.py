@@ -1,4 +1,4 @@
-"""The audit: what was asked for, compared with what is in the targets and on every replica's disk.
+"""The audit: the requests, compared with what is in the targets and on every replica's disk.
 
 It believes nothing that delayd says about itself. Requests are read from the buffer and judged
 again; receipts, dead letters and frontiers are claims, to be checked like everything else.

@@ -1,4 +1,4 @@
-"""What a judgement has to know besides the tables: small values, no connection to anything."""
+"""The small values that a judgement needs besides the tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

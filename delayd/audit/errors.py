@@ -1,4 +1,4 @@
-"""Why an audit cannot be made, and why a follower ends by itself."""
+"""The errors of an audit that cannot be made, and of a follower that ends by itself."""
 
 from delayd.errors import DelaydError
 from replication.settings import AT_LEAST_ONCE, Settings

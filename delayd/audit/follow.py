@@ -50,7 +50,7 @@ BATCHES_RETAINED: Final = "2"
 
 @dataclass(frozen=True, slots=True)
 class FollowOptions:
-    """`work` keeps what must be known after a restart; it is of one cluster."""
+    """The options of a follower. `work` keeps the state that a restart needs, of one cluster."""
 
     access: Access
     settings: Settings
@@ -113,7 +113,7 @@ def line_of(alarm: Mapping[str, Any]) -> str:
 
 
 class _Run:
-    """Keeps a streaming query alive."""
+    """The loop that keeps a streaming query alive."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 class StopAsked(threading.Event):
-    """Set by SIGTERM and SIGINT, which do nothing else then."""
+    """An event that SIGTERM and SIGINT set."""
 
     def listen(self) -> None:
         """Take the signals, again if somebody else took them since."""

@@ -1,4 +1,4 @@
-"""What an audit could not judge, and why, as sentences for people.
+"""The notes of a report: what an audit could not judge, and why.
 
 Retention is no fault, but who reads "ok" must know what it was not said of.
 Source: docs/design/audit.md, "Retention".

@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """How many user requests came to what: each is in exactly one. Cancels are not among them."""
+    """The number of user requests by fate: each has exactly one. Cancels are not counted."""
 
     delivered: int = 0
     cancelled: int = 0
@@ -72,7 +72,7 @@ class TopicHour:
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """One term: who led, from its first step to its last."""
+    """One term: its owner, from its first step to its last."""
 
     term: int
     owner: str
@@ -152,7 +152,7 @@ class Travel:
 
 @dataclass(frozen=True, slots=True)
 class CutInfo:
-    """Which moment was judged."""
+    """The moment that was judged."""
 
     step: int
     term: int
@@ -167,7 +167,7 @@ class CutInfo:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that is shown."""
+    """A whole report."""
 
     cluster: str
     made_ms: int

@@ -60,7 +60,8 @@ LITTLE_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """`work` None: a folder that is removed afterwards. `at_ms`: also what was pending then."""
+    """The options of an audit. `work` None: a folder that is removed afterwards. `at_ms`: also
+    report what was pending then."""
 
     cluster: str = "delayd"
     prefix: str = "delayd-"

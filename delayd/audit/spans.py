@@ -1,4 +1,4 @@
-"""What is read of each topic: from its first offset to an end that holds all that was committed.
+"""The offsets to read of each topic: from the first one to an end behind all that was committed.
 
 An end is a last stable offset, taken once it has reached the high watermark of the moment before:
 a transaction's markers come a little after its commit, and what the cut covers must be below them.

@@ -1,4 +1,4 @@
-"""The figures of a report: from tables to values, each of them small by how it is computed."""
+"""The figures of a report: small values computed from tables."""
 
 from typing import TypedDict
 

@@ -1,4 +1,4 @@
-"""Reading everything once: topics into narrow tables on disk, which all judgements share.
+"""The loader that reads everything once: topics into narrow tables that all judgements share.
 
 The buffer comes first, because its requests name the targets. Payloads do not get further than the
 hashes of them. Ends are fixed as late as possible, see spans.py.
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What was read, on disk, and how far."""
+    """The tables that were read, on disk, and how far they reach."""
 
     logged: DataFrame
     deliveries: DataFrame

@@ -1,4 +1,4 @@
-"""What each table of an audit holds: names, types and units of its columns.
+"""The columns of each table of an audit: names, types and units.
 
 A *source* is the place of a request in the buffer, as two columns: `partition` and `offset` of a
 request's own, `source_partition` and `source_offset` where something points to one. Times are Unix

@@ -1,4 +1,4 @@
-"""Tells of what was found: every alarm once, in a file and to whoever listens.
+"""The log of alarms: reports each alarm once, in a file and to the caller.
 
     alarms.jsonl    one JSON object a line, with the batch and the alarm's number in it
     told            four numbers: the last batch, how many of its alarms were told, and the length
@@ -31,7 +31,7 @@ class _Note(NamedTuple):
 
 
 class AlarmLog:
-    """Writes and tells the alarms of one batch after the other."""
+    """A log of alarms, written batch after batch."""
 
     def __init__(self, folder: Path, tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._file = folder / "alarms.jsonl"

@@ -1,4 +1,4 @@
-"""What is wrong in a batch, as findings. Pure: tables in, tables out.
+"""The findings of a batch. Pure: tables in, tables out.
 
 A delivered record may be early and altered at once; one that is a ghost or unknown is nothing else.
 `rows` are those of rules.py, as they stand before the batch's deliveries.

@@ -1,4 +1,4 @@
-"""Files that are there whole, whenever power is lost."""
+"""Files that a loss of power leaves whole, old or new."""
 
 import os
 from pathlib import Path

@@ -62,7 +62,7 @@ class Files:
 
 
 class Batches:
-    """Judges one batch after the other; what Spark calls."""
+    """The judge of one batch after the other; Spark calls it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the judgement of a batch has to know besides its tables: small values."""
+"""The small values that judging a batch needs besides its tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

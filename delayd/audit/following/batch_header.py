@@ -1,4 +1,4 @@
-"""What a batch is: from where to where, and which frontiers are in it; does it follow the journal?
+"""The header of a batch: its start, its end, its frontiers, and whether it continues the journal.
 
 Spark counts batches anew when `checkpoint` was removed, and plans one again, with another end, if a
 loss of power took the plan: a number alone says nothing.
@@ -22,8 +22,8 @@ SAID_MAX: Final = 1_000
 
 
 class BatchHeader(NamedTuple):
-    """What a batch is (reading/stream.py): from where to where, and what is unread, by topic the
-    first offsets that were left."""
+    """The header of a batch (reading/stream.py): its start, its end, and what is unread: by topic
+    the first offsets that were left."""
 
     start: Positions
     end: Positions

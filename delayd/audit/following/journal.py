@@ -1,4 +1,4 @@
-"""What has been judged: one small file for each batch, written last, so that a batch counts once.
+"""The journal: one small file for each judged batch, written last, so that a batch counts once.
 
     journal/<batch>.json    the newest; earlier ones are removed
 

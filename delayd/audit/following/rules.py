@@ -1,4 +1,4 @@
-"""What a batch is about, and what becomes of it. Pure: tables in, tables out.
+"""The requests that a batch changes, and what becomes of them. Pure: tables in, tables out.
 
 1. `touched`: of the requests that are watched, those that the batch may change: named by evidence,
    with the id of a new request, or passed by the frontier

@@ -1,4 +1,4 @@
-"""Whether batches still come: what a follower says when they do not, and when it gives up. Pure.
+"""The watch over a follower's batches: reports when none come, and when to give up. Pure.
 
 Times are monotonic ms. A plan that could not be made and a query that ended are failures; a batch
 that was judged ends them all. A batch that only takes long is none.
@@ -19,7 +19,7 @@ WHY_CHARS_MAX: Final = 1_000
 
 
 class StallWatch:
-    """Takes what happened, and says what a person should know."""
+    """A watch that takes events and yields what a person must know."""
 
     def __init__(self, now_ms: int) -> None:
         self._judged_ms = now_ms

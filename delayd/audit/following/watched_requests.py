@@ -55,7 +55,7 @@ CHANGED_MIN: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Which folders make up the table, and how many rows are in them."""
+    """The folders that make up the table, and how many rows are in them."""
 
     base: str | None = None
     base_rows: int = 0

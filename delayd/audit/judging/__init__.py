@@ -1,1 +1,1 @@
-"""From tables to tables: what is wrong, and the figures. Pure: DataFrames in, DataFrames out."""
+"""The judgements: findings and figures. Pure: DataFrames in, DataFrames out."""

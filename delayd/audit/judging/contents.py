@@ -1,4 +1,4 @@
-"""What a record carries, as numbers: hashes for the audit's own comparisons, and the payload CRC.
+"""The contents of a record as numbers: hashes for the audit's comparisons, and the payload CRC.
 
 A hash tells null from empty, and one list of headers from another whatever their bytes are.
 

@@ -1,4 +1,4 @@
-"""What came out of a cluster: records of targets, receipts and dead letters, as narrow tables.
+"""The output of a cluster: records of targets, receipts and dead letters, as narrow tables.
 
 Everything here is a claim, and may be anything: what is no source, number or JSON becomes null or a
 flaw. What is not of delayd in a target is left out.

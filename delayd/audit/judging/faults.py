@@ -1,4 +1,4 @@
-"""Every kind of fault that an audit can find: a stable slug, the job that finds it, what it means.
+"""Every fault that an audit can find: a stable slug, the job that finds it, its meaning.
 
 A fault is reported by one job only, and one wrong thing is one fault: a message that is missing is
 `lost` and nothing besides, though its step's digest cannot be reproduced from the target either.
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """Slug, job, and what it says."""
+    """A slug, a job and a meaning."""
 
     job: str
     meaning: str

@@ -1,4 +1,4 @@
-"""Which step covered a message: the first whose frontier has its rank below K and its offset
+"""The step that covered a message: the first whose frontier has its rank below K and its offset
 below O.
 
 K and O only grow, so that is the later of two steps: the first whose K is above the rank, and the

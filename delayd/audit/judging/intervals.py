@@ -1,4 +1,4 @@
-"""How wide the intervals of a figure over time are, so that they are few and round."""
+"""The width of the intervals of a figure over time: few and round ones."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How frontier records follow one another: what is wrong between two of them, and which to trust.
+"""The links between frontier records: what is wrong between two of them, and which to trust.
 
 A record is compared with the one before it. If it does not fit, but fits the one before that, and
 the one between did not fit either, then that one was wrong, and this one is forgiven. So a single

@@ -1,4 +1,4 @@
-"""What became of each request of a user: exactly one fate.
+"""The fates: each request of a user has exactly one.
 
 A request's *family* is the request and all records that continue it. Facts are counted by the
 record that they name, then by family; most families are one record, and are not grouped at all.

@@ -1,4 +1,4 @@
-"""Whether a receipt says what is so.
+"""The truth of a receipt.
 
 Source: docs/design/audit.md, "Verdicts".
 """

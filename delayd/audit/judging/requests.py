@@ -1,4 +1,4 @@
-"""From records of the buffer to what they ask for: the rules of requests, written a second time.
+"""The requests in the buffer's records: the rules of requests, written a second time.
 
 What is looked at, in this order; the first problem found is the reason of the reject:
 1. the size of the record,

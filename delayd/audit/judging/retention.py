@@ -1,4 +1,4 @@
-"""How far evidence reaches: what Kafka has deleted proves nothing, and accuses nobody."""
+"""The reach of the evidence: what Kafka has deleted proves nothing, and is no finding."""
 
 from collections.abc import Sequence
 

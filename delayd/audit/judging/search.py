@@ -1,4 +1,4 @@
-"""Which interval holds a point: search trees made of joins.
+"""Search trees made of joins: they find the interval that holds a point.
 
 A history of 200,000 steps cuts the ranks into as many intervals, and 10 M messages must be told
 theirs. Intervals are uneven (one millisecond may take a thousand steps, an idle hour none), so

@@ -1,4 +1,4 @@
-"""When a request is due, in SQL: the grammar of docs/reference/requests.md written a second time.
+"""Due times in SQL: the grammar of docs/reference/requests.md, written a second time.
 
 Every function takes text that may be anything (or null) and gives null for what the grammar does
 not know; nothing here raises, whatever `spark.sql.ansi.enabled` says.

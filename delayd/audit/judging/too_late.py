@@ -1,4 +1,4 @@
-"""`too-late` of what was not due: a verdict that nobody can know yet.
+"""Verdicts `too-late` about messages that were not due: no master can know that yet.
 
 A verdict is judged under the frontier before the step that gives it, and `too-late` is said of what
 that frontier covers. Its cursors never run ahead of the masters' clocks, so what is due beyond all

@@ -1,4 +1,4 @@
-"""How tasks reach Kafka, and the cluster key: one file that only this user can read.
+"""Access to Kafka for tasks, and the cluster key: one file that only this user can read.
 
 Settings of a data source are part of Spark's plans, which its pages and logs show; passwords and
 keys must not be in them.

@@ -36,7 +36,7 @@ _CONTROL_TYPE: Final = SCHEMA.field("control").type
 
 
 class Prover(Protocol):
-    """Whether the last of the headers is the right proof of the master's own record."""
+    """A check that the last header is the right proof of the master's own record."""
 
     def __call__(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers

@@ -35,7 +35,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 class DelaydKafka(DataSource):
-    """What Spark knows it by."""
+    """The data source by its name."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Where a follower's next batch ends: asks Kafka how far the topics reach.
+"""The plan of a follower's next batch: its end, by how far Kafka's topics reach.
 
 delayd's own topics hold up everything when they cannot be asked. A target holds up nothing else:
 while it cannot be read it stays where it is, unsettled.

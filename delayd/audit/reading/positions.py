@@ -1,4 +1,4 @@
-"""Where a follower stands in its topics, and how far it may go next. Pure.
+"""The positions of a follower in its topics, and how far it may go next. Pure.
 
 The order in which topics move makes what is read usable at once, whatever comes first in Kafka:
 

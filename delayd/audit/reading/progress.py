@@ -1,4 +1,4 @@
-"""What an audit is at, on standard error: a bar on a terminal, a line now and then elsewhere.
+"""The progress of an audit on standard error: a bar on a terminal, a line now and then elsewhere.
 
 Invariant: it never makes an audit fail; what Spark does not say is not shown.
 """
@@ -20,7 +20,7 @@ LINE_MS: Final = 10_000
 
 
 class Tasks(NamedTuple):
-    """Of the Spark stages that are running."""
+    """The tasks of the Spark stages that are running."""
 
     done: int
     total: int

@@ -1,4 +1,4 @@
-"""Which offsets one task reads: partitions cut so that all cores stay busy to the end. Pure."""
+"""The offsets of each task: partitions cut so that all cores stay busy to the end. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple

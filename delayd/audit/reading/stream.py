@@ -39,7 +39,7 @@ STALL_MS: Final = 60_000
 
 
 class DelaydFollow(DataSource):
-    """What Spark knows it by."""
+    """The data source by its name."""
 
     @classmethod
     def name(cls) -> str:

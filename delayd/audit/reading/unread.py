@@ -1,4 +1,4 @@
-"""What a batch of a follower reads: what lies between two positions, as far as Kafka still has it.
+"""The reading of a follower's batch: all between two positions that Kafka still has.
 
 A batch's end is fixed before it is read, and it may be read much later: after a crash, or an
 outage. *Unread* is what is before the end and will never be read: deleted meanwhile, of a target

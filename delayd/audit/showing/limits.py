@@ -1,4 +1,4 @@
-"""How much of a report is shown, whatever it holds: lists are cut, series are joined. Pure.
+"""The limits of what is shown of a report: lists are cut, series are joined. Pure.
 
 A page stays below PAGE_BYTES_MAX: every list on it has a limit here, and every text one in words.
 """

@@ -1,1 +1,1 @@
-"""What pages are built from: elements, tables, scales, drawings. Knows no report."""
+"""The parts of pages: elements, tables, scales, drawings. Knows no report."""

@@ -1,4 +1,4 @@
-"""What sections are made of besides tables and figures."""
+"""The parts of sections besides tables and figures."""
 
 from typing import Final
 

@@ -20,7 +20,7 @@ ASIDE: Final = 24
 
 
 class Drawing:
-    """What a figure shows, added part by part; what is added later lies above."""
+    """A drawing, made part by part; a later part lies above."""
 
     def __init__(self, height: int) -> None:
         """`height` is in CSS pixels."""

@@ -1,4 +1,4 @@
-"""From values to places on an axis, and which values to write beside it. Pure.
+"""Scales and ticks: the place of a value on an axis, and the values written beside it. Pure.
 
 A scale maps its values from `low` to `high` onto the places from `start` to `end`; what lies
 outside is put to the nearer end, so that nothing is ever drawn outside of a figure.

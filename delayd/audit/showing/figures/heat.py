@@ -1,4 +1,4 @@
-"""What is pending at the cut, by due time and node: one cell each, those that differ are marked."""
+"""The map of pending messages by due time and node, with the cells that differ."""
 
 import math
 from collections.abc import Sequence

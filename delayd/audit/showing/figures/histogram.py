@@ -1,4 +1,4 @@
-"""How late deliveries were: one bar for each bin, the percentiles as lines."""
+"""The histogram of lateness: one bar for each bin, the percentiles as lines."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

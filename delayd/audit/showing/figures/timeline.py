@@ -40,7 +40,7 @@ OWNERS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What the panels share."""
+    """The data that the panels share."""
 
     moments: Sequence[Moment]
     interval_ms: int

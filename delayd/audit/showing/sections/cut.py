@@ -1,4 +1,4 @@
-"""Which moment was judged, from what, and what could not be."""
+"""The section on the cut: the moment judged, the records read, and what could not be judged."""
 
 from collections.abc import Sequence
 

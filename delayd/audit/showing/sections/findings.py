@@ -1,4 +1,4 @@
-"""What is wrong: each fault with its meaning and its count, and the messages concerned."""
+"""The section on what is wrong: each fault with its meaning and count, and the messages."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""How late messages were, by topic and by hour."""
+"""The section on lateness, by topic and by hour."""
 
 from delayd.audit.report import Lateness, Report, TopicHour
 from delayd.audit.showing.building.blocks import nothing, part, section, theirs

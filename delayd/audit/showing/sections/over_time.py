@@ -1,4 +1,4 @@
-"""Deliveries and leadership: the figure, failovers, terms."""
+"""The section on deliveries and leadership: the figure, failovers, terms."""
 
 from delayd.audit.report import Failover, Reign, Report
 from delayd.audit.showing.building.blocks import moment, nothing, part, section, theirs

@@ -1,4 +1,4 @@
-"""What is pending at the cut, on every node, and where they differ."""
+"""The section on replicas: what is pending on every node, and where they differ."""
 
 from collections.abc import Sequence
 

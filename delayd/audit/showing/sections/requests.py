@@ -1,4 +1,4 @@
-"""What became of the requests, and the verdicts of cancels."""
+"""The section on requests: their fates, and the verdicts of cancels."""
 
 from delayd.audit.report import Report
 from delayd.audit.showing.building.blocks import nothing, part, section, theirs, wrong_count

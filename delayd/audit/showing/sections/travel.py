@@ -1,4 +1,4 @@
-"""What was pending at another time (`--at`)."""
+"""The section on what was pending at another time (`--at`)."""
 
 from delayd.audit.report import Report
 from delayd.audit.showing.building.blocks import moment, part, section, theirs
