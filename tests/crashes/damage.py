@@ -151,7 +151,7 @@ def held_by(wheel: Wheel) -> Held:
     cursor_ms = decode(forgotten).frontier.lowest_cursor.due_ms if forgotten else 0
     floor_ms = slot_of(cursor_ms) * SLOT_MS
     frames = [frame for frame in frames_of(wheel) if frame.due_ms >= floor_ms]
-    answers = wheel.pending_replies([0] * PARTITIONS)
+    replies = wheel.pending_replies([0] * PARTITIONS)
     lines = {
         kind: [line for run in wheel._catalogue.lines(kind, kind) for line in run]
         for kind in (b"e", b"i", b"k")
@@ -159,7 +159,7 @@ def held_by(wheel: Wheel) -> Held:
     return {
         "progress": wheel.progress,
         "frames": sorted(frames, key=lambda frame: frame[:3]),
-        "answers": wheel.read(answers),
+        "replies": wheel.read(replies),
         "lines": lines,
     }
 

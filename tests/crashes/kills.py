@@ -3,7 +3,7 @@
     python -m crashes.kills 500 [--seed 7] [--dir DIR]
 
 After a kill the wheel is verified, opened, and compared with the model: frames (lost, doubled,
-altered), answers, ids, counts. Then the next process goes on with it. Half of the kills come from
+altered), replies, ids, counts. Then the next process goes on with it. Half of the kills come from
 outside, at a random moment; half fall before a random call of the disk. One of four kills follows
 upon another without a look in between, so that recovery is killed too.
 

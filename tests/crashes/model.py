@@ -26,7 +26,7 @@ class Wrong:
     """Held twice, or though they were forgotten, or before they were taken in."""
     altered: list[Source] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    """Of answers, ids, kills and counts."""
+    """Of pending replies, ids, kills and counts."""
 
     def __bool__(self) -> bool:
         return bool(self.lost or self.doubled or self.altered or self.others)
@@ -39,7 +39,7 @@ class Model:
         self._log = log
         self.count = 0
         self._slots: dict[int, dict[Source, Frame]] = {}
-        self._answers: set[Source] = set()
+        self._replies: set[Source] = set()
         self._ids: dict[tuple[int, bytes], IdState] = {}
         self._kills: dict[Rank, Kill] = {}
         self._floor_ms = 0
@@ -58,7 +58,7 @@ class Model:
         source = (frame.partition, frame.offset)
         self._slots.setdefault(frame.due_ms // SLOT_MS, {})[source] = frame
         if frame.kind != FrameKind.MESSAGE:
-            self._answers.add(source)
+            self._replies.add(source)
         if fed.name is not None:
             self._ids[frame.partition, fed.name] = fed.state
         if fed.killed is not None:
@@ -67,7 +67,7 @@ class Model:
     def _forget_before(self, floor_ms: int) -> None:
         self._floor_ms = floor_ms
         below = answers_before(floor_ms)
-        self._answers = {a for a in self._answers if a[1] >= below[a[0]]}
+        self._replies = {r for r in self._replies if r[1] >= below[r[0]]}
         for slot in [slot for slot in self._slots if slot < floor_ms // SLOT_MS]:
             del self._slots[slot]
 
@@ -77,11 +77,11 @@ class Model:
         count = self._compare_frames(frames_of(wheel), wrong)
         if wheel.stats().frames != count:
             wrong.others.append(f"{wheel.stats().frames} frames are counted, of {count}")
-        answers = wheel.pending_replies([0] * PARTITIONS)
-        held = [(entry.partition, entry.offset) for entry in answers]
-        if held != sorted(self._answers):
-            wrong.others.append(f"{len(held)} answers wait, not {len(self._answers)}")
-        wheel.read(answers)
+        replies = wheel.pending_replies([0] * PARTITIONS)
+        held = [(entry.partition, entry.offset) for entry in replies]
+        if held != sorted(self._replies):
+            wrong.others.append(f"{len(held)} replies wait, not {len(self._replies)}")
+        wheel.read(replies)
         # What may be forgotten is so only once it is in LevelDB, which depends on checkpoints.
         for (partition, name), state in self._ids.items():
             found = wheel.ids.state(partition, name)

@@ -111,7 +111,7 @@ def test_the_model_sees_another_payload(fed: FedWheel, model: Model) -> None:
 def test_the_model_sees_forgotten_answers_and_ids(fed: FedWheel, model: Model) -> None:
     fed.wheel.forget_pending_replies(offsets_after(RECORDS))
     [wrong] = model.compare(fed.wheel).others
-    assert wrong.startswith("0 answers wait")
+    assert wrong.startswith("0 replies wait")
     for number in range(RECORDS - 30, RECORDS):
         record = FedLog(SEED).record(number)
         if record.name is not None:

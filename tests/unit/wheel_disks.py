@@ -253,10 +253,10 @@ def contents(wheel: Any) -> dict[str, Any]:
     for number in wheel.hours():
         hour = wheel._hours.files[number]
         hours[number] = (hour.line(), wheel._reader.bytes_at(hour, hour.start, hour.end))
-    answers = wheel.pending_replies([0] * 2)
+    replies = wheel.pending_replies([0] * 2)
     return {
         "slots": slots,
         "hours": hours,
-        "answers": wheel.read(answers),
+        "replies": wheel.read(replies),
         "progress": wheel.progress,
     }

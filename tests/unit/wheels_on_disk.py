@@ -62,7 +62,7 @@ def frames_of(directory: Path, slot: int, line: SlotLine) -> list[Entry]:
 
 
 class Ingest:
-    """Fills a wheel with messages and answers, and makes checkpoints."""
+    """Fills a wheel with messages and pending replies, and makes checkpoints."""
 
     def __init__(self, directory: Path, seed: int = 1) -> None:
         self.directory = directory
@@ -82,7 +82,7 @@ class Ingest:
         return Frame(due_ms, partition, offset, offset % LANES, kind, due_ms, (b"key", value))
 
     def append(self, frames: int, first: int = 0) -> None:
-        """Messages and, one of 50, answers, in the slots from this index on."""
+        """Append messages and, one of 50, pending replies, in the slots from this index on."""
         for n in range(frames):
             kind = FrameKind.PENDING_REPLY if n % 50 == 49 else FrameKind.MESSAGE
             frame = self.frame(slot_at(self.random.randrange(first, SLOTS)), kind)
@@ -131,7 +131,7 @@ def abandoned_wheel(directory: Path, frames_per_round: int = FRAMES_PER_ROUND) -
         ingest.checkpoint()
     ingest.deliver(FORGOTTEN_SLOTS + 2)
     ingest.forgotten = ingest.frontier
-    # All answers so far are written; the newer ones wait.
+    # All replies so far are written; the newer ones wait.
     ingest.wheel.forget_pending_replies(ingest.offsets)
     for index in range(SLOTS - 20, SLOTS):
         ingest.wheel.append([ingest.frame(slot_at(index), FrameKind.CANCEL_MARKER)])

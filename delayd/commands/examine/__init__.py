@@ -12,7 +12,7 @@
 | `held.py` | the digests and frames of one of the two |
 | `exporting.py` | the pending messages, as Parquet |
 | `listed.py`, `frontiers.py` | the files of a catalogue, the frontiers of a checkpoint |
-| `showing.py`, `showing_diff.py`, `showing_export.py` | results as text and JSON. Pure |
+| `showing.py`, `showing_*.py` | results as text and JSON. Pure |
 | `commands.py` | the commands |
 
 Not here: opening a wheel without changing it, and checking the file of one slot (`delayd.wheel`).

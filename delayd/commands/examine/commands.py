@@ -11,28 +11,19 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from delayd.cluster.connect import open_bus
-from delayd.cluster.topics import load_settings
 from delayd.commands.examine.diffing import diff
 from delayd.commands.examine.inspecting import inspect
-from delayd.commands.examine.repairing import repair
-from delayd.commands.examine.replaying import Log
 from delayd.commands.examine.showing import (
     Json,
     findings_json,
     findings_lines,
     overview_json,
     overview_lines,
-    repair_json,
-    repair_lines,
 )
 from delayd.commands.examine.showing_diff import comparison_json, comparison_lines
 from delayd.commands.examine.verifying import verify
 from delayd.config.cli_options import AsJson
-from delayd.config.cluster_key import check_key, proof_key
-from delayd.config.node import load
 from delayd.errors import ExitCode
-from delayd.runtime.clock import SystemClock
 
 app = typer.Typer(
     no_args_is_help=True, help="The wheel of a stopped node: look at it, verify it, compare it."
@@ -91,6 +82,16 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
 
     Example: delayd wheel repair --config /etc/delayd/node.toml
     """
+    # Only a repair needs a node's configuration, the ingest rules and a driver.
+    from delayd.cluster.connect import open_bus
+    from delayd.cluster.topics import load_settings
+    from delayd.commands.examine.repairing import repair
+    from delayd.commands.examine.replaying import Log
+    from delayd.commands.examine.showing_repair import repair_json, repair_lines
+    from delayd.config.cluster_key import check_key, proof_key
+    from delayd.config.node import load
+    from delayd.runtime.clock import SystemClock
+
     node = load(config)
     timeout_ms = int(node.connect_timeout_s * 1000)
     bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)

@@ -6,9 +6,8 @@ from typing import Any, Final, TypeAlias
 
 from delayd.commands.examine.findings import Damage, Findings
 from delayd.commands.examine.inspecting import Overview, Share, frontier_of
-from delayd.commands.examine.repairing import Repair
 from delayd.wheel import Progress
-from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+from delayd.wheel.layout import HOUR_SLOTS
 
 HOURS_SHOWN_MAX: Final = 48
 """Hours that a histogram shows one by one; with more it has a row per day."""
@@ -137,49 +136,6 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
         "leave the node stopped and empty this directory, on a healthy volume: at the next start "
         "the wheel is rebuilt from the buffer"
     )
-
-
-def repair_json(outcome: Repair) -> Json:
-    """Return the result of a repair as JSON."""
-    return {
-        "directory": outcome.findings.directory,
-        "whole": outcome.is_whole,
-        "damaged": outcome.findings.damaged_slots,
-        "repaired": [_named(name) for name in outcome.repaired],
-        "frames": outcome.frames,
-        "from_buffer": outcome.from_buffer,
-        "failed": outcome.failed,
-    }
-
-
-def repair_lines(outcome: Repair) -> Iterator[str]:
-    """Yield the result of a repair as lines of text."""
-    yield f"wheel       {outcome.findings.directory}"
-    if outcome.findings.is_whole:
-        yield "whole: there was nothing to repair"
-        return
-    for name in outcome.repaired[:DAMAGE_SHOWN]:
-        yield f"repaired    {name}"
-    if len(outcome.repaired) > DAMAGE_SHOWN:
-        yield f"repaired    and {len(outcome.repaired) - DAMAGE_SHOWN:,} more"
-    for problem in outcome.failed[:DAMAGE_SHOWN]:
-        yield f"DAMAGED     {problem}"
-    if outcome.repaired:
-        yield (
-            f"{len(outcome.repaired):,} files with {outcome.frames:,} frames were written once "
-            f"more, {outcome.from_buffer:,} of the frames from the buffer"
-        )
-    if outcome.is_whole:
-        yield "repaired: run `delayd wheel verify` to see it, then start the node"
-        return
-    yield (
-        f"{len(outcome.failed):,} cannot be repaired: leave the node stopped and empty this "
-        "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer"
-    )
-
-
-def _named(name: SegmentName) -> Json:
-    return {"hour" if name.is_hour else "slot": name.number, "generation": name.generation}
 
 
 def histogram(hours: Mapping[int, Share]) -> Iterator[str]:

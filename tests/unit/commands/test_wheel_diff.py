@@ -295,7 +295,7 @@ def test_what_a_rebuilt_node_did_not_store_is_no_difference(tmp_path: Path) -> N
 
 
 def rejects(first: int, count: int) -> list[Record]:
-    """Requests that nobody understands: their answers wait in the slot of their append time."""
+    """Replies to rejected requests wait in the slot of their append time."""
     return [
         Record(n % 2, n, 0, BEGIN_MS + 50_000, None, b"v", [("delayd-due", b"soon")])
         for n in range(first, first + count)

@@ -18,7 +18,7 @@ from delayd.cluster.topics import create_topics
 from delayd.commands.examine import patching, repairing
 from delayd.commands.examine.repairing import Repair, repair
 from delayd.commands.examine.replaying import Log
-from delayd.commands.examine.showing import repair_json, repair_lines
+from delayd.commands.examine.showing_repair import repair_json, repair_lines
 from delayd.commands.examine.sources import Sources
 from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, DiskError
@@ -105,7 +105,7 @@ def test_there_are_slots_hours_messages_answers_and_marks_to_repair(stopped: Sto
     kinds = {f.kind for _, frames in stopped.held["slots"].values() for f in frames}  # type: ignore[attr-defined]
     assert kinds == {0, 1, 2}
     assert len(stopped.held["hours"]) == 1  # type: ignore[arg-type]
-    assert stopped.held["answers"]
+    assert stopped.held["replies"]
 
 
 def test_every_flipped_file_is_what_it_was(stopped: Stopped) -> None:
@@ -425,8 +425,8 @@ def test_a_node_goes_on_after_a_repair(stopped: Stopped) -> None:
     pending: PendingCheckpoint = wheel.begin_checkpoint(wheel.progress)
     pending.sync()
     wheel.finish_checkpoint(pending)
-    answers = wheel.pending_replies((0,) * PARTITIONS)
-    assert wheel.read(answers) == stopped.held["answers"]
+    replies = wheel.pending_replies((0,) * PARTITIONS)
+    assert wheel.read(replies) == stopped.held["replies"]
     wheel.close()
 
 

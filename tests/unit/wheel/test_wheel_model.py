@@ -275,12 +275,12 @@ class WheelMachine(RuleBasedStateMachine):
         self.pass_to(max(slots, default=-1) + 1)
         slots = [slot for slot in slots if slot < self.live.floor]
         gone = [f for slot in slots for f in self.live.slots.get(slot, [])]
-        # An answer is forgotten before its slot: that is the caller's part of the contract.
-        answers = [f for f in gone if f.kind == FrameKind.PENDING_REPLY]
+        # A pending reply is forgotten before its slot: that is the caller's part of the contract.
+        replies = [f for f in gone if f.kind == FrameKind.PENDING_REPLY]
         below = [0] * PARTITIONS
-        for frame in answers:
+        for frame in replies:
             below[frame.partition] = max(below[frame.partition], frame.offset + 1)
-        self.forget_answers_below(below)
+        self.forget_replies_below(below)
         self.wheel.forget(slots)
         for slot in slots:
             self.live.slots.pop(slot, None)
@@ -289,9 +289,9 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(back=st.tuples(st.integers(0, 20), st.integers(0, 20)))
     def forget_pending_replies(self, back: tuple[int, int]) -> None:
-        self.forget_answers_below([max(0, self.next_offset - n) for n in back])
+        self.forget_replies_below([max(0, self.next_offset - n) for n in back])
 
-    def forget_answers_below(self, below: list[int]) -> None:
+    def forget_replies_below(self, below: list[int]) -> None:
         self.wheel.forget_pending_replies(below)
         self.live.pending_replies = {a for a in self.live.pending_replies if a[1] >= below[a[0]]}
 
@@ -380,9 +380,9 @@ class WheelMachine(RuleBasedStateMachine):
         assert self.wheel.next_slot(3) == min((s for s in slots if s >= 3), default=None)
 
     @invariant()
-    def holds_the_same_answers(self) -> None:
+    def holds_the_same_replies(self) -> None:
         for first in (0, self.next_offset // 2):
-            expected = sorted(answer for answer in self.live.pending_replies if answer[1] >= first)
+            expected = sorted(reply for reply in self.live.pending_replies if reply[1] >= first)
             entries = self.wheel.pending_replies([first] * PARTITIONS)
             assert [(entry.partition, entry.offset) for entry in entries] == expected
             assert [frame.offset for frame in self.wheel.read(entries)] == [a[1] for a in expected]

@@ -42,7 +42,7 @@ def message(
     return Frame(due_ms, partition, offset, offset % 64, FrameKind.MESSAGE, 1_000, body)
 
 
-def answer(append_ms: int, partition: int, offset: int) -> Frame:
+def pending_reply(append_ms: int, partition: int, offset: int) -> Frame:
     return Frame(append_ms, partition, offset, 0, FrameKind.PENDING_REPLY, append_ms, (b"reject",))
 
 
@@ -193,11 +193,11 @@ def test_the_digest_is_the_same_whatever_the_order_of_arrival(tmp_path: Path) ->
 
 def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
     """Rules: reply-waits"""
-    wheel.append([answer(5_000, 1, 4), answer(9_000, 0, 6), message(5_000, 7)])
+    wheel.append([pending_reply(5_000, 1, 4), pending_reply(9_000, 0, 6), message(5_000, 7)])
     checkpoint(wheel)
-    wheel.append([answer(9_500, 0, 8)])
+    wheel.append([pending_reply(9_500, 0, 8)])
     pending = wheel.begin_checkpoint(PROGRESS)
-    wheel.append([answer(9_600, 0, 9)])
+    wheel.append([pending_reply(9_600, 0, 9)])
 
     def found(*from_offsets: int) -> list[tuple[int, int]]:
         return [(entry.partition, entry.offset) for entry in wheel.pending_replies(from_offsets)]
@@ -217,12 +217,12 @@ def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
 
 
 def test_forgotten_answers_are_gone_at_once_and_later_ones_stay(wheel: Wheel) -> None:
-    wheel.append([answer(5_000, 0, 1), answer(5_000, 1, 1)])
+    wheel.append([pending_reply(5_000, 0, 1), pending_reply(5_000, 1, 1)])
     checkpoint(wheel)
-    wheel.append([answer(5_000, 0, 2)])
+    wheel.append([pending_reply(5_000, 0, 2)])
     wheel.forget_pending_replies((3, 0))
     assert [entry[1:3] for entry in wheel.pending_replies((0, 0))] == [(1, 1)]
-    wheel.append([answer(5_000, 0, 0)])
+    wheel.append([pending_reply(5_000, 0, 0)])
     for _ in range(2):
         assert [entry[1:3] for entry in wheel.pending_replies((0, 0))] == [(0, 0), (1, 1)]
         checkpoint(wheel)
