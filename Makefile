@@ -101,7 +101,7 @@ check: test  ## the same as test: format, lint, types and every test
 check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation; without Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports --no-logo 2>/dev/null
+	$(BIN)/lint-imports --no-logo
 	$(BESIDE) & wrong=0; $(BIN)/mypy || wrong=$$?; wait; exit $$wrong
 	$(BIN)/python -m pytest $(PARALLEL) tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit $(ARGS)
 
@@ -117,4 +117,4 @@ format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
