@@ -54,8 +54,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByKind | Non
 
 
 def _runs_spark(path: Path) -> bool:
-    folder, real = path.parent.name, path.name.startswith(("test_audit", "test_demo"))
-    return folder == "audit" or (folder == "integration" and real)
+    if path.parent.name != "integration":
+        return path.parent.name == "audit"
+    return path.name.startswith(("test_audit", "test_demo")) and path.stem != "test_audit_page"
 
 
 @pytest.fixture
