@@ -13,16 +13,16 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from delayd.audit.reading.session import require_spark
 from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
-from delayd.bench.figures import Figure
-from delayd.bench.mixture import BUFFER, Sent, send, targets_of
-from delayd.bench.process_costs import tree_pss_peak
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.mixture import BUFFER, send, targets_of
+from delayd.bench.process_costs import MemoryPeak, tree_pss
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
@@ -35,6 +35,7 @@ TOPICS: Final = (BUFFER, "delayd-receipts", "delayd-dead", "delayd-frontier")
 STALL_MS: Final = 120_000
 """How long the nodes may stand still while messages are due."""
 
+SAMPLE_S: Final = 0.5
 BATCH_RECORDS: Final = 2_000
 LOG_TAIL_CHARS: Final = 400
 
@@ -47,19 +48,6 @@ class AuditBenchError(DelaydError):
     code = "audit-bench"
 
 
-class Audited(NamedTuple):
-    """One audit."""
-
-    wall_s: float
-    reading_s: float
-    """Of its stages that read topics."""
-    judging_s: float
-    """Of its other stages."""
-    peak_bytes: int
-    found: int
-    """Findings; there must be none."""
-
-
 def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
     """Return time, memory and findings of an audit of so many messages; needs running nodes."""
     require_spark()
@@ -70,26 +58,15 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     sent = send(cluster.bootstrap, run, messages)
     if sent.failed:
         raise AuditBenchError(f"{sent.failed} requests were not written")
-    _wait_until_done(cluster, sent)
-    bare: list[float] = []
-    audits: list[Audited] = []
+    _wait_until_done(cluster, sent.last_due_ms)
+    measured = Measured()
     for _ in range(runs):
-        bare.append(_bare_read_s(cluster.bootstrap, (*TOPICS, *targets)))
-        audits.append(_audit(cluster))
-    against = "bare read of the same topics"
-    wall = tuple(one.wall_s for one in audits)
-    return [
-        Figure("audit", "s", wall, against, tuple(bare)),
-        Figure("audit-reading", "s", tuple(one.reading_s for one in audits)),
-        Figure("audit-judging", "s", tuple(one.judging_s for one in audits)),
-        Figure("audit-rate", "messages/s", tuple(messages / one.wall_s for one in audits)),
-        Figure("audit-memory", "MiB", tuple(one.peak_bytes / 2**20 for one in audits)),
-        Figure("bare-read", "s", tuple(bare)),
-        Figure("audit-wrong", "findings", tuple(float(one.found) for one in audits)),
-    ]
+        bare_s = _bare_read_s(cluster.bootstrap, (*TOPICS, *targets))
+        _audit(cluster, messages, bare_s, measured)
+    return measured.figures()
 
 
-def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
+def _wait_until_done(cluster: LocalCluster, last_due_ms: int) -> None:
     """Wait until every node has ingested all, and the frontier has passed all that is due."""
     clock = SystemClock()
     with contextlib.closing(open_bus(cluster.bootstrap).cluster()) as kafka:
@@ -100,7 +77,7 @@ def _wait_until_done(cluster: LocalCluster, sent: Sent) -> None:
     moved_ms = clock.monotonic_ms()
     while True:
         said = [read_status(admin) or {} for admin in admins]
-        if all(_has_done(status, ends, sent.last_due_ms) for status in said):
+        if all(_has_done(status, ends, last_due_ms) for status in said):
             return
         now = [(status.get("ingested"), status.get("frontier")) for status in said]
         if now != seen:
@@ -123,7 +100,8 @@ def _has_done(status: dict[str, Any], ends: list[int], due_ms: int) -> bool:
     )
 
 
-def _audit(cluster: LocalCluster) -> Audited:
+def _audit(cluster: LocalCluster, messages: int, bare_s: float, measured: Measured) -> None:
+    """Audit the cluster once, and add the figures of that."""
     clock = SystemClock()
     said, log = (cluster.directory / name for name in ("audit.json", "audit.log"))
     command = ["audit", "--json", "--dir", str(cluster.directory)]
@@ -136,7 +114,7 @@ def _audit(cluster: LocalCluster) -> Audited:
             stderr=err,
         )
         try:
-            with tree_pss_peak(process.pid) as memory:
+            with MemoryPeak(lambda: tree_pss(process.pid), SAMPLE_S) as memory:
                 code = process.wait()
         finally:
             process.kill()  # its Spark ends with it
@@ -147,7 +125,13 @@ def _audit(cluster: LocalCluster) -> Audited:
     if code not in (0, 1) or found is None:
         raise AuditBenchError(f"the audit was not made: {' '.join(told.split())[-LOG_TAIL_CHARS:]}")
     reading_s, judging_s = stage_seconds(told)
-    return Audited(wall_s, reading_s, judging_s, memory.peak_bytes, found)
+    measured.add("audit", "s", wall_s, "bare read of the same topics", bare_s)
+    measured.add("audit-reading", "s", reading_s)
+    measured.add("audit-judging", "s", judging_s)
+    measured.add("audit-rate", "messages/s", messages / wall_s)
+    measured.add("audit-memory", "MiB", memory.peak_bytes / 2**20)
+    measured.add("bare-read", "s", bare_s)
+    measured.add("audit-wrong", "findings", float(found))
 
 
 def stage_seconds(told: str) -> tuple[float, float]:

@@ -7,12 +7,12 @@ after an outage. Nothing else is delivered, and nobody reads the target meanwhil
 from typing import Final
 
 from delayd.bench.bare import Bare
-from delayd.bench.checking import add_faults, read_back
 from delayd.bench.context import Context
 from delayd.bench.errors import patiently, too_slow
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import in_order, shuffled
 from delayd.bench.nodes import BenchNodes
+from delayd.bench.reading import read_back
 from delayd.bench.sending import fill
 from delayd.bench.watching import PROGRESS_S_MAX, watch
 
@@ -56,4 +56,4 @@ def _play(context: Context, bare: Bare, measured: Measured, patience: int) -> No
         found = read_back(context.brokers.client, load, nodes.clock.wall_ms())
         measured.add("deliver", "messages/s", progress.rate, AGAINST, produced.rate)
         measured.add("deliver-cpu", "us/message", progress.cpu_us, AGAINST, produced.cpu_us)
-        add_faults(measured, "deliver", found.faults())
+        measured.add_faults("deliver", found.faults())

@@ -11,7 +11,6 @@ from typing import Final
 
 from delayd.bench.bare import Bare
 from delayd.bench.brokers import PARTITIONS
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
@@ -69,7 +68,7 @@ def _bench(context: Context, name: str, *, gently: bool) -> list[Figure]:
             found = reader.finish(load.end_ms + LATE_MS_MAX)
     for end, other in zip(ends, bare, strict=True):
         _add(measured, name, found, end, other, gently=gently)
-    add_faults(measured, name, found.faults())
+    measured.add_faults(name, found.faults())
     return measured.figures()
 
 

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from delayd.bench.receipts import Faults
 
 FAULTS: Final = ("-lost", "-doubled", "-early", "-altered", "-wrong")
 """Endings of the names of figures that must be 0."""
@@ -74,34 +76,32 @@ def is_wrong(figures: Iterable[Figure]) -> bool:
     return any(any(figure.runs) for figure in figures if figure.is_fault)
 
 
-class _Point(NamedTuple):
-    """The result of one run for one figure."""
-
-    value: float
-    other: float | None = None
-
-
 class Measured:
     """The results of the runs, figure by figure."""
 
     def __init__(self) -> None:
-        self._points: dict[str, list[_Point]] = defaultdict(list)
+        self._points: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
         self._said: dict[str, tuple[str, str]] = {}
 
     def add(
         self, name: str, unit: str, value: float, against: str = "", other: float | None = None
     ) -> None:
         """Add a run's value, and the value that it is compared with."""
-        self._points[name].append(_Point(value, other))
+        self._points[name].append((value, other))
         self._said[name] = (unit, against)
+
+    def add_faults(self, name: str, *faults: Faults) -> None:
+        """Add the faults of one run, summed over its loads: figures that must be 0."""
+        for what, counts in zip(Faults._fields, zip(*faults, strict=True), strict=True):
+            self.add(f"{name}-{what}", "messages", float(sum(counts)))
 
     def figures(self) -> list[Figure]:
         """Return all figures, in the order in which they were first measured."""
         found = []
         for name, points in self._points.items():
             unit, against = self._said[name]
-            others = tuple(point.other for point in points if point.other is not None)
-            found.append(Figure(name, unit, tuple(p.value for p in points), against, others))
+            others = tuple(other for _, other in points if other is not None)
+            found.append(Figure(name, unit, tuple(own for own, _ in points), against, others))
         return found
 
 

@@ -8,14 +8,13 @@ from threading import Event
 from typing import Final, NamedTuple
 
 from delayd.bench.bare import Bare
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.errors import patiently, too_slow
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
-from delayd.bench.process_costs import tree_anon_peak, tree_cpu_s, tree_memory
+from delayd.bench.process_costs import MemoryPeak, tree_cpu_s, tree_memory
 from delayd.bench.reading import reading
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import fill
@@ -30,6 +29,7 @@ BESIDE_MS: Final = 10_000
 
 BESIDE_LEAD_MS: Final = 2_000
 BARE_LEAD_MS: Final = 6_000
+SAMPLE_S: Final = 0.1
 WARM_UP_RATE: Final = 5_000
 WARM_UP_MS: Final = 4_000
 LATE_MS_MAX: Final = 120_000
@@ -68,7 +68,8 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
             BESIDE_MS,
         )
         master, term = nodes.master() or nodes.names[0], nodes.term()
-        rest_bytes = tree_memory(nodes.pid(master)).anon
+        pid = nodes.pid(master)
+        rest_bytes = tree_memory(pid).anon
         begun_s = cpu_s_of(nodes)
         with reading(kafka, hot) as of_hot, reading(kafka, beside) as of_beside:
             fill(kafka, nodes.buffer, hot, beside)
@@ -78,7 +79,7 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
                 raise too_slow()
             Event().wait((at_ms - nodes.clock.wall_ms()) / 1000)
             due_s = cpu_s_of(nodes)
-            with tree_anon_peak(nodes.pid(master)) as memory:
+            with MemoryPeak(lambda: tree_memory(pid).anon, SAMPLE_S) as memory:
                 found = of_hot.finish(at_ms + LATE_MS_MAX)
                 delivered_s = cpu_s_of(nodes)
                 of_others = of_beside.finish(beside.end_ms + LATE_MS_MAX)
@@ -86,7 +87,9 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
             name: ingested_s[name] - begun_s[name] + delivered_s[name] - due_s[name]
             for name in nodes.names
         }
-        bare = _bare(context, nodes, count)
+        again_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
+        again = shuffled(nodes.create_target(), count, again_ms, SECOND_MS)
+        bare = play_bare(context, again)
         p50, p99, last = found.quantiles_ms(500, 990, 1000)
         bare_p50, bare_p99, bare_last = bare.found.quantiles_ms(500, 990, 1000)
         measured.add("hot-second-p50", "ms late", p50, AGAINST, bare_p50)
@@ -98,9 +101,8 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
         measured.add("hot-second-memory", "MiB", held_mib, "at rest", rest_bytes / 2**20)
         measured.add("hot-second-takeovers", "takeovers", nodes.term() - term)
         add_cpu(measured, "hot-second", used_s, master, hot.count, bare.cpu_ms)
-        faults, others = found.faults(), of_others.faults()
-        add_faults(measured, "hot-second", faults)
-        add_faults(measured, "hot-second-other-lane", others)
+        measured.add_faults("hot-second", found.faults())
+        measured.add_faults("hot-second-other-lane", of_others.faults())
 
 
 def cpu_s_of(nodes: BenchNodes) -> dict[str, float]:
@@ -124,12 +126,6 @@ def add_cpu(
     measured.add(f"{name}-master-cpu", "ms/1000 messages", of_master, AGAINST_CPU, bare_ms)
     mean = sum(followers) / len(followers)
     measured.add(f"{name}-follower-cpu", "ms/1000 messages", mean, "the master's", of_master)
-
-
-def _bare(context: Context, nodes: BenchNodes, count: int) -> BarePlayed:
-    at_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
-    load = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
-    return play_bare(context, load)
 
 
 def warm_up(context: Context) -> None:

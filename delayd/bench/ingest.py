@@ -5,7 +5,6 @@ from typing import Final
 
 from delayd.bench.bare import Bare
 from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import shuffled
@@ -36,15 +35,11 @@ def bench_ingest(context: Context) -> list[Figure]:
             nodes.start()
             progress = watch(nodes, name, "ingested_count", count)
             ingested = nodes.count(name, "ingested_count")
-            delivered = _records_in(nodes, target)
+            with contextlib.closing(context.brokers.bus.cluster()) as kafka:
+                ends = kafka.end_offsets(target, TOPIC_TIMEOUT_MS, committed=False)
+            early = sum(ends.values())  # whatever the offsets tell of came too early
         measured.add("ingest", "messages/s", progress.rate, AGAINST, consumed.rate)
         measured.add("ingest-cpu", "us/message", progress.cpu_us, AGAINST, consumed.cpu_us)
         # `watch` ends when all are ingested: fewer is an error, and not a figure.
-        add_faults(measured, "ingest", Faults(0, ingested - count, delivered, 0))
+        measured.add_faults("ingest", Faults(0, ingested - count, early, 0))
     return measured.figures()
-
-
-def _records_in(nodes: BenchNodes, topic: str) -> int:
-    """Return how many records the offsets tell of. Each of them came too early."""
-    with contextlib.closing(nodes.brokers.bus.cluster()) as kafka:
-        return sum(kafka.end_offsets(topic, TOPIC_TIMEOUT_MS, committed=False).values())

@@ -7,7 +7,6 @@ reader: nothing can be faster without being early.
 
 from typing import Final
 
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
@@ -97,5 +96,5 @@ def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) 
         measured.add(f"lateness-{name}", "ms late", own, AGAINST, other)
     measured.add("lateness-takeovers", "takeovers", nodes.term() - term)
     add_cpu(measured, "lateness", used_s, master, load.count, bare.cpu_ms)
-    add_faults(measured, "lateness", found.faults())
+    measured.add_faults("lateness", found.faults())
     return load.count

@@ -9,7 +9,7 @@ from typing import Final
 
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.pending import Pair, add_pair
+from delayd.bench.pending import Pair
 from delayd.bench.process_costs import tree_memory
 
 MIB: Final = 2**20
@@ -23,12 +23,8 @@ def bench_memory(context: Context, pair: Pair) -> list[Figure]:
     for _ in context.runs("memory"):
         Event().wait(BETWEEN_S)
         many, few = tree_memory(pair.many.pid), tree_memory(pair.few.pid)
-        add_pair(measured, pair, "memory-anon", "MiB", (many.anon / MIB, few.anon / MIB))
-        add_pair(measured, pair, "memory-file", "MiB", (many.file / MIB, few.file / MIB))
-        lost = max(0, pair.many.pending - _pending(pair))
-        measured.add("memory-pending-lost", "messages", lost)
+        measured.add("memory-anon", "MiB", many.anon / MIB, pair.against, few.anon / MIB)
+        measured.add("memory-file", "MiB", many.file / MIB, pair.against, few.file / MIB)
+        frames = int(pair.many.nodes.status(pair.many.name)["wheel"]["frames"])
+        measured.add("memory-pending-lost", "messages", max(0, pair.many.pending - frames))
     return measured.figures()
-
-
-def _pending(pair: Pair) -> int:
-    return int(pair.many.nodes.status(pair.many.name)["wheel"]["frames"])

@@ -4,16 +4,16 @@ A tenth has an id, and of these a third is cancelled a moment later. Values have
 message two headers of its user. Nothing is kept of what was sent, however many there are.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from delayd.bench.load import USER_HEADERS, VALUE_BYTES
 from delayd.bench.sending import produce
 from delayd.runtime.clock import SystemClock
 
 BUFFER: Final = "delayd-buffer"
-VALUE: Final = b"v" * 300
+VALUE: Final = b"v" * VALUE_BYTES
 TARGETS: Final = 4
 ID_SHARE: Final = 10
 CANCEL_SHARE: Final = 30
@@ -29,12 +29,10 @@ CANCEL_DISTANCE: Final = 5_000
 _STRIDE: Final = 7919
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What was sent; `last_due_ms` is that of the half that is due soon."""
+class Sent(NamedTuple):
+    """The number of requests that Kafka refused, and the last due time of the half that is due
+    soon."""
 
-    messages: int
-    cancels: int
     failed: int
     last_due_ms: int
 
@@ -65,13 +63,12 @@ def send(bootstrap: str, run: str, messages: int) -> Sent:
         }
     )
     targets = [topic.encode() for topic in targets_of(run)]
-    last_due_ms = cancels = 0
+    last_due_ms = 0
     for number in range(messages + CANCEL_DISTANCE):
         before = number - CANCEL_DISTANCE
         if before >= 0 and before % CANCEL_SHARE == 0:
             id = _key(run, before)
             produce(producer, BUFFER, None, id, [("delayd-op", b"cancel"), ("delayd-id", id)])
-            cancels += 1
         if number >= messages:
             continue
         now_ms = clock.wall_ms()
@@ -81,8 +78,7 @@ def send(bootstrap: str, run: str, messages: int) -> Sent:
         else:
             last_due_ms = max(last_due_ms, due_ms)
         headers = [
-            ("tenant", b"acme-4711"),
-            ("trace", b"0af7651916cd43dd"),
+            *USER_HEADERS,
             ("delayd-topic", targets[number % TARGETS]),
             ("delayd-due", b"%d" % due_ms),
         ]
@@ -91,7 +87,7 @@ def send(bootstrap: str, run: str, messages: int) -> Sent:
             headers.append(("delayd-id", key))
         produce(producer, BUFFER, VALUE, key, headers)
     left = producer.flush()
-    return Sent(messages, cancels, failed[0] + left, last_due_ms)
+    return Sent(failed[0] + left, last_due_ms)
 
 
 def _key(run: str, number: int) -> bytes:

@@ -9,8 +9,6 @@ Invariants: both windows of a pair send the same to topics of the same shape; ev
 scheduled before the first message of a window is due.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Final
 from uuid import uuid4
@@ -19,12 +17,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from delayd.bench.brokers import PARTITIONS
 from delayd.bench.errors import BenchError
-from delayd.bench.figures import Figure
+from delayd.bench.figures import Figure, Measured
 from delayd.cluster.connect import open_bus
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
-from delayd.dev.verdict import Lateness, Verdict
+from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
 from delayd.runtime.clock import SystemClock
 
@@ -55,48 +53,26 @@ SETTLE_MS: Final = 2_000
 """How long a witness waits for doubles after the last message."""
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The results of the windows of one kind."""
-
-    latenesses: list[Lateness] = field(default_factory=list)
-    wrong: list[int] = field(default_factory=list)
-    """Messages lost, doubled, early or altered, by window."""
-
-
 def bench_neighbours(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]:
     """Return the lateness of the neighbours, and the faults of all messages; needs running
     nodes."""
     clock = SystemClock()
     window = _Window(cluster, clock)
     window.play(WARM_UP_MESSAGES, is_missing=False)
-    whole, failing = _Seen(), _Seen()
-    retried_wrong: list[int] = []
-    retried_s: list[float] = []
+    measured = Measured()
     for _ in range(runs):
-        for seen, is_missing in ((whole, False), (failing, True)):
-            verdict = window.play(messages, is_missing=is_missing)
-            assert verdict.lateness_ms is not None, "something arrived"
-            seen.latenesses.append(verdict.lateness_ms)
-            seen.wrong.append(_wrong(verdict))
-        took_ms, verdict = window.heal()
-        retried_s.append(took_ms / 1000)
-        retried_wrong.append(_wrong(verdict))
-    return [
-        *_lateness_figures(failing.latenesses, whole.latenesses),
-        Figure("whole-wrong", "messages", _floats(whole.wrong)),
-        Figure("neighbours-wrong", "messages", _floats(failing.wrong)),
-        Figure("retried-wrong", "messages", _floats(retried_wrong)),
-        Figure("retried-all-arrived", "s after creation", tuple(retried_s)),
-    ]
-
-
-def _lateness_figures(failing: list[Lateness], whole: list[Lateness]) -> Iterator[Figure]:
-    for name in ("p50", "p99", "p999", "max"):
-        own = _floats(getattr(lateness, name) for lateness in failing)
-        other = _floats(getattr(lateness, name) for lateness in whole)
-        yield Figure(f"whole-{name}", "ms late", other)
-        yield Figure(f"neighbours-{name}", "ms late", own, f"whole-{name}", other)
+        whole, failing = (window.play(messages, is_missing=each) for each in (False, True))
+        took_ms, retried = window.heal()
+        assert whole.lateness_ms and failing.lateness_ms, "something arrived"
+        for name in ("p50", "p99", "p999", "max"):
+            other, own = (float(getattr(each.lateness_ms, name)) for each in (whole, failing))
+            measured.add(f"whole-{name}", "ms late", other)
+            measured.add(f"neighbours-{name}", "ms late", own, f"whole-{name}", other)
+        kinds = {"whole": whole, "neighbours": failing, "retried": retried}
+        for kind, verdict in kinds.items():
+            measured.add(f"{kind}-wrong", "messages", _wrong(verdict))
+        measured.add("retried-all-arrived", "s after creation", took_ms / 1000)
+    return measured.figures()
 
 
 class _Window:
@@ -175,9 +151,6 @@ class _Window:
             )
 
 
-def _wrong(verdict: Verdict) -> int:
-    return max(sum(verdict.faults.values()), int(not verdict.complete))
-
-
-def _floats(values: Iterable[int]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
+def _wrong(verdict: Verdict) -> float:
+    """Return how many messages were lost, doubled, early or altered; 1 if not all could be read."""
+    return float(max(sum(verdict.faults.values()), not verdict.complete))

@@ -3,11 +3,10 @@ pending over 30 days, one with few. The benchmarks scale, memory and startup mea
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from delayd.bench.context import Context
-from delayd.bench.figures import Measured
 from delayd.bench.lateness import schedule_far
 from delayd.bench.nodes import BenchNodes, running
 
@@ -21,7 +20,7 @@ class Standing:
 
     nodes: BenchNodes
     pending: int
-    ingested: int = field(default=0)
+    ingested: int = 0
     """Messages that its node has ingested since the node's start."""
 
     @property
@@ -59,11 +58,3 @@ def standing(context: Context) -> Iterator[Pair]:
         for each in (pair.few, pair.many):
             each.ingested = schedule_far(context, each.nodes, each.pending)
         yield pair
-
-
-def add_pair(
-    measured: Measured, pair: Pair, name: str, unit: str, values: tuple[float, float]
-) -> None:
-    """Add a figure of both: the value of many, compared with that of few."""
-    many, few = values
-    measured.add(name, unit, many, pair.against, few)

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple, Self
 import psutil
 
 SAMPLE_S: Final = 0.005
-TREE_SAMPLE_S: Final = 0.1
-AUDIT_SAMPLE_S: Final = 0.5
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 
 
@@ -136,13 +134,3 @@ class MemoryPeak:
 def anon_peak(pid: int) -> MemoryPeak:
     """Return a sampler of another process's own memory, to be entered."""
     return MemoryPeak(lambda: memory_of(pid).anon, SAMPLE_S)
-
-
-def tree_anon_peak(root: int) -> MemoryPeak:
-    """Return a sampler of the own memory of a process and all that it started, to be entered."""
-    return MemoryPeak(lambda: tree_memory(root).anon, TREE_SAMPLE_S)
-
-
-def tree_pss_peak(root: int) -> MemoryPeak:
-    """Return a sampler of `tree_pss`, to be entered."""
-    return MemoryPeak(lambda: tree_pss(root), AUDIT_SAMPLE_S)

@@ -2,11 +2,11 @@
 
 from delayd.bench.bare import Bare
 from delayd.bench.brokers import PARTITIONS
-from delayd.bench.checking import add_faults, read_back
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import in_order
 from delayd.bench.nodes import BenchNodes
+from delayd.bench.reading import read_back
 
 
 def bench_raw(context: Context) -> list[Figure]:
@@ -28,5 +28,5 @@ def bench_raw(context: Context) -> list[Figure]:
         measured.add("raw-transactions", "messages/s", transactions.rate, against, plain.rate)
         measured.add("raw-consume", "messages/s", consumed.rate, against, plain.rate)
         # Due times mean nothing here: bare records have none.
-        add_faults(measured, "raw", found.faults()._replace(early=0))
+        measured.add_faults("raw", found.faults()._replace(early=0))
     return measured.figures()

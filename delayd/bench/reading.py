@@ -47,6 +47,9 @@ POLL_S: Final = 0.05
 SETTLE_MS: Final = 1_000
 """How long doubles are waited for after the last message."""
 
+READ_BACK_MS_MAX: Final = 60_000
+"""How long to wait for records that should be there already."""
+
 METADATA_TIMEOUT_S: Final = 10
 COPIES_MAX: Final = 255
 FIRED: Final = "delayd-fired"
@@ -90,6 +93,14 @@ def reading(kafka: dict[str, str], load: Load, *, with_fired: bool = False) -> I
     ):
         job.next()
         yield Reader(job, load, Path(folder))
+
+
+def read_back(
+    kafka: dict[str, str], load: Load, now_ms: int, wait_ms: int = READ_BACK_MS_MAX
+) -> Receipts:
+    """Return all that is in a load's target now. The times are of this reading, not of delivery."""
+    with reading(kafka, load) as reader:
+        return reader.finish(now_ms + wait_ms)
 
 
 class _Reading:

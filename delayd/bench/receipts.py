@@ -28,11 +28,6 @@ class Faults(NamedTuple):
     """Records that differ from every message of the load."""
 
 
-def sum_of(*faults: Faults) -> Faults:
-    """Return the sums, by kind of fault."""
-    return Faults(*map(sum, zip(*faults, strict=True)))
-
-
 @dataclass(frozen=True, slots=True)
 class Receipts:
     """By number: when the first copy was received and fired (0: never, unknown), and how often."""

@@ -132,7 +132,7 @@ def _faults(figures: Iterable[Figure]) -> str:
     if not faults or any(any(figure.runs) for figure in faults):
         return ""
     kinds = sorted({figure.name.rpartition("-")[2] for figure in faults})
-    return f"{' , '.join(kinds).replace(' ,', ',').capitalize()}: none, in all runs.\n"
+    return f"{', '.join(kinds).capitalize()}: none, in all runs.\n"
 
 
 def _table(head: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -7,7 +7,6 @@ within seconds, at an even rate, from when all are ingested until all are receiv
 
 from typing import NamedTuple
 
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.errors import patiently, too_slow
@@ -15,10 +14,10 @@ from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import FAR_FROM_MS, FAR_SPREAD_MS, paced
 from delayd.bench.load import shuffled
-from delayd.bench.pending import Pair, Standing, add_pair
+from delayd.bench.pending import Pair, Standing
 from delayd.bench.process_costs import tree_cpu_s
 from delayd.bench.reading import reading
-from delayd.bench.receipts import Faults, sum_of
+from delayd.bench.receipts import Faults
 from delayd.bench.sending import fill
 
 
@@ -37,13 +36,12 @@ def bench_scale(context: Context, pair: Pair) -> list[Figure]:
     measured = Measured()
     for _ in context.runs("scale"):
         many, few = (_patiently(context, each) for each in (pair.many, pair.few))
-        costs = ("us/message", (many.ingest_us, few.ingest_us))
-        add_pair(measured, pair, "scale-ingest-cpu", *costs)
-        costs = ("us/message", (many.deliver_us, few.deliver_us))
-        add_pair(measured, pair, "scale-deliver-cpu", *costs)
-        add_pair(measured, pair, "scale-lateness-p50", "ms late", (many.p50_ms, few.p50_ms))
-        add_pair(measured, pair, "scale-lateness-p99", "ms late", (many.p99_ms, few.p99_ms))
-        add_faults(measured, "scale", sum_of(many.faults, few.faults))
+        against, unit, late = pair.against, "us/message", "ms late"
+        measured.add("scale-ingest-cpu", unit, many.ingest_us, against, few.ingest_us)
+        measured.add("scale-deliver-cpu", unit, many.deliver_us, against, few.deliver_us)
+        measured.add("scale-lateness-p50", late, many.p50_ms, against, few.p50_ms)
+        measured.add("scale-lateness-p99", late, many.p99_ms, against, few.p99_ms)
+        measured.add_faults("scale", many.faults, few.faults)
     return measured.figures()
 
 

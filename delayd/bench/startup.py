@@ -3,17 +3,16 @@ until it says that it could take over; with very many messages pending, and with
 
 from typing import Final, NamedTuple
 
-from delayd.bench.checking import add_faults
 from delayd.bench.context import Context
 from delayd.bench.deliver import lead_ms
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import paced
 from delayd.bench.nodes import QUICK_LOOK_S
-from delayd.bench.pending import Pair, Standing, add_pair
+from delayd.bench.pending import Pair, Standing
 from delayd.bench.process_costs import tree_memory
 from delayd.bench.reading import reading
-from delayd.bench.receipts import Faults, sum_of
+from delayd.bench.receipts import Faults
 from delayd.bench.sending import finish, sending
 
 KILL_SHARE: Final = 10
@@ -24,7 +23,7 @@ READY_S_MAX: Final = 300
 
 class _Start(NamedTuple):
     ready_ms: int
-    anon_bytes: int
+    anon_mib: float
     faults: Faults
 
 
@@ -33,10 +32,9 @@ def bench_startup(context: Context, pair: Pair) -> list[Figure]:
     measured = Measured()
     for _ in context.runs("startup"):
         many, few = _play(context, pair.many), _play(context, pair.few)
-        add_pair(measured, pair, "startup-ready", "ms", (many.ready_ms, few.ready_ms))
-        held = (many.anon_bytes / 2**20, few.anon_bytes / 2**20)
-        add_pair(measured, pair, "startup-anon", "MiB", held)
-        add_faults(measured, "startup", sum_of(many.faults, few.faults))
+        measured.add("startup-ready", "ms", many.ready_ms, pair.against, few.ready_ms)
+        measured.add("startup-anon", "MiB", many.anon_mib, pair.against, few.anon_mib)
+        measured.add_faults("startup", many.faults, few.faults)
     return measured.figures()
 
 
@@ -65,4 +63,4 @@ def _play(context: Context, standing: Standing) -> _Start:
         finish(sender)
         found = reader.finish(load.end_ms + LATE_MS_MAX)
     standing.ingested = nodes.count(standing.name, "ingested_count")
-    return _Start(ready_ms, tree_memory(standing.pid).anon, found.faults())
+    return _Start(ready_ms, tree_memory(standing.pid).anon / 2**20, found.faults())

@@ -18,11 +18,11 @@ from nodes import delayd
 
 from delayd.bench.brokers import Brokers, brokers_at
 from delayd.bench.catalogue import ALL, ON_PAIR, measure, sizes_of
-from delayd.bench.checking import read_back
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure
 from delayd.bench.goals import GOALS
 from delayd.bench.load import in_order
+from delayd.bench.reading import read_back
 from delayd.bench.receipts import Faults
 from delayd.cluster.connect import open_bus
 from delayd.config.security import Security

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delayd.bench.job import arguments_given, say
 from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
-from delayd.bench.wheels.load import Batch, Load
+from delayd.bench.wheels.load import Load
 from delayd.bench.wheels.wheel_driver import ID_MEMORY_MS, DrivenWheel
 from delayd.runtime.clock import SystemClock
 from delayd.runtime.gc_tuning import tune_collector
@@ -43,10 +43,9 @@ class _Ingest:
         self._clock = SystemClock()
         self._wheel = wheel
         self._base_ms = base_ms
-        self._load = Load(wheel.stored, first_due_ms=base_ms, span_ms=span_ms, append_ms=base_ms)
+        self._load = Load(wheel.stored, first_due_ms=base_ms, span_ms=span_ms)
         self._started_ms = self._checkpointed_ms = self._clock.monotonic_ms()
         self.message_bytes = 0
-        self.checkpoints = 0
         self.anon_peak_bytes = 0
 
     @property
@@ -70,7 +69,6 @@ class _Ingest:
         self._wheel.pass_time(self._base_ms + self.elapsed_ms)
         self._wheel.checkpoint()
         self._checkpointed_ms = self._clock.monotonic_ms()
-        self.checkpoints += 1
 
 
 def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: bool) -> Result:
@@ -89,7 +87,6 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
         "cpu_us": (cpu_s() - begun_s) * 1_000_000 / messages,
         "message_bytes": work.message_bytes,
         "written_bytes": written_bytes(),
-        "checkpoints": work.checkpoints,
         "frame_bytes": wheel.stats.bytes,
         "anon_bytes": memory.anon,
         "anon_peak_bytes": max(memory.anon, work.anon_peak_bytes),
@@ -107,8 +104,9 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
 def append(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
     """Append the same frames, made before, to one file, and sync as often: the limit of the
     disk, without any order or accounting."""
-    load = Load(0, first_due_ms=base_ms, span_ms=span_ms, append_ms=base_ms)
-    data = _encoded(load.take(min(messages, BATCH_MESSAGES)))
+    load = Load(0, first_due_ms=base_ms, span_ms=span_ms)
+    frames = load.take(min(messages, BATCH_MESSAGES)).frames
+    data = b"".join(encode(frame)[0] for frame in frames)
     clock = SystemClock()
     disk = SystemDisk()
     file = disk.open(f"{directory}/appended", create=True)
@@ -126,10 +124,6 @@ def append(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
     return {"seconds": seconds}
 
 
-def _encoded(batch: Batch) -> bytes:
-    return b"".join(encode(frame)[0] for frame in batch.frames)
-
-
 def open_again(directory: str, base_ms: int) -> Result:
     """Measure recovery."""
     clock = SystemClock()
@@ -139,7 +133,6 @@ def open_again(directory: str, base_ms: int) -> Result:
     memory = memory_of()
     result = {
         "seconds": seconds,
-        "stored": wheel.stored,
         "frames": wheel.stats.frames,
         "anon_bytes": memory.anon,
         "written_bytes": written_bytes(),
@@ -152,7 +145,6 @@ def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
     """Measure more ingest into a wheel that holds something, after the caches were dropped, up
     to and with the checkpoint at its end."""
     wheel = DrivenWheel(Path(directory), base_ms)
-    pending = wheel.stats.frames
     # Only now: opening reads the catalogue and the files' inodes.
     cold = forget_caches(Path(directory))
     work = _Ingest(wheel, span_ms, base_ms)
@@ -162,7 +154,6 @@ def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
     wheel.close()
     return {
         "us": us,
-        "pending": pending,
         "cold": cold,
         "message_bytes": work.message_bytes,
         "written_bytes": written_bytes(),
@@ -172,8 +163,6 @@ def cost(directory: str, messages: int, span_ms: int, base_ms: int) -> Result:
 def drain(directory: str, span_ms: int, base_ms: int) -> Result:
     """Let all that is pending become due; forget and unlink it, and forget its ids."""
     wheel = DrivenWheel(Path(directory), base_ms)
-    clock = SystemClock()
-    started_ms = clock.monotonic_ms()
     end_ms = base_ms + span_ms + ID_MEMORY_MS + DRAIN_STEP_MS
     rounds = 0
     now_ms = base_ms
@@ -187,10 +176,7 @@ def drain(directory: str, span_ms: int, base_ms: int) -> Result:
     wheel.close()
     left = sum(path.is_file() for path in Path(directory, "slots").rglob("*"))
     assert left == 0, f"{left} files are left of a wheel that holds nothing"
-    return {
-        "seconds": max(1, clock.monotonic_ms() - started_ms) / 1000,
-        "written_bytes": written_bytes(),
-    }
+    return {"written_bytes": written_bytes()}
 
 
 def read(directory: str, slot: int, base_ms: int) -> Result:

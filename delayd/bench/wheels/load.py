@@ -8,20 +8,21 @@ offsets in a wheel say where to go on.
 from random import Random
 from typing import Final, NamedTuple
 
+from delayd.bench.load import USER_HEADERS, VALUE_BYTES
 from delayd.bus import Headers
 from delayd.request import Op, Request, message_body
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.id_memory import id_name
 from replication.ids import IdState, LiveMessage
 from replication.rank import lane_of
+from replication.settings import LANES
 
 PARTITIONS: Final = 4
-LANES: Final = 64
-VALUE_BYTES: Final = 300
+SEED: Final = 1
 VALUES: Final = 64
 TOPICS: Final = 16
-HEADERS: Final[Headers] = [("tenant", b"acme-4711"), ("trace", b"0af7651916cd43dd")]
-HEADER_BYTES: Final = sum(len(name) + len(value or b"") for name, value in HEADERS)
+HEADERS: Final[Headers] = list(USER_HEADERS)
+HEADER_BYTES: Final = sum(len(name) + len(value) for name, value in USER_HEADERS)
 ID_EVERY: Final = 10
 ID_MODULO: Final = 1 << 64
 SCATTER: Final = 0x9E3779B97F4A7C15
@@ -42,16 +43,13 @@ class Batch(NamedTuple):
 class Load:
     """An endless row of messages, due at any time of `span_ms` from `first_due_ms` on."""
 
-    def __init__(
-        self, first: int, *, first_due_ms: int, span_ms: int, append_ms: int, seed: int = 1
-    ) -> None:
-        """`first`: the number of the first message."""
+    def __init__(self, first: int, *, first_due_ms: int, span_ms: int) -> None:
+        """`first`: the number of the first message. All are appended at `first_due_ms`."""
         self._next = first
         self._first_due_ms = first_due_ms
         self._span_ms = span_ms
-        self._append_ms = append_ms
-        self._random = Random(f"{seed} {first}")
-        values = Random(seed)
+        self._random = Random(f"{SEED} {first}")
+        values = Random(SEED)
         self._values = [values.randbytes(VALUE_BYTES) for _ in range(VALUES)]
         names = [f"orders-{number}" for number in range(TOPICS)]
         self._topics = [(name, lane_of(name, LANES)) for name in names]
@@ -94,8 +92,9 @@ class Load:
                 DIGEST if has_id else b"",
             )
             body = message_body(request)
+            append_ms = self._first_due_ms
             frames.append(
-                Frame(due_ms, partition, offset, lane, FrameKind.MESSAGE, self._append_ms, body)
+                Frame(due_ms, partition, offset, lane, FrameKind.MESSAGE, append_ms, body)
             )
             if has_id:
                 live = LiveMessage(due_ms, offset, lane, DIGEST)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from delayd.bench.wheels.load import LANES, PARTITIONS, Batch
+from delayd.bench.wheels.load import PARTITIONS, Batch
 from delayd.wheel import Frame, Progress
 from delayd.wheel.layout import hour_of
 from delayd.wheel.storage import Wheel, WheelStats
 from replication.frontier import Frontier
 from replication.ids import NOTHING
 from replication.rank import SLOT_MS, Rank, slot_of
+from replication.settings import LANES
 
 ID_MEMORY_MS: Final = 3_600_000
 READ_FRAMES: Final = 10_000

@@ -66,7 +66,7 @@ def counts_writes(folder: Path) -> bool:
 
 @pytest.fixture
 def load() -> Load:
-    return Load(0, first_due_ms=BASE_MS, span_ms=60_000, append_ms=BASE_MS)
+    return Load(0, first_due_ms=BASE_MS, span_ms=60_000)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused(wrong: list[str]) -> None:
 
 def test_a_load_goes_on_where_a_wheel_ends(load: Load) -> None:
     first = load.take(333)
-    rest = Load(333, first_due_ms=BASE_MS, span_ms=60_000, append_ms=BASE_MS).take(667)
+    rest = Load(333, first_due_ms=BASE_MS, span_ms=60_000).take(667)
     sources = [(f.partition, f.offset) for batch in (first, rest) for f in batch.frames]
     assert sources == [(n % PARTITIONS, n // PARTITIONS) for n in range(MESSAGES)]
     assert sum(load.offsets) == load.next == 333
@@ -182,7 +182,7 @@ def test_a_slot_is_read_in_rank_order(wheel: DrivenWheel, load: Load) -> None:
 
 
 def test_a_drained_wheel_has_no_file_and_no_id_left(wheel: DrivenWheel, tmp_path: Path) -> None:
-    ids = Load(0, first_due_ms=BASE_MS, span_ms=60_000, append_ms=BASE_MS).take(MESSAGES).ids
+    ids = Load(0, first_due_ms=BASE_MS, span_ms=60_000).take(MESSAGES).ids
     assert all(wheel._wheel.ids.state(partition, name) == state for partition, name, state in ids)
     wheel.close()
     drain(str(tmp_path), 60_000, BASE_MS)
