@@ -5,7 +5,7 @@ Not here: how they are found (ledger.py).
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -117,15 +117,6 @@ class Progress:
     failovers: tuple[Failover, ...] = ()
 
 
-_VERDICT: Final = TypeAdapter(Verdict)
-_PROGRESS: Final = TypeAdapter(Progress)
-
-
-def verdict_from_json(said: dict[str, Any]) -> Verdict:
-    """Return the inverse of `asdict`."""
-    return _VERDICT.validate_python(said)
-
-
-def progress_from_json(said: dict[str, Any]) -> Progress:
-    """Return the inverse of `asdict`."""
-    return _PROGRESS.validate_python(said)
+# The inverses of `asdict`.
+VERDICT: Final = TypeAdapter(Verdict)
+PROGRESS: Final = TypeAdapter(Progress)

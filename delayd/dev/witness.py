@@ -24,13 +24,7 @@ from typing import IO, Final, Self
 from delayd.dev.batch import Batch
 from delayd.dev.ledger import Kill
 from delayd.dev.parts import last_words
-from delayd.dev.verdict import (
-    Counts,
-    Progress,
-    Verdict,
-    progress_from_json,
-    verdict_from_json,
-)
+from delayd.dev.verdict import PROGRESS, VERDICT, Counts, Progress, Verdict
 from delayd.errors import DelaydError
 
 READY_TIMEOUT_MS: Final = 30_000  # an interpreter, kafka-python and a few questions: about 1 s
@@ -65,13 +59,6 @@ class Witness:
         self._verdict: Verdict | None = None
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def start(self) -> None:
         """Begin to watch; the topics must exist. Raises WitnessError if it cannot."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -96,8 +83,19 @@ class Witness:
                 if not self._is_ready:
                     raise self._failure("it did not begin to watch")
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        assert self._process is not None and self._reader is not None, "the witness was started"
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None, "asked for a pipe"
+            with contextlib.suppress(BrokenPipeError):  # the dead process reads nothing more
+                pipe.close()
 
     def note_kill(self, kill: Kill) -> None:
         """Tell it that a master was killed, so that it measures the failover."""
@@ -138,21 +136,6 @@ class Witness:
                 raise self._failure("it gave no verdict")
             return self._verdict
 
-    def close(self) -> None:
-        """End the process, whatever it does. Idempotent."""
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        if self._reader is not None:
-            self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                # The dead process reads nothing more.
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        self._process = None
-
     def _tell(self, line: str) -> None:
         assert self._process is not None, "the witness was started"
         assert self._process.stdin is not None, "its input was asked for"
@@ -168,9 +151,9 @@ class Witness:
                 said = json.loads(line)
                 with self._changed:
                     if "progress" in said:
-                        self._progress = progress_from_json(said["progress"])
+                        self._progress = PROGRESS.validate_python(said["progress"])
                     elif "verdict" in said:
-                        self._verdict = verdict_from_json(said["verdict"])
+                        self._verdict = VERDICT.validate_python(said["verdict"])
                     else:
                         self._is_ready = True
                     self._changed.notify_all()

@@ -20,15 +20,7 @@ from delayd.dev.ledger import (
     judge,
     nearest_rank,
 )
-from delayd.dev.verdict import (
-    Counts,
-    Lateness,
-    Progress,
-    Stall,
-    Verdict,
-    progress_from_json,
-    verdict_from_json,
-)
+from delayd.dev.verdict import PROGRESS, VERDICT, Counts, Lateness, Progress, Stall, Verdict
 
 
 def with_header(name: str, *contents: bytes | None) -> Receipt:
@@ -294,5 +286,5 @@ def test_what_the_witness_says_survives_json() -> None:
     verdict = judge(BATCH, through_a_kill()[1:], [Kill(KILLED_MS, KILLED_MS)])
     progress = Progress(verdict.counts, 3, verdict.failovers)
 
-    assert verdict_from_json(json.loads(json.dumps(asdict(verdict)))) == verdict
-    assert progress_from_json(json.loads(json.dumps(asdict(progress)))) == progress
+    assert VERDICT.validate_python(json.loads(json.dumps(asdict(verdict)))) == verdict
+    assert PROGRESS.validate_python(json.loads(json.dumps(asdict(progress)))) == progress
