@@ -13,7 +13,6 @@ import queue
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ class _Watch:
         self._receipts = receipts
         self._recent_ms: list[int] = []
         topics = batch.topics if receipts is None else (*batch.topics, receipts)
-        self._consumer, self._partitions = _open_consumer(bootstrap, topics)
+        self._consumer, self._partitions = open_consumer(bootstrap, topics)
         self._failovers: tuple[Failover, ...] = ()
         self._kills = 0
 
@@ -68,7 +67,8 @@ class _Watch:
         told_ms = self._clock.monotonic_ms()
         while True:
             self._poll()
-            for order in _waiting(inbox):
+            while not inbox.empty():
+                order = inbox.get()
                 if order is None:
                     return
                 if "stop" in order:
@@ -116,7 +116,7 @@ class _Watch:
         return True
 
 
-def _open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[Any]]:
+def open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[Any]]:
     """Return a consumer of all partitions of the topics, from their beginnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
@@ -130,14 +130,6 @@ def _open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[A
         partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
     consumer.assign(partitions)
     return consumer, partitions
-
-
-def _waiting(inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> Iterator[dict[str, Any] | None]:
-    while True:
-        try:
-            yield inbox.get_nowait()
-        except queue.Empty:
-            return
 
 
 def _say(what: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ committed records only) and after one to another request (taken by whoever compa
 import contextlib
 import json
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from clusters import TestCluster
 from confluent_kafka import Producer
 
+from delayd.dev.watch import open_consumer
 from delayd.request.times import due_ms_of
 from delayd.runtime.clock import SystemClock
 
@@ -72,7 +72,7 @@ class _Player:
     def play(self) -> None:
         try:
             self._producer.init_transactions(30)
-            consumer = self._consumer()
+            consumer, _ = open_consumer(self._cluster.bootstrap, (self._cluster.buffer,))
             try:
                 while not self.over.is_set():
                     for records in consumer.poll(timeout_ms=20).values():
@@ -84,22 +84,6 @@ class _Player:
                 del self._producer  # which ends it, before Kafka does
         except Exception as failure:  # it travels to the test's own thread
             self.failure = failure
-
-    def _consumer(self) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from kafka import KafkaConsumer, TopicPartition
-        consumer = KafkaConsumer(
-            bootstrap_servers=self._cluster.bootstrap,
-            group_id=None,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            fetch_max_wait_ms=20,
-        )
-        partitions = consumer.partitions_for_topic(self._cluster.buffer) or set()
-        consumer.assign([TopicPartition(self._cluster.buffer, n) for n in sorted(partitions)])
-        return consumer
 
     def _take(self, source: str, record: Any) -> None:
         headers = {name: value.decode() for name, value in record.headers}

@@ -125,43 +125,26 @@ def run(
     )
 
 
-def test_a_schedule_with_an_id_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
-    requests = {seen.key: seen for seen in run.requests_with("delayd-delay", b"1h")}
+@pytest.mark.parametrize(
+    ("own", "value", "others"),
+    [
+        (("delayd-delay", b"1h"), "pay {}", ["delayd-topic"]),
+        (("delayd-op", b"replace"), "pay {} now", ["delayd-delay", "delayd-topic"]),
+        (("delayd-op", b"cancel"), None, []),
+    ],
+    ids=["schedule", "replace", "cancel"],
+)
+def test_a_request_with_an_id_has_exactly_its_headers_and_the_id_as_key(
+    run: Run, own: tuple[str, bytes], value: str | None, others: list[str]
+) -> None:
+    contents = {"delayd-delay": b"2h", "delayd-topic": run.target.encode()}
+    requests = {seen.key: seen for seen in run.requests_with(*own)}
     assert set(requests) == {id_.encode() for id_ in IDS}
     for id_ in IDS:
         request = requests[id_.encode()]
-        assert request.value == f"pay {id_}".encode()
-        assert sorted(request.headers) == [
-            ("delayd-delay", b"1h"),
-            ("delayd-id", id_.encode()),
-            ("delayd-topic", run.target.encode()),
-        ]
-
-
-def test_a_replace_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
-    requests = {seen.key: seen for seen in run.requests_with("delayd-op", b"replace")}
-    assert set(requests) == {id_.encode() for id_ in IDS}
-    for id_ in IDS:
-        request = requests[id_.encode()]
-        assert request.value == f"pay {id_} now".encode()
-        assert sorted(request.headers) == [
-            ("delayd-delay", b"2h"),
-            ("delayd-id", id_.encode()),
-            ("delayd-op", b"replace"),
-            ("delayd-topic", run.target.encode()),
-        ]
-
-
-def test_a_cancel_has_exactly_its_headers_and_the_id_as_key(run: Run) -> None:
-    requests = {seen.key: seen for seen in run.requests_with("delayd-op", b"cancel")}
-    assert set(requests) == {id_.encode() for id_ in IDS}
-    for id_ in IDS:
-        request = requests[id_.encode()]
-        assert request.value is None
-        assert sorted(request.headers) == [
-            ("delayd-id", id_.encode()),
-            ("delayd-op", b"cancel"),
-        ]
+        assert request.value == (None if value is None else value.format(id_).encode())
+        headers = [own, ("delayd-id", id_.encode()), *((name, contents[name]) for name in others)]
+        assert sorted(request.headers) == sorted(headers)
 
 
 def test_every_request_with_an_id_lies_in_the_partition_of_its_id(run: Run) -> None:

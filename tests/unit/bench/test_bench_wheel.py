@@ -158,11 +158,6 @@ def test_the_command_prints_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path
     }
 
 
-@pytest.mark.parametrize("wrong", [["wheel", "-b", "localhost:1"], ["ingest", "--dir", "."]])
-def test_what_makes_no_sense_is_refused(wrong: list[str]) -> None:
-    assert CliRunner().invoke(app, ["bench", *wrong]).exit_code == 2
-
-
 def test_a_load_goes_on_where_a_wheel_ends(load: Load) -> None:
     first = load.take(333)
     rest = Load(333, first_due_ms=BASE_MS, span_ms=60_000).take(667)

@@ -25,14 +25,6 @@ def test_what_makes_no_sense_is_a_usage_error(arguments: list[str], tmp_path: Pa
     assert not (tmp_path / "dev").exists()
 
 
-@pytest.mark.parametrize("command", ["up", "status", "kill", "restart", "down"])
-def test_every_command_takes_a_folder(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--help"], terminal_width=100)
-
-    assert result.exit_code == ExitCode.FINE
-    assert "--dir" in result.output
-
-
 def test_the_default_folder_is_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
 
