@@ -4,6 +4,7 @@ A node ingests messages, ends before the first of them is due, and starts again 
 after an outage. Nothing else is delivered, and nobody reads the target meanwhile.
 """
 
+from signal import SIGTERM
 from typing import Final
 
 from delayd.bench.bare import Bare
@@ -47,7 +48,7 @@ def _play(context: Context, bare: Bare, measured: Measured, patience: int) -> No
         load = shuffled(nodes.create_target(), count, first_due_ms, SPREAD_MS)
         fill(context.brokers.client, nodes.buffer, load)
         nodes.wait_until_ingested(count)
-        if nodes.stop(name) >= first_due_ms:
+        if nodes.end(name, SIGTERM) >= first_due_ms:
             raise too_slow()
         produced = bare.transactions(in_order(nodes.create_target(), count, 0, 1000))
         nodes.wait(lambda: nodes.clock.wall_ms() > load.end_ms, PROGRESS_S_MAX, "all is due")

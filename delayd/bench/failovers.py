@@ -6,6 +6,7 @@ again before the next one ends. They are compared with the time that the bare dr
 over a transactional id and be read, when no death has to be noticed first.
 """
 
+from signal import SIGKILL, SIGTERM
 from threading import Event
 from typing import Final
 
@@ -84,7 +85,7 @@ def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
     name = found[0]
     assert name is not None
     at_ms = nodes.clock.wall_ms()
-    gone_ms = nodes.stop(name) if gently else nodes.kill(name)
+    gone_ms = nodes.end(name, SIGTERM if gently else SIGKILL)
     nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_S)
     nodes.start(name)
     return Kill(at_ms, gone_ms)
@@ -99,8 +100,7 @@ def _add(
         silence_ms = found.silence_ms(end.at_ms, until_ms)
         measured.add(f"{name}-gap", "ms without a record", silence_ms, AGAINST, bare_ms)
         return
-    first_ms = found.first_after(end.gone_ms)
-    caught_up_ms = found.caught_up_after(end.gone_ms)
+    first_ms, caught_up_ms = found.successor_times(end.gone_ms)
     if first_ms is None:
         raise BenchError("no successor delivered", remedy="see the nodes' logs")
     if caught_up_ms is None:  # a machine so busy that nothing is on time: at least so long

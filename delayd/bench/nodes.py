@@ -6,11 +6,11 @@ Invariants: its processes are ended, and its topics and folders gone, when its c
 """
 
 import contextlib
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from signal import Signals
 from threading import Event
 from typing import Any, Final, Self
 from uuid import uuid4
@@ -132,22 +132,15 @@ class BenchNodes:
         self.start()
         wait_until_delivering(self._state)
 
-    def kill(self, name: str) -> int:
-        """Kill a node with SIGKILL. Return the wall time at which it was surely gone."""
+    def end(self, name: str, signal: Signals) -> int:
+        """End a node with SIGTERM or SIGKILL. Return the wall time at which it was surely gone."""
         part = self._part(name)
         assert part.process is not None
-        send(part.process, signal.SIGKILL)
-        wait_until_gone([part.process], STOP_TIMEOUT_MS)
-        return self._gone(part)
-
-    def stop(self, name: str) -> int:
-        """End a node with SIGTERM. Return the wall time at which it was gone."""
-        part = self._part(name)
-        assert part.process is not None
-        send(part.process, signal.SIGTERM)
+        send(part.process, signal)
         if wait_until_gone([part.process], STOP_TIMEOUT_MS):
             raise BenchError(f"{name} did not end: {last_words(part.log)}")
-        return self._gone(part)
+        self._state = self._state.with_part(replace(part, process=None))
+        return self.clock.wall_ms()
 
     def pid(self, name: str) -> int:
         """Return the process id of a running node."""
@@ -207,10 +200,6 @@ class BenchNodes:
         if not part.alive():
             raise BenchError(f"{name} ended: {last_words(part.log)}")
         return part
-
-    def _gone(self, part: Part) -> int:
-        self._state = self._state.with_part(replace(part, process=None))
-        return self.clock.wall_ms()
 
     def _end_processes(self) -> None:
         end_processes(lambda: processes_of(self._directory))

@@ -9,13 +9,10 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from delayd.bench.load import Load
-from delayd.dev.ledger import nearest_rank
-
-CAUGHT_UP_MS: Final = 100
-"""A successor that delivers this soon after the due time has caught up."""
+from delayd.dev.ledger import nearest_rank, successor_times
 
 
 class Faults(NamedTuple):
@@ -60,30 +57,9 @@ class Receipts:
         found = sorted(self.latenesses_ms()) or [0]
         return [nearest_rank(found, each) for each in per_mille]
 
-    def first_after(self, gone_ms: int) -> int | None:
-        """Return when the first record was received that was also fired after this time."""
-        return min(
-            (
-                received_ms
-                for received_ms, fired_ms in zip(self.received_ms, self.fired_ms, strict=True)
-                if min(received_ms, fired_ms) > gone_ms
-            ),
-            default=None,
-        )
-
-    def caught_up_after(self, gone_ms: int) -> int | None:
-        """Return when the first of these was received that came at most CAUGHT_UP_MS after its
-        due time."""
-        due_ms = self.load.due_ms
-        return min(
-            (
-                received_ms
-                for number, received_ms in enumerate(self.received_ms)
-                if min(received_ms, self.fired_ms[number]) > gone_ms
-                and received_ms - due_ms(number) <= CAUGHT_UP_MS
-            ),
-            default=None,
-        )
+    def successor_times(self, gone_ms: int) -> tuple[int | None, int | None]:
+        """Return when a successor's first record was received, and its first one in time."""
+        return successor_times(gone_ms, self.load.due_ms, self.received_ms, self.fired_ms)
 
     def silence_ms(self, since_ms: int, until_ms: int) -> int:
         """Return the longest time without a receipt that began or ended between these."""

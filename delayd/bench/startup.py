@@ -1,6 +1,7 @@
 """`delayd bench startup`: from the start of a node that was killed with kill -9 during ingest
 until it says that it could take over; with very many messages pending, and with few."""
 
+from signal import SIGKILL
 from typing import Final, NamedTuple
 
 from delayd.bench.context import Context
@@ -55,7 +56,7 @@ def _play(context: Context, standing: Standing) -> _Start:
             "some are taken in",
             QUICK_LOOK_S,
         )
-        nodes.kill(standing.name)
+        nodes.end(standing.name, SIGKILL)
         begun_ms = nodes.clock.monotonic_ms()
         nodes.start(standing.name)
         nodes.wait(lambda: nodes.is_ready(standing.name), READY_S_MAX, "it is ready", QUICK_LOOK_S)

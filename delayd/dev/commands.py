@@ -17,7 +17,7 @@ from rich.table import Table
 
 from delayd.dev.batch import COUNT_MAX
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, DemoOptions, run_demo
+from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, run_demo
 from delayd.dev.demo_report import DemoReport
 from delayd.dev.display import Display
 from delayd.dev.drawing import summary
@@ -157,7 +157,6 @@ def demo(
 
     Example: delayd dev demo --orders 200000
     """
-    options = DemoOptions(orders=orders, seconds=seconds, directory=directory)
 
     def show(report: DemoReport) -> None:
         if as_json:
@@ -167,7 +166,7 @@ def demo(
             typer.echo(f"report: {report.proof.page}")
 
     with interrupts_raised():
-        run_demo(options, Display(Console(stderr=True)), show)
+        run_demo(orders, seconds, directory, Display(Console(stderr=True)), show)
 
 
 def _signal(name: str) -> signal.Signals:

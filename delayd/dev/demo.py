@@ -18,7 +18,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Final, NamedTuple
@@ -41,6 +40,7 @@ from delayd.dev.witness import Witness
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
+NODES: Final = 3
 TOPIC: Final = "order-timeouts"
 RECEIPTS: Final = "delayd-receipts"
 TOPIC_PARTITIONS: Final = 4
@@ -70,29 +70,24 @@ class DemoError(DelaydError):
     code = "demo"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """`directory` None: a new temporary folder."""
+def run_demo(
+    orders: int,
+    seconds: int,
+    directory: Path | None,
+    display: Display,
+    show: Callable[[DemoReport], None],
+) -> None:
+    """Play the story and show its report, if it came to its end. `directory` None: a new temporary
+    folder. The audit's page stays even if that is removed.
 
-    orders: int = 20_000
-    seconds: int = 60
-    nodes: int = 3
-    directory: Path | None = None
-
-    @property
-    def page(self) -> Path:
-        """Return where the audit's page stays, even if the temporary folder is removed."""
-        return (self.directory or Path.cwd()) / PAGE
-
-
-def run_demo(options: DemoOptions, display: Display, show: Callable[[DemoReport], None]) -> None:
-    """Play the story and show its report, if it came to its end. Raises DemoError if anything in
-    the report is wrong, another DelaydError if the story could not go on."""
-    with _folder(options.directory) as directory:
-        report = _Story(options, directory, display).play()
+    Raises DemoError if anything in the report is wrong, another DelaydError if the story could not
+    go on."""
+    page = ((directory or Path.cwd()) / PAGE).resolve()
+    with _folder(directory) as folder:
+        report = _Story(folder, display).play(orders, seconds, page)
         show(report)
         if report.problems:
-            raise DemoError(report.told, remedy=f"see {directory / 'logs'}")
+            raise DemoError(report.told, remedy=f"see {folder / 'logs'}")
 
 
 class _Played(NamedTuple):
@@ -109,24 +104,29 @@ class _Played(NamedTuple):
 class _Story:
     """One run, on a display, in a folder."""
 
-    def __init__(self, options: DemoOptions, directory: Path, display: Display) -> None:
-        self._options = options
+    def __init__(self, directory: Path, display: Display) -> None:
         self._display = display
         self._clock = SystemClock()
-        self._cluster = LocalCluster(
-            directory, ClusterOptions(nodes=options.nodes), progress=display.doing
-        )
+        options = ClusterOptions(nodes=NODES)
+        self._cluster = LocalCluster(directory, options, progress=display.doing)
         self._log = directory / "logs" / "witness.log"
 
-    def play(self) -> DemoReport:
+    def play(self, orders: int, seconds: int, page: Path) -> DemoReport:
         """Play from the start of the cluster to the verdict."""
         started_ms = self._clock.monotonic_ms()
         with self._cluster as cluster:
             status = cluster.status()
-            self._display.tell(f"cluster up: Kafka, etcd, {self._options.nodes} nodes")
+            self._display.tell(f"cluster up: Kafka, etcd, {NODES} nodes")
             bus = ConfluentBus(cluster.bootstrap, client_id="delayd-demo")
             create_topic(bus, TOPIC, TOPIC_PARTITIONS)
-            batch = self._batch()
+            lead_ms = LEAD_MS + orders // ORDERS_PER_LEAD_MS
+            batch = Batch(
+                run=uuid4().hex[:8],
+                topics=(TOPIC,),
+                count=orders,
+                first_due_ms=self._clock.wall_ms() + lead_ms,
+                spread_ms=seconds * 1000,
+            )
             with (
                 Witness(cluster.bootstrap, batch, log=self._log, receipts=RECEIPTS) as witness,
                 self._display.watching(
@@ -140,7 +140,7 @@ class _Story:
             # After the witness comes the audit, while all nodes still run.
             proof = audit(
                 cluster.directory,
-                self._options.page.resolve(),
+                page,
                 log=self._log.with_name("audit.log"),
                 tell=self._display.tell,
             )
@@ -182,16 +182,6 @@ class _Story:
         killed = self._kill_master(witness)
         successor = self._await_successor(killed, witness)
         return killed, successor, self._restart(killed)
-
-    def _batch(self) -> Batch:
-        lead_ms = LEAD_MS + self._options.orders // ORDERS_PER_LEAD_MS
-        return Batch(
-            run=uuid4().hex[:8],
-            topics=(TOPIC,),
-            count=self._options.orders,
-            first_due_ms=self._clock.wall_ms() + lead_ms,
-            spread_ms=self._options.seconds * 1000,
-        )
 
     def _schedule(self, batch: Batch) -> tuple[int, int]:
         """Schedule all orders. Return how long that took, and how many were overdue by then."""

@@ -1,7 +1,7 @@
 """The look of the demo: from a scene to tables for rich, and to plain lines. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -37,7 +37,7 @@ class Scene:
     progress: Progress
     nodes: tuple[NodeLook, ...] = ()
     rates: tuple[int, ...] = ()
-    events: tuple[str, ...] = field(default=())
+    events: tuple[str, ...] = ()
 
 
 def draw(scene: Scene) -> RenderableType:

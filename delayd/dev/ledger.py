@@ -19,7 +19,7 @@ order in which receipts and kills were written down.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -165,23 +165,14 @@ class Ledger:
         return int(is_new)
 
     def _failover(self, kill: Kill) -> Failover:
-        batch = self._batch
-        first_ms = caught_up_ms = None
-        counts = False
-        for number in range(batch.count):
-            due_ms = batch.due_ms(number)
-            counts = counts or 0 <= due_ms - kill.at_ms <= KILL_WINDOW_MS
-            received_ms = self._received_ms[number]
-            if min(received_ms, self._fired_ms[number]) <= kill.gone_ms:
-                continue
-            first_ms = received_ms if first_ms is None else min(first_ms, received_ms)
-            if received_ms - due_ms <= CAUGHT_UP_MS:
-                caught_up_ms = (
-                    received_ms if caught_up_ms is None else min(caught_up_ms, received_ms)
-                )
+        due_ms = self._batch.due_ms
+        since_kill_ms = (due_ms(number) - kill.at_ms for number in range(self._batch.count))
+        first_ms, caught_up_ms = successor_times(
+            kill.gone_ms, due_ms, self._received_ms, self._fired_ms
+        )
         return Failover(
             killed_ms=kill.at_ms,
-            counts=counts,
+            counts=any(0 <= each_ms <= KILL_WINDOW_MS for each_ms in since_kill_ms),
             gap_ms=None if first_ms is None else first_ms - kill.at_ms,
             caught_up_ms=None if caught_up_ms is None else caught_up_ms - kill.at_ms,
         )
@@ -221,23 +212,22 @@ class Ledger:
                 return
 
 
-def judge(
-    batch: Batch,
-    receipts: Iterable[Receipt],
-    kills: Iterable[Kill] = (),
-    *,
-    payments: Payments | None = None,
-    answers: Iterable[Answer] = (),
-) -> Verdict:
-    """Return the verdict on complete lists of what was received."""
-    ledger = Ledger(batch, payments)
-    for receipt in receipts:
-        ledger.write_down(receipt)
-    for answer in answers:
-        ledger.note_answer(answer)
-    for kill in kills:
-        ledger.note_kill(kill)
-    return ledger.verdict(complete=True)
+def successor_times(
+    gone_ms: int,
+    due_ms: Callable[[int], int],
+    received_ms: Sequence[int],
+    fired_ms: Sequence[int],
+) -> tuple[int | None, int | None]:
+    """Return when the first record of a successor was received, and the first that came at most
+    CAUGHT_UP_MS after its due time; None: none yet. Receipts and due times are by number."""
+    first_ms = caught_up_ms = None
+    for number, (at_ms, sent_ms) in enumerate(zip(received_ms, fired_ms, strict=True)):
+        if min(at_ms, sent_ms) <= gone_ms:
+            continue
+        first_ms = at_ms if first_ms is None else min(first_ms, at_ms)
+        if at_ms - due_ms(number) <= CAUGHT_UP_MS:
+            caught_up_ms = at_ms if caught_up_ms is None else min(caught_up_ms, at_ms)
+    return first_ms, caught_up_ms
 
 
 def nearest_rank(values: Sequence[int], per_mille: int) -> int:

@@ -100,10 +100,8 @@ def ask_node(admin_url: str) -> NodeAnswer | None:
 
 def toml_value(value: object) -> str:
     """Return a setting in TOML: strings, numbers, booleans, lists and tables of these."""
-    if isinstance(value, str | bool | int | float):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Path):
-        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, str | bool | int | float | Path):
+        return json.dumps(value, ensure_ascii=False, default=str)
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, Mapping):

@@ -81,11 +81,10 @@ def test_a_successors_first_record_was_both_fired_and_received_after_the_death()
     received = [BASE_MS + 5, gone_ms + 50, gone_ms + 3_200, gone_ms + 3_100]
     fired = [BASE_MS, BASE_MS + 1, gone_ms + 3_000, gone_ms + 3_050]
     found = receipts(load, received, fired)
-    assert found.first_after(gone_ms) == gone_ms + 3_100
     # Number 3 is due 3,000 ms after the base: it came 200 ms after that, number 2 much later.
-    assert found.caught_up_after(gone_ms) is None
+    assert found.successor_times(gone_ms) == (gone_ms + 3_100, None)
     late = receipts(load, [*received[:3], BASE_MS + 3_099], [*fired[:3], gone_ms + 2_905])
-    assert late.caught_up_after(gone_ms) == BASE_MS + 3_099
+    assert late.successor_times(gone_ms) == (BASE_MS + 3_099,) * 2
 
 
 def test_a_silence_counts_if_it_touches_the_time_asked_about() -> None:

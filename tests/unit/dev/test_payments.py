@@ -7,10 +7,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from batch_received import BATCH, all_right, receipt
+from batch_received import BATCH, all_right, judge, receipt
 
 from delayd.dev.answers import Answer
-from delayd.dev.ledger import Receipt, judge
+from delayd.dev.ledger import Receipt
 from delayd.dev.payments import AFTER_MS, AROUND_MS, BEFORE_FIRST_MS, PAID_SHARE, Payments
 from delayd.dev.verdict import Counts, Verdict
 
@@ -56,8 +56,8 @@ def what_came() -> list[Receipt]:
 
 def judged(receipts: list[Receipt], answers: list[Answer]) -> Verdict:
     """With payments, and in two orders, which must not matter."""
-    verdict = judge(BATCH, receipts, payments=PAYMENTS, answers=answers)
-    assert verdict == judge(BATCH, receipts[::-1], payments=PAYMENTS, answers=answers[::-1])
+    verdict = judge(receipts, payments=PAYMENTS, answers=answers)
+    assert verdict == judge(receipts[::-1], payments=PAYMENTS, answers=answers[::-1])
     return verdict
 
 
@@ -144,7 +144,7 @@ def test_a_message_of_an_order_has_its_id() -> None:
     came = [each for each in what_came() if each.key != BATCH.key(TOO_LATE)]
 
     assert judged([*came, receipt(TOO_LATE)], true_answers()).counts.altered == 1
-    assert judge(BATCH, [*all_right()[1:], ordered(0)]).counts.altered == 1
+    assert judge([*all_right()[1:], ordered(0)]).counts.altered == 1
 
 
 @pytest.mark.parametrize("count", [1, 100, 3_000, 20_000])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import pytest
-from batch_received import BATCH, DUE_MS, WATCHED, all_right, receipt
+from batch_received import BATCH, DUE_MS, WATCHED, all_right, judge, receipt
 
 from delayd.dev.batch import COUNT_MAX
 from delayd.dev.ledger import (
@@ -17,7 +17,6 @@ from delayd.dev.ledger import (
     Kill,
     Ledger,
     Receipt,
-    judge,
     nearest_rank,
 )
 from delayd.dev.verdict import PROGRESS, VERDICT, Counts, Lateness, Progress, Stall, Verdict
@@ -41,11 +40,11 @@ def instead(defect: Receipt) -> Verdict:
     """The verdict when the watched message arrives like this."""
     receipts = all_right()
     receipts[WATCHED] = defect
-    return judge(BATCH, receipts)
+    return judge(receipts)
 
 
 def test_all_messages_once_and_as_sent_is_ok() -> None:
-    verdict = judge(BATCH, all_right())
+    verdict = judge(all_right())
 
     assert verdict.ok
     assert verdict.counts == Counts(delivered=BATCH.count)
@@ -54,7 +53,7 @@ def test_all_messages_once_and_as_sent_is_ok() -> None:
 
 
 def test_a_message_that_did_not_arrive_is_lost() -> None:
-    verdict = judge(BATCH, [each for n, each in enumerate(all_right()) if n != WATCHED])
+    verdict = judge([each for n, each in enumerate(all_right()) if n != WATCHED])
 
     assert not verdict.ok
     assert verdict.lost == 1
@@ -64,7 +63,7 @@ def test_a_message_that_did_not_arrive_is_lost() -> None:
 
 @pytest.mark.parametrize("copies", [2, 3, 1_000])
 def test_a_message_that_arrived_more_than_once_is_one_doubled_message(copies: int) -> None:
-    verdict = judge(BATCH, all_right() + [receipt(WATCHED)] * (copies - 1))
+    verdict = judge(all_right() + [receipt(WATCHED)] * (copies - 1))
 
     assert not verdict.ok
     assert verdict.lost == 0
@@ -76,7 +75,7 @@ def test_a_loss_is_not_made_good_by_a_double() -> None:
     receipts = all_right()
     receipts[WATCHED] = receipt(WATCHED + 1)
 
-    verdict = judge(BATCH, receipts)
+    verdict = judge(receipts)
 
     assert not verdict.ok
     assert (verdict.lost, verdict.counts.doubled) == (1, 1)
@@ -129,7 +128,7 @@ def test_a_second_copy_that_is_altered_or_early_is_found_too() -> None:
     early = receipt(WATCHED)._replace(received_ms=DUE_MS - 1)
     altered = receipt(WATCHED)._replace(value=b"x")
 
-    verdict = judge(BATCH, [*all_right(), early, altered])
+    verdict = judge([*all_right(), early, altered])
 
     assert verdict.counts == Counts(BATCH.count, doubled=1, early=1, altered=1)
 
@@ -144,7 +143,7 @@ def test_a_second_copy_that_is_altered_or_early_is_found_too() -> None:
     ],
 )
 def test_a_record_that_is_not_of_the_batch_is_unknown(stranger: Receipt) -> None:
-    verdict = judge(BATCH, [*all_right(), stranger])
+    verdict = judge([*all_right(), stranger])
 
     assert not verdict.ok
     assert verdict.counts == Counts(delivered=BATCH.count, unknown=1)
@@ -160,11 +159,11 @@ def test_a_target_that_was_not_read_to_its_end_proves_nothing() -> None:
 
 
 def test_lateness_is_receipt_minus_due_by_nearest_rank() -> None:
-    verdict = judge(BATCH, (receipt(number, late_ms=number + 1) for number in range(100)))
+    verdict = judge(receipt(number, late_ms=number + 1) for number in range(100))
 
     assert verdict.lateness_ms == Lateness(p50=50, p99=99, p999=100, max=100)
     assert verdict.steady_lateness_ms == verdict.lateness_ms
-    assert judge(BATCH, []).lateness_ms is None
+    assert judge([]).lateness_ms is None
     assert nearest_rank([7], 500) == nearest_rank([7], 990) == 7
 
 
@@ -187,7 +186,7 @@ def through_a_kill() -> list[Receipt]:
 
 def test_the_gap_is_from_the_kill_to_the_first_record_that_a_successor_fired() -> None:
     kill = Kill(KILLED_MS, KILLED_MS + 20)
-    verdict = judge(BATCH, through_a_kill(), [kill])
+    verdict = judge(through_a_kill(), [kill])
 
     [failover] = verdict.failovers
     assert failover.counts
@@ -201,7 +200,7 @@ def test_what_the_dead_master_fired_does_not_end_the_gap_however_late_it_is_seen
     of_the_dead = next(n for n, each in enumerate(receipts) if each.received_ms == KILLED_MS - 95)
     receipts[of_the_dead] = receipts[of_the_dead]._replace(received_ms=KILLED_MS + 1_000)
 
-    [failover] = judge(BATCH, receipts, [Kill(KILLED_MS, KILLED_MS + 20)]).failovers
+    [failover] = judge(receipts, [Kill(KILLED_MS, KILLED_MS + 20)]).failovers
 
     assert failover.gap_ms == BACK_MS - KILLED_MS
 
@@ -211,7 +210,7 @@ def test_a_record_that_claims_to_be_fired_in_the_future_does_not_end_the_gap() -
     forged = next(n for n in range(BATCH.count) if BATCH.due_ms(n) == DUE_MS + 9_000)
     receipts[forged] = receipts[forged]._replace(received_ms=DUE_MS)
 
-    verdict = judge(BATCH, receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
+    verdict = judge(receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
 
     assert verdict.counts.early == 1
     assert verdict.failovers[0].gap_ms == BACK_MS - KILLED_MS
@@ -222,7 +221,7 @@ def test_steady_lateness_leaves_out_what_the_failover_delayed_and_nothing_else()
     slow = next(n for n in range(BATCH.count) if BATCH.due_ms(n) == DUE_MS + 9_000)
     receipts[slow] = receipt(slow, late_ms=70)
 
-    verdict = judge(BATCH, receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
+    verdict = judge(receipts, [Kill(KILLED_MS, KILLED_MS + 20)])
 
     assert verdict.lateness_ms == Lateness(p50=5, p99=2_900, p999=3_000, max=3_000)
     assert verdict.steady_lateness_ms == Lateness(p50=5, p99=70, p999=70, max=70)
@@ -234,7 +233,7 @@ def test_a_successor_has_caught_up_with_the_first_message_that_is_on_time() -> N
         return receipt(number, late_ms=5 if due_ms < KILLED_MS else CAUGHT_UP_MS + 1)
 
     [failover] = judge(
-        BATCH, map(back_late, range(BATCH.count)), [Kill(KILLED_MS, KILLED_MS + 20)]
+        map(back_late, range(BATCH.count)), [Kill(KILLED_MS, KILLED_MS + 20)]
     ).failovers
 
     assert failover.gap_ms is not None
@@ -251,7 +250,7 @@ def test_a_successor_has_caught_up_with_the_first_message_that_is_on_time() -> N
     ],
 )
 def test_only_a_kill_while_messages_are_due_counts(killed_ms: int, counts: bool) -> None:
-    [failover] = judge(BATCH, all_right(), [Kill(killed_ms, killed_ms)]).failovers
+    [failover] = judge(all_right(), [Kill(killed_ms, killed_ms)]).failovers
 
     assert failover.counts is counts
 
@@ -259,7 +258,7 @@ def test_only_a_kill_while_messages_are_due_counts(killed_ms: int, counts: bool)
 def test_a_kill_after_which_nothing_came_has_no_gap() -> None:
     before = [each for each in all_right() if each.received_ms < KILLED_MS]
 
-    [failover] = judge(BATCH, before, [Kill(KILLED_MS, KILLED_MS)]).failovers
+    [failover] = judge(before, [Kill(KILLED_MS, KILLED_MS)]).failovers
 
     assert (failover.counts, failover.gap_ms, failover.caught_up_ms) == (True, None, None)
 
@@ -283,7 +282,7 @@ def test_a_batch_has_its_limits() -> None:
 
 
 def test_what_the_witness_says_survives_json() -> None:
-    verdict = judge(BATCH, through_a_kill()[1:], [Kill(KILLED_MS, KILLED_MS)])
+    verdict = judge(through_a_kill()[1:], [Kill(KILLED_MS, KILLED_MS)])
     progress = Progress(verdict.counts, 3, verdict.failovers)
 
     assert VERDICT.validate_python(json.loads(json.dumps(asdict(verdict)))) == verdict
