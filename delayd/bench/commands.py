@@ -86,8 +86,17 @@ def bench(
         return
     given = {"messages": messages, "rate": rate, "seconds": seconds, "pending": pending}
     chosen = {key: value for key, value in {**given, "runs": runs}.items() if value is not None}
-    result = _run(name, bootstrap, config, directory, chosen, quick=quick)
-    _show(result, as_json=as_json)
+    tune_collector()
+    if name == WHEEL:
+        result = _measure_wheel(directory, chosen, quick=quick)
+    elif name in ON_CLUSTER:
+        result = _measure_on_cluster(name, chosen, quick=quick)
+    else:
+        result = _measure(name, bootstrap, config, chosen, quick=quick)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        Console().print(table_of(result))
     _draw(result, picture)
     is_whole = name != EVERYTHING or set(result.sizes) == set(ALL)
     if is_wrong(result.figures) or not is_whole:
@@ -109,32 +118,15 @@ def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str 
         raise typer.BadParameter(f"{name} starts a cluster of its own", param_hint="--bootstrap")
 
 
-def _run(
-    name: str,
-    bootstrap: str | None,
-    config: Path | None,
-    directory: Path | None,
-    chosen: dict[str, int],
-    *,
-    quick: bool,
-) -> Result:
-    tune_collector()
-    if name == WHEEL:
-        return _measure_wheel(directory, chosen, quick=quick)
-    if name in ON_CLUSTER:
-        return _measure_on_cluster(name, chosen, quick=quick)
-    security = Security.none() if bootstrap is None else load_security(config)
-    return _measure(name, bootstrap, security, chosen, quick=quick)
-
-
 def _measure(
     name: str,
     bootstrap: str | None,
-    security: Security,
+    config: Path | None,
     chosen: dict[str, int],
     *,
     quick: bool,
 ) -> Result:
+    security = Security.none() if bootstrap is None else load_security(config)
     names = ALL if name == EVERYTHING else (name,)
     sizes = {each: sizes_of(each, quick=quick, chosen=chosen) for each in names}
     found: dict[str, list[Figure]] = {}
@@ -168,13 +160,6 @@ def _measure_wheel(directory: Path | None, chosen: dict[str, int], *, quick: boo
         figures = bench_wheel(count, runs, directory, _tell)
     sizes = {WHEEL: {"runs": runs, "messages": count}}
     return Result(WHEEL, machine(has_own_brokers=False), sizes, tuple(figures))
-
-
-def _show(result: Result, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result.to_json()))
-    else:
-        Console().print(table_of(result))
 
 
 def _draw(result: Result, picture: Path | None) -> None:

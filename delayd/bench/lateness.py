@@ -13,7 +13,6 @@ from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
 from delayd.bench.reading import reading
-from delayd.bench.receipts import Receipts
 from delayd.bench.sending import fill, finish, sending
 
 NODES: Final = 3
@@ -38,21 +37,20 @@ def bench_lateness(context: Context) -> list[Figure]:
     sizes = context.sizes
     with running(context.brokers, NODES) as nodes:
         context.tell(f"lateness: {sizes.pending} messages for later")
-        ingested = schedule_far(context, nodes, sizes.pending)
+        schedule_far(context, nodes, sizes.pending)
+        ingested = sizes.pending
         for _ in context.runs("lateness"):
             ingested += _play(context, nodes, measured, ingested)
     return measured.figures()
 
 
-def schedule_far(context: Context, nodes: BenchNodes, count: int) -> int:
-    """Schedule so many messages, uniform over 30 days, and wait until they are ingested. Return
-    how many."""
+def schedule_far(context: Context, nodes: BenchNodes, count: int) -> None:
+    """Schedule so many messages, uniform over 30 days, and wait until they are ingested."""
     if count:
         first_ms = nodes.clock.wall_ms() + FAR_FROM_MS
         far = shuffled(nodes.create_target(), count, first_ms, FAR_SPREAD_MS)
         fill(context.brokers.client, nodes.buffer, far)
         nodes.wait_until_ingested(count)
-    return count
 
 
 def paced(target: str, rate: int, seconds: int, first_due_ms: int) -> Load:
@@ -61,24 +59,18 @@ def paced(target: str, rate: int, seconds: int, first_due_ms: int) -> Load:
     return Load(target, rate * seconds, first_due_ms, seconds * 1000, block=rate)
 
 
-def play(context: Context, nodes: BenchNodes, load: Load) -> Receipts:
-    """Send a load at its rate, and receive it."""
-    kafka = context.brokers.client
+def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) -> int:
+    sizes, kafka = context.sizes, context.brokers.client
+    first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
+    load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
+    master, term = nodes.master() or nodes.names[0], nodes.term()
+    before_s = cpu_s_of(nodes)
     with (
         reading(kafka, load) as reader,
         sending(kafka, nodes.buffer, load, LEAD_MS) as sender,
     ):
         finish(sender)
-        return reader.finish(load.end_ms + LATE_MS_MAX)
-
-
-def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) -> int:
-    sizes = context.sizes
-    first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
-    load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
-    master, term = nodes.master() or nodes.names[0], nodes.term()
-    before_s = cpu_s_of(nodes)
-    found = play(context, nodes, load)
+        found = reader.finish(load.end_ms + LATE_MS_MAX)
     used_s = {name: used_s - before_s[name] for name, used_s in cpu_s_of(nodes).items()}
     nodes.wait_until_ingested(before + load.count)
     seconds = max(1, sizes.seconds // BARE_SHARE)

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from delayd.bench.brokers import PARTITIONS
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
+from delayd.bench.sending import produce
 from delayd.cluster.connect import open_bus
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
@@ -131,18 +132,14 @@ class _Window:
                 raise BenchError(f"a request was refused: {error}")
             last_ms = max(last_ms, message.timestamp()[1])
 
-        producer = Producer({"bootstrap.servers": self._cluster.bootstrap, **PRODUCER})
+        brokers = {"bootstrap.servers": self._cluster.bootstrap}
+        producer = Producer({**brokers, **PRODUCER, "on_delivery": note})
         for batch in batches:
             for number in range(batch.count):
                 due = ("delayd-due", b"%d" % batch.due_ms(number))
                 topic = ("delayd-topic", batch.topic(number).encode())
-                producer.produce(
-                    BUFFER,
-                    batch.value(number),
-                    batch.key(number),
-                    headers=[*batch.headers(number), topic, due],
-                    on_delivery=note,
-                )
+                headers = [*batch.headers(number), topic, due]
+                produce(producer, BUFFER, batch.value(number), batch.key(number), headers)
         left = producer.flush(LEAD_MS / 1000)
         if left or last_ms >= batches[0].first_due_ms:
             raise BenchError(

@@ -20,7 +20,7 @@ class Standing:
 
     nodes: BenchNodes
     pending: int
-    ingested: int = 0
+    ingested: int
     """Messages that its node has ingested since the node's start."""
 
     @property
@@ -54,7 +54,7 @@ def standing(context: Context) -> Iterator[Pair]:
     counts = [max(1, context.sizes.pending // share) for share in (1, FEW_SHARE)]
     context.tell(f"{counts[0]} messages for later on one node, {counts[1]} on another")
     with running(context.brokers, 1) as many, running(context.brokers, 1) as few:
-        pair = Pair(Standing(many, counts[0]), Standing(few, counts[1]))
+        pair = Pair(Standing(many, counts[0], counts[0]), Standing(few, counts[1], counts[1]))
         for each in (pair.few, pair.many):
-            each.ingested = schedule_far(context, each.nodes, each.pending)
+            schedule_far(context, each.nodes, each.pending)
         yield pair

@@ -55,11 +55,6 @@ class Load:
         self._topics = [(name, lane_of(name, LANES)) for name in names]
 
     @property
-    def next(self) -> int:
-        """Return the number of the next message."""
-        return self._next
-
-    @property
     def offsets(self) -> tuple[int, ...]:
         """Return 1 + the last offset taken, by partition."""
         return tuple((self._next + PARTITIONS - 1 - p) // PARTITIONS for p in range(PARTITIONS))

@@ -105,7 +105,10 @@ class _Run:
 
     def hold_far(self) -> None:
         """Measure a wheel with due times over 30 days."""
-        few_us = self._cost_of_few()
+        with self._folder() as folder:
+            self._tell("ingest into little that is pending")
+            self._ingest(folder, self._few, FAR_MS)
+            few = run(JOBS, "cost", messages=self._few, **self._where(folder))
         with self._folder() as folder:
             self._tell("ingest of a tenth over 30d")
             tenth = self._ingest(folder, max(1, self._messages // TENTH), FAR_MS)
@@ -113,9 +116,9 @@ class _Run:
             self._tell("ingest over 30d")
             large, opened = self._kill(folder)
             self._tell("ingest into what is pending")
-            more = run(JOBS, "cost", messages=self._few, **self._far(folder))
+            more = run(JOBS, "cost", messages=self._few, **self._where(folder))
             self._tell("draining")
-            drained = run(JOBS, "drain", **self._far(folder))
+            drained = run(JOBS, "drain", **self._where(folder))
         self._ingested("30d", large)
         add = self._measured.add
         held = ("anon_bytes", "anon_peak_bytes", "file_bytes")
@@ -124,25 +127,19 @@ class _Run:
             add(f"pending-{name}", "MiB", large[key] / MIB, of_tenth, tenth[key] / MIB)
         add("open-after-kill", "ms", opened["seconds"] * 1000)
         add("opened-anon", "MiB", opened["anon_bytes"] / MIB)
-        add("cost", "us/message", more["us"], f"{self._few:,} pending, {more['cold']}", few_us)
+        add("cost", "us/message", more["us"], f"{self._few:,} pending, {more['cold']}", few["us"])
         message_bytes = large["message_bytes"] + more["message_bytes"]
         written = sum(job["written_bytes"] for job in (large, opened, more, drained))
         add("written", "bytes/byte", written / message_bytes)
         add("written-at-ingest", "bytes/byte", large["written_bytes"] / large["message_bytes"])
         add("frame-size", "bytes/byte", large["frame_bytes"] / large["message_bytes"])
 
-    def _cost_of_few(self) -> float:
-        with self._folder() as folder:
-            self._tell("ingest into little that is pending")
-            self._ingest(folder, self._few, FAR_MS)
-            found = run(JOBS, "cost", messages=self._few, **self._far(folder))
-        us: float = found["us"]
-        return us
-
     def _kill(self, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ingest over 30 days, kill the process behind a checkpoint, and open the wheel again."""
         with (
-            started(JOBS, "ingest", messages=self._messages, stay=True, **self._far(folder)) as job,
+            started(
+                JOBS, "ingest", messages=self._messages, stay=True, **self._where(folder)
+            ) as job,
             closing(job.said()) as said,
         ):
             large = next(said)
@@ -157,30 +154,17 @@ class _Run:
         return large, opened
 
     def _ingest(self, folder: str, messages: int, span_ms: int) -> dict[str, Any]:
-        return run(
-            JOBS,
-            "ingest",
-            directory=folder,
-            messages=messages,
-            span_ms=span_ms,
-            base_ms=self._base_ms,
-            stay=False,
-        )
+        where = self._where(folder, span_ms)
+        return run(JOBS, "ingest", messages=messages, stay=False, **where)
 
-    def _far(self, folder: str) -> dict[str, Any]:
-        return {"directory": folder, "span_ms": FAR_MS, "base_ms": self._base_ms}
+    def _where(self, folder: str, span_ms: int = FAR_MS) -> dict[str, Any]:
+        return {"directory": folder, "span_ms": span_ms, "base_ms": self._base_ms}
 
     def _ingested(self, name: str, found: dict[str, Any]) -> None:
         with self._folder() as folder:
             self._tell(f"plain append, beside {name}")
-            bare = run(
-                JOBS,
-                "append",
-                directory=folder,
-                messages=self._messages,
-                span_ms=SPREADS_MS[name],
-                base_ms=self._base_ms,
-            )
+            where = self._where(folder, SPREADS_MS[name])
+            bare = run(JOBS, "append", messages=self._messages, **where)
         self._measured.add(
             f"ingest-{name}",
             "messages/s",
