@@ -6,6 +6,7 @@ frontier. Each takes victims of its own, so any number of them can be planted at
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from chaos.records import Logged
@@ -15,6 +16,7 @@ from defects.past import Victim
 from delayd.bus.murmur2 import partition_of
 
 Plant = Callable[[Operation], Sequence[Expected]]
+Condition = Callable[[Victim], bool]
 
 DELIVERY_DEFECTS: Final[dict[str, Plant]] = {}
 
@@ -40,42 +42,63 @@ def was_retried(victim: Victim) -> bool:
     return victim.id is None and victim.was_retried
 
 
+def _record_of(victim: Victim) -> Logged:
+    """Its delivery, or its dead letter."""
+    return victim.delivery if victim.fate == "delivered" else victim.letters[0]
+
+
+def _missing(fault: str, fate: str, condition: Condition = lambda _: True) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        victim = on.past.take(fate, condition)
+        on.cut(_record_of(victim))
+        return [Expected(fault, victim.source)]
+
+    return plant
+
+
+def _twice(fault: str, fate: str, condition: Condition = lambda _: True) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        victim = on.past.take(fate, condition)
+        on.add_again(_record_of(victim))
+        return [Expected(fault, victim.source)]
+
+    return plant
+
+
+def _changed(
+    fault: str,
+    fate: str,
+    change: Callable[[LogRecord], LogRecord],
+    condition: Condition = lambda _: True,
+    says: str = "",
+) -> Plant:
+    def really(record: LogRecord) -> LogRecord:
+        changed = change(record)
+        assert changed != record, "nothing is changed"
+        return changed
+
+    def plant(on: Operation) -> Sequence[Expected]:
+        victim = on.past.take(fate, condition)
+        on.change(_record_of(victim), really)
+        return [Expected(fault, victim.source, says=says)]
+
+    return plant
+
+
 # --- Lost
 
 
-@_defect
-def a_delivery_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", has_no_id)
-    on.cut(victim.delivery)
-    return [Expected("lost", victim.source)]
-
-
-@_defect
-def a_delivery_under_an_id_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", has_own_id)
-    on.cut(victim.delivery)
-    return [Expected("lost", victim.source)]
-
-
-@_defect
-def a_delivery_after_retries_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", was_retried)
-    on.cut(victim.delivery)
-    return [Expected("lost", victim.source)]
-
-
-@_defect
-def a_redriven_message_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.fields)
-    on.cut(victim.delivery)
-    return [Expected("lost", victim.source)]
-
-
-@_defect
-def the_letter_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("dead", lambda v: v.id is None)
-    on.cut(victim.letters[0])
-    return [Expected("lost", victim.source)]
+DELIVERY_DEFECTS.update(
+    {
+        "a-delivery-is-missing": _missing("lost", "delivered", has_no_id),
+        "a-delivery-under-an-id-is-missing": _missing("lost", "delivered", has_own_id),
+        "a-delivery-after-retries-is-missing": _missing("lost", "delivered", was_retried),
+        "a-redriven-message-is-missing": _missing(
+            "lost", "delivered", lambda v: "redrive" in v.message.record.fields
+        ),
+        "the-letter-of-a-dead-message-is-missing": _missing("lost", "dead", lambda v: v.id is None),
+    }
+)
 
 
 @_defect
@@ -92,11 +115,7 @@ def a_delivery_that_does_not_say_whose_it_is(on: Operation) -> Sequence[Expected
 # --- Doubled
 
 
-@_defect
-def a_delivery_twice(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", has_no_id)
-    on.add_again(victim.delivery)
-    return [Expected("duplicate", victim.source)]
+DELIVERY_DEFECTS["a-delivery-twice"] = _twice("duplicate", "delivered", has_no_id)
 
 
 @_defect
@@ -156,129 +175,58 @@ def early_by_days(on: Operation) -> Sequence[Expected]:
 
 
 def _altered(
-    on: Operation,
-    says: str,
-    change: Callable[[LogRecord], LogRecord],
-    condition: Callable[[Victim], bool] = has_no_id,
-) -> Sequence[Expected]:
-    victim = on.past.take("delivered", condition)
-
-    def really(record: LogRecord) -> LogRecord:
-        changed = change(record)
-        assert changed != record, "nothing was altered"
-        return changed
-
-    on.change(victim.delivery, really)
-    return [Expected("altered", victim.source, says=says)]
+    says: str, change: Callable[[LogRecord], LogRecord], condition: Condition = has_no_id
+) -> Plant:
+    return _changed("altered", "delivered", change, condition, says)
 
 
-@_defect
-def another_value(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "value", lambda r: replace(r, value=(r.value or b"")[:-1] + b"?"))
+def _has_another_key(victim: Victim) -> bool:
+    return has_own_id(victim) and "key" in victim.message.record.fields
 
 
-@_defect
-def no_value(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "value", lambda r: replace(r, value=None))
-
-
-@_defect
-def an_empty_key(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "key", lambda r: replace(r, key=None))
-
-
-@_defect
-def another_key_under_an_id(on: Operation) -> Sequence[Expected]:
-    """The id instead of the key that was asked for."""
-
-    def has_another_key(victim: Victim) -> bool:
-        return (
-            victim.id is not None and "key" in victim.message.record.fields and has_own_id(victim)
-        )
-
-    return _altered(
-        on, "key", lambda r: replace(r, key=r.header("delayd-id").encode()), has_another_key
-    )
-
-
-@_defect
-def another_header_value(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "header", lambda r: r.with_header("bytes", b"\x00\xfe"))
-
-
-@_defect
-def a_null_header_value(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "header", lambda r: r.with_header("bytes", None))
-
-
-@_defect
-def another_header_name(on: Operation) -> Sequence[Expected]:
-    return _altered(
-        on,
-        "header",
-        lambda r: replace(
-            r, headers=tuple(("Bytes" if n == "bytes" else n, c) for n, c in r.headers)
+DELIVERY_DEFECTS.update(
+    {
+        "another-value": _altered(
+            "value", lambda r: replace(r, value=(r.value or b"")[:-1] + b"?")
         ),
-    )
-
-
-@_defect
-def headers_in_another_order(on: Operation) -> Sequence[Expected]:
-    return _altered(
-        on, "order", lambda r: replace(r, headers=(r.headers[1], r.headers[0], *r.headers[2:]))
-    )
-
-
-@_defect
-def a_repeated_header_once(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "header", lambda r: r.without_header("trace"))
-
-
-@_defect
-def one_header_more(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "header", lambda r: replace(r, headers=(("more", b""), *r.headers)))
-
-
-@_defect
-def another_due_time(on: Operation) -> Sequence[Expected]:
-    return _altered(
-        on, "due", lambda r: r.with_header("delayd-due", b"%d" % (int(r.header("delayd-due")) - 1))
-    )
-
-
-@_defect
-def no_due_time(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "due", lambda r: r.without_header("delayd-due"))
-
-
-@_defect
-def another_id(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "id", lambda r: r.with_header("delayd-id", b"another"), has_own_id)
-
-
-@_defect
-def no_id(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "id", lambda r: r.without_header("delayd-id"), has_own_id)
-
-
-@_defect
-def another_origin(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "origin", lambda r: r.with_header("delayd-origin", b"0/0"), was_retried)
-
-
-@_defect
-def no_attempt(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "attempt", lambda r: r.without_header("delayd-attempt"), was_retried)
-
-
-@_defect
-def a_header_of_the_request(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "", lambda r: r.and_header("delayd-topic", b"t"))
-
-
-@_defect
-def fired_at_no_time(on: Operation) -> Sequence[Expected]:
-    return _altered(on, "time", lambda r: r.with_header("delayd-fired", b"soon"))
+        "no-value": _altered("value", lambda r: replace(r, value=None)),
+        "an-empty-key": _altered("key", lambda r: replace(r, key=None)),
+        # The id instead of the key that was asked for.
+        "another-key-under-an-id": _altered(
+            "key", lambda r: replace(r, key=r.header("delayd-id").encode()), _has_another_key
+        ),
+        "another-header-value": _altered("header", lambda r: r.with_header("bytes", b"\x00\xfe")),
+        "a-null-header-value": _altered("header", lambda r: r.with_header("bytes", None)),
+        "another-header-name": _altered(
+            "header",
+            lambda r: replace(
+                r, headers=tuple(("Bytes" if n == "bytes" else n, c) for n, c in r.headers)
+            ),
+        ),
+        "headers-in-another-order": _altered(
+            "order", lambda r: replace(r, headers=(r.headers[1], r.headers[0], *r.headers[2:]))
+        ),
+        "a-repeated-header-once": _altered("header", lambda r: r.without_header("trace")),
+        "one-header-more": _altered(
+            "header", lambda r: replace(r, headers=(("more", b""), *r.headers))
+        ),
+        "another-due-time": _altered(
+            "due",
+            lambda r: r.with_header("delayd-due", b"%d" % (int(r.header("delayd-due")) - 1)),
+        ),
+        "no-due-time": _altered("due", lambda r: r.without_header("delayd-due")),
+        "another-id": _altered("id", lambda r: r.with_header("delayd-id", b"another"), has_own_id),
+        "no-id": _altered("id", lambda r: r.without_header("delayd-id"), has_own_id),
+        "another-origin": _altered(
+            "origin", lambda r: r.with_header("delayd-origin", b"0/0"), was_retried
+        ),
+        "no-attempt": _altered(
+            "attempt", lambda r: r.without_header("delayd-attempt"), was_retried
+        ),
+        "a-header-of-the-request": _altered("", lambda r: r.and_header("delayd-topic", b"t")),
+        "fired-at-no-time": _altered("time", lambda r: r.with_header("delayd-fired", b"soon")),
+    }
+)
 
 
 @_defect
@@ -353,19 +301,13 @@ def _unknown(on: Operation, source: str) -> Sequence[Expected]:
     return [Expected("unknown", source, at=f"{row.partition}/{offset}")]
 
 
-@_defect
-def of_a_source_beyond_the_end(on: Operation) -> Sequence[Expected]:
-    return _unknown(on, "1/999999999")
-
-
-@_defect
-def of_a_partition_that_is_not(on: Operation) -> Sequence[Expected]:
-    return _unknown(on, "99/0")
-
-
-@_defect
-def of_a_source_that_is_none(on: Operation) -> Sequence[Expected]:
-    return _unknown(on, "1-17")
+DELIVERY_DEFECTS.update(
+    {
+        "of-a-source-beyond-the-end": partial(_unknown, source="1/999999999"),
+        "of-a-partition-that-is-not": partial(_unknown, source="99/0"),
+        "of-a-source-that-is-none": partial(_unknown, source="1-17"),
+    }
+)
 
 
 @_defect
@@ -385,53 +327,30 @@ def of_a_cancel(on: Operation) -> Sequence[Expected]:
 # --- Dead letters
 
 
-@_defect
-def the_letter_of_a_bad_request_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("rejected", lambda v: v.id is None)
-    on.cut(victim.letters[0])
-    return [Expected("letter-missing", victim.source)]
+def _with_another_value(record: LogRecord) -> LogRecord:
+    return replace(record, value=b"another")
 
 
-@_defect
-def the_letter_of_a_conflict_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("conflict")
-    on.cut(victim.letters[0])
-    return [Expected("letter-missing", victim.source)]
-
-
-@_defect
-def a_letter_twice(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("rejected")
-    on.add_again(victim.letters[0])
-    return [Expected("letter-doubled", victim.source)]
-
-
-@_defect
-def a_letter_of_a_dead_message_twice(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("dead")
-    on.add_again(victim.letters[0])
-    return [Expected("letter-doubled", victim.source)]
-
-
-@_defect
-def a_letter_with_another_reason(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("rejected", lambda v: v.letters[0].fields["reason"] == "bad-delay")
-    on.change(victim.letters[0], lambda r: r.with_header("delayd-reason", b"bad-level"))
-    return [Expected("letter-false", victim.source)]
-
-
-@_defect
-def a_letter_with_another_value(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("rejected")
-    on.change(victim.letters[0], lambda r: replace(r, value=b"another"))
-    return [Expected("letter-false", victim.source)]
-
-
-@_defect
-def a_letter_of_a_dead_message_with_another_value(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("dead")
-    on.change(victim.letters[0], lambda r: replace(r, value=b"another"))
-    return [Expected("letter-false", victim.source)]
+DELIVERY_DEFECTS.update(
+    {
+        "the-letter-of-a-bad-request-is-missing": _missing(
+            "letter-missing", "rejected", lambda v: v.id is None
+        ),
+        "the-letter-of-a-conflict-is-missing": _missing("letter-missing", "conflict"),
+        "a-letter-twice": _twice("letter-doubled", "rejected"),
+        "a-letter-of-a-dead-message-twice": _twice("letter-doubled", "dead"),
+        "a-letter-with-another-reason": _changed(
+            "letter-false",
+            "rejected",
+            lambda r: r.with_header("delayd-reason", b"bad-level"),
+            lambda v: v.letters[0].fields["reason"] == "bad-delay",
+        ),
+        "a-letter-with-another-value": _changed("letter-false", "rejected", _with_another_value),
+        "a-letter-of-a-dead-message-with-another-value": _changed(
+            "letter-false", "dead", _with_another_value
+        ),
+    }
+)
 
 
 @_defect

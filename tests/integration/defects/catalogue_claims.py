@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from defects.batches import LogRecord
 from defects.catalogue import Plant, has_no_id, kills_one_for_a_target, partition_for
 from defects.operation import Expected, Operation, saying
-from defects.past import Step, Told, Victim, source_of
+from defects.past import Past, Step, Told, Victim, source_of
 
 VERDICT_DEFECTS: Final[dict[str, Plant]] = {}
 REPLICA_DEFECTS: Final[dict[str, Plant]] = {}
@@ -28,44 +29,52 @@ def _in(catalogue: dict[str, Plant]) -> Callable[[Plant], Plant]:
 # --- Receipts
 
 
-def _missing(on: Operation, told: Told) -> Sequence[Expected]:
-    on.cut(told.row)
-    return [Expected("verdict-missing", told.says["source"])]
+Chosen = Callable[[Past], Told]
 
 
-def _only_receipt(victim: Victim) -> bool:
-    return len(victim.receipts) == 1
+def _mark(verdict: str, condition: Callable[[Told], bool] = lambda _: True) -> Chosen:
+    return lambda past: past.take_mark(verdict, condition)
 
 
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_cancel_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take_mark("cancelled"))
+def _only_receipt(fate: str, condition: Callable[[Victim], bool] = lambda _: True) -> Chosen:
+    """Of a message that has no other."""
+
+    def chosen(past: Past) -> Told:
+        return past.take(fate, lambda v: len(v.receipts) == 1 and condition(v)).receipts[0]
+
+    return chosen
 
 
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_late_cancel_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take_mark("too-late"))
+def _missing(chosen: Chosen) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        told = chosen(on.past)
+        on.cut(told.row)
+        return [Expected("verdict-missing", told.says["source"])]
+
+    return plant
 
 
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_duplicate_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take("refused_as_duplicate", _only_receipt).receipts[0])
+def _twice(chosen: Chosen) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        told = chosen(on.past)
+        on.add_again(told.row)
+        return [Expected("verdict-doubled", told.says["source"])]
+
+    return plant
 
 
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_conflict_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take("conflict", _only_receipt).receipts[0])
-
-
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_bad_request_is_missing(on: Operation) -> Sequence[Expected]:
-    return _missing(on, on.past.take("rejected", _only_receipt).receipts[0])
-
-
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_dead_message_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("dead", lambda v: _only_receipt(v) and not v.is_named)
-    return _missing(on, victim.receipts[0])
+VERDICT_DEFECTS.update(
+    {
+        "the-receipt-of-a-cancel-is-missing": _missing(_mark("cancelled")),
+        "the-receipt-of-a-late-cancel-is-missing": _missing(_mark("too-late")),
+        "the-receipt-of-a-duplicate-is-missing": _missing(_only_receipt("refused_as_duplicate")),
+        "the-receipt-of-a-conflict-is-missing": _missing(_only_receipt("conflict")),
+        "the-receipt-of-a-bad-request-is-missing": _missing(_only_receipt("rejected")),
+        "the-receipt-of-a-dead-message-is-missing": _missing(
+            _only_receipt("dead", lambda v: not v.is_named)
+        ),
+    }
+)
 
 
 @_in(VERDICT_DEFECTS)
@@ -88,21 +97,19 @@ def the_receipt_of_a_message_that_died_before_its_cancel_is_missing(
             if at_ms >= victim.message.record.append_ms
         )
 
-    victim = on.past.take("dead", lambda v: _only_receipt(v) and v.is_named and died_before(v))
-    return _missing(on, victim.receipts[0])
+    return _missing(_only_receipt("dead", lambda v: v.is_named and died_before(v)))(on)
 
 
-@_in(VERDICT_DEFECTS)
-def the_receipt_of_a_redrive_is_missing(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", lambda v: "redrive" in v.message.record.fields)
-    return _missing(on, victim.receipts[0])
-
-
-@_in(VERDICT_DEFECTS)
-def a_receipt_twice(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("cancelled")
-    on.add_again(told.row)
-    return [Expected("verdict-doubled", told.says["source"])]
+VERDICT_DEFECTS.update(
+    {
+        "the-receipt-of-a-redrive-is-missing": _missing(
+            lambda past: past.take(
+                "delivered", lambda v: "redrive" in v.message.record.fields
+            ).receipts[0]
+        ),
+        "a-receipt-twice": _twice(_mark("cancelled")),
+    }
+)
 
 
 @_in(VERDICT_DEFECTS)
@@ -113,17 +120,17 @@ def two_receipts_that_contradict_each_other(on: Operation) -> Sequence[Expected]
     return [Expected("verdict-false", told.says["source"])]
 
 
-@_in(VERDICT_DEFECTS)
-def a_receipt_of_a_dead_message_twice(on: Operation) -> Sequence[Expected]:
-    told = on.past.take("dead", _only_receipt).receipts[0]
-    on.add_again(told.row)
-    return [Expected("verdict-doubled", told.says["source"])]
+VERDICT_DEFECTS["a-receipt-of-a-dead-message-twice"] = _twice(_only_receipt("dead"))
 
 
-def _false(on: Operation, told: Told, **says: Any) -> Sequence[Expected]:
+def _say_false(on: Operation, told: Told, **says: Any) -> Sequence[Expected]:
     assert {**told.says, **says} != told.says, "nothing is false"
     on.say(told, **says)
     return [Expected("verdict-false", told.says["source"])]
+
+
+def _false(chosen: Chosen, **says: Any) -> Plant:
+    return lambda on: _say_false(on, chosen(on.past), **says)
 
 
 def _delivered_under(on: Operation, told: Told) -> str:
@@ -136,23 +143,30 @@ def _delivered_under(on: Operation, told: Told) -> str:
     return source
 
 
-def _has_one_delivered(on: Operation) -> Callable[[Told], bool]:
-    def has(told: Told) -> bool:
-        fates = [victim.fate for victim in on.past.of_id[told.says["id"]]]
+def _came_too_late(past: Past) -> Told:
+    """A cancel after its only message was delivered."""
+
+    def is_one(told: Told) -> bool:
+        fates = [victim.fate for victim in past.of_id[told.says["id"]]]
         return told.says["op"] == "cancel" and fates == ["delivered"]
 
-    return has
+    return past.take_mark("too-late", is_one)
+
+
+def _is_first(told: Told) -> bool:
+    """A cancel that killed something itself: what it says is said nowhere else."""
+    return len(told.says["killed"]) == 1 and told.says["op"] == "cancel"
 
 
 @_in(VERDICT_DEFECTS)
 def cancelled_of_a_delivered_message(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("too-late", _has_one_delivered(on))
-    return _false(on, told, verdict="cancelled", killed=[_delivered_under(on, told)])
+    told = _came_too_late(on.past)
+    return _say_false(on, told, verdict="cancelled", killed=[_delivered_under(on, told)])
 
 
-@_in(VERDICT_DEFECTS)
-def too_late_for_a_cancelled_message(on: Operation) -> Sequence[Expected]:
-    return _false(on, on.past.take_mark("cancelled", _is_first), verdict="too-late", killed=[])
+VERDICT_DEFECTS["too-late-for-a-cancelled-message"] = _false(
+    _mark("cancelled", _is_first), verdict="too-late", killed=[]
+)
 
 
 @_in(VERDICT_DEFECTS)
@@ -176,30 +190,27 @@ def too_late_for_a_message_that_is_delivered_later(on: Operation) -> Sequence[Ex
     times_ms = (step.says["now_ms"] for step in on.past.steps)
     fired_ms = next(now_ms for now_ms in times_ms if now_ms >= victim.message.due_ms)
     on.deliver(victim, topic=topic, partition=partition, fired_ms=fired_ms)
-    return _false(on, told, verdict="too-late", killed=[])
+    return _say_false(on, told, verdict="too-late", killed=[])
 
 
-@_in(VERDICT_DEFECTS)
-def not_found_where_something_was_killed(on: Operation) -> Sequence[Expected]:
-    return _false(on, on.past.take_mark("cancelled", _is_first), verdict="not-found", killed=[])
-
-
-@_in(VERDICT_DEFECTS)
-def not_found_for_a_delivered_message(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("too-late", _has_one_delivered(on))
-    return _false(on, told, verdict="not-found")
+VERDICT_DEFECTS.update(
+    {
+        "not-found-where-something-was-killed": _false(
+            _mark("cancelled", _is_first), verdict="not-found", killed=[]
+        ),
+        "not-found-for-a-delivered-message": _false(_came_too_late, verdict="not-found"),
+    }
+)
 
 
 @_in(VERDICT_DEFECTS)
 def the_killed_list_names_another(on: Operation) -> Sequence[Expected]:
     told = on.past.take_mark("cancelled", _is_first)
     other = on.past.take("cancelled", lambda v: v.source not in told.says["killed"])
-    return _false(on, told, killed=[other.source])
+    return _say_false(on, told, killed=[other.source])
 
 
-@_in(VERDICT_DEFECTS)
-def the_killed_list_names_nobody(on: Operation) -> Sequence[Expected]:
-    return _false(on, on.past.take_mark("cancelled", _is_first), killed=[])
+VERDICT_DEFECTS["the-killed-list-names-nobody"] = _false(_mark("cancelled", _is_first), killed=[])
 
 
 @_in(VERDICT_DEFECTS)
@@ -210,26 +221,24 @@ def replaced_though_it_was_too_late(on: Operation) -> Sequence[Expected]:
         return told.says["op"] == "replace" and others == ["delivered"]
 
     told = on.past.take_mark("too-late", has_one)
-    return _false(on, told, verdict="replaced", killed=[_delivered_under(on, told)])
+    return _say_false(on, told, verdict="replaced", killed=[_delivered_under(on, told)])
 
 
-@_in(VERDICT_DEFECTS)
-def a_duplicate_is_called_a_conflict(on: Operation) -> Sequence[Expected]:
-    told = on.past.take("refused_as_duplicate", _only_receipt).receipts[0]
-    return _false(on, told, verdict="conflict")
-
-
-@_in(VERDICT_DEFECTS)
-def a_bad_request_is_called_scheduled(on: Operation) -> Sequence[Expected]:
-    told = on.past.take("rejected", _only_receipt).receipts[0]
-    return _false(on, told, verdict="scheduled")
+VERDICT_DEFECTS.update(
+    {
+        "a-duplicate-is-called-a-conflict": _false(
+            _only_receipt("refused_as_duplicate"), verdict="conflict"
+        ),
+        "a-bad-request-is-called-scheduled": _false(_only_receipt("rejected"), verdict="scheduled"),
+    }
+)
 
 
 @_in(VERDICT_DEFECTS)
 def dead_of_a_delivered_message(on: Operation) -> Sequence[Expected]:
     """Under an id that has no receipt at all; so there is one too many, and it is false."""
     victim = on.past.take("delivered", lambda v: v.id is not None and not _is_named(v))
-    told = on.past.take("dead", _only_receipt).receipts[0]
+    told = _only_receipt("dead")(on.past)
     assert victim.id is not None
     record = saying(
         on.record(told.row),
@@ -244,35 +253,28 @@ def dead_of_a_delivered_message(on: Operation) -> Sequence[Expected]:
     return [Expected("verdict-false", victim.source)]
 
 
-@_in(VERDICT_DEFECTS)
-def a_receipt_of_nobody(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("not-found")
+def _unknown(change: Callable[[LogRecord, Told], LogRecord]) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        told = on.past.take_mark("not-found")
+        record = change(on.record(told.row), told)
+        offset = on.add(told.row.topic, told.row.partition, record)
+        return [Expected("verdict-unknown", at=f"{told.row.partition}/{offset}")]
+
+    return plant
+
+
+def _of_nobody(record: LogRecord, told: Told) -> LogRecord:
     source = "1/999999999"
-    record = saying(on.record(told.row), told, source=source)
-    record = record.with_header("delayd-source", source.encode())
-    offset = on.add(told.row.topic, told.row.partition, record)
-    return [Expected("verdict-unknown", at=f"{told.row.partition}/{offset}")]
+    return saying(record, told, source=source).with_header("delayd-source", source.encode())
 
 
-@_in(VERDICT_DEFECTS)
-def a_receipt_that_is_no_json(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("not-found")
-    record = replace(on.record(told.row), value=b'{"id":')
-    offset = on.add(told.row.topic, told.row.partition, record)
-    return [Expected("verdict-unknown", at=f"{told.row.partition}/{offset}")]
-
-
-@_in(VERDICT_DEFECTS)
-def a_receipt_under_another_key(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("not-found")
-    record = replace(on.record(told.row), key=b"another")
-    offset = on.add(told.row.topic, told.row.partition, record)
-    return [Expected("verdict-unknown", at=f"{told.row.partition}/{offset}")]
-
-
-def _is_first(told: Told) -> bool:
-    """A cancel that killed something itself: what it says is said nowhere else."""
-    return len(told.says["killed"]) == 1 and told.says["op"] == "cancel"
+VERDICT_DEFECTS.update(
+    {
+        "a-receipt-of-nobody": _unknown(_of_nobody),
+        "a-receipt-that-is-no-json": _unknown(lambda r, _: replace(r, value=b'{"id":')),
+        "a-receipt-under-another-key": _unknown(lambda r, _: replace(r, key=b"another")),
+    }
+)
 
 
 def _is_named(victim: Victim) -> bool:
@@ -281,95 +283,62 @@ def _is_named(victim: Victim) -> bool:
 
 # --- Exports
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 
 
 def _node(on: Operation, number: int) -> str:
     return sorted(on.exports)[number]
 
 
-def _take_row(on: Operation, rows: Rows) -> dict[str, Any]:
-    """A row of a message that no other defect is about."""
-    victim = on.past.take("pending")
-    [row] = [r for r in rows if f"{r['partition']}/{r['offset']}" == victim.source]
-    return row
-
-
-def _place(row: dict[str, Any]) -> str:
+def _place(row: Row) -> str:
     return f"{row['partition']}/{row['offset']}"
 
 
-def _replica(
-    on: Operation, number: int, fault: str, change: Callable[[Rows, dict[str, Any]], str]
-) -> Sequence[Expected]:
-    found = []
-    node = _node(on, number)
+def _replica(number: int, fault: str, instead: Callable[[Row, Past], list[Row]]) -> Plant:
+    """Other rows instead of one, of a message that no other defect is about; the last is wrong."""
 
-    def edit(rows: Rows) -> None:
-        found.append(Expected(fault, change(rows, _take_row(on, rows)), node=node))
-
-    on.edit(node, edit)
-    return found
-
-
-@_in(REPLICA_DEFECTS)
-def a_node_lacks_a_message(on: Operation) -> Sequence[Expected]:
-    def change(rows: Rows, row: dict[str, Any]) -> str:
-        rows.remove(row)
-        return _place(row)
-
-    return _replica(on, 0, "replica-missing", change)
-
-
-@_in(REPLICA_DEFECTS)
-def a_node_holds_a_delivered_message(on: Operation) -> Sequence[Expected]:
-    victim = on.past.take("delivered", has_no_id)
-
-    def change(rows: Rows, row: dict[str, Any]) -> str:
-        due_ms, asked = victim.message.due_ms, victim.message.record
-        place = {"partition": asked.partition, "offset": asked.offset}
-        due = {"due_ms": due_ms, "slot": due_ms // 1000, "append_ms": asked.append_ms}
-        rows.append({**row, **place, **due, "id": None, "digest": None})
-        return victim.source
-
-    return _replica(on, 1, "replica-extra", change)
-
-
-@_in(REPLICA_DEFECTS)
-def a_node_holds_what_nobody_sent(on: Operation) -> Sequence[Expected]:
-    def change(rows: Rows, row: dict[str, Any]) -> str:
-        rows.append({**row, "offset": 999_999_999})
-        return f"{row['partition']}/999999999"
-
-    return _replica(on, 0, "replica-extra", change)
-
-
-@_in(REPLICA_DEFECTS)
-def a_node_holds_a_message_twice(on: Operation) -> Sequence[Expected]:
-    def change(rows: Rows, row: dict[str, Any]) -> str:
-        rows.append(dict(row))
-        return _place(row)
-
-    return _replica(on, 1, "replica-extra", change)
-
-
-def _changed(number: int, **fields: Callable[[Any], Any]) -> Plant:
     def plant(on: Operation) -> Sequence[Expected]:
-        def change(rows: Rows, row: dict[str, Any]) -> str:
-            for name, new in fields.items():
-                row[name] = new(row[name])
-            return _place(row)
+        source, node = on.past.take("pending").source, _node(on, number)
+        found = []
 
-        return _replica(on, number, "replica-changed", change)
+        def edit(rows: list[Row]) -> None:
+            [at] = [at for at, row in enumerate(rows) if _place(row) == source]
+            rows[at : at + 1] = others = instead(rows[at], on.past)
+            found.append(Expected(fault, _place(others[-1]) if others else source, node=node))
+
+        on.edit(node, edit)
+        return found
 
     return plant
 
 
-REPLICA_DEFECTS["a-node-holds-another-payload"] = _changed(1, payload_crc=lambda crc: crc ^ 1)
-REPLICA_DEFECTS["a-node-holds-another-due-time"] = _changed(0, due_ms=lambda due: due + 1)
-REPLICA_DEFECTS["a-node-files-it-in-another-slot"] = _changed(1, slot=lambda slot: slot + 1)
-REPLICA_DEFECTS["a-node-holds-another-lane"] = _changed(0, lane=lambda lane: (lane + 1) % 64)
-REPLICA_DEFECTS["a-node-holds-another-target"] = _changed(1, topic=lambda topic: f"{topic}x")
+def _and_a_delivered_one(row: Row, past: Past) -> list[Row]:
+    victim = past.take("delivered", has_no_id)
+    due_ms, asked = victim.message.due_ms, victim.message.record
+    place = {"partition": asked.partition, "offset": asked.offset}
+    due = {"due_ms": due_ms, "slot": due_ms // 1000, "append_ms": asked.append_ms}
+    return [row, {**row, **place, **due, "id": None, "digest": None}]
+
+
+def _changed(number: int, name: str, new: Callable[[Any], Any]) -> Plant:
+    return _replica(number, "replica-changed", lambda row, _: [{**row, name: new(row[name])}])
+
+
+REPLICA_DEFECTS.update(
+    {
+        "a-node-lacks-a-message": _replica(0, "replica-missing", lambda row, _: []),
+        "a-node-holds-a-delivered-message": _replica(1, "replica-extra", _and_a_delivered_one),
+        "a-node-holds-what-nobody-sent": _replica(
+            0, "replica-extra", lambda row, _: [row, {**row, "offset": 999_999_999}]
+        ),
+        "a-node-holds-a-message-twice": _replica(1, "replica-extra", lambda row, _: [row, row]),
+        "a-node-holds-another-payload": _changed(1, "payload_crc", lambda crc: crc ^ 1),
+        "a-node-holds-another-due-time": _changed(0, "due_ms", lambda due: due + 1),
+        "a-node-files-it-in-another-slot": _changed(1, "slot", lambda slot: slot + 1),
+        "a-node-holds-another-lane": _changed(0, "lane", lambda lane: (lane + 1) % 64),
+        "a-node-holds-another-target": _changed(1, "topic", lambda topic: f"{topic}x"),
+    }
+)
 
 
 @_in(REPLICA_DEFECTS)
@@ -382,114 +351,89 @@ def a_node_is_away(on: Operation) -> Sequence[Expected]:
 # --- The frontier's history
 
 
+Says = dict[str, Any]
+
+
 def _at(step: Step) -> str:
     return f"0/{step.row.offset}"
 
 
-def _rewrite(on: Operation, step: Step, fault: str, /, **fields: Any) -> Sequence[Expected]:
-    said = {**step.says, **fields}
-    assert said != step.says, "nothing is changed"
-    value = json.dumps(said, separators=(",", ":")).encode()
-    on.change(step.row, lambda record: replace(record, value=value))
-    return [Expected(fault, at=_at(step))]
+def _step_cut(choose: Callable[[Past], Step]) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        step = choose(on.past)
+        on.cut(step.row)
+        following = on.past.steps[on.past.steps.index(step) + 1]
+        return [Expected("frontier-step", at=_at(following))]
+
+    return plant
 
 
-@_in(FRONTIER_DEFECTS)
-def cursors_step_back(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    due_ms, *place = on.past.previous(step).says["cursor"]
-    return _rewrite(on, step, "frontier-back", cursor=[due_ms - 1, *place])
+def _broken(change: Callable[[LogRecord], LogRecord]) -> Plant:
+    def plant(on: Operation) -> Sequence[Expected]:
+        step = on.past.take_idle_step()
+        on.change(step.row, change)
+        return [Expected("frontier-broken", at=_at(step))]
+
+    return plant
 
 
-@_in(FRONTIER_DEFECTS)
-def offsets_step_back(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    first, *others = on.past.previous(step).says["offsets"]
-    return _rewrite(on, step, "frontier-back", offsets=[first - 1, *others])
+def _step_says(
+    fault: str,
+    fields: Callable[[Says, Says], Says],
+    choose: Callable[[Past], Step] = Past.take_idle_step,
+) -> Plant:
+    """Other fields in a step, from what it says and what the step before it says."""
+
+    def plant(on: Operation) -> Sequence[Expected]:
+        step = choose(on.past)
+        said = {**step.says, **fields(step.says, on.past.previous(step).says)}
+        assert said != step.says, "nothing is changed"
+        value = json.dumps(said, separators=(",", ":")).encode()
+        on.change(step.row, lambda record: replace(record, value=value))
+        return [Expected(fault, at=_at(step))]
+
+    return plant
 
 
-@_in(FRONTIER_DEFECTS)
-def own_writes_step_back(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    first, *others = on.past.previous(step).says["own_writes"]
-    return _rewrite(on, step, "frontier-back", own_writes=[first - 1, *others])
+def _first_less(name: str) -> Callable[[Says, Says], Says]:
+    """One less at first than in the step before."""
+    return lambda _, before: {name: [before[name][0] - 1, *before[name][1:]]}
 
 
-@_in(FRONTIER_DEFECTS)
-def a_term_falls(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    return _rewrite(on, step, "frontier-term", term=step.says["term"] - 1)
+def _delivered_one_more(says: Says, _: Says) -> Says:
+    return {"counts": {**says["counts"], "delivered": says["counts"]["delivered"] + 1}}
 
 
-@_in(FRONTIER_DEFECTS)
-def two_owners_in_a_term(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    return _rewrite(on, step, "frontier-term", owner="n9/0123456789")
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_is_missing(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    on.cut(step.row)
-    following = on.past.steps[on.past.steps.index(step) + 1]
-    return [Expected("frontier-step", at=_at(following))]
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_that_delivered_is_missing(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_working_step()
-    on.cut(step.row)
-    following = on.past.steps[on.past.steps.index(step) + 1]
-    return [Expected("frontier-step", at=_at(following))]
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_twice(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    return _rewrite(on, step, "frontier-step", step=step.says["step"] - 1)
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_says_another_digest(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_working_step()
-    return _rewrite(on, step, "frontier-false", digest=step.says["digest"] + 1)
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_says_that_it_delivered_more(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_working_step()
-    counts = step.says["counts"]
-    more = {**counts, "delivered": counts["delivered"] + 1}
-    return _rewrite(on, step, "frontier-false", counts=more)
-
-
-@_in(FRONTIER_DEFECTS)
-def a_step_without_work_says_that_it_delivered(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    counts = {**step.says["counts"], "delivered": 1}
-    return _rewrite(on, step, "frontier-false", counts=counts)
-
-
-@_in(FRONTIER_DEFECTS)
-def a_record_that_is_no_frontier(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    on.change(step.row, lambda record: replace(record, value=(record.value or b"")[:-1]))
-    return [Expected("frontier-broken", at=_at(step))]
-
-
-@_in(FRONTIER_DEFECTS)
-def a_frontier_of_an_unknown_format(on: Operation) -> Sequence[Expected]:
-    return _rewrite(on, on.past.take_idle_step(), "frontier-broken", format=99)
-
-
-@_in(FRONTIER_DEFECTS)
-def a_frontier_without_a_value(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    on.change(step.row, lambda record: replace(record, value=None))
-    return [Expected("frontier-broken", at=_at(step))]
-
-
-@_in(FRONTIER_DEFECTS)
-def cursors_run_ahead(on: Operation) -> Sequence[Expected]:
-    step = on.past.take_idle_step()
-    return _rewrite(on, step, "frontier-ahead", cursor=[step.says["now_ms"] + 60_001, 0, 0])
+FRONTIER_DEFECTS.update(
+    {
+        "cursors-step-back": _step_says("frontier-back", _first_less("cursor")),
+        "offsets-step-back": _step_says("frontier-back", _first_less("offsets")),
+        "own-writes-step-back": _step_says("frontier-back", _first_less("own_writes")),
+        "a-term-falls": _step_says("frontier-term", lambda s, _: {"term": s["term"] - 1}),
+        "two-owners-in-a-term": _step_says(
+            "frontier-term", lambda s, _: {"owner": "n9/0123456789"}
+        ),
+        "a-step-is-missing": _step_cut(Past.take_idle_step),
+        "a-step-that-delivered-is-missing": _step_cut(Past.take_working_step),
+        "a-step-twice": _step_says("frontier-step", lambda s, _: {"step": s["step"] - 1}),
+        "a-step-says-another-digest": _step_says(
+            "frontier-false", lambda s, _: {"digest": s["digest"] + 1}, Past.take_working_step
+        ),
+        "a-step-says-that-it-delivered-more": _step_says(
+            "frontier-false", _delivered_one_more, Past.take_working_step
+        ),
+        "a-step-without-work-says-that-it-delivered": _step_says(
+            "frontier-false", _delivered_one_more
+        ),
+        "a-record-that-is-no-frontier": _broken(
+            lambda record: replace(record, value=(record.value or b"")[:-1])
+        ),
+        "a-frontier-of-an-unknown-format": _step_says(
+            "frontier-broken", lambda s, _: {"format": 99}
+        ),
+        "a-frontier-without-a-value": _broken(lambda record: replace(record, value=None)),
+        "cursors-run-ahead": _step_says(
+            "frontier-ahead", lambda s, _: {"cursor": [s["now_ms"] + 60_001, 0, 0]}
+        ),
+    }
+)
