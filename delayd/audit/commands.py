@@ -6,7 +6,7 @@ loaded when it is needed: it takes Spark along.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,87 +54,107 @@ class Where:
     """How many nodes there are, where that is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options ask for besides the cluster."""
+
+    follow: bool
+    work: Path | None
+    metrics: Path | None
+    interval: str
+    master: str
+    memory: str
+    nodes: int | None
+    at_ms: int | None
+    html: Path | None
+    as_json: bool
+
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        *("--bootstrap", "-b"),
+        envvar="DELAYD_BOOTSTRAP",
+        help="Kafka brokers, host:port,host:port. Default: the local cluster of --dir.",
+    ),
+]
+Etcd = Annotated[
+    str | None,
+    typer.Option(envvar="DELAYD_ETCD", help="etcd endpoints: the nodes it knows are compared."),
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="A local cluster's folder (`delayd dev up`); its nodes are compared."
+    ),
+]
+Nodes = Annotated[
+    int | None, typer.Option(min=1, help="How many nodes there must be; fewer are a finding.")
+]
+ClusterKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DELAYD_CLUSTER_KEY",
+        help="The cluster's secret: proves the records that its master wrote.",
+    ),
+]
+ExportToken = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DELAYD_EXPORT_TOKEN", help="The token that nodes ask for before they export."
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(help="Also: what was pending then. Unix ms, or RFC 3339 with offset."),
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report as one page to this file.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for tables and exports, which are kept. Default: a temporary one. With"
+        " --follow: the state that a restart needs."
+    ),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow", help="Keep running until SIGTERM; raise an alarm for each new violation."
+    ),
+]
+Metrics = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --follow: write metrics to this file, in the text format of Prometheus."
+    ),
+]
+Interval = Annotated[
+    str, typer.Option(help="With --follow: time from one look to the next, 1s to 20s.")
+]
+Master = Annotated[str, typer.Option(help="Spark's master; others than local[*] share --work.")]
+Memory = Annotated[str, typer.Option(help="Memory of Spark's driver, such as 2g.")]
+
+
 def audit(
     context: typer.Context,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option(
-            *("--bootstrap", "-b"),
-            envvar="DELAYD_BOOTSTRAP",
-            help="Kafka brokers, host:port,host:port. Default: the local cluster of --dir.",
-        ),
-    ] = None,
-    etcd: Annotated[
-        str | None,
-        typer.Option(envvar="DELAYD_ETCD", help="etcd endpoints: the nodes it knows are compared."),
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir", help="A local cluster's folder (`delayd dev up`); its nodes are compared."
-        ),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    etcd: Etcd = None,
+    directory: Directory = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
     config: Config = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many nodes there must be; fewer are a finding."),
-    ] = None,
-    cluster_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DELAYD_CLUSTER_KEY",
-            help="The cluster's secret: proves the records that its master wrote.",
-        ),
-    ] = None,
-    export_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DELAYD_EXPORT_TOKEN", help="The token that nodes ask for before they export."
-        ),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", help="Also: what was pending then. Unix ms, or RFC 3339 with offset."),
-    ] = None,
+    nodes: Nodes = None,
+    cluster_key: ClusterKey = None,
+    export_token: ExportToken = None,
+    at: At = None,
     as_json: AsJson = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write the report as one page to this file.")
-    ] = None,
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            "--work",
-            help="Folder for tables and exports, which are kept. Default: a temporary one. With"
-            " --follow: the state that a restart needs.",
-        ),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", help="Keep running until SIGTERM; raise an alarm for each new violation."
-        ),
-    ] = False,
-    metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics",
-            help="With --follow: write metrics to this file, in the text format of Prometheus.",
-        ),
-    ] = None,
-    interval: Annotated[
-        str,
-        typer.Option(
-            "--interval", help="With --follow: time from one look to the next, 1s to 20s."
-        ),
-    ] = INTERVAL_DEFAULT,
-    master: Annotated[
-        str, typer.Option("--master", help="Spark's master; others than local[*] share --work.")
-    ] = "local[*]",
-    memory: Annotated[
-        str, typer.Option("--memory", help="Memory of Spark's driver, such as 2g.")
-    ] = MEMORY_DEFAULT,
+    html: Html = None,
+    work: Work = None,
+    follow: Follow = False,
+    metrics: Metrics = None,
+    interval: Interval = INTERVAL_DEFAULT,
+    master: Master = "local[*]",
+    memory: Memory = MEMORY_DEFAULT,
 ) -> None:
     """Prove that nothing was lost, doubled, early or altered, and that all replicas agree.
 
@@ -146,25 +166,12 @@ def audit(
     /var/lib/delayd-audit --metrics /var/lib/node_exporter/delayd.prom
     """
     require_spark()
-    from delayd.audit.reading.progress import Progress
-    from delayd.audit.run import AuditOptions, run
-    from delayd.audit.showing.page import page
-    from delayd.audit.showing.text import show
     from delayd.audit.table_loader import Source
     from delayd.runtime.clock import SystemClock
 
-    at_ms = None if at is None else _moment(at)
-    if not follow and (metrics is not None or interval != INTERVAL_DEFAULT):
-        raise ConfigError("--metrics and --interval go with --follow", remedy="leave them out")
-    if follow and memory != MEMORY_DEFAULT:
-        raise ConfigError("--follow takes no --memory", remedy="leave it out: 1g is enough for it")
-    if html is not None and not html.resolve().parent.is_dir():
-        raise ConfigError(f"--html {html}: there is no such folder", remedy="make it first")
-    if follow and (work is None or at is not None or html is not None or nodes is not None):
-        raise ConfigError(
-            "--follow needs --work, and takes no --at, --html or --nodes",
-            remedy="it judges deliveries as they come; run an audit without it for all else",
-        )
+    at_ms = None if at is None else _time_of("--at", at, due_ms_of)
+    asked = Asked(follow, work, metrics, interval, master, memory, nodes, at_ms, html, as_json)
+    _check(asked)
     if directory is not None and _is_of_environment(context, "bootstrap"):
         bootstrap = None  # what was said here goes before what was said once for all
     where = _where(bootstrap, etcd, directory, cluster, prefix, cluster_key, config)
@@ -177,41 +184,56 @@ def audit(
         where.cluster_key,
         export_token,
     )
-    if follow:
-        assert work is not None, "checked above"
-        wanted = (work, metrics, _interval_ms(interval), master, as_json)
-        raise typer.Exit(_follow(source, where, *wanted))
+    code = _follow(source, where, asked) if follow else _once(source, where, asked)
+    raise typer.Exit(code)
+
+
+def _check(asked: Asked) -> None:
+    """Raise ConfigError if some options do not go together."""
+    html, follow = asked.html, asked.follow
+    if not follow and (asked.metrics is not None or asked.interval != INTERVAL_DEFAULT):
+        raise ConfigError("--metrics and --interval go with --follow", remedy="leave them out")
+    if follow and asked.memory != MEMORY_DEFAULT:
+        raise ConfigError("--follow takes no --memory", remedy="leave it out: 1g is enough for it")
+    if html is not None and not html.resolve().parent.is_dir():
+        raise ConfigError(f"--html {html}: there is no such folder", remedy="make it first")
+    if follow and (asked.work is None or (asked.at_ms, html, asked.nodes) != (None, None, None)):
+        raise ConfigError(
+            "--follow needs --work, and takes no --at, --html or --nodes",
+            remedy="it judges deliveries as they come; run an audit without it for all else",
+        )
+
+
+def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
+    """Audit once and show the report; a problem if anything is wrong."""
+    from delayd.audit.reading.progress import Progress
+    from delayd.audit.run import AuditOptions, run
+    from delayd.audit.showing.page import page
+    from delayd.audit.showing.text import show
+
     options = AuditOptions(
         cluster=where.cluster,
         prefix=where.prefix,
-        nodes=nodes or where.count,
-        master=master,
-        memory=memory,
-        work=work,
-        at_ms=at_ms,
+        nodes=asked.nodes or where.count,
+        master=asked.master,
+        memory=asked.memory,
+        work=asked.work,
+        at_ms=asked.at_ms,
     )
     with interrupts_raised():  # what was written on the way is removed
         report = run(source, where.nodes, options, Progress(Console(stderr=True)))
-    if as_json:
+    if asked.as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
         show(report, Console())
-    if html is not None:
-        _write(html, page(report))
-        if not as_json:
-            typer.echo(f"report: {html}")
-    raise typer.Exit(ExitCode.FINE if report.ok else ExitCode.PROBLEM)
+    if asked.html is not None:
+        _write(asked.html, page(report))
+        if not asked.as_json:
+            typer.echo(f"report: {asked.html}")
+    return ExitCode.FINE if report.ok else ExitCode.PROBLEM
 
 
-def _follow(
-    source: "Source",
-    where: Where,
-    work: Path,
-    metrics: Path | None,
-    interval_ms: int,
-    master: str,
-    as_json: bool,
-) -> ExitCode:
+def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     """Runs until it is asked to stop; a problem if there were alarms."""
     from delayd.audit.errors import refuse_at_least_once
     from delayd.audit.follow import FollowOptions, follow, line_of
@@ -219,6 +241,8 @@ def _follow(
     from delayd.audit.showing.words import visible
     from delayd.cluster.topics import load_settings
 
+    assert asked.work is not None, "checked before"
+    interval_ms = _interval_ms(asked.interval)
     settings = load_settings(
         source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS
     ).record.settings
@@ -229,22 +253,19 @@ def _follow(
     def tell(alarm: Mapping[str, object]) -> None:
         # Flushed line by line: whoever reads them must not wait for a full block.
         print(
-            json.dumps(alarm) if as_json else line_of(alarm),
-            file=sys.stdout if as_json else sys.stderr,
+            json.dumps(alarm) if asked.as_json else line_of(alarm),
+            file=sys.stdout if asked.as_json else sys.stderr,
             flush=True,
         )
 
     access = Access(where.bootstrap, source.kafka, settings.cluster, where.cluster_key)
-    options = FollowOptions(access, settings, work, metrics, interval_ms, master)
+    options = FollowOptions(access, settings, asked.work, asked.metrics, interval_ms, asked.master)
     told = follow(options, tell, lambda line: print(visible(line), file=sys.stderr, flush=True))
     return ExitCode.PROBLEM if told else ExitCode.FINE
 
 
 def _interval_ms(text: str) -> int:
-    try:
-        interval_ms = delay_ms_of(text)
-    except RefusedError as error:
-        raise ConfigError(f"--interval {text!r} is not a time", remedy=str(error)) from error
+    interval_ms = _time_of("--interval", text, delay_ms_of)
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
         raise ConfigError(
             f"--interval {text} is not from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms",
@@ -308,8 +329,8 @@ def _write(html: Path, text: str) -> None:
         raise ConfigError(f"the report cannot be written: {error}") from error
 
 
-def _moment(text: str) -> int:
+def _time_of(option: str, text: str, parse: Callable[[str], int]) -> int:
     try:
-        return due_ms_of(text)
+        return parse(text)
     except RefusedError as error:
-        raise ConfigError(f"--at {text!r} is not a time", remedy=str(error)) from error
+        raise ConfigError(f"{option} {text!r} is not a time", remedy=str(error)) from error
