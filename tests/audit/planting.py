@@ -2,7 +2,7 @@
 the finding that it must make."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -67,11 +67,16 @@ class Planter:
         records.append(made)
         return made
 
-    def alter(self, what: str, change: Callable[[Written], None]) -> None:
+    def plant(self, fault: str, kinds: Iterable[str], change: Callable[[Written], object]) -> None:
+        """Change what came of a request of each of these kinds, so that the fault is found."""
+        for what in kinds:
+            request = self.next(what)
+            change(request)
+            self.expect(fault, request)
+
+    def alter(self, what: str, change: Callable[[Written], object]) -> None:
         """A delivery with something else in it."""
-        request = self.next(what)
-        change(self.delivery(request))
-        self.expect("altered", request)
+        self.plant("altered", [what], lambda request: change(self.delivery(request)))
 
     def deliver(self, request: Written, fired_ms: int, source: str | None = None) -> Written:
         """A delivery of a request for `orders` that ought not to be there."""
@@ -115,14 +120,12 @@ class Planter:
 def plant_deliveries(planter: Planter) -> None:
     """Lost, doubled, early, altered, ghosts, unknown."""
     history = planter.history
-    for what in ("plain", "first", "retried", "mail", "replaced replace again"):
-        request = planter.next(what)
-        history.targets.remove(planter.delivery(request))
-        planter.expect("lost", request)
-    for what in ("plain", "late target", "retried by id"):
-        request = planter.next(what)
-        planter.add(history.targets, planter.delivery(request))
-        planter.expect("duplicate", request)
+    lost = ("plain", "first", "retried", "mail", "replaced replace again")
+    planter.plant("lost", lost, lambda asked: history.targets.remove(planter.delivery(asked)))
+    twice = ("plain", "late target", "retried by id")
+    planter.plant(
+        "duplicate", twice, lambda asked: planter.add(history.targets, planter.delivery(asked))
+    )
     request = planter.next("retried")
     planter.deliver(request, START_MS + 4_000).topic = "late"
     history.targets[-1].partition = partition_of(request.key or b"", TARGETS["late"])
@@ -140,14 +143,20 @@ def plant_deliveries(planter: Planter) -> None:
 
 
 def _plant_early(planter: Planter) -> None:
-    request = planter.next("plain")
-    delivery, due_ms = planter.delivery(request), int(request.header("delayd-due") or 0)
-    delivery.set("delayd-fired", b"%d" % (due_ms - 1))
-    planter.expect("early", request)
-    request = planter.next("plain")
-    delivery, due_ms = planter.delivery(request), int(request.header("delayd-due") or 0)
-    delivery.timestamp_ms = due_ms - 1_000
-    planter.expect("early", request)
+    def fired(request: Written) -> None:
+        early_ms = int(request.header("delayd-due") or 0) - 1
+        planter.delivery(request).set("delayd-fired", b"%d" % early_ms)
+
+    def stamped(request: Written) -> None:
+        early_ms = int(request.header("delayd-due") or 0) - 1_000
+        planter.delivery(request).timestamp_ms = early_ms
+
+    planter.plant("early", ["plain"], fired)
+    planter.plant("early", ["plain"], stamped)
+
+
+def _one_more(name: str) -> Callable[[Written], None]:
+    return lambda record: record.set(name, b"%d" % (int(record.header(name) or 0) + 1))
 
 
 def _plant_altered(planter: Planter) -> None:
@@ -157,76 +166,57 @@ def _plant_altered(planter: Planter) -> None:
     def key(record: Written) -> None:
         record.key = b"another"
 
-    def header_value(record: Written) -> None:
-        record.set("trace", b"another")
-
     def order(record: Written) -> None:
         record.headers[0], record.headers[1] = record.headers[1], record.headers[0]
-
-    def dropped(record: Written) -> None:
-        del record.headers[1]
 
     def partition(record: Written) -> None:
         record.partition = (record.partition + 1) % TARGETS[record.topic]
 
-    def topic(record: Written) -> None:
-        record.topic = "orders"
-
-    def due(record: Written) -> None:
-        record.set("delayd-due", b"%d" % (int(record.header("delayd-due") or 0) + 1))
-
-    def id(record: Written) -> None:
-        record.set("delayd-id", b"another")
-
-    def stray(record: Written) -> None:
-        record.headers.append(header("topic", "orders"))
-
-    def off_step(record: Written) -> None:
-        record.set("delayd-fired", b"%d" % (int(record.header("delayd-fired") or 0) + 1))
-
-    def no_origin(record: Written) -> None:
-        record.headers = [each for each in record.headers if each[0] != "delayd-origin"]
-
-    for change in (value, key, header_value, order, dropped, partition, due):
-        planter.alter("plain", change)
-    planter.alter("keyed", stray)
-    planter.alter("keyed", key)
-    planter.alter("keyed", lambda record: record.set("delayd-fired", b"soon"))
-    planter.alter("keyed", off_step)
-    planter.alter("placed", partition)
-    planter.alter("mail", topic)
-    planter.alter("first", id)
-    planter.alter("retried", lambda record: record.set("delayd-attempt", b"7"))
-    planter.alter("null", lambda record: setattr(record, "value", b""))
-    planter.alter("dated", due)
-    request = planter.next("retried by id")
-    no_origin(planter.delivery(request))
-    planter.expect("altered", request)
+    due, alter = _one_more("delayd-due"), planter.alter
+    alter("plain", value)
+    alter("plain", key)
+    alter("plain", lambda record: record.set("trace", b"another"))
+    alter("plain", order)
+    alter("plain", lambda record: record.headers.pop(1))
+    alter("plain", partition)
+    alter("plain", due)
+    alter("keyed", lambda record: record.headers.append(header("topic", "orders")))
+    alter("keyed", key)
+    alter("keyed", lambda record: record.set("delayd-fired", b"soon"))
+    alter("keyed", _one_more("delayd-fired"))
+    alter("placed", partition)
+    alter("mail", lambda record: setattr(record, "topic", "orders"))
+    alter("first", lambda record: record.set("delayd-id", b"another"))
+    alter("retried", lambda record: record.set("delayd-attempt", b"7"))
+    alter("null", lambda record: setattr(record, "value", b""))
+    alter("dated", due)
+    alter("retried by id", lambda record: record.remove("delayd-origin"))
 
 
 def _plant_ghosts(planter: Planter) -> None:
     late_ms = START_MS + 9_000
-    for what in ("early target", "replaced target", "duplicate", "conflict"):
-        request = planter.next(what)
-        planter.deliver(request, late_ms)
-        planter.expect("ghost", request)
-    request = planter.next("bad due")
-    ghost = planter.deliver(request, late_ms)
-    ghost.set("delayd-due", b"%d" % START_MS)
-    planter.expect("ghost", request)
+    kinds = ("early target", "replaced target", "duplicate", "conflict")
+    planter.plant("ghost", kinds, lambda asked: planter.deliver(asked, late_ms))
+    planter.plant(
+        "ghost",
+        ["bad due"],
+        lambda asked: planter.deliver(asked, late_ms).set("delayd-due", b"%d" % START_MS),
+    )
 
 
 def plant_letters(planter: Planter) -> None:
     """Missing, doubled and false dead letters."""
     history = planter.history
-    for what in ("no topic", "conflict"):
-        request = planter.next(what)
-        history.dead.remove(planter.letter(request))
-        planter.expect("letter-missing", request)
-    for what in ("no topic", "dead", "dead by id"):
-        request = planter.next(what)
-        planter.add(history.dead, planter.letter(request))
-        planter.expect("letter-doubled", request)
+    planter.plant(
+        "letter-missing",
+        ("no topic", "conflict"),
+        lambda asked: history.dead.remove(planter.letter(asked)),
+    )
+    planter.plant(
+        "letter-doubled",
+        ("no topic", "dead", "dead by id"),
+        lambda asked: planter.add(history.dead, planter.letter(asked)),
+    )
     changes: list[tuple[str, str, bytes]] = [
         *(("no topic", "delayd-reason", b"bad-due"), ("odd header", "trace", b"x")),
         *(("no topic", "delayd-reason", b"conflict"), ("dead", "delayd-origin", b"0/1")),
@@ -235,49 +225,44 @@ def plant_letters(planter: Planter) -> None:
     ]
     for what, name, content in changes:
         request = planter.next(what)
-        letter = planter.letter(request)
-        letter.set(name, content)
+        planter.letter(request).set(name, content)
         planter.expect("letter-false", request)
-    for what in ("no topic", "dead"):
-        request = planter.next(what)
-        letter = planter.letter(request)
-        letter.value = b"another"
-        planter.expect("letter-false", request)
-    request = planter.next("too large")
-    letter = planter.letter(request)
-    letter.headers = [each for each in letter.headers if each[0] != "delayd-truncated"]
-    planter.expect("letter-false", request)
+    planter.plant(
+        "letter-false",
+        ("no topic", "dead"),
+        lambda asked: setattr(planter.letter(asked), "value", b"another"),
+    )
+    planter.plant(
+        "letter-false",
+        ["too large"],
+        lambda asked: planter.letter(asked).remove("delayd-truncated"),
+    )
     # Of what was delivered, and of nothing.
     like = planter.letter(planter.next("no topic"))
     for source in (planter.next("keyless").place, "3/88888888"):
-        made = planter.add(history.dead, like)
-        made.set("delayd-source", source.encode())
+        planter.add(history.dead, like).set("delayd-source", source.encode())
         planter.expect("letter-false", source)
     like = planter.letter(planter.next("dead"))
-    request = planter.next("keyless")
-    made = planter.add(history.dead, like)
-    made.set("delayd-source", request.place.encode())
-    planter.expect("letter-false", request)
+    source = planter.next("keyless").place
+    planter.add(history.dead, like).set("delayd-source", source.encode())
+    planter.expect("letter-false", source)
     # A message that died and left no letter is lost.
-    request = planter.next("dead")
-    history.dead.remove(planter.letter(request))
-    planter.expect("lost", request)
+    planter.plant("lost", ["dead"], lambda asked: history.dead.remove(planter.letter(asked)))
 
 
 def plant_verdicts(planter: Planter) -> None:
     """Missing, doubled, false and unknown receipts."""
     history = planter.history
-    for what in ("early cancel", "late cancel", "unknown cancel", "no due", "duplicate"):
-        request = planter.next(what)
-        history.receipts.remove(planter.receipt(request))
-        planter.expect("verdict-missing", request)
-    request = planter.next("dead by id")
-    history.receipts.remove(planter.receipt(request))
-    planter.expect("verdict-missing", request)
-    for what in ("early cancel", "replaced replace", "no due", "conflict", "dead by id"):
-        request = planter.next(what)
-        planter.add(history.receipts, planter.receipt(request))
-        planter.expect("verdict-doubled", request)
+    missing = ("early cancel", "late cancel", "unknown cancel", "no due", "duplicate", "dead by id")
+    planter.plant(
+        "verdict-missing", missing, lambda asked: history.receipts.remove(planter.receipt(asked))
+    )
+    doubled = ("early cancel", "replaced replace", "no due", "conflict", "dead by id")
+    planter.plant(
+        "verdict-doubled",
+        doubled,
+        lambda asked: planter.add(history.receipts, planter.receipt(asked)),
+    )
     _plant_false(planter)
     for verdict, source in (("delivered", "x"), ("rejected", "2/77777777")):
         planter.forge("some", source, verdict)
@@ -290,9 +275,7 @@ def plant_verdicts(planter: Planter) -> None:
 
 def _plant_false(planter: Planter) -> None:
     def false(what: str, **changes: Any) -> None:
-        request = planter.next(what)
-        planter.tell(request, **changes)
-        planter.expect("verdict-false", request)
+        planter.plant("verdict-false", [what], lambda asked: planter.tell(asked, **changes))
 
     # A cancel was ignored: what it killed came out at its time, long after it was called too late.
     target = planter.sent["early target"][planter._used.get("early cancel", 0)]

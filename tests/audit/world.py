@@ -137,6 +137,10 @@ class Written:
         """Change a header."""
         self.headers = [(each, content if each == name else was) for each, was in self.headers]
 
+    def remove(self, name: str) -> None:
+        """Take a header away."""
+        self.headers = [each for each in self.headers if each[0] != name]
+
     def row(self) -> Row:
         """As the audit's reader has it."""
         proved = None
