@@ -6,14 +6,17 @@ from world import History
 
 from delayd.audit.judging.delivery import judge_delivery, judge_messages
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
-from delayd.audit.judging.frontiers import frontiers_of
+from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
+from delayd.audit.judging.history import history_of
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.links import links_of
+from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.tables import RECORDS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 class Tables(NamedTuple):
@@ -46,16 +49,29 @@ def tables_of(spark: "SparkSession", history: History) -> Tables:
 def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
     _, logged, deliveries, receipts, letters, messages = tables
-    records = logged.sparkSession.createDataFrame(
-        history.rows("frontier"), RECORDS, verifySchema=False
-    )
-    frontiers, bounds = frontiers_of(records), history.bounds
+    frontiers, bounds = _frontiers(tables, history), history.bounds
     delivery = judge_delivery(logged, messages, deliveries, letters, receipts, frontiers, bounds)
     verdicts = judge_verdicts(logged, messages, receipts, frontiers, bounds)
     return {
         (row["fault"], row["source"], row["reason"])
         for row in delivery.unionByName(verdicts).collect()
     }
+
+
+def others_of(tables: Tables, history: History) -> list["Row"]:
+    """What is found of the order, and of the frontier."""
+    frontiers, bounds = _frontiers(tables, history).localCheckpoint(), history.bounds
+    links = links_of(frontiers, bounds)
+    steps = history_of(links, bounds)
+    order = judge_order(tables.logged, tables.deliveries, steps, bounds)
+    frontier = judge_frontier(frontiers, links, steps, tables.logged, bounds)
+    return order.unionByName(frontier).collect()
+
+
+def _frontiers(tables: Tables, history: History) -> "DataFrame":
+    rows = history.rows("frontier")
+    spark = tables.logged.sparkSession
+    return frontiers_of(spark.createDataFrame(rows, RECORDS, verifySchema=False))
 
 
 def marks(tables: Tables) -> dict[str, int]:

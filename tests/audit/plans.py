@@ -4,7 +4,7 @@ start; the cut is at 14,000, the end at 20,000."""
 from random import Random
 from typing import Final
 
-from world import World, Written
+from world import START_MS, World, Written
 
 from delayd.bus import Headers
 
@@ -62,7 +62,7 @@ class Plan:
         value: bytes | None = b"",
     ) -> Written:
         """A schedule without an id."""
-        due = header("due", self.world.start_ms + due_ms)
+        due = header("due", START_MS + due_ms)
         return self.send(what, at_ms, key, header("topic", topic), due, *more, value=value)
 
     def named(
@@ -80,7 +80,7 @@ class Plan:
         if op is not None:
             headers.append(header("op", op))
         if due_ms is not None:
-            headers.append(header("due", self.world.start_ms + due_ms))
+            headers.append(header("due", START_MS + due_ms))
             headers.append(header("topic", topic))
         return self.send(what, at_ms, id, *headers, value=value)
 

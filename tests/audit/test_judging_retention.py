@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from audited import Tables, fates, findings_of, tables_of
+from manual_clock import ManualClock
 from plans import Plan
 from world import PARTITIONS, START_MS, World, Written
 
@@ -82,27 +83,15 @@ def found(
     return fates(judged), {(fault, place) for fault, place, _ in findings}
 
 
-class Clock:
-    """Stands still when the audit reads."""
-
-    def wall_ms(self) -> int:
-        return READ_MS
-
-    def monotonic_ms(self) -> int:
-        return READ_MS
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
 def emptied(topics: Mapping[str, Mapping[str, str]], partition: int) -> Source:
     """Topics with these settings, of which one partition held a record that Kafka has deleted."""
-    kafka = MemoryKafka(Clock())
+    clock = ManualClock(READ_MS)  # stands still when the audit reads
+    kafka = MemoryKafka(clock)
     for name, config in topics.items():
         kafka.create_topic(name, PARTITIONS, config)
         kafka.append(name, partition, None, b"")
         kafka.log(name, partition).delete_before(1)
-    return Source(MemoryBus(kafka), "", Clock())
+    return Source(MemoryBus(kafka), "", clock)
 
 
 def trimmed_as_read(source: Source, tables: Tables, *topics: str) -> dict[str, tuple[int, ...]]:

@@ -3,19 +3,14 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from audited import Tables, fates, findings_of, tables_of
+from audited import Tables, fates, findings_of, others_of, tables_of
 from plans import Plan
 from planting import Planter
 from test_judging_world import logged_as
 from world import History, World
 
 from chaos.judge import judge
-from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
-from delayd.audit.judging.history import history_of
 from delayd.audit.judging.lateness import counts_of, requeued_count
-from delayd.audit.judging.links import links_of
-from delayd.audit.judging.order import judge_order
-from delayd.audit.tables import RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,20 +41,7 @@ def tables(spark: "SparkSession") -> Tables:
     return tables_of(spark, played()[0])
 
 
-def others_of(spark: "SparkSession", tables: Tables, history: History) -> list[object]:
-    """What is found of the order, and of the frontier."""
-    rows = spark.createDataFrame(history.rows("frontier"), RECORDS, verifySchema=False)
-    frontiers = frontiers_of(rows).localCheckpoint()
-    links = links_of(frontiers, history.bounds)
-    steps = history_of(links, history.bounds)
-    order = judge_order(tables.logged, tables.deliveries, steps, history.bounds)
-    frontier = judge_frontier(frontiers, links, steps, tables.logged, history.bounds)
-    return list(order.unionByName(frontier).collect())
-
-
-def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(
-    spark: "SparkSession", tables: Tables
-) -> None:
+def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(tables: Tables) -> None:
     history, _ = played()
     parts = (history.buffer, history.targets, history.dead, history.receipts)
     assert judge(*(logged_as(part) for part in parts)).ok
@@ -67,7 +49,7 @@ def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(
     assert len(smoothed) > COUNT // 2
     assert any(b'"smoothing":' in (each.value or b"") for each in history.frontier)
     assert findings_of(tables, history) == set()
-    assert others_of(spark, tables, history) == []
+    assert others_of(tables, history) == []
     found = fates(tables)
     assert found == {"delivered": COUNT - found["cancelled"], "cancelled": found["cancelled"]}
     assert found["cancelled"] > 0
@@ -100,11 +82,9 @@ def test_a_deferral_that_is_lost_or_doubled_is_found(spark: "SparkSession") -> N
     }
 
 
-def test_a_frontier_whose_smoothing_is_none_is_broken(
-    spark: "SparkSession", tables: Tables
-) -> None:
+def test_a_frontier_whose_smoothing_is_none_is_broken(tables: Tables) -> None:
     history, _ = played()
     [first, *_] = [each for each in history.frontier if b'"smoothing":' in (each.value or b"")]
     first.value = (first.value or b"").replace(b'"orders":[', b'"orders":[1,')
-    found = others_of(spark, tables, history)
+    found = others_of(tables, history)
     assert any("smoothing" in str(row) for row in found)

@@ -215,11 +215,6 @@ class World:
         self._smoothing = Smoothing(self.rates, {}, LIMITS.max_delay_ms)
 
     @property
-    def start_ms(self) -> int:
-        """When it began, Unix ms."""
-        return START_MS
-
-    @property
     def settings(self) -> Settings:
         """Of the cluster."""
         return settings_of(self.receipts_written, self.id_memory_ms)

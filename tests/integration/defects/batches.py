@@ -27,7 +27,6 @@ LENGTH_FROM: Final = 12
 MAGIC: Final = 2
 CODEC_BITS: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
-TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 NAME_ERRORS: Final = "surrogateescape"
 """So that header names which are no UTF-8 come out as they went in."""
@@ -51,25 +50,22 @@ class LogRecord:
     def with_header(self, name: str, content: bytes | None) -> "LogRecord":
         """With another content in the last header of that name; KeyError if there is none."""
         at = self._place_of(name)
-        return self._with_headers((*self.headers[:at], (name, content), *self.headers[at + 1 :]))
+        return replace(self, headers=(*self.headers[:at], (name, content), *self.headers[at + 1 :]))
 
     def without_header(self, name: str) -> "LogRecord":
         """Without the last header of that name; KeyError if there is none."""
         at = self._place_of(name)
-        return self._with_headers((*self.headers[:at], *self.headers[at + 1 :]))
+        return replace(self, headers=(*self.headers[:at], *self.headers[at + 1 :]))
 
     def and_header(self, name: str, content: bytes | None) -> "LogRecord":
         """With one header more, at the end."""
-        return self._with_headers((*self.headers, (name, content)))
+        return replace(self, headers=(*self.headers, (name, content)))
 
     def _place_of(self, name: str) -> int:
         places = [at for at, (other, _) in enumerate(self.headers) if other == name]
         if not places:
             raise KeyError(name)
         return places[-1]
-
-    def _with_headers(self, headers: Headers) -> "LogRecord":
-        return replace(self, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)

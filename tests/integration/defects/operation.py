@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 from chaos.records import Logged
 from defects.batches import LogRecord
 from defects.past import Past, Told, Victim
-from defects.surgery import PartitionLog, Surgeon
-
-Change = Callable[[LogRecord], LogRecord | None]
+from defects.surgery import Change, PartitionLog, Surgeon
 
 LATER_MS: Final = 5_000
 """What is added was written so long after everything else."""

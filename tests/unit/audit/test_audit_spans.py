@@ -3,9 +3,8 @@
 Source: docs/design/audit.md, "Retention".
 """
 
-from dataclasses import dataclass
-
 import pytest
+from manual_clock import ManualClock
 
 from delayd.audit.spans import Span, as_configured, span_of, target_spans, trimmed_before_ms
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -15,29 +14,13 @@ READ_MS = 1_785_000_000_000
 STAMPED = {"message.timestamp.type": "LogAppendTime", "retention.ms": str(7 * DAY_MS)}
 
 
-@dataclass
-class ManualClock:
-    """A clock that the test moves."""
-
-    now_ms: int = READ_MS
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
-
-
-CLOCK = ManualClock()
+CLOCK = ManualClock(READ_MS)
 
 
 def topic(config: dict[str, str], appended_ms: tuple[int, ...], keep: int) -> MemoryBus:
     """Three partitions: the first with records of these times, of which the last `keep` are left;
     one that was emptied; one that is whole."""
-    clock = ManualClock()
+    clock = ManualClock(READ_MS)
     kafka = MemoryKafka(clock)
     kafka.create_topic("t", 3, config)
     for clock.now_ms in appended_ms:

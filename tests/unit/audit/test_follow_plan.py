@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cluster_settings import LANES
 from cluster_settings import SETTINGS as CLUSTER
+from manual_clock import ManualClock
 
 from delayd.audit.errors import AuditError
 from delayd.audit.reading import stream
@@ -35,21 +36,12 @@ SETTINGS = replace(CLUSTER, partitions=1)
 TOPICS = {role: getattr(SETTINGS, role).name for role in TOPIC_ROLES}
 
 
-class ManualClock:
-    """A clock that moves by a second when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now_ms = T
-
-    def wall_ms(self) -> int:
-        return self.now_ms
+class WaitingClock(ManualClock):
+    """A clock that moves by a ms when somebody looks how long to wait."""
 
     def monotonic_ms(self) -> int:
         self.now_ms += 1
         return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic_ms() * 1_000_000
 
 
 class DeafCluster(MemoryCluster):
@@ -67,7 +59,7 @@ class Site:
     """A cluster with two targets, `good` and `bad`, and what follows it."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = WaitingClock(T)
         self.kafka = MemoryKafka(self.clock)
         for name in (*TOPICS.values(), "good", "bad"):
             self.kafka.create_topic(name)
@@ -106,6 +98,21 @@ class Site:
         for _ in range(count):
             self.kafka.append(topic, 0, b"k", b"v")
 
+    def lose_bad(self, why: str) -> None:
+        """Let `bad` be there, and not be read."""
+        if why == "no leader":
+            self.kafka.log("bad", 0).leader = None
+        elif why == "no right":
+            self.kafka.topics["bad"].may_read = False
+        elif why == "hidden":
+            self.kafka.hidden.add("bad")
+        elif why == "silent":
+            self.kafka.silent.add("bad")
+        elif why == "refused":
+            self.deaf["bad"] = TopicMismatchError("asking for bad was refused")
+        else:
+            self.deaf["bad"] = KafkaUnreachableError("nothing was said of bad")
+
     def make_again(self, topic: str, partitions: int = 1) -> None:
         self.kafka.delete_topic(topic)
         self.kafka.create_topic(topic, partitions)
@@ -131,18 +138,7 @@ def test_a_target_that_cannot_be_read_holds_up_no_other(site: Site, why: str) ->
     settled_ms = site.at.settled_ms["bad"]
     site.send("good")
     site.send("bad")
-    if why == "no leader":
-        site.kafka.log("bad", 0).leader = None
-    elif why == "no right":
-        site.kafka.topics["bad"].may_read = False
-    elif why == "hidden":
-        site.kafka.hidden.add("bad")
-    elif why == "silent":
-        site.kafka.silent.add("bad")
-    elif why == "refused":
-        site.deaf["bad"] = TopicMismatchError("asking for bad was refused")
-    else:
-        site.deaf["bad"] = KafkaUnreachableError("nothing was said of bad")
+    site.lose_bad(why)
 
     site.batch()
 
@@ -279,12 +275,7 @@ def test_a_planned_batch_waits_for_a_target_and_then_goes_on(site: Site, why: st
     site.send("good")
     site.send("bad")
     planned = site.plan()
-    if why == "no leader":
-        site.kafka.log("bad", 0).leader = None
-    elif why == "silent":
-        site.kafka.silent.add("bad")
-    else:
-        site.deaf["bad"] = KafkaUnreachableError("nothing was said of bad")
+    site.lose_bad(why)
     site.clock.now_ms = planned.at_ms + HOLD_MS
     with pytest.raises(DelaydError):
         site.read(site.at, planned)
