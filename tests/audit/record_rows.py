@@ -11,6 +11,8 @@ from delayd.request.headers import (
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
 )
+from delayd.request.proof import proof_of
+from delayd.request.request import RequestLimits
 
 Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[Any, ...]
@@ -78,6 +80,16 @@ def row_of(
 def is_internal(headers: Headers) -> bool:
     """Has it a header that only the master's own records have?"""
     return any(name in _INTERNAL for name, _ in headers)
+
+
+def is_proved(
+    limits: RequestLimits, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bool | None:
+    """Does a record of the buffer end with the proof of a master? None if it needs none."""
+    if not is_internal(headers):
+        return None
+    *others, (name, proof) = headers
+    return name == "delayd-proof" and proof == proof_of(limits, partition, key, value, others)
 
 
 def _plain(headers: Headers) -> list[tuple[str, bytearray | None]]:

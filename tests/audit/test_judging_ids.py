@@ -29,14 +29,6 @@ SETTINGS = replace(
     id_memory_ms=ID_MEMORY_MS,
     rules_version=RULES_VERSION,
 )
-OPS: Final = {
-    "schedule": Op.SCHEDULE,
-    "cancel": Op.CANCEL,
-    "replace": Op.REPLACE,
-    "continue": Op.CONTINUE,
-    "redrive": Op.REDRIVE,
-    "reject": Op.REJECT,
-}
 ANSWERS: Final = {PendingReply.DUPLICATE: "duplicate", PendingReply.CONFLICT: "conflict"}
 
 Row = dict[str, Any]
@@ -61,7 +53,7 @@ class Replay:
             digest = self.row_at[continued]["digest"]
         row["digest"] = digest
         asked = Asked(
-            OPS[row["op"]],
+            Op[row["op"].upper()],
             row["rank_ms"] or 0,
             has_id=id is not None,
             digest=str(digest).encode(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_settings import SETTINGS as CLUSTER
 from random_requests import APPEND_MS, Mixture, record
-from record_rows import is_internal, row_of
+from record_rows import is_proved, row_of
 
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.tables import RECORDS, REQUESTS
@@ -18,7 +18,6 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of, parse
 from delayd.request.headers import UNREADABLE_HEADERS
-from delayd.request.proof import proof_of
 from replication.rank import lane_of
 from replication.settings import RULES_VERSION
 
@@ -42,14 +41,6 @@ SETTINGS = replace(
     record_bytes_max=LIMITS.record_bytes_max,
     rules_version=RULES_VERSION,
 )
-SLUGS = {
-    Op.SCHEDULE: "schedule",
-    Op.CANCEL: "cancel",
-    Op.REPLACE: "replace",
-    Op.CONTINUE: "continue",
-    Op.REDRIVE: "redrive",
-}
-
 DUES = (
     *("0", "1", "00000000000001", "253402300799999", "253402300800000", "9" * 15, "1" * 16, "+1"),
     *("-1", " 1", "1 ", "1\n", "١٢٣", "1e3", "2023-11-14T22:13:20Z", "2023-11-14t22:13:20z"),
@@ -138,20 +129,12 @@ def readable(headers: Headers) -> Headers:
     return headers
 
 
-def is_proved(asked: Record) -> bool | None:
-    if not is_internal(asked.headers):
-        return None
-    *others, (name, proof) = asked.headers
-    wanted = proof_of(LIMITS, asked.partition, asked.key, asked.value, others)
-    return name == "delayd-proof" and proof == wanted
-
-
 def expected(asked: Record, outcome: Request | Reject) -> dict[str, Any]:
     """What a node makes of it, in the columns of REQUESTS that can be compared."""
     if isinstance(outcome, Reject):
-        told = SLUGS[outcome.op]
+        told = outcome.op.name.lower()
         return {"op": "reject", "reason": outcome.reason.slug, "id": outcome.id, "asked_op": told}
-    op = SLUGS[outcome.op]
+    op = outcome.op.name.lower()
     same = {"op": op, "asked_op": op, "reason": None, "id": outcome.id}
     if outcome.topic is None:
         return same
@@ -190,7 +173,7 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: "SparkSession") ->
             *("delayd-buffer", each.partition, each.offset, each.append_ms),
             *(each.key, each.value, each.headers),
             log_ms=each.append_ms,
-            is_proved=is_proved(each),
+            is_proved=is_proved(LIMITS, each.partition, each.key, each.value, each.headers),
         )
         for each in made
     ]
@@ -207,4 +190,4 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: "SparkSession") ->
         met[wanted["reason"] or wanted["op"]] += 1
     decided_later = {Reason.CONFLICT.slug, Reason.DEAD.slug}
     reasons = {reason.slug for reason in Reason} - decided_later
-    assert reasons | set(SLUGS.values()) <= met.keys(), met
+    assert reasons | {op.name.lower() for op in Op} <= met.keys(), met

@@ -21,7 +21,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from cluster_settings import SETTINGS as CLUSTER
-from record_rows import Row, is_internal, row_of
+from record_rows import Row, is_proved, row_of
 
 from delayd.audit.bounds import Bounds
 from delayd.bus import Headers, Record
@@ -53,7 +53,6 @@ from delayd.request import (
     reject_receipt,
     source_of,
 )
-from delayd.request.proof import proof_of
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState
@@ -82,14 +81,6 @@ LIMITS: Final = RequestLimits(
 )
 RETRY_DELAYS_MS: Final = (300, 700)
 ID_MEMORY_MS: Final = 5_000
-
-_OPS: Final = {
-    Op.SCHEDULE: rules.Op.SCHEDULE,
-    Op.CANCEL: rules.Op.CANCEL,
-    Op.REPLACE: rules.Op.REPLACE,
-    Op.CONTINUE: rules.Op.CONTINUE,
-    Op.REDRIVE: rules.Op.REDRIVE,
-}
 
 
 def settings_of(receipts_written: str, id_memory_ms: int = ID_MEMORY_MS) -> Settings:
@@ -143,18 +134,14 @@ class Written:
 
     def row(self) -> Row:
         """As the audit's reader has it."""
-        proved = None
-        if self.role == "buffer" and is_internal(self.headers):
-            *others, (name, proof) = self.headers
-            proved = name == "delayd-proof" and proof == proof_of(
-                LIMITS, self.partition, self.key, self.value, others
-            )
         return row_of(
             self.role,
             *(self.topic, self.partition, self.offset, self.timestamp_ms),
             *(self.key, self.value, self.headers),
             log_ms=self.log_ms,
-            is_proved=proved,
+            is_proved=is_proved(LIMITS, self.partition, self.key, self.value, self.headers)
+            if self.role == "buffer"
+            else None,
         )
 
 
@@ -321,7 +308,7 @@ class World:
         if request.continues is not None:
             continued = self._wheel[partition, request.continues[1]]
         asked = Asked(
-            _OPS[request.op],
+            rules.Op[request.op.name],
             request.due_ms,
             lane,
             request.id is not None,
