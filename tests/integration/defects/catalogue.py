@@ -261,26 +261,21 @@ def _ghost(on: Operation, victim: Victim) -> Sequence[Expected]:
     return [Expected("ghost", victim.source)]
 
 
-@_defect
-def a_cancelled_message_comes_out(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("cancelled", lambda t: kills_one_for_a_target(on, t.says["killed"]))
-    return _ghost(on, on.past.of_source[told.says["killed"][0]])
+def _killed(on: Operation, verdict: str) -> Victim:
+    told = on.past.take_mark(verdict, lambda t: kills_one_for_a_target(on, t.says["killed"]))
+    return on.past.of_source[told.says["killed"][0]]
 
 
-@_defect
-def a_replaced_message_comes_out(on: Operation) -> Sequence[Expected]:
-    told = on.past.take_mark("replaced", lambda t: kills_one_for_a_target(on, t.says["killed"]))
-    return _ghost(on, on.past.of_source[told.says["killed"][0]])
-
-
-@_defect
-def a_duplicate_comes_out(on: Operation) -> Sequence[Expected]:
-    return _ghost(on, on.past.take("refused_as_duplicate", lambda v: v.message.due_ms > 0))
-
-
-@_defect
-def a_conflicting_message_comes_out(on: Operation) -> Sequence[Expected]:
-    return _ghost(on, on.past.take("conflict"))
+DELIVERY_DEFECTS.update(
+    {
+        "a-cancelled-message-comes-out": lambda on: _ghost(on, _killed(on, "cancelled")),
+        "a-replaced-message-comes-out": lambda on: _ghost(on, _killed(on, "replaced")),
+        "a-duplicate-comes-out": lambda on: _ghost(
+            on, on.past.take("refused_as_duplicate", lambda v: v.message.due_ms > 0)
+        ),
+        "a-conflicting-message-comes-out": lambda on: _ghost(on, on.past.take("conflict")),
+    }
+)
 
 
 @_defect
