@@ -17,7 +17,6 @@ from collections.abc import (
     Iterable,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
@@ -182,12 +181,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _end(self) -> None:

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import (
@@ -253,12 +252,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:

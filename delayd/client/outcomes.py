@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Where a request landed. `partition` and `offset` are its source."""
+    """Where a request landed. `partition` and `offset` are its source, for dedupe and audit."""
 
     partition: int
     offset: int
@@ -24,20 +24,11 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
-    """Where a request landed. `partition` and `offset` are its source, for dedupe and audit."""
+class Scheduled(Sent):
+    """The same of a request that has a due time; the delivered record names its `source` too."""
 
-    partition: int
-    offset: int
-    append_ms: int
-    """The broker's append time, Unix ms."""
     due_ms: int
     """The due time as asked, Unix ms; in the past means at once."""
-
-    @property
-    def source(self) -> str:
-        """Return what the delivered record has in `delayd-source`."""
-        return f"{self.partition}/{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,29 +46,14 @@ def status_report(
     age_ms = clock.wall_ms() - cursor_ms
     if age_ms > CURSOR_AGE_MAX_MS:
         problems.append(f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck")
-    master: str | None = None
-    nodes: list[dict[str, Any]] = []
-    failing: list[dict[str, Any]] = []
-    if coordination is not None:
-        try:
-            held = coordination.leader(0)
-            master = None if held is None else str(json.loads(held.owner).get("node"))
-            nodes = [
-                {"node": name, **_ask(admin_of(member))}
-                for name, member in sorted(coordination.members().items())
-            ]
-        except CoordinationError as error:
-            problems.append(str(error))
-        if master is None:
-            problems.append("no node holds the leader key")
-        problems += [problem for node in nodes for problem in _problems_of(node)]
-        # The list of a former master is out of date.
-        failing = [
-            target
-            for node in nodes
-            for target in node.pop("failing_targets", None) or ()
-            if node["node"] == master
-        ]
+    master, nodes = (None, []) if coordination is None else _members(coordination, problems)
+    # The list of a former master is out of date.
+    failing = [
+        target
+        for node in nodes
+        for target in node.pop("failing_targets", None) or ()
+        if node["node"] == master
+    ]
     return {
         "cluster": cluster,
         "healthy": not problems,
@@ -84,6 +69,27 @@ def status_report(
         "failing_targets": failing,
         "nodes": nodes,
     }
+
+
+def _members(
+    coordination: Coordination, problems: list[str]
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the master and what each node says of itself; add what a person must see to."""
+    master: str | None = None
+    nodes: list[dict[str, Any]] = []
+    try:
+        held = coordination.leader(0)
+        master = None if held is None else str(json.loads(held.owner).get("node"))
+        nodes = [
+            {"node": name, **_ask(admin_of(member))}
+            for name, member in sorted(coordination.members().items())
+        ]
+    except CoordinationError as error:
+        problems.append(str(error))
+    if master is None:
+        problems.append("no node holds the leader key")
+    problems += [problem for node in nodes for problem in _problems_of(node)]
+    return master, nodes
 
 
 def _problems_of(node: dict[str, Any]) -> Iterator[str]:

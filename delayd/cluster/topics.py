@@ -108,17 +108,14 @@ def create_topics(
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
-    problem = settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee)
-    if problem is not None:
+    if problem := settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee):
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     proposed = partial(
         Settings,
         cluster=cluster,
         partitions=partitions,
-        lanes=LANES,
         max_delay_ms=max_delay_ms,
         id_memory_ms=id_memory_ms,
-        rules_version=RULES_VERSION,
         prefix=prefix,
         retry_delays_ms=retry_delays_ms,
         receipts_written=receipts_written,
@@ -138,10 +135,7 @@ def create_topics(
             )
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
-            states = _all_visible(kafka, names, timeout_ms)
-            fresh = _with_topics(proposed, names, states)
-            # Before the record is written: once it is, nothing but its answer can fail here.
-            _refuse_problems(topic_problems(states, fresh))
+            fresh = _with_topics(proposed, names, _all_visible(kafka, names, timeout_ms))
             return _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
         settings = seen.record.settings
         _refuse_other_cluster(settings, cluster)
@@ -152,15 +146,23 @@ def create_topics(
 def _with_topics(
     proposed: Callable[..., Settings], names: TopicNames, states: Mapping[str, TopicState]
 ) -> Settings:
-    """Return the settings of a new cluster: as proposed, with its topics and their limit."""
+    """Return the settings of a new cluster: as proposed, with its topics and their limit.
+
+    Raises TopicMismatchError if a topic breaks the contract: once the first record is written,
+    nothing but its answer can fail.
+    """
     largest = min(int(state.config["max.message.bytes"]) for state in states.values())
-    return proposed(
+    settings = proposed(
+        lanes=LANES,
+        rules_version=RULES_VERSION,
         record_bytes_max=largest - RECORD_MARGIN_BYTES,
         buffer=Topic(names.buffer, states[names.buffer].topic_id),
         frontier=Topic(names.frontier, states[names.frontier].topic_id),
         receipts=Topic(names.receipts, states[names.receipts].topic_id),
         dead=Topic(names.dead, states[names.dead].topic_id),
     )
+    _refuse_problems(topic_problems(states, settings))
+    return settings
 
 
 def last_frontier(

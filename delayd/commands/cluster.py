@@ -32,7 +32,7 @@ from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of
 from delayd.runtime.clock import SystemClock
-from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS
+from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, Settings
 
 CONNECT_TIMEOUT_MS = 15_000
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
@@ -142,16 +142,7 @@ def topics_create(
     if cluster_key is not None:
         check_key(cluster_key, settings)
     is_made = cluster_key is None and settings.key_fingerprint == fingerprint(proposed_key, cluster)
-    if as_json:
-        made = {"cluster_key": proposed_key} if is_made else {}
-        typer.echo(json.dumps({**settings.to_json(), **made}))
-        return
-    typer.echo(
-        f"cluster {settings.cluster} is initialised: "
-        + ", ".join(topic.name for topic in settings.topics)
-    )
-    if is_made:
-        typer.echo(f"cluster key, for every node and shown only now: {proposed_key}")
+    _show_made(settings, proposed_key if is_made else None, as_json)
 
 
 @topics_app.command("check")
@@ -181,6 +172,17 @@ def topics_check(
     else:
         typer.echo("\n".join(problems) or "all topics are as they should be")
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
+
+
+def _show_made(settings: Settings, new_key: str | None, as_json: bool) -> None:
+    if as_json:
+        made = {} if new_key is None else {"cluster_key": new_key}
+        typer.echo(json.dumps({**settings.to_json(), **made}))
+        return
+    names = ", ".join(topic.name for topic in settings.topics)
+    typer.echo(f"cluster {settings.cluster} is initialised: {names}")
+    if new_key is not None:
+        typer.echo(f"cluster key, for every node and shown only now: {new_key}")
 
 
 def _retry_delays_ms(text: str) -> tuple[int, ...]:

@@ -30,35 +30,3 @@ with warnings.catch_warnings():
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
     from kafka.record.util import decode_varint
     from kafka.structs import OffsetAndMetadata, TopicPartition
-
-__all__ = [
-    "ACLOperation",
-    "AddPartitionsToTxnHandler",
-    "CreateTopicsRequest",
-    "DefaultRecordBatch",
-    "DefaultRecordBatchBuilder",
-    "DescribeConfigsRequest",
-    "Fetcher",
-    "Future",
-    "IsolationLevel",
-    "KafkaNetClient",
-    "KafkaNetSocket",
-    "KafkaSSLTransport",
-    "KafkaTCPTransport",
-    "ListOffsetsRequest",
-    "MetadataRequest",
-    "OffsetAndMetadata",
-    "OffsetSpec",
-    "RecordAccumulator",
-    "Sender",
-    "SubscriptionState",
-    "TopicPartition",
-    "TransactionManager",
-    "create_connection",
-    "decode_varint",
-    "errors",
-    "has_gzip",
-    "has_lz4",
-    "has_snappy",
-    "has_zstd",
-]

@@ -45,27 +45,12 @@ class MemoryIdempotentProducer:
     ) -> None:
         """See the port."""
         assert not self._dead, "a producer that raised is dead"
-        self._check_size(topic, key, value, headers)
-        self._write(topic, key, value, headers, partition, on_ack, None)
-
-    def _check_size(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> None:
+        transaction = self._transaction()
         if record_bytes(key, value, headers) > self._record_bytes_max:
             self._refusals[topic] = "MSG_SIZE_TOO_LARGE"
             self._fail("send", "MSG_SIZE_TOO_LARGE")
-
-    def _write(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None,
-        on_ack: Callable[[Ack], None] | None,
-        transaction: tuple[str, int] | None,
-    ) -> None:
-        """Append one record, of a transactional id and epoch or of none, or note why not."""
+        if transaction is not None and self._lost is not None:
+            return  # the transaction is lost; flush or commit will say so
         if not self._link.up:
             self._lost = "_MSG_TIMED_OUT"
             return
@@ -95,6 +80,10 @@ class MemoryIdempotentProducer:
         """See the port."""
         self._dead = True
         self._acks.clear()
+
+    def _transaction(self) -> tuple[str, int] | None:
+        """Return the id and epoch of the transaction that a record is sent in."""
+        return None
 
     def _fail(self, doing: str, error: str) -> NoReturn:
         self._dead = True

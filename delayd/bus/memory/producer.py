@@ -6,10 +6,8 @@ Invariants: as of the port. Like librdkafka it learns of lost records and of bei
 `flush` and `commit`, begins without asking a broker, and commits an empty transaction alone.
 """
 
-from collections.abc import Callable
 from typing import NoReturn
 
-from delayd.bus import Ack, Headers
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.kafka import MemoryKafka
 from delayd.bus.memory.link import Link
@@ -51,23 +49,6 @@ class MemoryProducer(MemoryIdempotentProducer):
         assert not self._began, "one open transaction at a time"
         self._began = True
 
-    def send(
-        self,
-        topic: str,
-        *,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None = None,
-        on_ack: Callable[[Ack], None] | None = None,
-    ) -> None:
-        """See the port."""
-        epoch = self._open_epoch()
-        self._sent_count += 1
-        self._check_size(topic, key, value, headers)
-        if self._lost is None:  # else the transaction is lost; flush or commit will say so
-            self._write(topic, key, value, headers, partition, on_ack, (self._id, epoch))
-
     def flush(self, timeout_ms: int) -> None:
         """See the port."""
         assert not self._dead, "a producer that raised is dead"
@@ -92,6 +73,11 @@ class MemoryProducer(MemoryIdempotentProducer):
                 self._fail("commit", "_TIMED_OUT")
         self._began = False
         self._sent_count = 0
+
+    def _transaction(self) -> tuple[str, int]:
+        epoch = self._open_epoch()
+        self._sent_count += 1
+        return self._id, epoch
 
     def _open_epoch(self) -> int:
         assert not self._dead, "a producer that raised is dead"

@@ -15,8 +15,6 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient
     from kafka.net.inet import KafkaNetSocket
 
-__all__ = ["KafkaAdminClient", "KafkaConsumer", "KafkaProducer", "TopicPartition", "faults"]
-
 CLOSE_MS: Final = 1_000
 """What a client that has nothing to send needs to end; then it is ended by force."""
 
