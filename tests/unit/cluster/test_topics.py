@@ -41,16 +41,9 @@ def bus(kafka: MemoryKafka) -> MemoryBus:
     return MemoryBus(kafka)
 
 
-def create(bus: MemoryBus, *, adopt_buffer: bool = False, max_delay_ms: int = DAY_MS) -> Settings:
-    return create_topics(
-        bus,
-        cluster="c",
-        cluster_key=KEY,
-        partitions=4,
-        max_delay_ms=max_delay_ms,
-        adopt_buffer=adopt_buffer,
-        timeout_ms=TIMEOUT_MS,
-    )
+def create(bus: MemoryBus, **choices: Any) -> Settings:
+    usual = {"cluster": "c", "cluster_key": KEY, "max_delay_ms": DAY_MS, "timeout_ms": TIMEOUT_MS}
+    return create_topics(bus, **usual | choices)
 
 
 def load(bus: MemoryBus) -> Settings:
@@ -167,7 +160,7 @@ def test_another_name_of_the_cluster_is_refused(bus: MemoryBus) -> None:
     """docs/design/frontier.md, Fence: one transactional id per cluster name."""
     create(bus)
     for attempt in (
-        lambda: create_topics(bus, cluster="other", cluster_key=KEY, timeout_ms=TIMEOUT_MS),
+        lambda: create(bus, cluster="other"),
         lambda: load_settings(bus, "other", "delayd-", TIMEOUT_MS),
     ):
         with pytest.raises(DelaydError, match=r"belong to the cluster 'c'.*--cluster"):
@@ -211,27 +204,15 @@ def test_the_choices_of_the_beginning_are_kept(bus: MemoryBus) -> None:
     """docs/reference/topics.md, "What is fixed"."""
     usual = create(bus)
     assert usual.retry_delays_ms == RETRY_DELAYS_MS and usual.receipts_written == "verdicts"
-    again = create_topics(
-        bus,
-        cluster="c",
-        cluster_key="another key, as long",
-        retry_delays_ms=(1,),
-        receipts_written="all",
-        timeout_ms=TIMEOUT_MS,
+    again = create(
+        bus, cluster_key="another key, as long", retry_delays_ms=(1,), receipts_written="all"
     )
     assert again == usual == load(bus)
 
 
 def test_other_choices_are_in_the_settings(bus: MemoryBus) -> None:
     """docs/reference/topics.md, "What is fixed"."""
-    create_topics(
-        bus,
-        cluster="c",
-        cluster_key=KEY,
-        retry_delays_ms=(5, 70),
-        receipts_written="all",
-        timeout_ms=TIMEOUT_MS,
-    )
+    create(bus, retry_delays_ms=(5, 70), receipts_written="all")
     settings = load(bus)
     assert (settings.retry_delays_ms, settings.receipts_written) == ((5, 70), "all")
     assert settings.key_fingerprint == fingerprint(KEY, "c")
@@ -241,47 +222,27 @@ def test_without_transactions_a_cluster_is_made_all_the_same(
     kafka: MemoryKafka, bus: MemoryBus
 ) -> None:
     """docs/guarantees.md, "At least once": nothing transactional is asked of the brokers."""
-    made = create_topics(
-        bus, cluster="c", cluster_key=KEY, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
-    )
+    made = create(bus, guarantee=AT_LEAST_ONCE)
     assert made.guarantee == AT_LEAST_ONCE and load(bus) == made
     assert not kafka.coordinator.holders
-    again = create_topics(bus, cluster="c", cluster_key=KEY, timeout_ms=TIMEOUT_MS)
-    assert again == made and frontier_records(bus) == 1
-
-
-def test_of_two_creators_without_transactions_the_first_counts(
-    kafka: MemoryKafka, bus: MemoryBus
-) -> None:
-    """docs/reference/topics.md: what is read as the last frontier is the first of the two."""
-    made = create_topics(
-        bus, cluster="c", cluster_key=KEY, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
-    )
-    seen = load_settings(bus, "c", "delayd-", TIMEOUT_MS)
-    other = replace(seen.record, settings=replace(made, receipts_written="all"))
-    kafka.append("delayd-frontier", 0, b"shard-0", encode(other))
-    assert load(bus) == made
+    assert create(bus) == made and frontier_records(bus) == 1
 
 
 def test_a_creator_that_was_not_the_first_is_told_what_is_in_force(
     monkeypatch: pytest.MonkeyPatch, bus: MemoryBus
 ) -> None:
-    """docs/reference/topics.md: without a fence both had found the topic empty."""
+    """docs/reference/topics.md: without a fence both had found the topic empty, and what is read as
+    the last frontier is the first of the two."""
     other: list[Settings] = []
     write = topics._FirstRecord.write
 
-    def create(key: str) -> Settings:
-        return create_topics(
-            bus, cluster="c", cluster_key=key, guarantee=AT_LEAST_ONCE, timeout_ms=TIMEOUT_MS
-        )
-
     def write_late(self: topics._FirstRecord, record: FrontierRecord) -> None:
         monkeypatch.setattr(topics._FirstRecord, "write", write)
-        other.append(create("the key of the other one"))
+        other.append(create(bus, guarantee=AT_LEAST_ONCE, cluster_key="the key of the other one"))
         write(self, record)
 
     monkeypatch.setattr(topics._FirstRecord, "write", write_late)
-    assert [create(KEY)] == other == [load(bus)]
+    assert [create(bus, guarantee=AT_LEAST_ONCE)] == other == [load(bus)]
     assert frontier_records(bus) == 2
 
 
@@ -302,18 +263,11 @@ def test_choices_that_make_no_sense_make_nothing(
 ) -> None:
     """docs/reference/topics.md, "What is fixed"."""
     with pytest.raises(ConfigError, match=says):
-        create_topics(bus, **{"cluster": "c", "cluster_key": KEY, **choice})
+        create(bus, **choice)
     assert not kafka.topics
 
 
 # --- Checking them
-
-
-def alter(topic: str, key: str, value: str) -> Callable[[MemoryKafka], None]:
-    def bend(kafka: MemoryKafka) -> None:
-        kafka.topics[topic].config[key] = value
-
-    return bend
 
 
 @pytest.mark.parametrize(
