@@ -3,8 +3,10 @@
 No tests here; the name says whose the file is, and pytest explains its assertions for it.
 """
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 from uuid import uuid4
 
@@ -77,6 +79,10 @@ class RealSite:
         return self._driver(
             bootstrap or self.bootstrap, overrides=named, record_bytes_max=RECORD_BYTES_MAX
         )
+
+    def delete(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([topic])[topic].result(TIMEOUT_MS / 1000)
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -191,6 +197,14 @@ def send(
     producer.send(
         topic, key=key, value=value, headers=headers or [], partition=partition, on_ack=on_ack
     )
+
+
+@contextmanager
+def silent_broker() -> Iterator[tuple[str, socket.socket]]:
+    """An address whose connections the kernel takes, and the socket; nobody ever answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as listener:
+        listener.settimeout(TIMEOUT_MS / 1000)
+        yield f"127.0.0.1:{listener.getsockname()[1]}", listener
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -12,7 +11,6 @@ from uuid import uuid4
 
 import pytest
 import test_bus_desk
-from confluent_kafka.admin import AdminClient
 from test_bus_desk import (
     DRIVERS,
     POLL_MS,
@@ -25,6 +23,7 @@ from test_bus_desk import (
     read,
     read_to,
     send,
+    silent_broker,
 )
 
 from delayd.bus import UNREADABLE_HEADERS, Ack, Headers, Position, Record
@@ -211,16 +210,13 @@ def test_clients_that_were_never_used_are_closed_too(site: RealSite) -> None:
 
 
 @pytest.fixture
-def silent_broker() -> Iterator[str]:
-    """An address that accepts connections and never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(16)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+def silent_address() -> Iterator[str]:
+    with silent_broker() as (address, _):
+        yield address
 
 
-def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_broker: str) -> None:
-    bus = site.other_bus(silent_broker)
+def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_address: str) -> None:
+    bus = site.other_bus(silent_address)
     clock = SystemClock()
     before_threads, before_ms = entries("task"), clock.monotonic_ms()
     cluster, consumer = bus.cluster(), bus.consumer("any")
@@ -268,17 +264,12 @@ def test_a_driver_prints_nothing(
     assert heard == []
 
 
-def delete(site: RealSite, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": site.bootstrap})
-    admin.delete_topics([topic])[topic].result(TIMEOUT_MS / 1000)
-
-
 def test_deleting_the_topic_under_a_reader_raises(desk: Desk, site: RealSite) -> None:
     topic = desk.topic()
     desk.commit(topic, b"x")
     consumer = desk.consumer(topic)
     read(consumer, 1)
-    delete(site, topic)
+    site.delete(topic)
     with pytest.raises((ConsumerError, BufferPositionError)):
         poll_until_it_raises(consumer)
 
@@ -292,7 +283,7 @@ def test_deleting_the_topic_under_a_producer_fails_its_transaction(
     send(producer, gone, b"1")
     send(producer, kept, b"1")
     producer.commit(TIMEOUT_MS)
-    delete(site, gone)
+    site.delete(gone)
     eventually(lambda: desk.cluster.describe([gone], TIMEOUT_MS) == {}, "the topic is gone")
     producer.begin()
     with pytest.raises(ProducerError, match=r"UNKNOWN_TOPIC|_MSG_TIMED_OUT"):
@@ -304,27 +295,23 @@ def test_deleting_the_topic_under_a_producer_fails_its_transaction(
     assert [r.value for r in read(desk.consumer(kept), 2)] == [b"1", b"3"]
 
 
-def test_a_record_that_a_broker_refuses_for_good_fails_the_transaction(desk: Desk) -> None:
-    good, compacted = desk.topic(), desk.topic(cleanup_policy="compact")
-    producer = desk.producer()
-    producer.begin()
-    send(producer, good, b"innocent", key=b"k")
-    send(producer, compacted, b"no key")
-    with pytest.raises(ProducerError, match="INVALID_RECORD"):
-        producer.commit(TIMEOUT_MS)
-    producer.close()
-    desk.commit(good, b"next")
-    assert [r.value for r in read(desk.consumer(good), 1)] == [b"next"]
-
-
-def test_a_record_above_the_limit_of_the_topic_fails_the_transaction(desk: Desk) -> None:
-    good, small = desk.topic(), desk.topic(max_message_bytes="20000")
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ({"cleanup_policy": "compact"}, "INVALID_RECORD"),
+        ({"max_message_bytes": "20000"}, "MSG_SIZE_TOO_LARGE"),
+    ],
+)
+def test_a_record_that_a_broker_refuses_for_good_fails_the_transaction(
+    desk: Desk, config: dict[str, Any], error: str
+) -> None:
+    good, strict = desk.topic(), desk.topic(**config)
     producer = desk.producer()
     producer.begin()
     send(producer, good, b"innocent")
-    send(producer, small, bytes(30_000))
-    with pytest.raises(ProducerError, match="MSG_SIZE_TOO_LARGE"):
-        producer.flush(TIMEOUT_MS)
+    send(producer, strict, bytes(30_000))
+    with pytest.raises(ProducerError, match=error):
+        producer.commit(TIMEOUT_MS)
     producer.close()
     desk.commit(good, b"next")
     assert [r.value for r in read(desk.consumer(good), 1)] == [b"next"]

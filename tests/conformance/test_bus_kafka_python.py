@@ -5,15 +5,25 @@ inner parts are looked at in these two and nowhere else: each test provokes one 
 its guard is taken out.
 """
 
-import socket
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import test_bus_desk
-from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, read_to, send
+from test_bus_desk import (
+    POLL_MS,
+    TIMEOUT_MS,
+    Desk,
+    RealSite,
+    eventually,
+    read,
+    read_to,
+    send,
+    silent_broker,
+)
 
 from delayd.bus import Ack, Headers, Position
 from delayd.bus.kafka_python import KafkaPythonBus, descriptions
@@ -96,10 +106,8 @@ def test_a_fenced_producer_does_not_come_back_with_a_newer_epoch(desk: Desk) -> 
 def test_closing_ends_the_sender_thread_with_a_request_that_is_never_answered(
     site: RealSite,
 ) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(4)
-        bus = site.other_bus(f"127.0.0.1:{silent.getsockname()[1]}")
+    with silent_broker() as (address, _):
+        bus = site.other_bus(address)
         producer = cast(KafkaPythonProducer, bus.transactional_producer("held"))
         with pytest.raises(ProducerError):
             producer.init_transactions(300)
@@ -112,10 +120,7 @@ def test_closing_ends_the_sender_thread_with_a_request_that_is_never_answered(
 
 def test_closing_ends_the_sender_thread_that_connects_to_a_silent_coordinator(desk: Desk) -> None:
     topic, producer = desk.topic(), opened(desk)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(4)
-        silent.settimeout(TIMEOUT_MS / 1000)
+    with silent_broker() as (_, silent):
         host, port = silent.getsockname()
         moved = SimpleNamespace(error_code=0, node_id=77, host=host, port=port, rack=None)
         producer._transactions._transaction_coordinator = producer._metadata.add_coordinator(
@@ -139,14 +144,20 @@ def test_closing_ends_the_sender_thread_with_records_that_were_never_sent(desk: 
     assert desk.end_offset(topic) == 0, "closing sends nothing more"
 
 
+@contextmanager
+def bounded(desk: Desk, site: RealSite, of: str, limit: int) -> Iterator[KafkaPythonProducer]:
+    """A producer with a transaction, whose queue takes no more."""
+    bus = site.other_bus(**{f"producer.queue.buffering.max.{of}": str(limit)})
+    with closing(cast(KafkaPythonProducer, bus.transactional_producer(desk.id))) as producer:
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        yield producer
+
+
 def test_what_waits_unacknowledged_is_bounded(desk: Desk, site: RealSite) -> None:
     """kafka-python has a setting for it that it ignores."""
     topic = desk.topic()
-    bus = site.other_bus(**{"producer.queue.buffering.max.messages": "100"})
-    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
-    with closing(producer):
-        producer.init_transactions(TIMEOUT_MS)
-        producer.begin()
+    with bounded(desk, site, "messages", 100) as producer:
         acks: list[Ack] = []
         for n in range(1_000):
             send(producer, topic, b"%d" % n, on_ack=acks.append)
@@ -157,11 +168,7 @@ def test_what_waits_unacknowledged_is_bounded(desk: Desk, site: RealSite) -> Non
 
 def test_the_bytes_that_wait_are_bounded_too(desk: Desk, site: RealSite) -> None:
     topic = desk.topic()
-    bus = site.other_bus(**{"producer.queue.buffering.max.kbytes": "100"})
-    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
-    with closing(producer):
-        producer.init_transactions(TIMEOUT_MS)
-        producer.begin()
+    with bounded(desk, site, "kbytes", 100) as producer:
         acks: list[Ack] = []
         for n in range(100):
             send(producer, topic, bytes(10_000), on_ack=acks.append)
@@ -173,11 +180,7 @@ def test_a_queue_that_does_not_empty_fails_send_in_bounded_time(
     desk: Desk, site: RealSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayd.bus.kafka_python.producer.SEND_WAIT_MS_MAX", 300)
-    bus = site.other_bus(**{"producer.queue.buffering.max.messages": "2"})
-    producer = cast(KafkaPythonProducer, bus.transactional_producer(desk.id))
-    with closing(producer):
-        producer.init_transactions(TIMEOUT_MS)
-        producer.begin()
+    with bounded(desk, site, "messages", 2) as producer:
         topic = desk.topic()
         producer._accumulator.config["linger_ms"] = 60_000
         with pytest.raises(ProducerError, match="_QUEUE_FULL"):

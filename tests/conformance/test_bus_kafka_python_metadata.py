@@ -8,7 +8,6 @@ import pytest
 import test_bus_desk
 import test_bus_kafka_python
 from confluent_kafka import Uuid
-from confluent_kafka.admin import AdminClient
 from test_bus_desk import POLL_MS, TIMEOUT_MS, Desk, RealSite, eventually, read, send
 from test_bus_kafka_python import CLOSE_MS_MAX, opened
 
@@ -72,8 +71,7 @@ def test_silence_says_nothing_about_whether_a_topic_exists(
 
 
 def vanish(desk: Desk, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cast(RealSite, desk.site).bootstrap})
-    admin.delete_topics([topic])[topic].result(TIMEOUT_MS / 1000)
+    cast(RealSite, desk.site).delete(topic)
     eventually(lambda: desk.cluster.describe([topic], TIMEOUT_MS) == {}, "the topic is gone")
 
 

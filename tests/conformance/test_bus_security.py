@@ -3,7 +3,6 @@
 The settings come from `delayd.config.security`, as those of a node do.
 """
 
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ from guarded_kafka import (
     GuardedKafka,
     guarded_kafka,
 )
-from test_bus_desk import DRIVERS, TIMEOUT_MS, eventually, read, send
+from test_bus_desk import DRIVERS, TIMEOUT_MS, eventually, read, send, silent_broker
 
 from delayd.bus import Bus, Position
 from delayd.bus.kafka_python import KafkaPythonBus
@@ -204,11 +203,7 @@ def test_with_kafka_python_a_broker_that_never_answers_a_handshake_is_tried_agai
     kafka: GuardedKafka,
 ) -> None:
     """kafka-python waits for it for ever."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(4)
-        silent.settimeout(TIMEOUT_MS / 1000)
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
+    with silent_broker() as (address, silent):
         properties = Security(**kafka.keys()).properties()
         client = open_client(
             {

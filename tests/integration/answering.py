@@ -4,9 +4,11 @@ Its topics are a test's own: a buffer and its receipts, on the shared Kafka.
 """
 
 import json
+import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from uuid import uuid4
 
 import pytest
@@ -88,39 +90,13 @@ class Answering:
     def next_source(self, id: str) -> str:
         """Where the next request about the id will lie, if nobody else sends one."""
         partition = partition_of(id.encode(), PARTITIONS)
-        cluster = ConfluentBus(self.bootstrap, client_id="test-client").cluster()
-        try:
+        with closing(ConfluentBus(self.bootstrap, client_id="test-client").cluster()) as cluster:
             ends = cluster.end_offsets(self.buffer, int(TIMEOUT_S * 1000), committed=False)
-        finally:
-            cluster.close()
         return f"{partition}/{ends[partition]}"
-
-    def requests(self) -> Iterator[Record]:
-        """The committed records of the buffer, from its beginning; ends only with the caller."""
-        consumer = ConfluentBus(self.bootstrap, client_id="test-client").consumer(self.buffer)
-        try:
-            consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
-            while True:
-                yield from consumer.poll(1_000, 50) or [NOTHING]
-        finally:
-            consumer.close()
 
     def read(self, count: int) -> list[Record]:
         """The first records of the buffer; fewer than `count` fail."""
-        deadline = threading.Event()
-        timer = threading.Timer(TIMEOUT_S, deadline.set)
-        timer.start()
-        found: list[Record] = []
-        try:
-            for record in self.requests():
-                if record is not NOTHING:
-                    found.append(record)
-                if len(found) >= count or deadline.is_set():
-                    break
-        finally:
-            timer.cancel()
-        assert len(found) == count
-        return found
+        return read(self.bootstrap, self.buffer, count)
 
     @contextmanager
     def answering(self, answer: Callable[[Record], None] | None = None) -> Iterator[None]:
@@ -130,7 +106,7 @@ class Answering:
 
         def run() -> None:
             try:
-                for record in self.requests():
+                for record in records_of(self.bootstrap, self.buffer):
                     if over.is_set():
                         return
                     if record is not NOTHING and "delayd-op" in dict(record.headers):
@@ -151,6 +127,35 @@ class Answering:
         """The usual answer: everything is in time."""
         id, op = id_of(record), op_of(record)
         self.write(f"{record.partition}/{record.offset}", id, ANSWERS[op], op=op, killed=("0/1",))
+
+
+def records_of(bootstrap: str, buffer: str) -> Generator[Record, None, None]:
+    """The committed records of a buffer, from its beginning; ends only with the caller."""
+    with closing(ConfluentBus(bootstrap, client_id="test-client").consumer(buffer)) as consumer:
+        consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
+        while True:
+            yield from consumer.poll(1_000, 50) or [NOTHING]
+
+
+def read(bootstrap: str, buffer: str, count: int) -> list[Record]:
+    """The first records of a buffer, by way of delayd's own consumer; fewer than `count` fail."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    found: list[Record] = []
+    with closing(records_of(bootstrap, buffer)) as records:
+        while len(found) < count and time.monotonic() < deadline_s:
+            record = next(records)
+            if record is not NOTHING:
+                found.append(record)
+    assert len(found) == count
+    return found
+
+
+def freeze(cluster: LocalCluster) -> None:
+    """Stop the broker, and wait until the kernel has stopped it."""
+    cluster.kill("broker-1", signal.SIGSTOP)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not cluster.stopped():
+        assert time.monotonic() < deadline_s, "the broker does not stop"
 
 
 def id_of(record: Record) -> str:

@@ -1,7 +1,6 @@
 """The asyncio client on a real Kafka, through both drivers."""
 
 import asyncio
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any
 
 import answering
 import pytest
-from answering import Answering
+from answering import Answering, freeze
 from confluent_kafka import Producer
 
 from delayd import AsyncClient
@@ -41,14 +40,7 @@ master, driver = answering.master, answering.driver
 def frozen(tmp_path: Path) -> Iterator[tuple[Answering, Callable[[], None]]]:
     """Topics on a broker of the test's own, and a way to freeze it."""
     with LocalCluster(tmp_path, ClusterOptions(nodes=0)) as cluster:
-
-        def freeze() -> None:
-            cluster.kill("broker-1", signal.SIGSTOP)
-            deadline_s = time.monotonic() + TIMEOUT_S
-            while not cluster.stopped():
-                assert time.monotonic() < deadline_s, "the broker does not stop"
-
-        yield Answering(cluster.bootstrap), freeze
+        yield Answering(cluster.bootstrap), lambda: freeze(cluster)
 
 
 def run(main: Awaitable[None]) -> None:

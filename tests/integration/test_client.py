@@ -1,11 +1,11 @@
 """The client against a real Kafka (docs/design, wire contract)."""
 
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -13,10 +13,12 @@ from uuid import uuid4
 
 import answering
 import pytest
+from answering import PARTITIONS, freeze, read
 
 from delayd import Client
-from delayd.bus import Position, Record
 from delayd.bus.confluent import ConfluentBus
+from delayd.bus.murmur2 import partition_of
+from delayd.bus.reading import read_between
 from delayd.client import (
     REPORT_GRACE_MS,
     NotScheduledError,
@@ -33,11 +35,11 @@ from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
 from delayd.request import Request as Parsed
 from delayd.request import RequestLimits, parse
+from delayd.runtime.clock import SystemClock
 
 SENDERS = ("delayd-client", "kafka-python-producer")
 """Names of the threads that send; other tests' producers go by other names."""
 
-PARTITIONS = 4
 TIMEOUT_MS = 30_000
 SHORT_ACK_MS = 1_500
 MANY = 20_000
@@ -45,16 +47,6 @@ MANY = 20_000
 
 MANY_MS_MAX = 20_000
 """Fifteen times what it takes here; waiting for each acknowledgement would take longer."""
-
-MURMUR2_OF = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-"""The vectors of Kafka's own UtilsTest."""
 
 pytestmark = pytest.mark.real
 driver = answering.driver
@@ -98,45 +90,16 @@ def client(bootstrap: str, buffer: str, driver: DriverName) -> Iterator[Client]:
         yield client
 
 
-def freeze(cluster: LocalCluster) -> None:
-    """Stop the broker, and wait until the kernel has stopped it."""
-    cluster.kill("broker-1", signal.SIGSTOP)
-    deadline_s = time.monotonic() + TIMEOUT_MS / 1000
-    while not cluster.stopped():
-        assert time.monotonic() < deadline_s, "the broker does not stop"
-
-
-def read(bootstrap: str, buffer: str, count: int) -> list[Record]:
-    """The first records of the buffer, by way of delayd's own consumer."""
-    consumer = ConfluentBus(bootstrap, client_id="test-client").consumer(buffer)
-    records: list[Record] = []
-    deadline_s = time.monotonic() + TIMEOUT_MS / 1000
-    try:
-        consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
-        while len(records) < count and time.monotonic() < deadline_s:
-            records += consumer.poll(count, 1_000)
-    finally:
-        consumer.close()
-    assert len(records) == count
-    return records
-
-
 def read_all(bootstrap: str, buffer: str) -> list[bytes]:
-    """The first bytes of every value in the buffer now."""
-    cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
-    consumer = ConfluentBus(bootstrap, client_id="test-client").consumer(buffer)
-    values: list[bytes] = []
-    deadline_s = time.monotonic() + TIMEOUT_MS / 1000
-    try:
+    """Every value in the buffer now."""
+    bus = ConfluentBus(bootstrap, client_id="test-client")
+    with closing(bus.cluster()) as cluster:
+        starts = cluster.start_offsets(buffer, TIMEOUT_MS)
         ends = cluster.end_offsets(buffer, TIMEOUT_MS, committed=True)
-        consumer.assign({partition: Position(0) for partition in range(PARTITIONS)})
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            assert time.monotonic() < deadline_s
-            values += [record.value or b"" for record in consumer.poll(1_000, 100)]
-    finally:
-        consumer.close()
-        cluster.close()
-    return values
+    runs = read_between(
+        bus, buffer, starts, ends, SystemClock(), records_max=1_000, timeout_ms=TIMEOUT_MS
+    )
+    return [record.value or b"" for run in runs for record in run]
 
 
 def test_a_scheduled_message_is_in_the_buffer_as_delayd_reads_it(
@@ -167,12 +130,10 @@ def test_a_due_time_is_reported_as_asked(client: Client) -> None:
     assert client.schedule("orders", None, key="k", at=0).due_ms == 0
 
 
-@pytest.mark.parametrize(("key", "murmur2"), MURMUR2_OF.items())
-def test_requests_lie_in_the_partition_that_javas_murmur2_gives_their_key(
-    client: Client, key: bytes, murmur2: int
-) -> None:
-    partition = client.schedule("orders", b"v", key=key, in_="1h").partition
-    assert partition == (murmur2 & 0x7FFFFFFF) % PARTITIONS
+def test_requests_lie_in_the_partition_that_javas_murmur2_gives_their_key(client: Client) -> None:
+    for key in (b"21", b"foobar", b"a-little-bit-long-string", b"abc"):
+        partition = client.schedule("orders", b"v", key=key, in_="1h").partition
+        assert partition == partition_of(key, PARTITIONS)
 
 
 def test_twenty_thousand_requests_are_scheduled_without_waiting_for_each(
@@ -199,11 +160,8 @@ def test_the_buffer_is_never_created_by_sending_to_it(bootstrap: str, driver: Dr
         pytest.raises(NotInitialisedError, match=r"delayd topics create"),
     ):
         client.schedule("orders", b"v", in_="1s")
-    cluster = ConfluentBus(bootstrap, client_id="test-client").cluster()
-    try:
+    with closing(ConfluentBus(bootstrap, client_id="test-client").cluster()) as cluster:
         assert cluster.describe([missing], TIMEOUT_MS) == {}
-    finally:
-        cluster.close()
 
 
 def test_without_an_acknowledgement_every_call_and_future_ends_with_an_unknown_outcome(

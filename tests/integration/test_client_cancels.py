@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import answering
@@ -209,11 +210,8 @@ def test_where_receipts_cannot_be_read_nothing_is_sent(
         with pytest.raises(NotInitialisedError, match=missing):
             client.cancel("order-1")
         assert client.cancel("order-1", wait=False).offset == 0
-    cluster = ConfluentBus(master.bootstrap, client_id="test-client").cluster()
-    try:
+    with closing(ConfluentBus(master.bootstrap, client_id="test-client").cluster()) as cluster:
         assert cluster.describe([missing], TIMEOUT_S * 1000) == {}
-    finally:
-        cluster.close()
 
 
 def test_an_answered_cancel_can_be_asked_again_and_again(master: Answering, client: Client) -> None:

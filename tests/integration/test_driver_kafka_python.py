@@ -13,16 +13,10 @@ from typing import Any
 
 import pytest
 from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster, schedule
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 from test_failover import batch_on, finish, kill, wait_due
 from test_ids import Counter, seen_all
+from test_node_start import alter
 from topics_read import Seen, read_until
 
 from delayd.dev.cluster import LocalCluster
@@ -156,7 +150,9 @@ def test_a_record_that_only_the_broker_refuses_is_retried_alone(
             changed = cluster.target(f"changed{number}", partitions=1)
             before = counter.put(f"before{number}", topic=changed, due="0")
             read_until(cluster.bootstrap, changed, seen_all({before}))
-            limit(cluster, changed, "2000")  # for 5 s the node believes what it knows
+            alter(
+                cluster.bootstrap, changed, "max.message.bytes", "2000"
+            )  # for 5 s the node believes what it knows
             due = str(CLOCK.wall_ms() + 200)
             guilty.append(counter.put(f"large{number}", b"x" * 5_000, topic=changed, due=due))
             beside = {counter.put(f"{number}.{n}", topic=changed, due=due) for n in range(20)}
@@ -183,32 +179,3 @@ def source_or_origin(record: Seen) -> str:
     """Of the user's own request, be it retried or not."""
     headers = dict(record.headers)
     return (headers.get("delayd-origin") or headers["delayd-source"] or b"").decode()
-
-
-def limit(cluster: TestCluster, topic: str, record_bytes_max: str) -> None:
-    """Change how large a batch may be."""
-    wanted = ConfigEntry(
-        "max.message.bytes", record_bytes_max, incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(20)
-
-
-def test_a_node_says_which_property_its_driver_cannot_keep(cluster: TestCluster) -> None:
-    node = cluster.node(1, driver="kafka-python", kafka={"socket.nagle.disable": "true"})
-    with node_group([node]):
-        assert node.start().wait_exit() == 2
-        assert "socket.nagle.disable" in node.log and "kafka-python" in node.log
-
-
-def test_a_node_with_compression_delivers(cluster: TestCluster) -> None:
-    node = cluster.node(1, driver="kafka-python", kafka={"compression.type": "lz4"})
-    with node_group([node]), cluster.client() as client:
-        master_of([node.start()])
-        batch = batch_on((cluster.target("a"),), 500, 1_000, lead_ms=500)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
-            finish(witness, batch)
-        assert "level=warning" not in node.log and "Traceback" not in node.log

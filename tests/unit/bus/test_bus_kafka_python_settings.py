@@ -7,7 +7,6 @@ import pytest
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.kafka_python.library import Fetcher, KafkaNetClient, RecordAccumulator, Sender
 from delayd.bus.kafka_python.settings import Settings
-from delayd.bus.overrides import PROMISED
 from delayd.cluster.connect import open_bus
 from delayd.errors import ConfigError
 
@@ -26,13 +25,6 @@ def pem(tmp_path: Path) -> str:
     file = tmp_path / "some.pem"
     file.write_text("")
     return str(file)
-
-
-@pytest.mark.parametrize("name", sorted(PROMISED))
-@pytest.mark.parametrize("role", ["", "consumer.", "producer.", "admin."])
-def test_what_carries_a_promise_cannot_be_overridden(role: str, name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be overridden"):
-        KafkaPythonBus("kafka:9092", overrides={f"{role}{name}": "x"})
 
 
 def test_the_promises_are_kept_by_default() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.confluent.settings import Settings
+from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.overrides import PROMISED
 from delayd.errors import ConfigError
 
@@ -22,9 +23,12 @@ def test_a_batch_may_not_be_larger_than_what_targets_are_checked_for(size: str) 
 
 @pytest.mark.parametrize("name", sorted(PROMISED))
 @pytest.mark.parametrize("role", ["", "consumer.", "producer.", "admin."])
-def test_what_carries_a_promise_cannot_be_overridden(role: str, name: str) -> None:
+@pytest.mark.parametrize("driver", [ConfluentBus, KafkaPythonBus])
+def test_what_carries_a_promise_cannot_be_overridden(
+    driver: type[ConfluentBus | KafkaPythonBus], role: str, name: str
+) -> None:
     with pytest.raises(ConfigError, match="cannot be overridden"):
-        ConfluentBus("kafka:9092", overrides={f"{role}{name}": "x"})
+        driver("kafka:9092", overrides={f"{role}{name}": "x"})
 
 
 def test_a_plain_name_reaches_every_client() -> None:

@@ -42,8 +42,8 @@ def bus(kafka: MemoryKafka) -> MemoryBus:
 
 
 def create(bus: MemoryBus, **choices: Any) -> Settings:
-    usual = {"cluster": "c", "cluster_key": KEY, "max_delay_ms": DAY_MS, "timeout_ms": TIMEOUT_MS}
-    return create_topics(bus, **usual | choices)
+    usual: dict[str, Any] = {"cluster": "c", "cluster_key": KEY, "max_delay_ms": DAY_MS}
+    return create_topics(bus, **{**usual, "timeout_ms": TIMEOUT_MS, **choices})
 
 
 def load(bus: MemoryBus) -> Settings:
