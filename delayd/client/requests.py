@@ -6,7 +6,7 @@ the buffer's partitions: set `partitioner=murmur2_random` in librdkafka (Java an
 by default), or let `Client.schedule_in` and its like send it, which name the partition.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Unpack
 
 from delayd.client.asking import (
@@ -42,17 +42,7 @@ class Request:
 
     def ask(self, buffer: str) -> Ask:
         """Return the checked record. RequestRefusedError says what delayd would reject."""
-        return ask(
-            buffer,
-            self.topic,
-            self.value,
-            key=self.key,
-            in_=self.in_,
-            at=self.at,
-            headers=self.headers,
-            partition=self.partition,
-            id=self.id,
-        )
+        return ask(buffer, **{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 def schedule_record(

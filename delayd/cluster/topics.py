@@ -240,14 +240,11 @@ def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list
 
 def _config_problems(state: TopicState, settings: Settings, topic: Topic) -> list[str]:
     """Return the settings of one topic that break the contract."""
-    needed: dict[str, str] = {"unclean.leader.election.enable": "false"}
+    needed = {"unclean.leader.election.enable": "false"}
     problems = []
     if topic in (settings.buffer, settings.frontier):
         needed["message.timestamp.type"] = "LogAppendTime"
-    if topic is settings.frontier:
-        needed["cleanup.policy"] = "compact"
-    else:
-        needed["cleanup.policy"] = "delete"
+    needed["cleanup.policy"] = "compact" if topic is settings.frontier else "delete"
     for key, value in needed.items():
         if (is_now := state.config.get(key)) != value:
             problems.append(_alter(topic.name, key, value, f"is {is_now}"))
@@ -293,11 +290,11 @@ def _wanted_config(
     shared = {
         "min.insync.replicas": "2" if replication_factor >= 3 else "1",
         "unclean.leader.election.enable": "false",
+        "cleanup.policy": "delete",
     }
     return {
         names.buffer: {
             **shared,
-            "cleanup.policy": "delete",
             "message.timestamp.type": "LogAppendTime",
             "retention.ms": str(max_delay_ms + DAY_MS),
             "retention.bytes": "-1",
@@ -308,16 +305,8 @@ def _wanted_config(
             "message.timestamp.type": "LogAppendTime",
             "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
         },
-        names.receipts: {
-            **shared,
-            "cleanup.policy": "delete",
-            "retention.ms": str(RECEIPTS_RETENTION_MS),
-        },
-        names.dead: {
-            **shared,
-            "cleanup.policy": "delete",
-            "retention.ms": str(DEAD_RETENTION_MS),
-        },
+        names.receipts: {**shared, "retention.ms": str(RECEIPTS_RETENTION_MS)},
+        names.dead: {**shared, "retention.ms": str(DEAD_RETENTION_MS)},
     }
 
 

@@ -42,8 +42,7 @@ def test_key_value_and_headers_arrive_untouched(desk: Desk) -> None:
         ("", b"empty name"),
         ("repeated", b"1"),
     ]
-    topic, producer = desk.topic(), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(), desk.begun()
     send(producer, topic, b"\x00\xffvalue", key=b"\xff\x00key", headers=headers)
     producer.commit(TIMEOUT_MS)
     [record] = read(desk.consumer(topic), 1)
@@ -53,8 +52,7 @@ def test_key_value_and_headers_arrive_untouched(desk: Desk) -> None:
 @pytest.mark.parametrize("key", [None, b""])
 @pytest.mark.parametrize("value", [None, b""])
 def test_null_and_empty_are_different(desk: Desk, key: bytes | None, value: bytes | None) -> None:
-    topic, producer = desk.topic(), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(), desk.begun()
     send(producer, topic, value, key=key)
     producer.commit(TIMEOUT_MS)
     [record] = read(desk.consumer(topic), 1)
@@ -63,8 +61,7 @@ def test_null_and_empty_are_different(desk: Desk, key: bytes | None, value: byte
 
 def test_a_record_of_a_megabyte_arrives(desk: Desk) -> None:
     value = bytes(range(256)) * 4_000
-    topic, producer = desk.topic(max_message_bytes="2000000"), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(max_message_bytes="2000000"), desk.begun()
     send(producer, topic, value, key=b"k")
     producer.commit(TIMEOUT_MS)
     [record] = read(desk.consumer(topic), 1)
@@ -72,8 +69,7 @@ def test_a_record_of_a_megabyte_arrives(desk: Desk) -> None:
 
 
 def test_a_record_above_the_limit_of_the_bus_is_refused_at_once(desk: Desk) -> None:
-    topic, producer = desk.topic(max_message_bytes="4000000"), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(max_message_bytes="4000000"), desk.begun()
     with pytest.raises(ProducerError, match="MSG_SIZE_TOO_LARGE"):
         send(producer, topic, bytes(RECORD_BYTES_MAX + 1))
 
@@ -139,8 +135,7 @@ def test_murmur2_is_java_s_and_kafka_python_s() -> None:
 
 def test_a_key_goes_to_the_partition_that_java_gives_it(desk: Desk) -> None:
     keys = [*JAVA_MURMUR2, b"", *(b"order-%d" % n for n in range(100))]
-    topic, producer = desk.topic(partitions=5), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(partitions=5), desk.begun()
     for key in keys:
         send(producer, topic, None, key=key, partition=None)
     producer.commit(TIMEOUT_MS)
@@ -161,8 +156,7 @@ def test_a_named_partition_overrules_the_key_and_a_null_key_goes_anywhere(desk: 
 
 
 def test_a_partition_that_the_topic_lacks_fails_the_transaction(desk: Desk) -> None:
-    topic, producer = desk.topic(), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(), desk.begun()
     with pytest.raises(ProducerError, match="_UNKNOWN_PARTITION"):
         send(producer, topic, b"x", partition=7)
         producer.flush(TIMEOUT_MS)
@@ -196,8 +190,7 @@ def test_the_end_is_unknown_until_a_fetch_has_told_it_and_counts_what_is_hidden(
     desk.commit(topic, b"0", b"1")
     read_to(consumer, 0, 3)
     eventually(lambda: consumer.poll(1, POLL_MS) == [] and consumer.end(0) == 3, "the marker")
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, topic, b"hidden")
     producer.flush(TIMEOUT_MS)
     eventually(lambda: consumer.poll(1, POLL_MS) == [] and consumer.end(0) == 4, "the record")
@@ -232,8 +225,7 @@ def test_position_follows_each_record_within_a_batch(desk: Desk) -> None:
 
 def test_a_new_assignment_replaces_the_old_one(desk: Desk) -> None:
     topic = desk.topic(partitions=2)
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     for partition in (0, 1):
         for value in (b"a", b"b", b"c"):
             send(producer, topic, value, partition=partition)

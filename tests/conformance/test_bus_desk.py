@@ -137,6 +137,11 @@ class Desk:
         producer.init_transactions(TIMEOUT_MS)
         return producer
 
+    def begun(self) -> TransactionalProducer:
+        producer = self.producer()
+        producer.begin()
+        return producer
+
     def idempotent(self) -> Producer:
         producer = self.bus.idempotent_producer()
         self._opened.append(producer)
@@ -149,8 +154,7 @@ class Desk:
         return consumer
 
     def open_transaction(self, topic: str, *values: bytes) -> TransactionalProducer:
-        producer = self.producer()
-        producer.begin()
+        producer = self.begun()
         for value in values:
             send(producer, topic, value)
         producer.flush(TIMEOUT_MS)

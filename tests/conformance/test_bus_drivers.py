@@ -157,8 +157,7 @@ def test_a_name_that_no_topic_can_have_is_refused_by_itself(desk: Desk) -> None:
 def test_a_record_for_a_name_that_no_topic_can_have_fails_its_transaction(
     desk: Desk, name: str
 ) -> None:
-    innocent, producer = desk.topic(), desk.producer()
-    producer.begin()
+    innocent, producer = desk.topic(), desk.begun()
     with pytest.raises(ProducerError) as raised:
         send(producer, innocent, b"x")
         send(producer, name, b"x")
@@ -278,8 +277,7 @@ def test_deleting_the_topic_under_a_producer_fails_its_transaction(
     desk: Desk, site: RealSite
 ) -> None:
     gone, kept = desk.topic(), desk.topic()
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, gone, b"1")
     send(producer, kept, b"1")
     producer.commit(TIMEOUT_MS)
@@ -306,8 +304,7 @@ def test_a_record_that_a_broker_refuses_for_good_fails_the_transaction(
     desk: Desk, config: dict[str, Any], error: str
 ) -> None:
     good, strict = desk.topic(), desk.topic(**config)
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, good, b"innocent")
     send(producer, strict, bytes(30_000))
     with pytest.raises(ProducerError, match=error):

@@ -47,9 +47,7 @@ def site(kafka_and_etcd: Any) -> RealSite:
 
 def opened(desk: Desk) -> KafkaPythonProducer:
     """A producer with a transaction, whose inner parts may be touched."""
-    producer = desk.producer()
-    producer.begin()
-    return cast(KafkaPythonProducer, producer)
+    return cast(KafkaPythonProducer, desk.begun())
 
 
 def only_next_is_committed(desk: Desk, topic: str) -> None:

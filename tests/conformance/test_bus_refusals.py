@@ -29,8 +29,7 @@ def test_the_topics_that_refused_records_are_named_and_no_others(desk: Desk) -> 
     innocent = desk.topic()
     named: dict[str, str] = {}
     while guilty := {small, compacted} - named.keys():
-        producer = desk.producer()
-        producer.begin()
+        producer = desk.begun()
         with pytest.raises(ProducerError) as raised:
             for topic in (innocent, *guilty, innocent):
                 send(producer, topic, b"x" * 5_000)
@@ -45,8 +44,7 @@ def test_the_topics_that_refused_records_are_named_and_no_others(desk: Desk) -> 
 def test_a_refused_record_gives_the_transaction_its_cause_wherever_it_stands(desk: Desk) -> None:
     """What is told of its neighbours in the batch is not the cause."""
     compacted, innocent = desk.topic(cleanup_policy="compact"), desk.topic()
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, innocent, b"x")
     send(producer, compacted, b"fine", key=b"k")
     send(producer, compacted, b"no key")
@@ -60,8 +58,7 @@ def test_a_refused_record_gives_the_transaction_its_cause_wherever_it_stands(des
 def test_a_topic_that_does_not_exist_is_named(desk: Desk) -> None:
     """docs/design/frontier.md, Targets."""
     absent, innocent = f"absent-{uuid4().hex}", desk.topic()
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     for topic in (innocent, absent):
         send(producer, topic, b"x")
     assert refusals_of(producer) == {absent: "UNKNOWN_TOPIC_OR_PART"}
@@ -70,8 +67,7 @@ def test_a_topic_that_does_not_exist_is_named(desk: Desk) -> None:
 def test_a_partition_that_does_not_exist_is_named_by_its_topic(desk: Desk) -> None:
     """docs/design/frontier.md, Targets."""
     topic, innocent = desk.topic(), desk.topic()
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     with pytest.raises(ProducerError) as raised:
         send(producer, innocent, b"x")
         send(producer, topic, b"x")  # so that it is known
@@ -83,8 +79,7 @@ def test_a_partition_that_does_not_exist_is_named_by_its_topic(desk: Desk) -> No
 def test_a_record_that_the_producer_itself_refuses_is_named_by_its_topic(desk: Desk) -> None:
     """docs/design/frontier.md, Targets."""
     topic, innocent = desk.topic(), desk.topic()
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, innocent, b"x")
     with pytest.raises(ProducerError) as raised:
         send(producer, topic, b"x" * (test_bus_desk.RECORD_BYTES_MAX + 1))

@@ -122,8 +122,7 @@ def test_a_record_that_may_not_be_written_fails_its_transaction_with_that_cause(
     open_, guarded = desk.topic(), desk.topic()
     guard(site, guarded, DESCRIBE, DESCRIBE_CONFIGS, denied=WRITE)
     eventually(lambda: state(desk, guarded).may_write is False, "the list is known")
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     for topic in (open_, guarded, open_):
         send(producer, topic, b"x")
     with pytest.raises(ProducerError, match="TOPIC_AUTHORIZATION_FAILED") as raised:
@@ -139,8 +138,7 @@ def test_a_record_for_a_topic_that_may_not_be_described_fails_its_transaction_wi
     hidden = desk.topic()
     guard(site, hidden, WRITE, denied=DESCRIBE)
     eventually(lambda: bool(desk.cluster.survey([hidden], TIMEOUT_MS).refused), "the list is known")
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     with pytest.raises(ProducerError, match="TOPIC_AUTHORIZATION_FAILED") as raised:
         send(producer, hidden, b"x")
         producer.flush(TIMEOUT_MS)

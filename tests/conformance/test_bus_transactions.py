@@ -68,15 +68,13 @@ def test_one_producer_runs_many_transactions(desk: Desk) -> None:
 
 
 def test_an_empty_transaction_commits(desk: Desk) -> None:
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     producer.commit(TIMEOUT_MS)
 
 
 @pytest.mark.parametrize("flush_first", [True, False])
 def test_a_transaction_that_lost_a_record_never_commits(desk: Desk, flush_first: bool) -> None:
-    topic, producer = desk.topic(), desk.producer()
-    producer.begin()
+    topic, producer = desk.topic(), desk.begun()
     send(producer, topic, b"good")
     send(producer, f"absent-{uuid4().hex}", b"bad")
     with pytest.raises(ProducerError, match="UNKNOWN_TOPIC_OR_PART"):
@@ -90,8 +88,7 @@ def test_a_transaction_that_lost_a_record_never_commits(desk: Desk, flush_first:
 
 
 def test_a_producer_that_raised_is_not_used_again(desk: Desk) -> None:
-    producer = desk.producer()
-    producer.begin()
+    producer = desk.begun()
     send(producer, f"absent-{uuid4().hex}", b"bad")
     with pytest.raises(ProducerError):
         producer.flush(TIMEOUT_MS)

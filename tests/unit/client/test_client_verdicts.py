@@ -4,8 +4,9 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 
 import pytest
 
@@ -88,6 +89,17 @@ def opened(reader: Reader) -> Verdicts:
     return Verdicts(lambda: reader, 1_000)
 
 
+@pytest.fixture
+def reader() -> ScriptedReader:
+    return ScriptedReader()
+
+
+@pytest.fixture
+def verdicts(reader: ScriptedReader) -> Iterator[Verdicts]:
+    with closing(opened(reader)) as verdicts:
+        yield verdicts
+
+
 def until(true: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not true():
@@ -95,9 +107,9 @@ def until(true: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_receipt_before_the_acknowledgement_waits_for_it() -> None:
-    reader = ScriptedReader()
-    verdicts = opened(reader)
+def test_a_receipt_before_the_acknowledgement_waits_for_it(
+    reader: ScriptedReader, verdicts: Verdicts
+) -> None:
     with a_wait(verdicts) as ticket:
         ticket.ready.result(TIMEOUT_S)
         reader.given.put(receipt("1/7", "too-late"))
@@ -108,11 +120,9 @@ def test_a_receipt_before_the_acknowledgement_waits_for_it() -> None:
         assert not ticket.answer.done()
         ticket.follow(acknowledged("1/8"))
         assert ticket.answer.result(0).source == "1/8"
-    verdicts.close()
 
 
-def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded() -> None:
-    verdicts = opened(ScriptedReader())
+def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded(verdicts: Verdicts) -> None:
     with a_wait(verdicts) as ticket:
         for offset in range(10 * EARLY_MAX):
             ticket.deliver(Verdict("too-late", (), None, 0, "", f"1/{offset}"))
@@ -120,34 +130,29 @@ def test_what_is_kept_for_a_request_without_acknowledgement_is_bounded() -> None
         ticket.follow(acknowledged(f"1/{10 * EARLY_MAX - 1}"))
         assert ticket.answer.result(0).verdict == "too-late"
         assert not ticket._early
-    verdicts.close()
 
 
-def test_receipts_of_other_ids_are_not_kept() -> None:
-    reader = ScriptedReader()
-    verdicts = opened(reader)
+def test_receipts_of_other_ids_are_not_kept(reader: ScriptedReader, verdicts: Verdicts) -> None:
     with a_wait(verdicts) as ticket:
         for offset in range(100):
             reader.given.put(receipt(f"1/{offset}", id="b"))
         reader.given.put(receipt("1/100"))
         until(lambda: "1/100" in ticket._early)
         assert len(ticket._early) == 1
-    verdicts.close()
 
 
 @pytest.mark.parametrize(
     "value", [None, b"", b"{", b"[]", b"3", b'{"verdict": "cancelled"}', b"\xff"]
 )
-def test_what_is_no_receipt_is_nobodys_answer(value: bytes | None) -> None:
+def test_what_is_no_receipt_is_nobodys_answer(
+    reader: ScriptedReader, verdicts: Verdicts, value: bytes | None
+) -> None:
     assert verdict_of(value) is None
-    reader = ScriptedReader()
-    verdicts = opened(reader)
     with a_wait(verdicts) as ticket:
         ticket.follow(acknowledged("1/8"))
         reader.given.put((b"a", value))
         reader.given.put(receipt("1/8"))
         assert ticket.answer.result(TIMEOUT_S).source == "1/8"
-    verdicts.close()
 
 
 def test_a_reader_that_cannot_open_keeps_the_request_from_being_sent() -> None:
@@ -190,9 +195,8 @@ def test_a_bug_in_the_reader_reaches_the_waiters_too() -> None:
     verdicts.close()
 
 
-def test_a_request_that_failed_ends_its_wait() -> None:
+def test_a_request_that_failed_ends_its_wait(verdicts: Verdicts) -> None:
     """What Kafka certainly does not have is no unknown outcome."""
-    verdicts = opened(ScriptedReader())
     with a_wait(verdicts) as ticket:
         ticket.follow(failed(not_done("too large", Op.CANCEL)))
         with pytest.raises(DelaydError, match="nothing is cancelled"):
@@ -201,13 +205,10 @@ def test_a_request_that_failed_ends_its_wait() -> None:
         ticket.follow(failed(outcome_unknown("no acknowledgement", Op.CANCEL)))
         with pytest.raises(VerdictUnknownError, match="no acknowledgement"):
             ticket.answer.result(0)
-    verdicts.close()
 
 
-def test_close_ends_every_wait_and_the_thread() -> None:
+def test_close_ends_every_wait_and_the_thread(reader: ScriptedReader, verdicts: Verdicts) -> None:
     before = threading.active_count()
-    reader = ScriptedReader()
-    verdicts = opened(reader)
     ticket = a_wait(verdicts)
     ticket.ready.result(TIMEOUT_S)
     verdicts.close()
@@ -221,22 +222,18 @@ def test_close_ends_every_wait_and_the_thread() -> None:
 
 
 def test_the_reader_leaves_when_nobody_has_waited_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
+    reader: ScriptedReader, verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IDLE_MS", 50)
-    reader = ScriptedReader()
-    verdicts = opened(reader)
     ticket = a_wait(verdicts)
     ticket.ready.result(TIMEOUT_S)
     assert not reader.closed.wait(0.5), "somebody waits"
     ticket.close()
     assert reader.closed.wait(TIMEOUT_S)
-    verdicts.close()
 
 
-def test_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_bounded(verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITS_MAX", 2)
-    verdicts = opened(ScriptedReader())
     first, _ = a_wait(verdicts), a_wait(verdicts)
     with pytest.raises(RequestRefusedError, match="2 requests wait"):
         a_wait(verdicts, "b")
@@ -245,4 +242,3 @@ def test_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     a_wait(verdicts, "b")
     with pytest.raises(RequestRefusedError, match="2 requests wait"):
         a_wait(verdicts, "c")
-    verdicts.close()
