@@ -3,12 +3,13 @@
 The settings come from `delayd.config.security`, as those of a node do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pytest
+from certificates import Leaf
 from guarded_kafka import (
     KEY_PASSWORD,
     PASSWORD,
@@ -47,52 +48,39 @@ def driver(request: pytest.FixtureRequest) -> Any:
     return DRIVERS[request.param]
 
 
-def ways_in(kafka: GuardedKafka) -> dict[str, tuple[str, Keys]]:
-    """By name: the address, and the settings that open it."""
-    tls: Keys = {"kafka_security_protocol": "SSL", "kafka_ca_file": kafka.ca}
-    return {
-        "plain password over TLS": (kafka.sasl, {**kafka.keys("PLAIN")}),
-        "SCRAM-SHA-256 over TLS": (kafka.sasl, {**kafka.keys("SCRAM-SHA-256")}),
-        "SCRAM-SHA-512 over TLS": (kafka.sasl, {**kafka.keys("SCRAM-SHA-512")}),
-        "a password without TLS": (
-            kafka.addresses["SASLPLAIN"],
-            {
-                "kafka_security_protocol": "SASL_PLAINTEXT",
-                "kafka_sasl_mechanism": "SCRAM-SHA-512",
-                "kafka_user": USER,
-                "kafka_password": PASSWORD,
-            },
-        ),
-        "a certificate": (
-            kafka.addresses["MUTUAL"],
-            {**tls, "kafka_cert_file": kafka.client.cert, "kafka_key_file": kafka.client.key},
-        ),
-        "a certificate whose key is encrypted": (
-            kafka.addresses["MUTUAL"],
-            {
-                **tls,
-                "kafka_cert_file": kafka.encrypted.cert,
-                "kafka_key_file": kafka.encrypted.key,
-                "kafka_key_password": KEY_PASSWORD,
-            },
-        ),
-    }
+def tls(kafka: GuardedKafka, leaf: Leaf | None = None, **more: Any) -> Keys:
+    keys: Keys = {"kafka_security_protocol": "SSL", "kafka_ca_file": kafka.ca}
+    if leaf is not None:
+        keys |= {"kafka_cert_file": leaf.cert, "kafka_key_file": leaf.key}
+    return keys | more
 
 
-WAYS_IN = (
-    "plain password over TLS",
-    "SCRAM-SHA-256 over TLS",
-    "SCRAM-SHA-512 over TLS",
-    "a password without TLS",
-    "a certificate",
-    "a certificate whose key is encrypted",
-)
+WAYS_IN: dict[str, Callable[[GuardedKafka], tuple[str, Keys]]] = {
+    "plain password over TLS": lambda kafka: (kafka.sasl, kafka.keys("PLAIN")),
+    "SCRAM-SHA-256 over TLS": lambda kafka: (kafka.sasl, kafka.keys("SCRAM-SHA-256")),
+    "SCRAM-SHA-512 over TLS": lambda kafka: (kafka.sasl, kafka.keys("SCRAM-SHA-512")),
+    "a password without TLS": lambda kafka: (
+        kafka.addresses["SASLPLAIN"],
+        {
+            "kafka_security_protocol": "SASL_PLAINTEXT",
+            "kafka_sasl_mechanism": "SCRAM-SHA-512",
+            "kafka_user": USER,
+            "kafka_password": PASSWORD,
+        },
+    ),
+    "a certificate": lambda kafka: (kafka.addresses["MUTUAL"], tls(kafka, kafka.client)),
+    "a certificate whose key is encrypted": lambda kafka: (
+        kafka.addresses["MUTUAL"],
+        tls(kafka, kafka.encrypted, kafka_key_password=KEY_PASSWORD),
+    ),
+}
+"""By name: the address, and the settings that open it."""
 
 
 @pytest.mark.parametrize("way", WAYS_IN)
 def test_each_kind_of_client_gets_in(kafka: GuardedKafka, driver: Any, way: str) -> None:
     """docs/operations.md, "Getting into Kafka and etcd"."""
-    address, keys = ways_in(kafka)[way]
+    address, keys = WAYS_IN[way](kafka)
     properties = Security(**keys).properties()
     bus: Bus = driver(address, overrides=properties)
     name = f"t-{uuid4().hex}"
@@ -112,54 +100,27 @@ def test_each_kind_of_client_gets_in(kafka: GuardedKafka, driver: Any, way: str)
         assert [record.value for record in read(consumer, 1)] == [b"through the gate"]
 
 
-def refusals(kafka: GuardedKafka) -> dict[str, tuple[str, Keys, str]]:
-    """By name: the address, the settings, and what must be told."""
-    tls: Keys = {"kafka_security_protocol": "SSL", "kafka_ca_file": kafka.ca}
-    certificate = "the brokers refuse this client's certificate"
-    verified = "check that an authority in kafka_ca_file signed"
-    mutual = kafka.addresses["MUTUAL"]
-    return {
-        "a wrong plain password": (
-            kafka.sasl,
-            {**kafka.keys("PLAIN", WRONG)},
-            "correct kafka_user, kafka_password",
-        ),
-        "a wrong SCRAM password": (
-            kafka.sasl,
-            {**kafka.keys(password=WRONG)},
-            "correct kafka_user, kafka_password",
-        ),
-        "no certificate": (mutual, tls, certificate),
-        "an expired certificate": (
-            mutual,
-            {**tls, "kafka_cert_file": kafka.expired.cert, "kafka_key_file": kafka.expired.key},
-            certificate,
-        ),
-        "a stranger's certificate": (
-            mutual,
-            {**tls, "kafka_cert_file": kafka.stranger.cert, "kafka_key_file": kafka.stranger.key},
-            certificate,
-        ),
-        "another authority": (mutual, {**tls, "kafka_ca_file": kafka.other_ca}, verified),
-        "an expired broker": (kafka.addresses["EXPIRED"], tls, verified),
-        "a broker of another address": (kafka.addresses["ELSEWHERE"], tls, verified),
-        "no TLS where it is wanted": (kafka.sasl, {}, "kafka_security_protocol"),
-        "TLS where there is none": (kafka.plain, tls, "this listener speaks no TLS"),
-    }
+OF_USER = "correct kafka_user, kafka_password"
+OF_CLIENT = "the brokers refuse this client's certificate"
+OF_BROKER = "check that an authority in kafka_ca_file signed"
 
-
-REFUSALS = (
-    "a wrong plain password",
-    "a wrong SCRAM password",
-    "no certificate",
-    "an expired certificate",
-    "a stranger's certificate",
-    "another authority",
-    "an expired broker",
-    "a broker of another address",
-    "no TLS where it is wanted",
-    "TLS where there is none",
-)
+REFUSALS: dict[str, tuple[str, Callable[[GuardedKafka], Keys], str]] = {
+    "a wrong plain password": ("SASLSSL", lambda kafka: kafka.keys("PLAIN", WRONG), OF_USER),
+    "a wrong SCRAM password": ("SASLSSL", lambda kafka: kafka.keys(password=WRONG), OF_USER),
+    "no certificate": ("MUTUAL", tls, OF_CLIENT),
+    "an expired certificate": ("MUTUAL", lambda kafka: tls(kafka, kafka.expired), OF_CLIENT),
+    "a stranger's certificate": ("MUTUAL", lambda kafka: tls(kafka, kafka.stranger), OF_CLIENT),
+    "another authority": (
+        "MUTUAL",
+        lambda kafka: tls(kafka, kafka_ca_file=kafka.other_ca),
+        OF_BROKER,
+    ),
+    "an expired broker": ("EXPIRED", tls, OF_BROKER),
+    "a broker of another address": ("ELSEWHERE", tls, OF_BROKER),
+    "no TLS where it is wanted": ("SASLSSL", lambda _: {}, "kafka_security_protocol"),
+    "TLS where there is none": ("plain", tls, "this listener speaks no TLS"),
+}
+"""By name: the listener, the settings, and what must be told."""
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -171,7 +132,8 @@ def test_a_refusal_is_told_with_what_to_do_and_without_any_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """docs/operations.md, "Getting into Kafka and etcd"."""
-    address, keys, wanted = refusals(kafka)[name]
+    listener, keys_of, wanted = REFUSALS[name]
+    address, keys = kafka.addresses.get(listener, kafka.plain), keys_of(kafka)
     caplog.set_level("DEBUG")
     bus: Bus = driver(address, overrides=Security(**keys).properties())
     told: list[str] = []
