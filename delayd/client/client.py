@@ -219,7 +219,7 @@ class Client:
         thread = threading.get_ident()
         if thread in self._in_transaction:
             raise RequestRefusedError("this thread has a transaction open already")
-        owned.begin()
+        owned.producer.begin_transaction()
         self._in_transaction.add(thread)
         try:
             transaction = Transaction(self._outbox, producer)
@@ -229,11 +229,11 @@ class Client:
                 transaction.check()
             except BaseException as error:
                 try:
-                    owned.abort()
+                    owned.producer.abort_transaction()
                 except Exception as second:  # the first one is what the user has to know
                     error.add_note(f"the abort failed too, discard the producer: {second}")
                 raise
-            owned.commit()
+            owned.producer.commit_transaction()
         finally:
             self._in_transaction.discard(thread)
 

@@ -117,21 +117,10 @@ class UserTransaction:
     """
 
     producer: Any
+    """Has `begin_transaction`, `commit_transaction` and `abort_transaction`."""
     send: Callable[[PlainRecord, OnOutcome], bool]
     flush: Callable[[], None]
     """Waits until every record that was taken has its outcome."""
-
-    def begin(self) -> None:
-        """Open a transaction."""
-        self.producer.begin_transaction()
-
-    def commit(self) -> None:
-        """Commit the open transaction."""
-        self.producer.commit_transaction()
-
-    def abort(self) -> None:
-        """Abort the open transaction."""
-        self.producer.abort_transaction()
 
 
 def refuse_fixed(overrides: Overrides, fixed: Collection[str]) -> None:

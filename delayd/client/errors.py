@@ -97,14 +97,6 @@ def receipts_unreachable(timeout_ms: int) -> KafkaUnreachableError:
     )
 
 
-def receipts_unreadable(error: Exception) -> ReceiptsUnreadableError:
-    """Return the error for a reader of receipts that failed unexpectedly."""
-    return ReceiptsUnreadableError(
-        f"the reader of receipts failed: {error!r}",
-        remedy="nothing was sent: repeat the call, and report the error if it repeats",
-    )
-
-
 def no_receipt(timeout_ms: int, op: Op) -> VerdictUnknownError:
     """Return the error for a verdict that did not come in time."""
     return verdict_unknown(f"no receipt came within {timeout_ms} ms", op)

@@ -26,10 +26,10 @@ from delayd.client.asking import Ask
 from delayd.client.driver import Reader
 from delayd.client.errors import (
     OutcomeUnknownError,
+    ReceiptsUnreadableError,
     RequestRefusedError,
     no_receipt,
     receipts_unreachable,
-    receipts_unreadable,
     verdict_unknown,
 )
 from delayd.client.outcomes import Sent, Verdict, verdict_of
@@ -272,7 +272,11 @@ class Verdicts:
             tickets = [each for waiting in reading.tickets.values() for each in waiting]
             reading.tickets.clear()
             if not reading.ready.done():
+                unreadable = ReceiptsUnreadableError(
+                    f"the reader of receipts failed: {error!r}",
+                    remedy="nothing was sent: repeat the call, and report the error if it repeats",
+                )
                 is_known = isinstance(error, DelaydError)
-                reading.ready.set_exception(error if is_known else receipts_unreadable(error))
+                reading.ready.set_exception(error if is_known else unreadable)
         for ticket in tickets:
             ticket.fail(error)
