@@ -12,8 +12,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -32,6 +32,9 @@ from traffic_run import FAULTS, HEAD, Run
 
 STEADY_S = 6
 """Between two faults, so that what one has delayed is over before the next."""
+
+Traffic = Callable[[str], AbstractContextManager[Run]]
+"""By the name of the run."""
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +76,22 @@ def all_runs() -> list[Run]:
 
 
 @pytest.fixture
-def judge(table: list[str], all_runs: list[Run]) -> Iterator[list[Run]]:
-    """A test's runs; those that came to a report are in the table."""
+def traffic(cluster: Cluster, table: list[str], all_runs: list[Run]) -> Iterator[Traffic]:
+    """Makes a test's runs: what clients saw must be what was promised. Runs that came to a report
+    are in the table."""
     runs: list[Run] = []
-    yield runs
+
+    @contextmanager
+    def judged(name: str) -> Iterator[Run]:
+        with Run(cluster, f"traffic-{name}") as run:
+            runs.append(run)
+            yield run
+            time.sleep(STEADY_S)
+        told = {fault: run.report.get(fault) for fault in FAULTS}
+        assert run.report.get("verdict") == "ok", f"{told} {run.report.get('examples')}"
+        assert run.report["delivered"] > 0 and run.report["answers"].get("cancelled", 0) > 0
+
+    yield judged
     all_runs.extend(runs)
     for run in runs:
         if run.report.get("late_ms"):
@@ -84,13 +99,6 @@ def judge(table: list[str], all_runs: list[Run]) -> Iterator[list[Run]]:
 
 
 IDLE_S = 30
-
-
-def assert_whole(run: Run) -> None:
-    """What clients saw is what was promised."""
-    told = {fault: run.report.get(fault) for fault in FAULTS}
-    assert run.report.get("verdict") == "ok", f"{told} {run.report.get('examples')}"
-    assert run.report["delivered"] > 0 and run.report["answers"].get("cancelled", 0) > 0
 
 
 @contextmanager
@@ -116,12 +124,9 @@ def masters_noted(cluster: Cluster, seen: list[str]) -> Iterator[None]:
         thread.join()
 
 
-def test_it_comes_up_from_nothing(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-still") as run:
-        judge.append(run)
-        with run.mark("nothing"):
-            time.sleep(STEADY_S)
-    assert_whole(run)
+def test_it_comes_up_from_nothing(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("still") as run, run.mark("nothing"):
+        time.sleep(STEADY_S)
 
 
 def test_an_idle_node_needs_little(cluster: Cluster, note: list[str]) -> None:
@@ -160,9 +165,8 @@ else:
 """cgroups of version 2, and of version 1."""
 
 
-def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-kill") as run:
-        judge.append(run)
+def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("kill") as run:
         for number in range(5):
             master = cluster.wait_master()
             uid = cluster.uid(master)
@@ -171,21 +175,17 @@ def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, judge: l
                 cluster.wait_replaced(master, uid)
             cluster.wait_ready()
             time.sleep(STEADY_S)
-    assert_whole(run)
 
 
-def test_a_rolling_update(cluster: Cluster, judge: list[Run], note: list[str]) -> None:
+def test_a_rolling_update(cluster: Cluster, traffic: Traffic, note: list[str]) -> None:
     masters: list[str] = []
-    with masters_noted(cluster, masters), Run(cluster, "traffic-roll") as run:
-        judge.append(run)
+    with masters_noted(cluster, masters), traffic("roll") as run:
         wait_for("a master", lambda: masters, 60)
         before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
         with run.mark("rolling update"):
             cluster.inside("rollout", "restart", "statefulset/delayd")
             wait_rolled(cluster, before)
-        time.sleep(STEADY_S)
     note.append(f"rolling update: masters {' -> '.join(masters)}")
-    assert_whole(run)
 
 
 def wait_rolled(cluster: Cluster, before: str) -> None:
@@ -204,9 +204,8 @@ def wait_rolled(cluster: Cluster, before: str) -> None:
     wait_for("the rolling update", is_rolled, 600)
 
 
-def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-evict") as run:
-        judge.append(run)
+def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("evict") as run:
         master = cluster.wait_master()
         other = next(pod for pod in cluster.wait_ready() if pod != master)
         uid = cluster.uid(master)
@@ -215,8 +214,6 @@ def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, judge: list[R
             with pytest.raises(KubectlError, match="disruption budget"):
                 evict(cluster, other)
             cluster.wait_replaced(master, uid)
-        time.sleep(STEADY_S)
-    assert_whole(run)
 
 
 def evict(cluster: Cluster, pod: str) -> None:
@@ -227,24 +224,20 @@ def evict(cluster: Cluster, pod: str) -> None:
     cluster.kubectl("create", "--raw", path, "-f", "-", given=json.dumps(body))
 
 
-def test_more_nodes_and_fewer_again(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-scale") as run:
-        judge.append(run)
+def test_more_nodes_and_fewer_again(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("scale") as run:
         with run.mark("scale 3 to 5"):
             cluster.inside("scale", "statefulset/delayd", "--replicas=5")
             cluster.wait_ready(5)
         with run.mark("scale 5 to 3"):
             cluster.inside("scale", "statefulset/delayd", "--replicas=3")
             cluster.wait_ready(3)
-        time.sleep(STEADY_S)
-    assert_whole(run)
     kept = {each["metadata"]["name"] for each in cluster.read("pvc")["items"]}
     assert {f"data-delayd-{number}" for number in range(5)} <= kept
 
 
-def test_a_lost_volume(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-volume") as run:
-        judge.append(run)
+def test_a_lost_volume(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("volume") as run:
         master = cluster.wait_master()
         pod = next(pod for pod in cluster.wait_ready() if pod != master)
         uid = cluster.uid(pod)
@@ -252,27 +245,21 @@ def test_a_lost_volume(cluster: Cluster, judge: list[Run]) -> None:
             cluster.inside("delete", "pvc", f"data-{pod}", "--wait=false")
             cluster.inside("delete", "pod", pod, "--force", "--grace-period=0")
             cluster.wait_replaced(pod, uid)
-        time.sleep(STEADY_S)
-    assert_whole(run)
 
 
-def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, judge: list[Run]) -> None:
-    with Run(cluster, "traffic-config") as run:
-        judge.append(run)
+def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, traffic: Traffic) -> None:
+    with traffic("config") as run:
         before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
         with run.mark("changed setting"):
             cluster.settings["idle_step_interval_ms"] = "4000"
             cluster.apply()
             wait_rolled(cluster, before)
-        time.sleep(STEADY_S)
-    assert_whole(run)
 
 
-def test_a_master_cut_off_the_network(cluster: Cluster, judge: list[Run]) -> None:
+def test_a_master_cut_off_the_network(cluster: Cluster, traffic: Traffic) -> None:
     if "K8S_CUT" not in os.environ:
         pytest.skip("K8S_CUT and K8S_MEND say how a pod is taken off the network; they are not set")
-    with Run(cluster, "traffic-cut") as run:
-        judge.append(run)
+    with traffic("cut") as run:
         master = cluster.wait_master()
         ip = cluster.read("pod", master)["status"]["podIP"]
         with run.mark("master cut from Kafka, etcd and nodes"):
@@ -283,16 +270,13 @@ def test_a_master_cut_off_the_network(cluster: Cluster, judge: list[Run]) -> Non
             finally:
                 cluster.shell("K8S_MEND", ip=ip)
             cluster.wait_ready()
-        time.sleep(STEADY_S)
-    assert_whole(run)
 
 
-def test_a_master_that_is_killed(cluster: Cluster, judge: list[Run]) -> None:
+def test_a_master_that_is_killed(cluster: Cluster, traffic: Traffic) -> None:
     """SIGKILL: it neither resigns nor ends its step. Its container is started again in its pod."""
     if "K8S_KILL" not in os.environ:
         pytest.skip("K8S_KILL says how the process of a pod's node is killed; it is not set")
-    with Run(cluster, "traffic-sigkill") as run:
-        judge.append(run)
+    with traffic("sigkill") as run:
         for number in range(3):
             master = cluster.wait_master()
             before = node_state(cluster.read("pod", master))["restartCount"]
@@ -301,7 +285,6 @@ def test_a_master_that_is_killed(cluster: Cluster, judge: list[Run]) -> None:
                 wait_started_again(cluster, master, before)
             cluster.wait_ready()
             time.sleep(STEADY_S)
-    assert_whole(run)
 
 
 def wait_started_again(cluster: Cluster, pod: str, restarts: int) -> None:
@@ -314,20 +297,16 @@ def wait_started_again(cluster: Cluster, pod: str, restarts: int) -> None:
     wait_for(f"{pod} to be started again", is_back, 300)
 
 
-def test_a_frozen_kubelet(cluster: Cluster, judge: list[Run]) -> None:
+def test_a_frozen_kubelet(cluster: Cluster, traffic: Traffic) -> None:
     if "K8S_FREEZE" not in os.environ:
         pytest.skip("K8S_FREEZE and K8S_THAW say how the kubelet is stopped; they are not set")
-    with Run(cluster, "traffic-kubelet") as run:
-        judge.append(run)
-        with run.mark("kubelet frozen for 20 s"):
-            cluster.shell("K8S_FREEZE")
-            try:
-                time.sleep(20)
-            finally:
-                cluster.shell("K8S_THAW")
-            cluster.wait_ready()
-        time.sleep(STEADY_S)
-    assert_whole(run)
+    with traffic("kubelet") as run, run.mark("kubelet frozen for 20 s"):
+        cluster.shell("K8S_FREEZE")
+        try:
+            time.sleep(20)
+        finally:
+            cluster.shell("K8S_THAW")
+        cluster.wait_ready()
 
 
 @pytest.mark.parametrize(
@@ -340,23 +319,20 @@ def test_a_frozen_kubelet(cluster: Cluster, judge: list[Run]) -> None:
     ids=["unknown key", "another guarantee", "Kafka not reached"],
 )
 def test_a_bad_setting_is_told_by_one_node_and_the_others_go_on(
-    cluster: Cluster, judge: list[Run], settings: dict[str, str], said: str, note: list[str]
+    cluster: Cluster, traffic: Traffic, settings: dict[str, str], said: str, note: list[str]
 ) -> None:
     """The update ends at the first node that does not become ready; another one goes on."""
     good = dict(cluster.settings)
-    with Run(cluster, "traffic-bad") as run:
-        judge.append(run)
-        with run.mark(f"bad setting {next(iter(settings))}, and mended"):
-            try:
-                cluster.settings.update(settings)
-                cluster.apply()
-                note.append(wait_told(cluster, said))
-            finally:
-                cluster.settings.clear()
-                cluster.settings.update(good)
-                cluster.apply()
-            cluster.wait_ready()
-    assert_whole(run)
+    with traffic("bad") as run, run.mark(f"bad setting {next(iter(settings))}, and mended"):
+        try:
+            cluster.settings.update(settings)
+            cluster.apply()
+            note.append(wait_told(cluster, said))
+        finally:
+            cluster.settings.clear()
+            cluster.settings.update(good)
+            cluster.apply()
+        cluster.wait_ready()
 
 
 def wait_told(cluster: Cluster, said: str) -> str:
@@ -378,26 +354,23 @@ def told_by(pod: Any) -> str:
 
 
 def test_a_retention_that_is_too_short_stops_all_nodes_until_it_is_mended(
-    cluster: Cluster, judge: list[Run], note: list[str]
+    cluster: Cluster, traffic: Traffic, note: list[str]
 ) -> None:
     """It is no setting of delayd: whoever mends it has nothing to apply, so pods are deleted."""
-    with Run(cluster, "traffic-retention") as run:
-        judge.append(run)
-        with run.mark("retention too short, told and mended"):
-            alter_buffer(cluster, "retention.ms=86400000")
+    with traffic("retention") as run, run.mark("retention too short, told and mended"):
+        alter_buffer(cluster, "retention.ms=86400000")
 
-            def all_tell() -> list[Any] | None:
-                told = tellers(cluster, "retention.ms is 86400000: too short")
-                return told if len(told) == 3 else None
+        def all_tell() -> list[Any] | None:
+            told = tellers(cluster, "retention.ms is 86400000: too short")
+            return told if len(told) == 3 else None
 
-            told = wait_for("three nodes that say so and wait", all_tell, 180)
-            note.append(told_by(told[0]))
-            named = re.search(r"--add-config (\S+)`", last_words(told[0]))
-            assert named, "the line has the command that mends it"
-            alter_buffer(cluster, named[1])
-            cluster.inside("delete", "pods", "-l", NODES)
-            cluster.wait_ready()
-    assert_whole(run)
+        told = wait_for("three nodes that say so and wait", all_tell, 180)
+        note.append(told_by(told[0]))
+        named = re.search(r"--add-config (\S+)`", last_words(told[0]))
+        assert named, "the line has the command that mends it"
+        alter_buffer(cluster, named[1])
+        cluster.inside("delete", "pods", "-l", NODES)
+        cluster.wait_ready()
 
 
 def alter_buffer(cluster: Cluster, config: str) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from k8s_cluster import Cluster, now_ms, wait_for
@@ -38,9 +40,12 @@ class Run:
             self._cluster.wait_job(self._name, END_TIMEOUT_S)
             self.report = self._last()
 
-    def mark(self, what: str) -> "Mark":
+    @contextmanager
+    def mark(self, what: str) -> Iterator[None]:
         """What is done inside is timed."""
-        return Mark(self, what)
+        at_ms, since = now_ms(), time.monotonic()
+        yield
+        self.marks.append((what, at_ms, time.monotonic() - since))
 
     def gap_ms(self, number: int) -> int:
         """The longest pause of deliveries from a mark to the next one."""
@@ -67,20 +72,6 @@ class Run:
     def _last(self) -> dict[str, Any]:
         lines = [line for line in self._cluster.log(self._name) if line.startswith("{")]
         return json.loads(lines[-1]) if lines else {}
-
-
-class Mark:
-    """Times what is done inside."""
-
-    def __init__(self, run: Run, what: str) -> None:
-        self._run, self._what = run, what
-
-    def __enter__(self) -> None:
-        self._at_ms, self._since = now_ms(), time.monotonic()
-
-    def __exit__(self, kind: object, _error: object, _traceback: object) -> None:
-        if kind is None:
-            self._run.marks.append((self._what, self._at_ms, time.monotonic() - self._since))
 
 
 HEAD: Final = (
