@@ -1,14 +1,14 @@
 """How the cases of headers are put together. Data only."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from request_cases.case import (
-    KEY,
-    VALUE,
     Case,
     Dead,
     Delivered,
     Due,
+    Fate,
     Header,
     Pending,
     Refused,
@@ -32,22 +32,14 @@ def delivered(
     *shown: Header,
     due: Due = 0,
     implied: tuple[Header, ...] = (TOPIC, NOW),
-    key: bytes | None = KEY,
-    value: bytes | None = VALUE,
-    told: tuple[Told, ...] = (),
-    partition: int | None = None,
-    size_bytes: int | None = None,
     delivered_key: bytes | None = None,
     to_partition: int | None = None,
     user: tuple[tuple[str, bytes | None], ...] | None = None,
     topic: bytes = b"orders",
+    **step: Any,
 ) -> Case:
     fate = Delivered(due, delivered_key, to_partition, user, topic)
-    headers = (*shown, *implied)
-    step = Step(
-        headers, fate, told, key, value, partition, size_bytes=size_bytes, implied=len(implied)
-    )
-    return Case(section, says, (step,))
+    return case_of(section, says, shown, implied, fate, **step)
 
 
 def refused(
@@ -57,31 +49,48 @@ def refused(
     reason: str,
     detail: str,
     implied: tuple[Header, ...] = (TOPIC, NOW),
-    key: bytes | None = KEY,
-    value: bytes | None = VALUE,
-    told: tuple[Told, ...] = (),
-    partition: int | None = None,
-    size_bytes: int | None = None,
     keeps_value: bool = True,
     keeps_headers: bool = True,
+    **step: Any,
 ) -> Case:
     fate = Refused(reason, detail, keeps_value, keeps_headers)
-    headers = (*shown, *implied)
-    step = Step(
-        headers, fate, told, key, value, partition, size_bytes=size_bytes, implied=len(implied)
-    )
-    return Case(section, says, (step,))
+    return case_of(section, says, shown, implied, fate, **step)
+
+
+def refusing(
+    name: str, usual: str, why: str = "", implied: tuple[Header, ...] = (TOPIC, NOW)
+) -> Callable[..., Case]:
+    """Of a header: what makes a case of a content that is refused, for that reason unless another
+    is given."""
+
+    def bad(says: str, text: str, detail: str = why, reason: str = usual) -> Case:
+        shown = (name, text.encode())
+        return refused(name, says, shown, reason=reason, detail=detail, implied=implied)
+
+    return bad
 
 
 def waits(section: str, says: str, id: bytes, *shown: Header) -> Case:
     """Pending: with an id, so that it can be seen in the wheel."""
-    implied: tuple[Header, ...] = (("delayd-id", id), TOPIC)
-    return Case(section, says, (Step((*shown, *implied), Pending(), key=id, implied=len(implied)),))
+    return case_of(section, says, shown, (("delayd-id", id), TOPIC), Pending(), key=id)
 
 
-def dies(section: str, says: str, *shown: Header, detail: str, implied: tuple[Header, ...]) -> Case:
-    step = Step((*shown, *implied), Dead(detail), implied=len(implied))
-    return Case(section, says, (step,))
+def dies(
+    section: str, says: str, *shown: Header, detail: str, implied: tuple[Header, ...], **step: Any
+) -> Case:
+    return case_of(section, says, shown, implied, Dead(detail), **step)
+
+
+def case_of(
+    section: str,
+    says: str,
+    shown: tuple[Header, ...],
+    implied: tuple[Header, ...],
+    fate: Fate,
+    **step: Any,
+) -> Case:
+    """A case of one step; `step` is what else that has."""
+    return Case(section, says, (Step((*shown, *implied), fate, implied=len(implied), **step),))
 
 
 def spoilt(name: str, good: bytes, implied: tuple[Header, ...]) -> Iterable[Case]:

@@ -1,11 +1,11 @@
 """The cases of other headers, and of what is the user's own. Data only."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from request_cases.case import (
     RECORD_BYTES_MAX,
     Case,
-    Header,
 )
 from request_cases.making import (
     delivered,
@@ -15,54 +15,38 @@ from request_cases.making import (
 
 def other_header_cases() -> Iterable[Case]:
     section = "Other names that begin with delayd-"
-    for planned in ("cron", "zone", "until", "late"):
-        yield refused(
-            section,
-            "reserved",
-            (f"delayd-{planned}", b"1"),
-            reason="not-supported",
-            detail="leave it out, or upgrade the cluster",
-        )
-    for unknown, near in (
-        ("delayd-dely", "delay"),
-        ("delayd-Topic", "topic"),
-        ("delayd-keys", "key"),
-        ("delayd-until-", "until"),
-    ):
-        yield refused(
-            section,
-            "nearly right",
-            (unknown, b"1"),
-            reason="unknown-header",
-            detail=f"did you mean delayd-{near}?",
-        )
-    for unknown in ("delayd-", "delayd-zzzzzzzzz", "delayd-\u00fc"):
-        yield refused(
-            section,
-            "unknown",
-            (unknown, b"1"),
-            reason="unknown-header",
-            detail="names that start with delayd- are reserved",
-        )
-    for written in (
-        *("fired", "source", "origin", "attempt", "occurrence"),
-        *("reason", "detail", "truncated"),
-    ):
-        yield refused(
-            section,
-            "one that delayd writes",
-            (f"delayd-{written}", b"1"),
-            reason="unknown-header",
-            detail="drop its delayd-* headers first",
-        )
-    for internal in ("continues", "continues-due", "next-due", "digest", "proof"):
-        yield refused(
-            section,
-            "of delayd's own records, without a proof",
-            (f"delayd-{internal}", b"1"),
-            reason="bad-proof",
-            detail="send a plain request without it",
-        )
+    internals = "of delayd's own records, without a proof"
+    drop = "drop its delayd-* headers first"
+    rows = (
+        *(
+            ("reserved", planned, "not-supported", "leave it out, or upgrade the cluster")
+            for planned in ("cron", "zone", "until", "late")
+        ),
+        *(
+            ("nearly right", unknown, "unknown-header", f"did you mean delayd-{near}?")
+            for unknown, near in (
+                *(("dely", "delay"), ("Topic", "topic")),
+                *(("keys", "key"), ("until-", "until")),
+            )
+        ),
+        *(
+            ("unknown", name, "unknown-header", "names that start with delayd- are reserved")
+            for name in ("", "zzzzzzzzz", "\u00fc")
+        ),
+        *(
+            ("one that delayd writes", written, "unknown-header", drop)
+            for written in (
+                *("fired", "source", "origin", "attempt", "occurrence"),
+                *("reason", "detail", "truncated"),
+            )
+        ),
+        *(
+            (internals, internal, "bad-proof", "send a plain request without it")
+            for internal in ("continues", "continues-due", "next-due", "digest", "proof")
+        ),
+    )
+    for says, name, reason, detail in rows:
+        yield refused(section, says, (f"delayd-{name}", b"1"), reason=reason, detail=detail)
     yield refused(
         section,
         "a whole record like delayd's own, with a wrong proof",
@@ -77,12 +61,7 @@ def other_header_cases() -> Iterable[Case]:
 
 def user_cases() -> Iterable[Case]:
     section = "Your own key, value and headers"
-
-    def mine(
-        says: str, *shown: Header, user: tuple[tuple[str, bytes | None], ...] | None = None
-    ) -> Case:
-        return delivered(section, says, *shown, user=user)
-
+    mine = partial(delivered, section)
     yield mine("repeated, in your order", ("b", b"1"), ("a", b"2"), ("b", b"3"), ("b", b"1"))
     yield mine("binary", ("trace", b"\x00\xff\xfe"))
     yield mine("empty and null", ("empty", b""), ("null", None))

@@ -53,24 +53,6 @@ class Came:
     """By step: fates that this operation changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """A state of an id: how it is made, and what each operation comes to then."""
-
-    says: str
-    slug: str
-    made: tuple[Step, ...]
-    same: Came
-    other: Came
-    replace: Came
-    cancel: Came
-    redrive: Came = Came(ARRIVES, (Told("scheduled"),))
-    sent: int = 0
-    """The step that `the same again` repeats."""
-    after: After = After.SENT
-    forgets: bool = False
-
-
 def step(*headers: Header, fate: Fate, told: tuple[Told, ...] = (), value: bytes = FIRST) -> Step:
     return Step(headers, fate, told, value=value)
 
@@ -108,9 +90,22 @@ IN_TIME: Header = ("delayd-delay", b"4s")
 """Long enough to be cancelled by the record that follows."""
 
 
-def while_retried(came: Came) -> Came:
-    """The message that was being retried is dead in the end, or never."""
-    return replace(came, before={0: came.before.get(0, DIES)})
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of an id: how it is made, and what each operation comes to then."""
+
+    says: str
+    slug: str
+    made: tuple[Step, ...]
+    same: Came
+    cancel: Came
+    other: Came = ARRIVED
+    replace: Came = REPLACED_NOTHING
+    redrive: Came = Came(ARRIVES, (Told("scheduled"),))
+    sent: int = 0
+    """The step that `the same again` repeats."""
+    after: After = After.SENT
+    forgets: bool = False
 
 
 STATES = (
@@ -119,8 +114,6 @@ STATES = (
         "nothing",
         (),
         same=Came(Pending()),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=NOT_FOUND,
     ),
     State(
@@ -137,7 +130,6 @@ STATES = (
         "delivered",
         (scheduled(ARRIVES, SOON),),
         same=ARRIVED,
-        other=ARRIVED,
         replace=REPLACED_TOO_LATE,
         cancel=TOO_LATE,
         after=After.ANSWERED,
@@ -150,8 +142,6 @@ STATES = (
             replace(step(CANCEL, fate=Nothing(), told=TOO_LATE.told), after=After.ANSWERED),
         ),
         same=ARRIVED,
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=DEALT_WITH,
         after=After.ANSWERED,
     ),
@@ -170,7 +160,6 @@ STATES = (
         "dead",
         (RETRIED,),
         same=Came(DIES, DEAD_TOLD),
-        other=ARRIVED,
         replace=REPLACED_TOO_LATE,
         cancel=TOO_LATE,
         after=After.ANSWERED,
@@ -180,8 +169,6 @@ STATES = (
         "cancelled",
         (replace(PENDING, fate=Killed()), CANCEL_0),
         same=Came(Pending()),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=AGAIN,
     ),
     State(
@@ -189,8 +176,6 @@ STATES = (
         "cancelled-past",
         (scheduled(Killed(), IN_TIME), CANCEL_0),
         same=Came(Delivered(Span(4_000))),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=DEALT_WITH,
         after=After.PASSED,
     ),
@@ -202,8 +187,6 @@ STATES = (
             replace(CANCEL_0, after=After.RETRIED),
         ),
         same=Came(DIES, DEAD_TOLD),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=AGAIN,
     ),
     State(
@@ -227,7 +210,6 @@ STATES = (
             step(REPLACE, TOPIC, SOON, fate=ARRIVES, told=(Told("replaced", (0,)),), value=b"2nd"),
         ),
         same=ARRIVED,
-        other=ARRIVED,
         replace=REPLACED_TOO_LATE,
         cancel=TOO_LATE,
         sent=1,
@@ -273,8 +255,6 @@ STATES = (
             ),
         ),
         same=Came(Refused("bad-delay", "write it like"), (Told("rejected"),)),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=NOT_FOUND,
     ),
     State(
@@ -282,8 +262,6 @@ STATES = (
         "forgotten",
         (scheduled(ARRIVES, SOON),),
         same=ARRIVED,
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=NOT_FOUND,
         after=After.ANSWERED,
         forgets=True,
@@ -293,8 +271,6 @@ STATES = (
         "forgotten-cancel",
         (scheduled(Killed(), IN_TIME), CANCEL_0),
         same=Came(Delivered(Span(4_000))),
-        other=ARRIVED,
-        replace=REPLACED_NOTHING,
         cancel=Came(Nothing(), (Told("not-found"),)),
         after=After.PASSED,
         forgets=True,
@@ -315,7 +291,8 @@ def cases_of(number: int, state: State) -> Iterable[Case]:
     )
     for place, (column, (came, headers, content)) in enumerate(zip(COLUMNS, asks, strict=True)):
         if state.after is After.RETRIED:
-            came = while_retried(came)
+            # The message that was being retried is dead in the end, or never.
+            came = replace(came, before={0: came.before.get(0, DIES)})
         id = f"{state.slug}-{column.replace(' ', '-')}".encode()
         steps = [
             replace(each, key=id, fate=came.before.get(n, each.fate))
@@ -323,15 +300,13 @@ def cases_of(number: int, state: State) -> Iterable[Case]:
         ]
         if isinstance(came.before.get(0), Killed):
             # What never comes to its end is not told of it.
-            steps = [replace(each, told=without_death(each)) for each in steps]
+            steps = [
+                replace(each, told=tuple(told for told in each.told if told.verdict != "dead"))
+                for each in steps
+            ]
         steps.append(Step(headers, came.fate, came.told, key=id, value=content, after=state.after))
         made = (with_id(each, id, number * len(COLUMNS) + place) for each in steps)
         yield Case(SECTION, state.says, tuple(made), column, state.forgets)
-
-
-def without_death(step: Step) -> tuple[Told, ...]:
-    """The receipts of a message that was killed."""
-    return tuple(told for told in step.told if told.verdict != "dead")
 
 
 def with_id(step: Step, id: bytes, number: int) -> Step:

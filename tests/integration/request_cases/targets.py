@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from request_cases.case import (
     KEY,
     Case,
-    Dead,
     Header,
-    Step,
 )
 from request_cases.making import (
     NOW,
@@ -15,17 +13,14 @@ from request_cases.making import (
     delivered,
     dies,
     refused,
+    refusing,
     spoilt,
 )
 
 
 def topic_cases() -> Iterable[Case]:
     name = "delayd-topic"
-
-    def bad(says: str, topic: bytes, reason: str, detail: str) -> Case:
-        shown = (name, topic)
-        return refused(name, says, shown, reason=reason, detail=detail, implied=(NOW,))
-
+    bad = refusing(name, "bad-topic", "no legal topic name", (NOW,))
     yield delivered(name, "a topic", TOPIC, implied=(NOW,))
     every_kind = b"Orders_2.eu-west"
     yield delivered(
@@ -33,7 +28,7 @@ def topic_cases() -> Iterable[Case]:
     )
     long = b"t" * 249
     yield delivered(name, "as long as a name can be", (name, long), implied=(NOW,), topic=long)
-    yield bad("one character more", long + b"t", "bad-topic", "1 to 249 letters")
+    yield bad("one character more", "t" * 250, "1 to 249 letters")
     yield refused(name, "none", reason="missing-topic", detail="is missing", implied=(NOW,))
     yield refused(
         name,
@@ -43,15 +38,15 @@ def topic_cases() -> Iterable[Case]:
         detail="delayd-topic is missing",
         implied=(NOW,),
     )
-    yield bad("a slash", b"orders/eu", "bad-topic", "no legal topic name")
-    yield bad("a space", b" orders", "bad-topic", "no legal topic name")
-    yield bad("a NUL byte", b"orders\0", "bad-topic", "no legal topic name")
-    yield bad("not ASCII", "größe".encode(), "bad-topic", "gr\\xf6\\xdfe")
-    yield bad("a dot", b".", "bad-topic", "not . or ..")
-    yield bad("two dots", b"..", "bad-topic", "not . or ..")
-    yield bad("Kafka's own", b"__consumer_offsets", "forbidden-topic", "Kafka (__*)")
-    yield bad("delayd's own", b"delayd-buffer", "forbidden-topic", "never a target")
-    yield bad("as delayd's own", b"delayd-orders", "forbidden-topic", "it belongs to delayd")
+    yield bad("a slash", "orders/eu")
+    yield bad("a space", " orders")
+    yield bad("a NUL byte", "orders\0")
+    yield bad("not ASCII", "größe", "gr\\xf6\\xdfe")
+    yield bad("a dot", ".", "not . or ..")
+    yield bad("two dots", "..", "not . or ..")
+    yield bad("Kafka's own", "__consumer_offsets", "Kafka (__*)", "forbidden-topic")
+    yield bad("delayd's own", "delayd-buffer", "never a target", "forbidden-topic")
+    yield bad("as delayd's own", "delayd-orders", "it belongs to delayd", "forbidden-topic")
     yield refused(
         name,
         "two of them",
@@ -69,26 +64,25 @@ def topic_cases() -> Iterable[Case]:
         detail="topic no-such-topic does not exist; create it",
         implied=(NOW,),
     )
-    yield Case(
+    yield dies(
         name,
         "a topic that takes smaller records only",
-        (
-            Step(
-                ((name, b"small"), NOW),
-                Dead("takes 2000 at most (max.message.bytes)"),
-                value=b"x" * 2_000,
-                implied=1,
-            ),
-        ),
+        (name, b"small"),
+        detail="takes 2000 at most (max.message.bytes)",
+        implied=(NOW,),
+        value=b"x" * 2_000,
     )
     compacted: Header = (name, b"compacted")
     yield delivered(
         name, "a compacted topic, with a key", compacted, implied=(NOW,), topic=b"compacted"
     )
-    yield Case(
+    yield dies(
         name,
         "a compacted topic, without a key",
-        (Step((compacted, NOW), Dead("each record needs a key"), key=None, implied=1),),
+        compacted,
+        detail="each record needs a key",
+        implied=(NOW,),
+        key=None,
     )
 
 
@@ -109,16 +103,7 @@ def key_cases() -> Iterable[Case]:
 
 def partition_cases() -> Iterable[Case]:
     name = "delayd-partition"
-
-    def bad(says: str, text: str) -> Case:
-        return refused(
-            name,
-            says,
-            (name, text.encode()),
-            reason="bad-partition",
-            detail="is not an integer from 0 to 2147483647",
-        )
-
+    bad = refusing(name, "bad-partition", "is not an integer from 0 to 2147483647")
     yield delivered(name, "the first", (name, b"0"), to_partition=0)
     yield delivered(name, "the second", (name, b"1"), to_partition=1)
     yield delivered(name, "the last of four", (name, b"3"), to_partition=3)

@@ -15,6 +15,7 @@ from request_cases.making import (
     TOPIC,
     delivered,
     refused,
+    refusing,
     spoilt,
     waits,
 )
@@ -26,10 +27,7 @@ def due_cases() -> Iterable[Case]:
     def good(says: str, content: bytes | Moment, due: Due) -> Case:
         return delivered(name, says, (name, content), due=due, implied=(TOPIC,))
 
-    def bad(says: str, text: str, detail: str, reason: str = "bad-due") -> Case:
-        shown = (name, text.encode())
-        return refused(name, says, shown, reason=reason, detail=detail, implied=(TOPIC,))
-
+    bad = refusing(name, "bad-due", implied=(TOPIC,))
     new_year_ms = 1_577_836_800_000
     for moment in (Moment(1_500), Moment(1_500, "Z"), Moment(1_500, "+05:30"), Moment(0)):
         how = "Unix milliseconds" if moment.form == "ms" else f"RFC 3339 with {moment.form}"
@@ -95,10 +93,7 @@ def delay_cases() -> Iterable[Case]:
     def good(says: str, text: bytes, ms: int) -> Case:
         return delivered(name, says, (name, text), due=Span(ms), implied=(TOPIC,))
 
-    def bad(says: str, text: str, detail: str = "write it like", reason: str = "bad-delay") -> Case:
-        shown = (name, text.encode())
-        return refused(name, says, shown, reason=reason, detail=detail, implied=(TOPIC,))
-
+    bad = refusing(name, "bad-delay", "write it like", (TOPIC,))
     yield good("milliseconds", b"250ms", 250)
     yield good("seconds", b"2s", 2_000)
     yield good("nothing", b"0s", 0)
@@ -130,17 +125,8 @@ def delay_cases() -> Iterable[Case]:
 
 def level_cases() -> Iterable[Case]:
     name = "delayd-level"
-
-    def bad(says: str, text: str) -> Case:
-        return refused(
-            name,
-            says,
-            (name, text.encode()),
-            reason="bad-level",
-            detail="is not one of 1 to 18 (1 is 1s, 18 is 2h): use delayd-delay",
-            implied=(TOPIC,),
-        )
-
+    detail = "is not one of 1 to 18 (1 is 1s, 18 is 2h): use delayd-delay"
+    bad = refusing(name, "bad-level", detail, (TOPIC,))
     yield delivered(name, "the lowest", (name, b"1"), due=Span(1_000), implied=(TOPIC,))
     yield delivered(name, "the second", (name, b"2"), due=Span(5_000), implied=(TOPIC,))
     yield delivered(name, "a leading zero", (name, b"01"), due=Span(1_000), implied=(TOPIC,))
