@@ -1,11 +1,9 @@
-"""A consumer that reads along while things break, and notes what it got and when."""
+"""A consumer that reads along while things break."""
 
 import threading
 from typing import Final, Self
 
 from chaos.evidence import Evidence
-from chaos.history import History
-from chaos.records import Logged
 
 PAUSE_S: Final = 0.5
 JOIN_TIMEOUT_S: Final = 60.0
@@ -34,15 +32,3 @@ class Observer:
             except Exception:  # kafka-python raises what it likes while brokers are away
                 self._is_over.wait(PAUSE_S)
         self._evidence.close()
-
-
-class Noting:
-    """Notes each record as a reception, with its source if it came from a target."""
-
-    def __init__(self, history: History, targets: frozenset[str]) -> None:
-        self._history = history
-        self._targets = targets
-
-    def __call__(self, record: Logged) -> None:
-        source = record.header("delayd-source") if record.topic in self._targets else None
-        self._history.received("consumer", record.topic, record.place, source)

@@ -7,23 +7,21 @@ right.
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from chaos.backend import Backend
-from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Evidence, ends_of
 from chaos.faults import wait_until
-from chaos.history import History, now_ms
+from chaos.history import now_ms
 from chaos.judge import Findings, judge
-from chaos.workload import Planned, Scene
+from chaos.workload import Plan, Planned
 
 OPEN_TIMEOUT_S: Final = 90.0
 """librdkafka lets Kafka end a transaction after 60 s if its client does not."""
 
 READY_TIMEOUT_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0
-NEAR_MS: Final = 10 * 60 * 1000
-"""Beyond the first due time: what is due later is pending at the end (workload.FAR_MS)."""
 
 
 def restore(backend: Backend) -> list[str]:
@@ -43,20 +41,22 @@ def restore(backend: Backend) -> list[str]:
     return troubles
 
 
-def wait_for_outcomes(
-    backend: Backend, history: History, evidence: Evidence, scene: Scene, timeout_ms: int
-) -> None:
-    """Wait until everything has an outcome, and a later message too; or the time is over. By the
-    later one, what a step doubles or adds late has been written."""
-    if not _nothing_waits(evidence, scene, timeout_ms):
-        return
-    headers = (
-        ("delayd-topic", scene.targets[0].encode()),
-        ("delayd-due", b"%d" % (now_ms() + 500)),
-    )
-    sender = ConfluentSender(backend.bootstrap, f"{backend.prefix}buffer", "fence", history)
-    sender.send([Planned(now_ms(), b"fence", b"fence", headers)])
-    _nothing_waits(evidence, scene, timeout_ms)
+def findings_once_over(
+    evidence: Evidence,
+    send: Callable[[Plan], None],
+    target: str,
+    timeout_ms: int,
+    *,
+    until_ms: int | None = None,
+) -> Findings:
+    """Return the findings when everything has an outcome, and a later message too; or when the time
+    is over. By the later one, what a step doubles or adds late has been written."""
+    findings = _once_nothing_waits(evidence, timeout_ms, until_ms)
+    if findings.waiting:
+        return findings
+    headers = (("delayd-topic", target.encode()), ("delayd-due", b"%d" % (now_ms() + 500)))
+    send([Planned(now_ms(), b"fence", b"fence", headers)])
+    return _once_nothing_waits(evidence, timeout_ms, until_ms)
 
 
 def wait_until_quiescent(backend: Backend, timeout_ms: int) -> list[str]:
@@ -87,18 +87,17 @@ def wait_until_quiescent(backend: Backend, timeout_ms: int) -> list[str]:
     return [f"the nodes did not become quiescent: {said}"]
 
 
-def judged(evidence: Evidence, scene: Scene) -> Findings:
-    """Return the findings over what was read so far."""
+def judged(evidence: Evidence, until_ms: int | None = None) -> Findings:
+    """Return the findings over what was read so far; what is due later may be pending."""
     parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
-    return judge(*parts, until_ms=scene.first_due_ms + NEAR_MS)
+    return judge(*parts, until_ms=until_ms)
 
 
-def _nothing_waits(evidence: Evidence, scene: Scene, timeout_ms: int) -> bool:
+def _once_nothing_waits(evidence: Evidence, timeout_ms: int, until_ms: int | None) -> Findings:
     deadline_s = time.monotonic() + timeout_ms / 1000
     while True:
         evidence.read()
-        if not judged(evidence, scene).waiting:
-            return True
-        if time.monotonic() > deadline_s:
-            return False
+        found = judged(evidence, until_ms)
+        if not found.waiting or time.monotonic() > deadline_s:
+            return found
         threading.Event().wait(LOOK_EVERY_S)

@@ -17,12 +17,13 @@ from typing import Final
 
 from chaos.acknowledgements import acknowledgement_faults, reception_faults
 from chaos.backend import Backend, BackendError
+from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Ends, Evidence, ends_of
 from chaos.faults import Kind, Striker, wait_until
 from chaos.history import History, now_ms
-from chaos.observer import Noting, Observer
+from chaos.observer import Observer
 from chaos.order import failovers_of, order_faults
-from chaos.quiesce import judged, restore, wait_for_outcomes, wait_until_quiescent
+from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiescent
 from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
@@ -45,6 +46,9 @@ NEVER_SHARE: Final = (0.0, 0.6)
 """What is due later would make each scenario as much longer as its retries last."""
 
 RETRIED_FOR_MS: Final = 7_000
+NEAR_MS: Final = 10 * 60 * 1000
+"""Beyond the first due time: what is due later is pending at the end (workload.FAR_MS)."""
+
 RECREATED_SHARE: Final = (0.1, 0.9)
 FRONTIERS_BEFORE: Final = 50
 """Offsets: order is judged by the step before the first, too."""
@@ -113,8 +117,7 @@ class _ScenarioRun:
         count, backend = self._scenario.load.requests, self._backend
         plan = mixture(scene, count=count, seed=self._seed, shares=CHAOS_SHARES)
         striker = Striker(backend, scene.late, lambda parts: self._chance.choice(sorted(parts)))
-        noting = Noting(self._history, self._targets)
-        with Observer(self._evidence_of(scene, since, seen=noting)):
+        with Observer(self._evidence_of(scene, since, seen=self._note)):
             traffic = Traffic(backend.bootstrap, self._topics["buffer"], plan, self._history)
             try:
                 with traffic:
@@ -126,13 +129,23 @@ class _ScenarioRun:
             self._tell(f"{traffic.sent} requests sent, at most {traffic.behind_ms} ms late")
             return striker
 
+    def _note(self, record: Logged) -> None:
+        """Note a reception, with its source if it came from a target."""
+        source = record.header("delayd-source") if record.topic in self._targets else None
+        self._history.received("consumer", record.topic, record.place, source)
+
     def _quiesce(self, scene: Scene, evidence: Evidence) -> bool:
         begun_s = time.monotonic()
         try:
             self._troubles += restore(self._backend)
             restored_s = time.monotonic()
             timeout_ms = self._scenario.settle_ms
-            wait_for_outcomes(self._backend, self._history, evidence, scene, timeout_ms)
+            buffer = self._topics["buffer"]
+            sender = ConfluentSender(self._backend.bootstrap, buffer, "fence", self._history)
+            until_ms = scene.first_due_ms + NEAR_MS
+            findings_once_over(
+                evidence, sender.send, scene.targets[0], timeout_ms, until_ms=until_ms
+            )
             told_s = time.monotonic()
             restless = wait_until_quiescent(self._backend, timeout_ms)
         except (BackendError, TimeoutError) as error:
@@ -149,7 +162,7 @@ class _ScenarioRun:
         self, begun: Witnessed, scene: Scene, evidence: Evidence, striker: Striker
     ) -> Witnessed:
         evidence.read()
-        findings = judged(evidence, scene)
+        findings = judged(evidence, scene.first_due_ms + NEAR_MS)
         frontiers = frontiers_since(evidence.frontiers, begun.begin)
         parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
         received = [record for part in parts for record in part]

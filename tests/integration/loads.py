@@ -5,14 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from clusters import TestCluster
-from nodes import CLOCK
 
+from chaos import quiesce
 from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Evidence
-from chaos.judge import Findings, judge
-from chaos.workload import Plan, Planned
-
-LOOK_EVERY_S = 1.0
+from chaos.judge import Findings
+from chaos.workload import Plan
 
 
 @contextmanager
@@ -50,29 +48,6 @@ def evidence_of(cluster: TestCluster, targets: Sequence[str]) -> Evidence:
 def findings_once_over(
     cluster: TestCluster, evidence: Evidence, target: str, timeout_s: float
 ) -> Findings:
-    """Judge when everything has an outcome, and a later message too; or the time is over.
-
-    The later message is there so that what a step doubles or adds late has been written by then.
-    """
-    findings = _once_nothing_waits(evidence, timeout_s)
-    if findings.waiting:
-        return findings
-    fence = Planned(
-        CLOCK.wall_ms(),
-        b"fence",
-        b"fence",
-        (("delayd-topic", target.encode()), ("delayd-due", b"%d" % (CLOCK.wall_ms() + 500))),
-    )
-    with playing(cluster, [fence]):
-        pass
-    return _once_nothing_waits(evidence, timeout_s)
-
-
-def _once_nothing_waits(evidence: Evidence, timeout_s: float) -> Findings:
-    deadline_ms = CLOCK.monotonic_ms() + int(timeout_s * 1000)
-    while True:
-        evidence.read()
-        found = judge(evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
-        if not found.waiting or CLOCK.monotonic_ms() > deadline_ms:
-            return found
-        threading.Event().wait(LOOK_EVERY_S)
+    """Judge when everything has an outcome, or the time is over."""
+    sender = ConfluentSender(cluster.bootstrap, cluster.buffer)
+    return quiesce.findings_once_over(evidence, sender.send, target, int(timeout_s * 1000))
