@@ -73,9 +73,6 @@ class Backend(Protocol):
     def start(self, part: str, *, wait: bool = True) -> None:
         """With its data and address; waits until it answers."""
 
-    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
-        """Until it has ended by itself; False if it has not."""
-
     # --- Nodes
 
     def lose_data(self, part: str) -> None:

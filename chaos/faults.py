@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from chaos.backend import Backend, BackendError
@@ -97,12 +98,12 @@ class Striker:
         self._target = target
         self._choose = choose
         self._strike: Mapping[Kind, Callable[[Fault, tuple[str, ...]], None]] = {
-            Kind.KILL: self._kill,
-            Kind.TERMINATE: self._terminate,
-            Kind.FREEZE: self._freeze,
+            Kind.KILL: partial(self._restart, backend.kill),
+            Kind.TERMINATE: partial(self._restart, backend.terminate),
+            Kind.FREEZE: partial(self._hold, backend.freeze, backend.thaw),
             Kind.WEATHER: self._weather,
             Kind.FLAP: self._flap,
-            Kind.WIPE: self._wipe,
+            Kind.WIPE: partial(self._restart, self._kill_and_wipe),
             Kind.CORRUPT: self._corrupt,
             Kind.FILL_DISK: self._fill_disk,
             Kind.FAIL_FSYNC: self._fail_fsync,
@@ -157,32 +158,30 @@ class Striker:
             raise BackendError(f"no node has delivered for {MASTER_TIMEOUT_S:.0f} s")
         return found[0]
 
-    def _kill(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        self._restart(fault, victims, self._backend.kill)
-
-    def _terminate(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        self._restart(fault, victims, self._backend.terminate)
-
-    def _wipe(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        self._restart(fault, victims, self._backend.kill, self._backend.lose_data)
-
-    def _restart(
-        self, fault: Fault, victims: tuple[str, ...], *ends: Callable[[str], None]
-    ) -> None:
+    def _restart(self, end: Callable[[str], None], fault: Fault, victims: tuple[str, ...]) -> None:
         for part in victims:
-            for end in ends:
-                end(part)
+            end(part)
         _pause(fault.for_ms)
         self._start(victims)
 
-    def _freeze(self, fault: Fault, victims: tuple[str, ...]) -> None:
+    def _kill_and_wipe(self, part: str) -> None:
+        self._backend.kill(part)
+        self._backend.lose_data(part)
+
+    def _hold(
+        self,
+        begin: Callable[[str], None],
+        end: Callable[[str], None],
+        fault: Fault,
+        victims: tuple[str, ...],
+    ) -> None:
         for part in victims:
-            self._backend.freeze(part)
+            begin(part)
         try:
             _pause(fault.for_ms)
         finally:
             for part in victims:
-                self._backend.thaw(part)
+                end(part)
 
     def _weather(self, fault: Fault, victims: tuple[str, ...]) -> None:
         self._backend.weather(fault.weather, victims, fault.to)
@@ -232,13 +231,10 @@ class Striker:
         self._start(victims)
 
     def _clock(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        for node in victims:
+        def set_wrong(node: str) -> None:
             self._backend.set_clock(node, fault.offset_ms, fault.drift_ppm)
-        try:
-            _pause(fault.for_ms)
-        finally:
-            for node in victims:
-                self._backend.set_clock(node, 0, 0)
+
+        self._hold(set_wrong, lambda node: self._backend.set_clock(node, 0, 0), fault, victims)
 
     def _twin(self, fault: Fault, victims: tuple[str, ...]) -> None:
         for node in victims:
@@ -259,7 +255,7 @@ class Striker:
         self._backend.topics.create(self._target, 2)
 
     def _await_end(self, node: str, why: str) -> None:
-        if not self._backend.wait_until_ended(node, ENDS_TIMEOUT_S):
+        if not wait_until(lambda: not self._backend.is_running(node), ENDS_TIMEOUT_S):
             raise BackendError(f"{node} {why}, and went on")
 
     def _start(self, parts: tuple[str, ...]) -> None:

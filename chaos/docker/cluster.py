@@ -23,9 +23,8 @@ from chaos.network.link import CUT, FAIR, Weather
 from chaos.network.wires import ETCD, KAFKA
 from chaos.processes import disks, harm
 from chaos.processes.clocked_node import write_clock
+from chaos.processes.startup import create_own
 from chaos.topics import Topics
-from delayd.bus.confluent import ConfluentBus
-from delayd.cluster.topics import create_topics
 from delayd.dev.demo_audit import audit
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.interrupts import interrupts_ignored
@@ -33,10 +32,8 @@ from delayd.dev.kafka import brokers_seen_by, replication_factor_for
 from delayd.dev.nodes import CLUSTER_NAME, ask_node, read_status
 from delayd.dev.parts import last_words
 
-PARTITIONS: Final = 4
 RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)
 START_TIMEOUT_S: Final = 120.0
-SUBNETS_TRIED: Final = 20
 CONTAINED: Final = {KAFKA: Net.KAFKA, ETCD: Net.ETCD}
 
 
@@ -118,9 +115,6 @@ class DockerCluster:
         if wait:
             self._wait_for(part)
 
-    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
-        return wait_until(lambda: not self.is_running(part), timeout_s)
-
     # --- Nodes
 
     def lose_data(self, part: str) -> None:
@@ -141,7 +135,9 @@ class DockerCluster:
     def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
         log = self._logs / "strace.log"
         process_id = self._engine.process_id(node)
-        return harm.fail_fsyncs(process_id, log, lambda: self.wait_until_ended(node, timeout_s))
+        return harm.fail_fsyncs(
+            process_id, log, lambda: wait_until(lambda: not self.is_running(node), timeout_s)
+        )
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
         if not self._building.is_clocked:
@@ -230,11 +226,9 @@ class DockerCluster:
             self._engine.start(name)
         for name in servers:
             self._wait_for(name)
-        create_topics(
-            ConfluentBus(self._building.bootstrap, client_id="delayd-chaos"),
-            replication_factor=replication_factor_for(BROKERS),
-            partitions=PARTITIONS,
-            cluster=CLUSTER_NAME,
+        create_own(
+            self._building.bootstrap,
+            brokers=BROKERS,
             cluster_key=self._building.cluster_key,
             retry_delays_ms=RETRY_DELAYS_MS,
         )

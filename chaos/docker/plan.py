@@ -17,6 +17,8 @@ from delayd.dev.nodes import CLUSTER_NAME, toml_value
 
 BROKERS: Final = 3
 ETCD_MEMBERS: Final = 3
+NODES: Final = 3
+LEASE_TTL_S: Final = 3
 CLIENT_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
 ETCD_PORT: Final = 2379
@@ -104,8 +106,6 @@ class Building:
     network: str
     cluster_key: str
     cluster_id: str
-    nodes: int = 3
-    lease_ttl_s: int = 3
     is_clocked: bool = False
     has_small_disks: bool = False
 
@@ -155,7 +155,7 @@ def all_of(building: Building) -> tuple[Container, ...]:
     return (
         *(etcd_member(building, number) for number in range(1, ETCD_MEMBERS + 1)),
         *(broker(building, number) for number in range(1, BROKERS + 1)),
-        *(node(building, number) for number in range(1, building.nodes + 1)),
+        *(node(building, number) for number in range(1, NODES + 1)),
     )
 
 
@@ -235,7 +235,7 @@ def node(building: Building, number: int, *, called: str | None = None) -> Conta
         "etcd": building.etcd_urls,
         "cluster_key": building.cluster_key,
         "admin_port": ADMIN_PORT,
-        "lease_ttl_s": building.lease_ttl_s,
+        "lease_ttl_s": LEASE_TTL_S,
         "idle_step_interval_ms": 1_000,
     }
     if building.has_small_disks:

@@ -8,8 +8,9 @@ Invariant: after `down` nothing of it runs and nothing is mounted, whatever was 
 import shutil
 import signal
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from chaos.backend import Backend, BackendError
 from chaos.faults import wait_until
@@ -17,7 +18,7 @@ from chaos.network.link import Weather
 from chaos.network.wires import Wires
 from chaos.processes import disks, harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import Building, clock_file, plan_all, plan_one_node, start_all
+from chaos.processes.startup import Building, clock_file, create_own, plan_all, plan_one_node
 from chaos.scenario import Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
@@ -30,7 +31,10 @@ from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
 from delayd.dev.report import bootstrap_of, master_of
+from delayd.dev.startup import start_planned
 from delayd.dev.supervision import start_part
+
+RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
 
 
 def made(directory: Path, needs: Needs, seed: int) -> Backend:
@@ -62,7 +66,18 @@ class ProcessCluster:
             self._cluster_key = plan.cluster_key
             if plan.wires:
                 self._wires = Wires(plan.wires, seed).__enter__()
-            start_all(self._folder, plan, building)
+            start_planned(
+                self._folder.path,
+                plan.kafka,
+                plan.state,
+                partial(
+                    create_own,
+                    brokers=building.brokers,
+                    cluster_key=plan.cluster_key,
+                    retry_delays_ms=RETRY_DELAYS_MS,
+                ),
+                save=self._folder.save,
+            )
         except BaseException:
             with interrupts_ignored():
                 self._end()
@@ -116,9 +131,6 @@ class ProcessCluster:
     def start(self, part: str, *, wait: bool = True) -> None:
         self._cluster.start(part, wait=wait)
 
-    def wait_until_ended(self, part: str, timeout_s: float) -> bool:
-        return wait_until(lambda: not self.is_running(part), timeout_s)
-
     # --- Nodes
 
     def lose_data(self, part: str) -> None:
@@ -140,7 +152,9 @@ class ProcessCluster:
         if process is None:
             raise BackendError(f"{node} does not run")
         log = self._folder.path / "logs" / "strace.log"
-        return harm.fail_fsyncs(process.pid, log, lambda: self.wait_until_ended(node, timeout_s))
+        return harm.fail_fsyncs(
+            process.pid, log, lambda: wait_until(lambda: not self.is_running(node), timeout_s)
+        )
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
         if not self._building.is_clocked:

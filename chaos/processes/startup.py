@@ -10,8 +10,8 @@ Invariant: the state is saved in the cluster's folder after each process that wa
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,21 +24,20 @@ from chaos.scenario import Scenario
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
-from delayd.dev.folder import CONTENTS, ClusterFolder, cluster_key_file
+from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import cache_directory, kafka_jars
-from delayd.dev.kafka import BrokerPorts, Kafka, is_formatted, plan_kafka, replication_factor_for
+from delayd.dev.kafka import BrokerPorts, Kafka, plan_kafka, replication_factor_for
 from delayd.dev.nodes import CLUSTER_NAME, plan_node
-from delayd.dev.parts import Kind, Part, State, last_words
+from delayd.dev.parts import Part, State
 from delayd.dev.ports import LOOPBACK, pick_ports
-from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.report import bootstrap_of
-from delayd.dev.startup import wait_until_delivering
-from delayd.dev.supervision import environment_for, start_part, wait_until_answering
+from delayd.dev.supervision import environment_for
 from delayd.runtime.java import find_java
 
-FORMAT_TIMEOUT_MS: Final = 60_000
+NODES: Final = 3
+PARTITIONS: Final = 4
+LEASE_TTL_S: Final = 3
 ROOT: Final = Path(__file__).parents[2]
 """Of the checkout: what runs `chaos` must find it."""
 
@@ -47,11 +46,7 @@ ROOT: Final = Path(__file__).parents[2]
 class Building:
     """What is built. Each wish makes runs slower, so that none is the default."""
 
-    nodes: int = 3
     brokers: int = 1
-    partitions: int = 4
-    lease_ttl_s: int = 3
-    retry_delays_ms: tuple[int, ...] = (1_000, 2_000, 3_000)
     is_wired: bool = False
     """Nodes reach brokers and etcd by wires that can be cut."""
     is_clocked: bool = False
@@ -59,8 +54,6 @@ class Building:
     has_small_disks: bool = False
     sabotage_file: Path | None = None
     """It says what is broken on purpose in each node (sabotaged_node.py)."""
-    settings: Mapping[str, object] = field(default_factory=dict)
-    """More of each node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +80,12 @@ def plan_all(directory: Path, building: Building) -> Plan:
     )
     for content in CONTENTS:
         (directory / content).mkdir()
-    wires_count = building.nodes * (2 * building.brokers + 1) if building.is_wired else 0
-    ports = iter(pick_ports(2 * building.brokers + 2 + building.nodes + wires_count))
+    wires_count = NODES * (2 * building.brokers + 1) if building.is_wired else 0
+    ports = iter(pick_ports(2 * building.brokers + 2 + NODES + wires_count))
     broker_ports = [BrokerPorts(next(ports), next(ports)) for _ in range(building.brokers)]
     kafka = plan_kafka(directory, java=java, jars=jars, ports=broker_ports, settings={})
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
-    names = [f"node-{number}" for number in range(1, building.nodes + 1)]
+    names = [f"node-{number}" for number in range(1, NODES + 1)]
     wires: tuple[Wire, ...] = ()
     if building.is_wired:
         wires = (
@@ -137,9 +130,8 @@ def plan_one_node(
     known_as = f"node-{number}"
     data = directory / "data" / known_as
     settings: dict[str, object] = {
-        "lease_ttl_s": building.lease_ttl_s,
+        "lease_ttl_s": LEASE_TTL_S,
         "idle_step_interval_ms": 1_000,
-        **building.settings,
     }
     if building.has_small_disks:
         data = data / "wheel"
@@ -173,39 +165,23 @@ def plan_one_node(
     return replace(part, data=data)
 
 
+def create_own(
+    bootstrap: str, *, brokers: int, cluster_key: str, retry_delays_ms: tuple[int, ...]
+) -> None:
+    """Create delayd's own topics, whatever the brokers run in."""
+    create_topics(
+        ConfluentBus(bootstrap, client_id="delayd-chaos"),
+        replication_factor=replication_factor_for(brokers),
+        partitions=PARTITIONS,
+        cluster=CLUSTER_NAME,
+        cluster_key=cluster_key,
+        retry_delays_ms=retry_delays_ms,
+    )
+
+
 def clock_file(directory: Path, node: str) -> Path:
     """What its clock is set with."""
     return directory / "config" / f"{node}.clock"
-
-
-def start_all(folder: ClusterFolder, plan: Plan, building: Building) -> State:
-    """Returns when a master delivers and all nodes are ready. If it raises, the caller ends what
-    was started."""
-    state = plan.state
-
-    def start(parts: Iterable[Part]) -> None:
-        nonlocal state
-        for part in parts:
-            state = state.with_part(start_part(part, directory=folder.path))
-            folder.save(state)
-
-    folder.save(state)
-    start(state.of(Kind.ETCD))
-    _format(plan.kafka, folder.path)
-    start(plan.kafka.brokers)
-    for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
-        wait_until_answering(part, state)
-    create_topics(
-        ConfluentBus(bootstrap_of(state), client_id="delayd-chaos"),
-        replication_factor=replication_factor_for(building.brokers),
-        partitions=building.partitions,
-        cluster=CLUSTER_NAME,
-        cluster_key=plan.cluster_key,
-        retry_delays_ms=building.retry_delays_ms,
-    )
-    start(state.of(Kind.NODE))
-    wait_until_delivering(state)
-    return state
 
 
 def _wire_brokers(
@@ -234,16 +210,3 @@ def _wire_brokers(
 
 def _ends(wires: Iterable[Wire], node: str, to: str) -> str:
     return ",".join(f"{LOOPBACK}:{w.port}" for w in wires if (w.node, w.to) == (node, to))
-
-
-def _format(kafka: Kafka, directory: Path) -> None:
-    log = directory / "logs" / "format.log"
-    environment = environment_for({}, directory)
-    formatting = [spawn(command, env=environment, log=log) for command in kafka.format_commands]
-    wait_until_gone(formatting, FORMAT_TIMEOUT_MS)
-    for broker in kafka.brokers:
-        if not is_formatted(broker):
-            raise LocalClusterError(
-                f"{broker.name} could not be prepared: {last_words(log)}",
-                remedy=f"read {log}",
-            )

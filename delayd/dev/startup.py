@@ -76,6 +76,26 @@ def start_everything(
         (directory / folder).mkdir()
     kafka, state = _plan(directory, options, java, jars)
 
+    def create(bootstrap: str) -> None:
+        _create_topics(directory, bootstrap, options)
+
+    start_planned(
+        directory, kafka, state, create if options.nodes else None, save=save, progress=progress
+    )
+
+
+def start_planned(
+    directory: Path,
+    kafka: Kafka,
+    state: State,
+    create: Callable[[str], None] | None,
+    *,
+    save: Callable[[State], None],
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> None:
+    """Start what was planned, and return when a master delivers. `create` makes the topics at
+    these brokers; without it no node starts."""
+
     def start(parts: Iterable[Part]) -> None:
         nonlocal state
         for part in parts:
@@ -89,10 +109,10 @@ def start_everything(
     start(state.of(Kind.BROKER))
     for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
         wait_until_answering(part, state)
-    if options.nodes == 0:
+    if create is None:
         return
     progress("creating the topics")
-    _create_topics(directory, state, options)
+    create(bootstrap_of(state))
     progress("starting the nodes")
     start(state.of(Kind.NODE))
     progress("waiting for a master that delivers")
@@ -156,9 +176,9 @@ def _format(kafka: Kafka, directory: Path) -> None:
             )
 
 
-def _create_topics(directory: Path, state: State, options: ClusterOptions) -> None:
+def _create_topics(directory: Path, bootstrap: str, options: ClusterOptions) -> None:
     create_topics(
-        ConfluentBus(bootstrap_of(state), client_id="delayd-dev"),
+        ConfluentBus(bootstrap, client_id="delayd-dev"),
         replication_factor=replication_factor_for(options.brokers),
         partitions=options.partitions,
         cluster=CLUSTER_NAME,
