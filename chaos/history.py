@@ -16,11 +16,11 @@ Invariant: events of one request come in the order above, whatever thread they a
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 NO_TRANSACTION: Final = -1
 
@@ -51,13 +51,6 @@ class Event(NamedTuple):
         """One line."""
         head = {"at_ms": self.at_ms, "what": self.what.value, "client": self.client}
         return json.dumps({**head, "number": self.number, **self.told})
-
-    @classmethod
-    def from_json(cls, line: str) -> Self:
-        """The inverse; KeyError or ValueError if it is no event."""
-        told = json.loads(line)
-        head = (told.pop("at_ms"), What(told.pop("what")), told.pop("client"), told.pop("number"))
-        return cls(*head, told)
 
 
 @dataclass(slots=True)
@@ -163,13 +156,6 @@ class History:
     def _write(self, event: Event) -> None:
         if self._file is not None:
             self._file.write(event.to_json() + "\n")
-
-
-def read_history(file: Path) -> Iterator[Event]:
-    """Yield the events of a file, to look into a run that is over."""
-    with file.open() as lines:
-        for line in lines:
-            yield Event.from_json(line)
 
 
 def now_ms() -> int:

@@ -8,6 +8,7 @@ the stage, the others get a fresh one (stage_run.py).
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import groupby
 from operator import or_
 from typing import Final
 
@@ -36,20 +37,19 @@ def staged(
 ) -> list[Stage]:
     """Return as few stages as can be, of about the same length; scenarios with similar needs run
     together. Not `by_brokers`: every cluster has as many as any of them needs."""
-    alike = sorted(scenarios, key=_wishes)
-    if not by_brokers:
-        return [Stage(tuple(part)) for part in _parts(alike, scenarios_max)] if alike else []
-    sizes = sorted({scenario.needs.brokers for scenario in alike})
-    stages = []
-    for brokers in sizes:
-        group = [scenario for scenario in alike if scenario.needs.brokers == brokers]
-        stages += [Stage(tuple(part)) for part in _parts(group, scenarios_max)]
-    return stages
 
+    def size(scenario: Scenario) -> int:
+        return scenario.needs.brokers if by_brokers else 0
 
-def _wishes(scenario: Scenario) -> tuple[bool, bool, bool]:
-    needs = scenario.needs
-    return (needs.is_wired, needs.is_clocked, needs.has_small_disks)
+    def wishes(scenario: Scenario) -> tuple[int, bool, bool, bool]:
+        needs = scenario.needs
+        return (size(scenario), needs.is_wired, needs.is_clocked, needs.has_small_disks)
+
+    return [
+        Stage(tuple(part))
+        for _, alike in groupby(sorted(scenarios, key=wishes), size)
+        for part in _parts(list(alike), scenarios_max)
+    ]
 
 
 def _parts(group: Sequence[Scenario], scenarios_max: int) -> list[Sequence[Scenario]]:

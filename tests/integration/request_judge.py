@@ -28,7 +28,7 @@ from request_cases.case import (
     Told,
     header_of,
 )
-from request_play import Play, Sent
+from request_play import Play, Sent, counted
 
 from delayd.bus.murmur2 import partition_of
 
@@ -103,7 +103,7 @@ def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
         ("delayd-source", sent.at.source.encode()),
     ]
     if not fate.keeps_value:
-        wanted.append(("delayd-truncated", b"%d" % counted(sent)))
+        wanted.append(("delayd-truncated", b"%d" % counted(sent.key, sent.value, sent.headers)))
     assert letter.header("delayd-reason") == fate.reason
     assert letter.headers == [*kept, *wanted]
     assert letter.key == sent.key
@@ -152,13 +152,13 @@ def check_receipt(
     play: Play, case: Case, step: Step, told: Told, sent: Sent, receipt: dict[str, Any]
 ) -> None:
     assert list(receipt) == RECEIPT_FIELDS
-    id = header_of(step, "delayd-id")
-    assert receipt["id"] == (told.id if id is None else id.decode())
+    named = header_of(step, "delayd-id")
+    assert receipt["id"] == (told.id if named is None else named.decode())
     op = OPS.get(header_of(step, "delayd-op") or b"", "schedule")
     if op == "schedule" and told.verdict != "dead" and header_of(step, "delayd-redrive"):
         op = "redrive"
     assert receipt["op"] == op
-    killed = [play.sent[id_of(case)][n].at.source for n in told.killed]
+    killed = [play.sent[id(case)][n].at.source for n in told.killed]
     assert sorted(receipt["killed"]) == sorted(killed), "by the sources that their users know"
     assert told.detail in receipt["detail"], receipt["detail"]
     assert receipt["at_ms"] > sent.at.append_ms - NOW_BEFORE_SNAPSHOT_MS
@@ -170,11 +170,6 @@ def check_receipt(
     else:
         [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]
         assert due_ms == asked_ms(when, sent)
-
-
-def id_of(case: Case) -> int:
-    """Return the key of a case among those that ran."""
-    return id(case)
 
 
 def asked_ms(when: Header, sent: Sent) -> int:
@@ -195,12 +190,6 @@ def due_of(due: Due, sent: Sent) -> int:
 def users(sent: Sent) -> list[tuple[str, bytes | None]]:
     """Return the headers that are not delayd's."""
     return [header for header in sent.headers if not header[0].startswith("delayd-")]
-
-
-def counted(sent: Sent) -> int:
-    """Return the size that the record limit counts, in bytes."""
-    size = 128 + len(sent.key or b"") + len(sent.value or b"")
-    return size + sum(10 + len(name) + len(content or b"") for name, content in sent.headers)
 
 
 def live_under(play: Play, id: bytes | None) -> set[str]:

@@ -209,10 +209,15 @@ def readable(headers: RawHeaders) -> list[tuple[str, bytes | None]]:
 def filled(step: Step, headers: RawHeaders) -> bytes:
     """A value with which the record counts `size_bytes` as docs/reference/topics.md counts."""
     assert step.size_bytes is not None, "only such a step is filled up"
-    taken = 128 + len(step.key or b"")
-    for name, content in headers:
-        taken += 10 + len(name) + len(content or b"")
-    return b"x" * (step.size_bytes - taken)
+    return b"x" * (step.size_bytes - counted(step.key, None, headers))
+
+
+def counted(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str | bytes, bytes | None]]
+) -> int:
+    """Return the size that the record limit counts, in bytes."""
+    size = 128 + len(key or b"") + len(value or b"")
+    return size + sum(10 + len(name) + len(content or b"") for name, content in headers)
 
 
 def moment_text(at_ms: int, form: str) -> str:

@@ -5,6 +5,7 @@ Stricter than the Pod Security Standard `restricted`, which a namespace can enfo
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any, Final
 
 Object = Mapping[str, Any]
@@ -51,17 +52,14 @@ def containers(pod: Object) -> list[Any]:
 def _problems(each: Object) -> Iterator[str]:
     pod = pod_spec(each)
     if pod is not None:
-        for rule, check in POD_RULES.items():
-            yield from (f"{rule}: {why}" for why in check(pod))
+        yield from _broken(POD_RULES, pod)
         for container in containers(pod):
-            for rule, check in CONTAINER_RULES.items():
-                yield from (f"{rule}: {container['name']}: {why}" for why in check(container))
+            yield from _broken(CONTAINER_RULES, container, f"{container['name']}: ")
     if each["kind"] in ("StatefulSet", "Deployment"):
         for container in pod["containers"]:
             yield from (f"probes: {container['name']}: {why}" for why in _probes(container))
     if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "delayd":
-        for rule, check in NODE_RULES.items():
-            yield from (f"{rule}: {why}" for why in check(each["spec"]))
+        yield from _broken(NODE_RULES, each["spec"])
     if each["kind"] in ("Job", "CronJob"):
         job = each["spec"] if each["kind"] == "Job" else each["spec"]["jobTemplate"]["spec"]
         if "activeDeadlineSeconds" not in job or "backoffLimit" not in job:
@@ -74,27 +72,31 @@ def _problems(each: Object) -> Iterator[str]:
         yield "no-token: its token is mounted unless a pod says otherwise"
 
 
+def _broken(rules: Mapping[str, tuple["Check", ...]], of: Object, where: str = "") -> Iterator[str]:
+    for rule, checks in rules.items():
+        yield from (f"{rule}: {where}{why}" for check in checks for why in check(of))
+
+
+def _wants(wanted: Mapping[str, object]) -> "Check":
+    """Of each path, this and nothing else."""
+
+    def check(of: Any) -> Iterator[str]:
+        for path, value in wanted.items():
+            found = reduce(lambda part, key: (part or {}).get(key), path.split("."), of)
+            if found != value:
+                yield f"{path} is {found}"
+
+    return check
+
+
 def _nobody(pod: Object) -> Iterator[str]:
-    said = pod.get("securityContext", {})
-    if said.get("runAsNonRoot") is not True:
-        yield "runAsNonRoot is not true"
-    for key in ("runAsUser", "runAsGroup", "fsGroup"):
-        if said.get(key) != NOBODY:
-            yield f"{key} is {said.get(key)}"
     for container in containers(pod):
         own = container.get("securityContext", {})
         if own.get("runAsUser", NOBODY) != NOBODY or own.get("runAsNonRoot") is False:
             yield f"{container['name']} is somebody else"
 
 
-def _seccomp(pod: Object) -> Iterator[str]:
-    if pod.get("securityContext", {}).get("seccompProfile") != {"type": "RuntimeDefault"}:
-        yield "seccompProfile is not RuntimeDefault"
-
-
 def _token(pod: Object) -> Iterator[str]:
-    if pod.get("automountServiceAccountToken") is not False:
-        yield "automountServiceAccountToken is not false"
     with_token = {
         volume["name"]
         for volume in pod.get("volumes", ())
@@ -105,12 +107,6 @@ def _token(pod: Object) -> Iterator[str]:
         mounted = {mount["name"] for mount in container.get("volumeMounts", ())}
         if mounted & with_token and container["name"] != TOKEN_DOOR:
             yield f"{container['name']} has a token"
-
-
-def _service_links(pod: Object) -> Iterator[str]:
-    # A service delayd-admin would set DELAYD_ADMIN_PORT.
-    if pod.get("enableServiceLinks") is not False:
-        yield "enableServiceLinks is not false"
 
 
 def _host(pod: Object) -> Iterator[str]:
@@ -128,8 +124,6 @@ def _image(container: Object) -> Iterator[str]:
     image = container.get("image", "")
     if not IMAGE.fullmatch(image) or image.endswith(":latest"):
         yield f"{image!r} names no version"
-    if container.get("imagePullPolicy") != "IfNotPresent":
-        yield f"imagePullPolicy is {container.get('imagePullPolicy')}"
 
 
 def _limits(container: Object) -> Iterator[str]:
@@ -140,21 +134,9 @@ def _limits(container: Object) -> Iterator[str]:
                 yield f"no {side} of {what}"
 
 
-def _locked(container: Object) -> Iterator[str]:
-    said = container.get("securityContext", {})
-    if said.get("readOnlyRootFilesystem") is not True:
-        yield "its root can be written"
-    if said.get("allowPrivilegeEscalation") is not False:
-        yield "allowPrivilegeEscalation is not false"
-    if said.get("capabilities") != {"drop": ["ALL"]}:
-        yield "capabilities are not dropped"
-    if said.get("privileged"):
+def _privileged(container: Object) -> Iterator[str]:
+    if container.get("securityContext", {}).get("privileged"):
         yield "it is privileged"
-
-
-def _last_words(container: Object) -> Iterator[str]:
-    if container.get("terminationMessagePolicy") != "FallbackToLogsOnError":
-        yield "its last line does not become its status"
 
 
 def _secrets_in_files(container: Object) -> Iterator[str]:
@@ -184,19 +166,6 @@ def _node_probes(spec: Object) -> Iterator[str]:
         yield "startupProbe gives less than 5 minutes"
 
 
-def _kept(spec: Object) -> Iterator[str]:
-    wanted = {"whenDeleted": "Retain", "whenScaled": "Retain"}
-    if spec.get("persistentVolumeClaimRetentionPolicy") != wanted:
-        yield "volumes may go with the nodes"
-
-
-def _together(spec: Object) -> Iterator[str]:
-    if spec.get("podManagementPolicy") != "Parallel":
-        yield "nodes wait for each other"
-    if spec["template"]["spec"].get("terminationGracePeriodSeconds") != 60:
-        yield "a node has not 60 s to end"
-
-
 def _spread(spec: Object) -> Iterator[str]:
     pod = spec["template"]["spec"]
     keys = {each["topologyKey"] for each in pod.get("topologySpreadConstraints", ())}
@@ -218,23 +187,37 @@ def _rights(role: Object) -> Iterator[str]:
 
 Check = Callable[[Any], Iterator[str]]
 
-POD_RULES: Final[Mapping[str, Check]] = {
-    "non-root": _nobody,
-    "seccomp": _seccomp,
-    "no-token": _token,
-    "no-service-links": _service_links,
-    "host": _host,
+POD_RULES: Final[Mapping[str, tuple[Check, ...]]] = {
+    "non-root": (
+        _wants({"securityContext.runAsNonRoot": True, "securityContext.runAsUser": NOBODY}),
+        _wants({"securityContext.runAsGroup": NOBODY, "securityContext.fsGroup": NOBODY}),
+        _nobody,
+    ),
+    "seccomp": (_wants({"securityContext.seccompProfile": {"type": "RuntimeDefault"}}),),
+    "no-token": (_wants({"automountServiceAccountToken": False}), _token),
+    # A service delayd-admin would set DELAYD_ADMIN_PORT.
+    "no-service-links": (_wants({"enableServiceLinks": False}),),
+    "host": (_host,),
 }
-CONTAINER_RULES: Final[Mapping[str, Check]] = {
-    "pinned-image": _image,
-    "limits": _limits,
-    "locked": _locked,
-    "last-words": _last_words,
-    "secrets-in-files": _secrets_in_files,
+CONTAINER_RULES: Final[Mapping[str, tuple[Check, ...]]] = {
+    "pinned-image": (_image, _wants({"imagePullPolicy": "IfNotPresent"})),
+    "limits": (_limits,),
+    "locked": (
+        _wants({"securityContext.readOnlyRootFilesystem": True}),
+        _wants({"securityContext.allowPrivilegeEscalation": False}),
+        _wants({"securityContext.capabilities": {"drop": ["ALL"]}}),
+        _privileged,
+    ),
+    "last-words": (_wants({"terminationMessagePolicy": "FallbackToLogsOnError"}),),
+    "secrets-in-files": (_secrets_in_files,),
 }
-NODE_RULES: Final[Mapping[str, Check]] = {
-    "node-probes": _node_probes,
-    "kept-volumes": _kept,
-    "parallel": _together,
-    "spread": _spread,
+_KEPT: Final = {"whenDeleted": "Retain", "whenScaled": "Retain"}
+NODE_RULES: Final[Mapping[str, tuple[Check, ...]]] = {
+    "node-probes": (_node_probes,),
+    "kept-volumes": (_wants({"persistentVolumeClaimRetentionPolicy": _KEPT}),),
+    "parallel": (
+        _wants({"podManagementPolicy": "Parallel"}),
+        _wants({"template.spec.terminationGracePeriodSeconds": 60}),
+    ),
+    "spread": (_spread,),
 }

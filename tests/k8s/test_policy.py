@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     not has_kubectl(), reason="kubectl, whose kustomize renders k8s/, is not installed"
 )
 
-Break = Callable[[Any], object]
+Break = Callable[[Any], Any]
 
 
 def node(of: Any) -> Any:
@@ -32,30 +32,33 @@ def locks(of: Any) -> Any:
     return node(of)["securityContext"]
 
 
+def put(at: Break, **values: object) -> Break:
+    """Change these values there."""
+    return lambda of: at(of).update(values)
+
+
+def drop(at: Break, key: str) -> Break:
+    return lambda of: at(of).pop(key)
+
+
 def as_job(of: Any) -> None:
     of["kind"], of["spec"] = "Job", of["spec"]["jobTemplate"]["spec"]
 
 
 NODES: Final[dict[str, tuple[str, Break]]] = {
-    "root is allowed": ("non-root", lambda of: context(of).pop("runAsNonRoot")),
-    "root runs": ("non-root", lambda of: context(of).update(runAsUser=0)),
-    "a container runs as root": ("non-root", lambda of: locks(of).update(runAsUser=0)),
-    "the volume is root's": ("non-root", lambda of: context(of).pop("fsGroup")),
-    "any system call": ("seccomp", lambda of: context(of).pop("seccompProfile")),
-    "unconfined": (
-        "seccomp",
-        lambda of: context(of).update(seccompProfile={"type": "Unconfined"}),
-    ),
-    "a token for all": (
-        "no-token",
-        lambda of: pod_spec(of).update(automountServiceAccountToken=True),
-    ),
+    "root is allowed": ("non-root", drop(context, "runAsNonRoot")),
+    "root runs": ("non-root", put(context, runAsUser=0)),
+    "a container runs as root": ("non-root", put(locks, runAsUser=0)),
+    "the volume is root's": ("non-root", drop(context, "fsGroup")),
+    "any system call": ("seccomp", drop(context, "seccompProfile")),
+    "unconfined": ("seccomp", put(context, seccompProfile={"type": "Unconfined"})),
+    "a token for all": ("no-token", put(pod_spec, automountServiceAccountToken=True)),
     "the node has the sidecar's token": (
         "no-token",
         lambda of: node(of)["volumeMounts"].append({"name": "role-label-account"}),
     ),
-    "service links": ("no-service-links", lambda of: pod_spec(of).pop("enableServiceLinks")),
-    "the host's network": ("host", lambda of: pod_spec(of).update(hostNetwork=True)),
+    "service links": ("no-service-links", drop(pod_spec, "enableServiceLinks")),
+    "the host's network": ("host", put(pod_spec, hostNetwork=True)),
     "the host's files": (
         "host",
         lambda of: pod_spec(of)["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
@@ -64,12 +67,9 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
         "host",
         lambda of: pod_spec(of)["volumes"].append({"name": "x", "emptyDir": {}}),
     ),
-    "latest": ("pinned-image", lambda of: node(of).update(image="delayd:latest")),
-    "no tag": ("pinned-image", lambda of: node(of).update(image="registry:5000/delayd")),
-    "pulled at every start": (
-        "pinned-image",
-        lambda of: node(of).update(imagePullPolicy="Always"),
-    ),
+    "latest": ("pinned-image", put(node, image="delayd:latest")),
+    "no tag": ("pinned-image", put(node, image="registry:5000/delayd")),
+    "pulled at every start": ("pinned-image", put(node, imagePullPolicy="Always")),
     "memory without end": ("limits", lambda of: node(of)["resources"]["limits"].pop("memory")),
     "no limits": ("limits", lambda of: node(of)["resources"].pop("limits")),
     "no requests": ("limits", lambda of: node(of)["resources"].pop("requests")),
@@ -77,11 +77,11 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
         "limits",
         lambda of: pod_spec(of)["initContainers"][0].pop("resources"),
     ),
-    "a root that can be written": ("locked", lambda of: locks(of).pop("readOnlyRootFilesystem")),
-    "escalation": ("locked", lambda of: locks(of).update(allowPrivilegeEscalation=True)),
+    "a root that can be written": ("locked", drop(locks, "readOnlyRootFilesystem")),
+    "escalation": ("locked", put(locks, allowPrivilegeEscalation=True)),
     "capabilities": ("locked", lambda of: locks(of)["capabilities"].update(add=["NET_RAW"])),
-    "privileged": ("locked", lambda of: locks(of).update(privileged=True)),
-    "no last words": ("last-words", lambda of: node(of).pop("terminationMessagePolicy")),
+    "privileged": ("locked", put(locks, privileged=True)),
+    "no last words": ("last-words", drop(node, "terminationMessagePolicy")),
     "a secret in the environment": (
         "secrets-in-files",
         lambda of: node(of)["env"].append(
@@ -92,7 +92,7 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
         "secrets-in-files",
         lambda of: node(of)["envFrom"].append({"secretRef": {"name": "s"}}),
     ),
-    "no liveness": ("probes", lambda of: node(of).pop("livenessProbe")),
+    "no liveness": ("probes", drop(node, "livenessProbe")),
     "liveness that waits for Kafka": (
         "node-probes",
         lambda of: node(of)["livenessProbe"]["httpGet"].update(path="/readyz"),
@@ -106,11 +106,8 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
         lambda of: of["spec"].pop("persistentVolumeClaimRetentionPolicy"),
     ),
     "one after the other": ("parallel", lambda of: of["spec"].pop("podManagementPolicy")),
-    "no time to end": (
-        "parallel",
-        lambda of: pod_spec(of).update(terminationGracePeriodSeconds=5),
-    ),
-    "all on one host": ("spread", lambda of: pod_spec(of).pop("topologySpreadConstraints")),
+    "no time to end": ("parallel", put(pod_spec, terminationGracePeriodSeconds=5)),
+    "all on one host": ("spread", drop(pod_spec, "topologySpreadConstraints")),
 }
 
 OTHERS: Final[dict[str, tuple[str, str, Break]]] = {
@@ -124,7 +121,7 @@ OTHERS: Final[dict[str, tuple[str, str, Break]]] = {
         "bounded-job",
         lambda of: of["spec"]["jobTemplate"]["spec"].pop("backoffLimit"),
     ),
-    "a Job, which no later apply could change": ("CronJob", "no-job", lambda of: as_job(of)),
+    "a Job, which no later apply could change": ("CronJob", "no-job", as_job),
     "an account that hands out its token": (
         "ServiceAccount",
         "no-token",

@@ -82,7 +82,9 @@ class Tally:
         late = sorted(max(0, at[0] - self.asked[n].due_ms) for n, at in self.deliveries.items())
         answers = Counter(verdict for each in self.verdicts.values() for verdict in each)
         examples = (
-            f"{self.id_of(n)}: {', '.join(faults)}" for n in self.asked if (faults := self._all(n))
+            f"{self.id_of(n)}: {', '.join(faults)}"
+            for n in self.asked
+            if (faults := list(self._faults_of(n)))
         )
         return {
             "verdict": "failed" if any(found.values()) else "ok",
@@ -101,9 +103,6 @@ class Tally:
     def _number_of(self, key: bytes | None) -> int | None:
         run, _, number = (key or b"").decode(errors="replace").rpartition("-")
         return int(number) if run == self.run and number.isdigit() else None
-
-    def _all(self, number: int) -> list[str]:
-        return list(self._faults_of(number))
 
     def _faults_of(self, number: int) -> Iterator[str]:
         times, verdicts = self.deliveries.get(number, []), self.verdicts.get(number, [])
