@@ -10,7 +10,6 @@ transaction goes through a producer of its own kind.
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -41,16 +40,10 @@ _COMMON: Final[dict[str, Any]] = {
 
 
 class ConfluentSender:
-    """Sends to one buffer. Errors of single records are kept and raised at the end; with a
-    `history` they are noted there, as `client`'s, and raised no more: brokers may die."""
+    """Sends to one buffer. Errors of records and of transactions are noted in the history, as
+    `client`'s, and not raised: brokers may die."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        buffer: str,
-        client: str = "confluent-kafka",
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
         self._buffer = buffer
         self._bootstrap = bootstrap
         self._client = client
@@ -59,7 +52,6 @@ class ConfluentSender:
         self._transactional_id = f"user-{uuid4().hex}"
         self._transactional = self._new_transactional()
         self._has_begun = False
-        self._failures: list[str] = []
         self.sent = 0
         """Requests sent so far, aborted ones too."""
         self.behind_ms: list[int] = []
@@ -68,7 +60,7 @@ class ConfluentSender:
         """Set when a plan has ended, well or not."""
 
     def send(self, plan: Plan) -> None:
-        """Send all of it; returns when the broker has all. RuntimeError if it refused any."""
+        """Send all of it; returns when the broker has all. RuntimeError if it has not."""
         try:
             self._send_all(plan)
         finally:
@@ -88,25 +80,21 @@ class ConfluentSender:
                 if self.sent % POLL_EVERY == 0:
                     self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
-        if left or self._failures:
-            raise RuntimeError(f"{left} unsent; refused: {self._failures[:3]}")
+        if left:
+            raise RuntimeError(f"{left} unsent")
 
     def _send_transaction(self, planned: PlannedTransaction) -> None:
-        history = self._history
-        number = NO_TRANSACTION if history is None else history.began(self._client)
+        number = self._history.began(self._client)
         how = What.UNKNOWN
         try:
             self._do_transaction(planned, number)
             how = What.COMMITTED if planned.commits else What.ABORTED
         except KafkaException:
-            if history is None:
-                raise
             # Its end is not known to its client. A new producer under the id ends it.
             self._transactional = self._new_transactional()
             self._has_begun = False
         finally:
-            if history is not None:
-                history.ended(self._client, number, how)
+            self._history.ended(self._client, number, how)
 
     def _do_transaction(self, planned: PlannedTransaction, number: int) -> None:
         producer = self._transactional
@@ -128,36 +116,25 @@ class ConfluentSender:
     def _send(
         self, producer: Producer, planned: Planned, transaction: int = NO_TRANSACTION
     ) -> None:
-        report: Callable[[KafkaError | None, Message], None] = self._on_delivery
-        if self._history is not None:
-            sent = self._history.sent(self._client, planned.key, planned.value, transaction)
-            report = self._noting(self._history, sent)
+        number = self._history.sent(self._client, planned.key, planned.value, transaction)
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._history.doubtful(number, str(error))
+                return
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None, "it was acknowledged"
+            self._history.stored(number, partition, offset)
+
         producer.produce(
             self._buffer,
             planned.value,
             planned.key,
             headers=list(planned.headers),
-            on_delivery=report,
+            on_delivery=note,
         )
         self.sent += 1
         self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
-
-    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._failures.append(str(error))
-
-    def _noting(
-        self, history: History, number: int
-    ) -> Callable[[KafkaError | None, Message], None]:
-        def note(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                history.doubtful(number, str(error))
-                return
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None and offset is not None, "it was acknowledged"
-            history.stored(number, partition, offset)
-
-        return note
 
     def _new_transactional(self) -> Producer:
         return Producer(

@@ -9,6 +9,7 @@ from clusters import TestCluster
 from chaos import quiesce
 from chaos.confluent_sender import ConfluentSender
 from chaos.evidence import Evidence
+from chaos.history import NO_TRANSACTION, History, What
 from chaos.judge import Findings
 from chaos.workload import Plan
 
@@ -16,8 +17,9 @@ from chaos.workload import Plan
 @contextmanager
 def playing(cluster: TestCluster, plan: Plan) -> Iterator[ConfluentSender]:
     """The plan is played meanwhile, and waited for; AssertionError if it could not be."""
-    sender = ConfluentSender(cluster.bootstrap, cluster.buffer)
-    failures: list[BaseException] = []
+    history = History()
+    sender = ConfluentSender(cluster.bootstrap, cluster.buffer, "player", history)
+    failures: list[object] = []
 
     def run() -> None:
         try:
@@ -31,7 +33,11 @@ def playing(cluster: TestCluster, plan: Plan) -> Iterator[ConfluentSender]:
         yield sender
     finally:
         thread.join()
-    assert not failures, failures
+    for sent in history.requests():
+        is_alone = sent.transaction == NO_TRANSACTION
+        is_known = is_alone or history.transaction(sent.transaction) is not What.UNKNOWN
+        failures += [sent] if sent.trouble or not is_known else []
+    assert not failures, failures[:3]
 
 
 def evidence_of(cluster: TestCluster, targets: Sequence[str]) -> Evidence:
@@ -49,5 +55,5 @@ def findings_once_over(
     cluster: TestCluster, evidence: Evidence, target: str, timeout_s: float
 ) -> Findings:
     """Judge when everything has an outcome, or the time is over."""
-    sender = ConfluentSender(cluster.bootstrap, cluster.buffer)
+    sender = ConfluentSender(cluster.bootstrap, cluster.buffer, "fence", History())
     return quiesce.findings_once_over(evidence, sender.send, target, int(timeout_s * 1000))

@@ -36,11 +36,12 @@ pytestmark = pytest.mark.skipif(
     not has_kubectl(), reason="kubectl, whose kustomize renders k8s/, is not installed"
 )
 
+Combinations = Mapping[tuple[str, tuple[str, ...]], Rendered]
 EVERYTHING = {overlay: components_for(overlay) for overlay in OVERLAYS}
 
 
 @pytest.fixture(scope="module")
-def combinations(request: pytest.FixtureRequest) -> Mapping[tuple[str, tuple[str, ...]], Rendered]:
+def combinations(request: pytest.FixtureRequest) -> Combinations:
     """No two components get in each other's way; with --full no three either."""
     return rendered(all_sets=request.config.getoption("--full"))
 
@@ -66,7 +67,7 @@ def pods_of(objects: Rendered) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_combination_is_what_kubernetes_takes_and_keeps_the_policy(
-    combinations: Mapping[tuple[str, tuple[str, ...]], Rendered],
+    combinations: Combinations,
 ) -> None:
     wrong: Counter[str] = Counter()
     for objects in combinations.values():
@@ -78,7 +79,7 @@ def test_every_combination_is_what_kubernetes_takes_and_keeps_the_policy(
 
 
 def test_whatever_a_pod_names_is_there(
-    combinations: Mapping[tuple[str, tuple[str, ...]], Rendered],
+    combinations: Combinations,
 ) -> None:
     """A name with a hash that is not followed would be found by the kubelet only."""
     missing = set()
@@ -109,7 +110,7 @@ def references(pod: Any) -> Iterator[tuple[str, str]]:
 
 
 def test_a_mount_is_of_a_volume_that_is_there(
-    combinations: Mapping[tuple[str, tuple[str, ...]], Rendered],
+    combinations: Combinations,
 ) -> None:
     for objects in combinations.values():
         for each in objects:
@@ -162,7 +163,8 @@ def test_a_node_takes_its_configuration(
     objects = render(overlay)
     config = load(laid_out(objects, tmp_path, monkeypatch))
     assert config.node == "delayd-1"
-    assert config.admin_address == f"delayd-1.delayd-nodes.{config_namespace(objects)}.svc:7070"
+    namespace = named(objects, "StatefulSet", "delayd")["metadata"]["namespace"]
+    assert config.admin_address == f"delayd-1.delayd-nodes.{namespace}.svc:7070"
     assert (config.admin_host, config.admin_port) == ("0.0.0.0", 7070)
     assert config.data_dir == Path("/data/wheel")
     assert config.log_json
@@ -201,15 +203,8 @@ def test_every_variable_of_a_pod_is_a_key_or_an_option() -> None:
             for source in container.get("envFrom", ()):
                 said |= set(maps[source["configMapRef"]["name"]])
     assert said - known == set()
-    assert topic_names(maps[cluster_map(objects)]["DELAYD_PREFIX"]).buffer == "delayd-buffer"
-
-
-def cluster_map(objects: Rendered) -> str:
-    return name_of(named(objects, "ConfigMap", "delayd-cluster"))
-
-
-def config_namespace(objects: Rendered) -> str:
-    return str(named(objects, "StatefulSet", "delayd")["metadata"]["namespace"])
+    cluster = name_of(named(objects, "ConfigMap", "delayd-cluster"))
+    assert topic_names(maps[cluster]["DELAYD_PREFIX"]).buffer == "delayd-buffer"
 
 
 def laid_out(objects: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,10 +20,6 @@ def node(of: Any) -> Any:
     return next(c for c in pod_spec(of)["containers"] if c["name"] == "node")
 
 
-def sidecar(of: Any) -> Any:
-    return next(c for c in pod_spec(of)["containers"] if c["name"] == "role-label")
-
-
 def context(of: Any) -> Any:
     return pod_spec(of)["securityContext"]
 

@@ -81,11 +81,8 @@ class Tally:
         found["unknown"] = self.unknown
         late = sorted(max(0, at[0] - self.asked[n].due_ms) for n, at in self.deliveries.items())
         answers = Counter(verdict for each in self.verdicts.values() for verdict in each)
-        examples = (
-            f"{self.id_of(n)}: {', '.join(faults)}"
-            for n in self.asked
-            if (faults := list(self._faults_of(n)))
-        )
+        faults_of = ((n, ", ".join(self._faults_of(n))) for n in self.asked)
+        examples = (f"{self.id_of(n)}: {faults}" for n, faults in faults_of if faults)
         return {
             "verdict": "failed" if any(found.values()) else "ok",
             "run": self.run,

@@ -27,6 +27,7 @@ ROOT_USER = b"root:x:0:0:root:/root:/bin/bash\n"
 STEPS = steps_of((ROOT / "Dockerfile").read_text())
 NODE = stage_of(STEPS, "node")
 AUDIT = stage_of(STEPS, "audit")
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -126,26 +127,26 @@ def test_a_node_is_asked_to_end_and_not_its_shell() -> None:
 # --- Without a daemon
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    """A root file system with this Python and nothing in it."""
-    file = tmp_path / "base.tar"
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    with tarfile.open(file, "w") as written:
-        written.addfile(tarfile.TarInfo(f"./usr/bin/python{version}"))
-        written.addfile(tarfile.TarInfo("./usr/lib/x86_64-linux-gnu/libstdc++.so.6"))
-        users = tarfile.TarInfo("./etc/passwd")
-        users.size = len(ROOT_USER)
-        written.addfile(users, io.BytesIO(ROOT_USER))
-    return file
-
-
 def installed(tree: Path, folder: str, version: str, extra: str | None = None) -> None:
     """Instead of 200 MB."""
     program = tree / tar.HOME / "bin" / "delayd"
     program.parent.mkdir(parents=True)
     program.write_text(f"{folder} {version} {extra}")
     (tree / "data").mkdir()
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root file system with this Python and nothing in it; what is installed there is small."""
+    monkeypatch.setattr(tar, "install", installed)
+    file = tmp_path / "base.tar"
+    with tarfile.open(file, "w") as written:
+        written.addfile(tarfile.TarInfo(f"./usr/bin/python{VERSION}"))
+        written.addfile(tarfile.TarInfo("./usr/lib/x86_64-linux-gnu/libstdc++.so.6"))
+        users = tarfile.TarInfo("./etc/passwd")
+        users.size = len(ROOT_USER)
+        written.addfile(users, io.BytesIO(ROOT_USER))
+    return file
 
 
 def read(image: Path) -> tuple[dict[str, Any], dict[str, Any], list[list[tarfile.TarInfo]]]:
@@ -165,9 +166,8 @@ def read(image: Path) -> tuple[dict[str, Any], dict[str, Any], list[list[tarfile
 
 
 def test_a_tar_has_the_bases_layers_and_one_more_and_the_dockerfiles_settings(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tar, "install", installed)
     out = tmp_path / "delayd.tar"
     assert tar.main([str(base), str(out), "--tag", "delayd:7", "--revision", "r1"]) == 0
     manifest, image, [_, layer] = read(out)
@@ -188,10 +188,7 @@ def test_a_tar_has_the_bases_layers_and_one_more_and_the_dockerfiles_settings(
     assert len(read(again)[2]) == 3, "an image is a base too"
 
 
-def test_the_same_files_are_the_same_layer(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tar, "install", installed)
+def test_the_same_files_are_the_same_layer(base: Path, tmp_path: Path) -> None:
     digests = []
     for number in range(2):
         out = tmp_path / f"{number}.tar"
@@ -200,25 +197,21 @@ def test_the_same_files_are_the_same_layer(
     assert digests[0] == digests[1]
 
 
-def test_a_base_with_another_python_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("usr/local/bin/python3.1", "the base has Python 3.1"),
+        (f"usr/bin/python{VERSION}", "no libstdc++.so.6"),
+    ],
+)
+def test_a_base_with_another_python_or_without_the_library_of_cpp_is_refused(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = tmp_path / "base.tar"
     with tarfile.open(base, "w") as written:
-        written.addfile(tarfile.TarInfo("usr/local/bin/python3.1"))
-    assert tar.main([str(base), str(tmp_path / "out.tar")]) == 1
-    assert "the base has Python 3.1" in capsys.readouterr().err
-
-
-def test_a_base_without_the_library_of_cpp_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = tmp_path / "base.tar"
-    with tarfile.open(base, "w") as written:
-        name = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
         written.addfile(tarfile.TarInfo(name))
     assert tar.main([str(base), str(tmp_path / "out.tar")]) == 1
-    assert "no libstdc++.so.6" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -234,10 +227,7 @@ def java(tmp_path: Path) -> Path:
     return home
 
 
-def test_an_audit_has_java_and_its_user_has_a_name(
-    base: Path, java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tar, "install", installed)
+def test_an_audit_has_java_and_its_user_has_a_name(base: Path, java: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.tar"
     assert tar.main([str(base), str(out), "--target", "audit", "--java", str(java)]) == 0
     _, image, [_, layer] = read(out)
