@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chaos.backend import Backend
 from chaos.catalogue import scenarios
@@ -81,16 +81,10 @@ def checked(
         write_sabotage(file, None)
         return ProcessCluster(directory, Building(sabotage_file=file), seed)
 
-    def run_sabotaged(
-        backend: Backend,
-        scenario: Scenario,
-        seed: int,
-        history: Path,
-        tell: Callable[[str], None],
-    ) -> Witnessed:
+    def run_sabotaged(backend: Backend, scenario: Scenario, *rest: Any) -> Witnessed:
         write_sabotage(file, check_of[scenario.name].sabotage)
         try:
-            return run_scenario(backend, scenario, seed, history, tell)
+            return run_scenario(backend, scenario, *rest)
         finally:
             write_sabotage(file, None)
 

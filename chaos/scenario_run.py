@@ -10,7 +10,7 @@ leaves a cluster on which no other can run.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -61,25 +61,20 @@ def run_scenario(
     return _ScenarioRun(backend, scenario, seed, History(history), tell).go()
 
 
+@dataclass
 class _ScenarioRun:
-    def __init__(
-        self,
-        backend: Backend,
-        scenario: Scenario,
-        seed: int,
-        history: History,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._backend = backend
-        self._scenario = scenario
-        self._seed = seed
-        self._history = history
-        self._tell = tell
-        self._chance = Random(f"{seed}: {scenario.name}: victims")
-        self._topics = {name: f"{backend.prefix}{name}" for name in _TOPICS}
-        self._troubles: list[str] = []
-        self._sent = 0
-        self._targets: frozenset[str] = frozenset()
+    _backend: Backend
+    _scenario: Scenario
+    _seed: int
+    _history: History
+    _tell: Callable[[str], None]
+    _troubles: list[str] = field(default_factory=list)
+    _sent: int = 0
+    _targets: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._chance = Random(f"{self._seed}: {self._scenario.name}: victims")
+        self._topics = {name: f"{self._backend.prefix}{name}" for name in _TOPICS}
 
     def go(self) -> Witnessed:
         at_ms, begun_s = now_ms(), time.monotonic()

@@ -47,6 +47,7 @@ class Engine:
         self._run = run
         owner = identity_of(os.getpid())
         self._labels = {RUN: run, OWNER: f"{owner.pid}:{owner.started}"}
+        self._own = {"label": f"{RUN}={run}"}
         self._networks: dict[Net, Any] = {}
 
     # --- To make
@@ -190,10 +191,10 @@ class Engine:
             raise BackendError(f"{what} {part}: {error}") from error
 
     def _all(self) -> list[Any]:
-        return _labelled(self._client.containers, self._run, all=True)
+        return list(self._client.containers.list(filters=self._own, all=True))
 
     def _all_networks(self) -> list[Any]:
-        return _labelled(self._client.networks, self._run)
+        return list(self._client.networks.list(filters=self._own))
 
     def _remove_networks(self) -> None:
         self._networks.clear()
@@ -222,10 +223,6 @@ def _remove(thing: Any) -> None:
             thing.remove(force=True, v=True)
         else:
             thing.remove()
-
-
-def _labelled(kind: Any, run: str, **options: Any) -> list[Any]:
-    return list(kind.list(filters={"label": f"{RUN}={run}"}, **options))
 
 
 def _is_alive(owner: str) -> bool:

@@ -3,12 +3,7 @@
 Docker itself can only take a container off a network, which cuts both ways (engine.py).
 """
 
-import subprocess
-from typing import Final
-
-from chaos.backend import BackendError
-
-TIMEOUT_S: Final = 20
+from chaos.processes.disks import run_as_root
 
 
 def drop(process_id: int, subnet: str, *, incoming: bool, outgoing: bool) -> None:
@@ -24,12 +19,4 @@ def mend(process_id: int) -> None:
 
 
 def _iptables(process_id: int, *words: str) -> None:
-    command = ["nsenter", "-t", str(process_id), "-n", "iptables", "-w", *words]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except OSError as error:
-        raise BackendError(f"{command[0]}: {error}") from error
-    if done.returncode:
-        raise BackendError(f"{' '.join(command)}: {done.stderr.strip()} (needs root)")
+    run_as_root("nsenter", "-t", str(process_id), "-n", "iptables", "-w", *words)

@@ -47,13 +47,10 @@ def _networks(engine: Engine) -> str:
     for _ in range(TRIES_MAX):
         network = f"10.{random.randrange(64, 255)}"
         is_taken = is_routed(network, ROUTES.read_text())
-        if not is_taken and engine.make_networks(_subnets(network)):
+        subnets = {net: f"{network}.{net.value}.0/24" for net in Net}
+        if not is_taken and engine.make_networks(subnets):
             return network
     raise BackendError("every network that was tried is in use here")
-
-
-def _subnets(network: str) -> dict[Net, str]:
-    return {net: f"{network}.{net.value}.0/24" for net in Net}
 
 
 def is_routed(network: str, routes: str) -> bool:

@@ -23,7 +23,7 @@ _TIMEOUT_S: Final = 20
 def mount(folder: Path) -> None:
     """A small disk of its own; BackendError without root."""
     folder.mkdir(parents=True, exist_ok=True)
-    _run("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "chaos", str(folder))
+    run_as_root("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "chaos", str(folder))
 
 
 def mounted_in(folder: Path) -> list[str]:
@@ -35,7 +35,7 @@ def mounted_in(folder: Path) -> list[str]:
 def release(folder: Path) -> None:
     """Unmount everything in a folder; the content is lost."""
     for where in mounted_in(folder):
-        _run("umount", "--lazy", where)
+        run_as_root("umount", "--lazy", where)
 
 
 def fill(folder: Path) -> None:
@@ -53,7 +53,8 @@ def free(folder: Path) -> None:
     (folder / _BALLAST).unlink(missing_ok=True)
 
 
-def _run(*command: str) -> None:
+def run_as_root(*command: str) -> None:
+    """Run a command of this machine; BackendError if it is not there or fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -61,4 +62,4 @@ def _run(*command: str) -> None:
     except OSError as error:
         raise BackendError(f"{command[0]}: {error}") from error
     if done.returncode:
-        raise BackendError(f"{' '.join(command)}: {done.stderr.strip()} (small disks need root)")
+        raise BackendError(f"{' '.join(command)}: {done.stderr.strip()} (needs root)")

@@ -148,17 +148,14 @@ class Run:
         """So far."""
         with self._lock:
             tally = self.tally
-            counts = (len(tally.asked), len(tally.deliveries), len(tally.verdicts))
             newest = max((times[-1] for times in tally.deliveries.values()), default=None)
-        since_ms = None if newest is None else now_ms() - newest
-        sent, delivered, answered = counts
-        return {
-            "at_ms": now_ms(),
-            "sent": sent,
-            "delivered": delivered,
-            "answered": answered,
-            "since_last_ms": since_ms,
-        }
+            return {
+                "at_ms": now_ms(),
+                "sent": len(tally.asked),
+                "delivered": len(tally.deliveries),
+                "answered": len(tally.verdicts),
+                "since_last_ms": None if newest is None else now_ms() - newest,
+            }
 
     def finish(self, patience_s: int) -> dict[str, Any]:
         """Wait for the outcomes, then for whatever must not come, and judge."""

@@ -335,18 +335,9 @@ def test_a_message_stored_twice_under_a_pending_id_is_found() -> None:
 
 def test_a_delivery_of_a_killed_messages_continuation_is_found() -> None:
     world = World()
-    delivered_after_a_retry(world)
-    mark = world.requests[1:2]
-    world.requests.clear()
-    world.message()
-    world.tell(world.cancel(DUE_MS), "cancelled", world.requests[0])
-    world.requests.append(mark[0]._replace(offset=2))
-    world.delivered[0] = world.delivered[0]._replace(
-        headers=tuple(
-            (name, b"0/2" if name == "delayd-source" else said)
-            for name, said in world.delivered[0].headers
-        )
-    )
+    message = world.message()
+    world.tell(world.cancel(DUE_MS), "cancelled", message)
+    deliver_retried(world, world.continuation(message, message), message)
     assert "delivered and killed" in str(world.judge())
 
 
