@@ -25,7 +25,7 @@ from chaos.catalogue import SMOKE, scenarios
 from chaos.checks import CHECKS, checked, missed
 from chaos.docker.repertoire import MATRIX as ON_DOCKER
 from chaos.docker.repertoire import lacking as containers_lack
-from chaos.processes.cluster import made
+from chaos.processes.cluster import ProcessCluster
 from chaos.processes.startup import lacking as processes_lack
 from chaos.report import PAGE, line_of, note
 from chaos.scenario import SMALL_REQUESTS, Needs, Scenario
@@ -78,7 +78,7 @@ def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> 
     print(f"chaos: {len(chosen)} scenarios, SEED={seed}", flush=True)
     begun_s = time.monotonic()
     try:
-        make = _docker(options) if on_docker else made
+        make = _docker(options) if on_docker else ProcessCluster
     except BackendError as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 1

@@ -17,7 +17,6 @@ from chaos.backend import Backend
 from chaos.catalogue import scenarios
 from chaos.processes.cluster import ProcessCluster
 from chaos.processes.sabotaged_node import Sabotage, write_sabotage
-from chaos.processes.startup import Building
 from chaos.scenario import Load, Needs, Scenario
 from chaos.scenario_run import run_scenario
 from chaos.stage_run import Run, results
@@ -77,9 +76,9 @@ def checked(
     file = folder / "sabotage"
     check_of = {check.name: check for check in CHECKS}
 
-    def make(directory: Path, _needs: Needs, seed: int) -> Backend:
+    def make(directory: Path, needs: Needs, seed: int) -> Backend:
         write_sabotage(file, None)
-        return ProcessCluster(directory, Building(sabotage_file=file), seed)
+        return ProcessCluster(directory, needs, seed, sabotage_file=file)
 
     def run_sabotaged(backend: Backend, scenario: Scenario, *rest: Any) -> Witnessed:
         write_sabotage(file, check_of[scenario.name].sabotage)

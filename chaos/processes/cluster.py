@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.backend import Backend, BackendError
+from chaos.backend import BackendError
 from chaos.faults import wait_until
 from chaos.network.link import Weather
 from chaos.network.wires import Wires
 from chaos.processes import disks, harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import Building, clock_file, create_own, plan_all, plan_one_node
+from chaos.processes.startup import clock_file, create_own, plan_all, plan_one_node
 from chaos.scenario import Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
@@ -37,32 +37,24 @@ from delayd.dev.supervision import start_part
 RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
 
 
-def made(directory: Path, needs: Needs, seed: int) -> Backend:
-    """A cluster that is up and has what is needed of it."""
-    building = Building(
-        brokers=needs.brokers,
-        is_wired=needs.is_wired,
-        is_clocked=needs.is_clocked,
-        has_small_disks=needs.has_small_disks,
-    )
-    return ProcessCluster(directory, building, seed)
-
-
 class ProcessCluster:
     """A Backend; up from `__init__`, which raises what startup does, until `down`."""
 
     name = "processes"
     prefix = "delayd-"
 
-    def __init__(self, directory: Path, building: Building, seed: int) -> None:
+    def __init__(
+        self, directory: Path, needs: Needs, seed: int, *, sabotage_file: Path | None = None
+    ) -> None:
         self._folder = ClusterFolder(directory)
-        self._building = building
+        self._needs = needs
+        self._sabotage_file = sabotage_file
         self._cluster = LocalCluster(directory)
         self._wires: Wires | None = None
         self._folder.prepare()
         self._folder.clear()
         try:
-            plan = plan_all(self._folder.path, building)
+            plan = plan_all(self._folder.path, needs, sabotage_file)
             self._cluster_key = plan.cluster_key
             if plan.wires:
                 self._wires = Wires(plan.wires, seed).__enter__()
@@ -72,7 +64,7 @@ class ProcessCluster:
                 plan.state,
                 partial(
                     create_own,
-                    brokers=building.brokers,
+                    brokers=needs.brokers,
                     cluster_key=plan.cluster_key,
                     retry_delays_ms=RETRY_DELAYS_MS,
                 ),
@@ -83,7 +75,7 @@ class ProcessCluster:
                 self._end()
             raise
         self.bootstrap = bootstrap_of(self._state())
-        copies = replication_factor_for(building.brokers)
+        copies = replication_factor_for(needs.brokers)
         self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
     # --- What there is
@@ -157,7 +149,7 @@ class ProcessCluster:
         )
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
-        if not self._building.is_clocked:
+        if not self._needs.is_clocked:
             raise BackendError("these nodes' clocks cannot be set")
         write_clock(clock_file(self._folder.path, node), offset_ms, drift_ppm)
 
@@ -167,12 +159,13 @@ class ProcessCluster:
         [etcd] = state.of(Kind.ETCD)
         twin = plan_one_node(
             self._folder.path,
-            self._building,
+            self._needs,
             len(state.of(Kind.NODE)) + 1,
             port=port,
             bootstrap=self.bootstrap,
             etcd_url=etcd.address,
             cluster_key=self._cluster_key,
+            sabotage_file=self._sabotage_file,
             name=node,
         )
         twin = start_part(twin, directory=self._folder.path)

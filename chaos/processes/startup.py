@@ -20,7 +20,7 @@ from chaos.processes import disks
 from chaos.processes.clocked_node import FILE_VARIABLE as CLOCK_VARIABLE
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.sabotaged_node import FILE_VARIABLE as SABOTAGE_VARIABLE
-from chaos.scenario import Scenario
+from chaos.scenario import Needs, Scenario
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
@@ -43,20 +43,6 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Building:
-    """What is built. Each wish makes runs slower, so that none is the default."""
-
-    brokers: int = 1
-    is_wired: bool = False
-    """Nodes reach brokers and etcd by wires that can be cut."""
-    is_clocked: bool = False
-    """Nodes have clocks that can go wrong."""
-    has_small_disks: bool = False
-    sabotage_file: Path | None = None
-    """It says what is broken on purpose in each node (sabotaged_node.py)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that will run, and the wires."""
 
@@ -71,8 +57,9 @@ def lacking(scenario: Scenario) -> str | None:
     return "processes have one etcd" if scenario.needs.etcd_members > 1 else None
 
 
-def plan_all(directory: Path, building: Building) -> Plan:
-    """Write all configuration. DelaydErrors if this machine lacks something."""
+def plan_all(directory: Path, needs: Needs, sabotage_file: Path | None) -> Plan:
+    """Write all configuration. DelaydErrors if this machine lacks something. What is broken on
+    purpose in each node, the file says if there is one (sabotaged_node.py)."""
     java = find_java(os.environ)
     environment = environment_for({}, directory)
     jars = kafka_jars(
@@ -80,14 +67,14 @@ def plan_all(directory: Path, building: Building) -> Plan:
     )
     for content in CONTENTS:
         (directory / content).mkdir()
-    wires_count = NODES * (2 * building.brokers + 1) if building.is_wired else 0
-    ports = iter(pick_ports(2 * building.brokers + 2 + NODES + wires_count))
-    broker_ports = [BrokerPorts(next(ports), next(ports)) for _ in range(building.brokers)]
+    wires_count = NODES * (2 * needs.brokers + 1) if needs.is_wired else 0
+    ports = iter(pick_ports(2 * needs.brokers + 2 + NODES + wires_count))
+    broker_ports = [BrokerPorts(next(ports), next(ports)) for _ in range(needs.brokers)]
     kafka = plan_kafka(directory, java=java, jars=jars, ports=broker_ports, settings={})
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
     names = [f"node-{number}" for number in range(1, NODES + 1)]
     wires: tuple[Wire, ...] = ()
-    if building.is_wired:
+    if needs.is_wired:
         wires = (
             *_wire_brokers(directory, broker_ports, names, lambda: next(ports)),
             *(
@@ -104,12 +91,13 @@ def plan_all(directory: Path, building: Building) -> Plan:
         nodes.append(
             plan_one_node(
                 directory,
-                building,
+                needs,
                 number,
                 port=next(ports),
                 bootstrap=bootstrap,
                 etcd_url=f"http://{etcd_end}" if etcd_end else etcd.address,
                 cluster_key=cluster_key,
+                sabotage_file=sabotage_file,
             )
         )
     return Plan(kafka, State((*kafka.brokers, etcd, *nodes)), wires, cluster_key)
@@ -117,13 +105,14 @@ def plan_all(directory: Path, building: Building) -> Plan:
 
 def plan_one_node(
     directory: Path,
-    building: Building,
+    needs: Needs,
     number: int,
     *,
     port: int,
     bootstrap: str,
     etcd_url: str,
     cluster_key: str,
+    sabotage_file: Path | None,
     name: str | None = None,
 ) -> Part:
     """A node; `name` is what it calls itself, if not node-<number>."""
@@ -133,21 +122,21 @@ def plan_one_node(
         "lease_ttl_s": LEASE_TTL_S,
         "idle_step_interval_ms": 1_000,
     }
-    if building.has_small_disks:
+    if needs.has_small_disks:
         data = data / "wheel"
         disks.mount(data.parent)
         settings |= {"data_dir": str(data), "disk_free_min_bytes": disks.FREE_MIN_BYTES}
     if name is not None:
         settings["node"] = name
-    assert not (building.is_clocked and building.sabotage_file), "one launcher at a time"
+    assert not (needs.is_clocked and sabotage_file), "one launcher at a time"
     launcher, env = None, {"PYTHONPATH": str(ROOT)}
-    if building.is_clocked:
+    if needs.is_clocked:
         launcher = "clocked_node"
         env[CLOCK_VARIABLE] = str(clock_file(directory, known_as))
         write_clock(clock_file(directory, known_as), 0, 0)
-    elif building.sabotage_file is not None:
+    elif sabotage_file is not None:
         launcher = "sabotaged_node"
-        env[SABOTAGE_VARIABLE] = str(building.sabotage_file)
+        env[SABOTAGE_VARIABLE] = str(sabotage_file)
     part = plan_node(
         directory,
         number,

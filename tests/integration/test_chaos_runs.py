@@ -9,7 +9,7 @@ import pytest
 
 from chaos.catalogue import SMOKE, scenarios
 from chaos.checks import CHECKS, Check, checked, missed
-from chaos.processes.cluster import made
+from chaos.processes.cluster import ProcessCluster
 from chaos.stage_run import Run, results
 from chaos.verdict import BOTH, Result
 
@@ -33,7 +33,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
         )
         for name in SMOKE
     ]
-    run = Run(SEED, tmp_path_factory.mktemp("smoke"), made, print)
+    run = Run(SEED, tmp_path_factory.mktemp("smoke"), ProcessCluster, print)
     return {result.scenario: result for result in results(run, chosen)}
 
 

@@ -22,6 +22,7 @@ from request_cases.making import (
     TOPIC,
     delivered,
     refused,
+    refusing,
     spoilt,
 )
 
@@ -33,14 +34,9 @@ def op_cases() -> Iterable[Case]:
         return ("delayd-id", id)
 
     yield delivered(name, "schedule, as without it", (name, b"schedule"))
+    bad = refusing(name, "bad-op", "use one of schedule, cancel, replace")
     for word in ("Cancel", "delete", " cancel", "schedule,cancel"):
-        yield refused(
-            name,
-            "no operation",
-            (name, word.encode()),
-            reason="bad-op",
-            detail="use one of schedule, cancel, replace",
-        )
+        yield bad("no operation", word)
     cancel: Header = (name, b"cancel")
     replace: Header = (name, b"replace")
     missing = "delayd-id is missing"
