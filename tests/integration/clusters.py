@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from nodes import CLUSTER_KEY, NodeProcess
 
 from delayd.bus.confluent import ConfluentBus
@@ -62,6 +69,13 @@ class TestCluster:
     ) -> str:
         """Create any topic. Return its name."""
         return create_topic(ConfluentBus(self.bootstrap), topic, partitions, config)
+
+    def alter_topic(self, topic: str, name: str, value: str) -> None:
+        """Change one setting of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     def node(self, number: int, **settings: object) -> NodeProcess:
         """A node of the cluster, not started yet."""

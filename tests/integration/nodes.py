@@ -13,9 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from delayd import cli
 from delayd.dev.nodes import toml_value
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import identity_of, wait_until_stopped
+from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -48,6 +52,17 @@ def delayd(
         check=False,
         env={**os.environ, **(env or {})},
     )
+
+
+def delayd_in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the `delayd` command in this process, which costs less than one of its own."""
+    result = CliRunner().invoke(cli.app, arguments)
+    code, stderr = result.exit_code, result.stderr
+    if isinstance(error := result.exception, DelaydError):
+        code, stderr = int(error.exit_code), f"{stderr}delayd: {error} [{error.code}]\n"
+    elif error is not None and not isinstance(error, SystemExit):
+        raise error
+    return subprocess.CompletedProcess(arguments, code, result.stdout, stderr)
 
 
 class NodeProcess:
@@ -145,6 +160,15 @@ def node_group(nodes: list[NodeProcess]) -> Iterator[list[NodeProcess]]:
     finally:
         for node in nodes:
             node.kill()
+
+
+@contextmanager
+def running(nodes: list[NodeProcess]) -> Iterator[NodeProcess]:
+    """Start these nodes. Yield the one that delivers; at the end all are killed."""
+    with node_group(nodes):
+        for node in nodes:
+            node.start()
+        yield master_of(nodes)
 
 
 def master_of(nodes: list[NodeProcess], timeout_s: float = HANGS_S) -> NodeProcess:

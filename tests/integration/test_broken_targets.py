@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -253,7 +254,7 @@ def test_a_target_that_could_hold_up_all_others_gets_nothing_until_it_cannot(
         site.wait_problem(fragile, problem)
         site.wait_later(fine, traffic.latest(fine))
         waited = traffic.latest(fragile)
-        grant(site, fragile, name, good)
+        site.cluster.alter_topic(fragile, name, good)
         site.wait_later(fragile, waited)
 
 
@@ -287,8 +288,8 @@ def test_a_guilty_record_among_innocents_is_the_only_one_that_waits(site: Site, 
         traffic.sources[compacted].append(keyless)
         traffic.sources[small].append(large)
         traffic.sources[fine].append(elsewhere)
-        grant(site, compacted, "cleanup.policy", "delete")
-        grant(site, small, "max.message.bytes", "100000")
+        site.cluster.alter_topic(compacted, "cleanup.policy", "delete")
+        site.cluster.alter_topic(small, "max.message.bytes", "100000")
         add_partition(site, fine, 3)
 
 
@@ -338,24 +339,8 @@ def test_a_right_that_is_taken_away_under_traffic_holds_up_its_own_target_only(
         site.wait_later(denied, turned_away)
 
 
-def grant(site: Site, topic: str, name: str, value: str) -> None:
-    """Set a topic's setting."""
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-    )
-
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in site.admin.incremental_alter_configs([resource]).values():
-        future.result(TIMEOUT_S)
-
-
 def add_partition(site: Site, topic: str, count: int) -> None:
     """Give a topic more partitions."""
-    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
-
     wanted = NewPartitions(topic, count, replica_assignment=[[1, 2, 3]])
     for future in site.admin.create_partitions([wanted]).values():
         future.result(TIMEOUT_S)
