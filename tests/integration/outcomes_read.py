@@ -7,12 +7,12 @@ re-buffered is told apart by its origin: to a user, all of it is the request tha
 """
 
 import json
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from clusters import TestCluster
+from kafka import KafkaConsumer, TopicPartition
 from nodes import CLOCK, HANGS_S, wait_for
 
 from delayd.bus import Position, Record
@@ -41,9 +41,6 @@ class OutcomesRead:
     """Everything that was found so far, by source of the user's own request."""
 
     def __init__(self, cluster: TestCluster, targets: Iterable[str], partitions: int) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from kafka import KafkaConsumer, TopicPartition
         self._cluster = cluster
         self._consumer: Any = KafkaConsumer(
             bootstrap_servers=cluster.bootstrap,
@@ -54,7 +51,6 @@ class OutcomesRead:
             fetch_max_wait_ms=20,
             max_poll_records=20_000,
         )
-        self._place = TopicPartition
         self._places: list[Any] = []
         for topic in (*targets, cluster.dead, cluster.receipts):
             self.follow(topic)
@@ -71,7 +67,7 @@ class OutcomesRead:
     def follow(self, topic: str) -> None:
         """Read this target too, from its beginning."""
         positions = {place: self._consumer.position(place) for place in self._places}
-        self._places += [self._place(topic, n) for n in sorted(self._partitions_of(topic))]
+        self._places += [TopicPartition(topic, n) for n in sorted(self._partitions_of(topic))]
         self._consumer.assign(self._places)
         for place, offset in positions.items():
             self._consumer.seek(place, offset)

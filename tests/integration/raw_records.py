@@ -3,11 +3,11 @@
 Not here: what the records mean.
 """
 
-import warnings
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import Producer
+from kafka import KafkaProducer
 
 RawHeaders: TypeAlias = list[tuple[str | bytes, bytes | None]]
 """A name is bytes where it is not UTF-8 or holds a NUL."""
@@ -35,9 +35,6 @@ class RawWriter:
     """Writes to one topic; each record to a partition that the caller names."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from kafka import KafkaProducer
         self._topic = topic
         self._usual = Producer(
             {

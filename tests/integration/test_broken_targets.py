@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ResourcePatternType,
     ResourceType,
 )
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, NodeProcess, running, wait_for
 from topics_read import Seen, read_until
 
 from delayd.dev.cluster import LocalCluster
@@ -87,32 +88,18 @@ class Site:
 
     def wait_problem(self, topic: str, text: str) -> None:
         """Until the status says it."""
-        said: list[str | None] = []
-
-        def is_said() -> bool:
-            said[:] = [self.problem(topic)]
-            return text in (said[0] or "")
-
-        try:
-            wait_for(is_said, TIMEOUT_S, "the status says what is wrong")
-        except AssertionError:
-            raise AssertionError(f"{topic}: {said[0]!r}, not {text!r}") from None
+        what = f"the status says of {topic}: {text}"
+        wait_for(lambda: text in (self.problem(topic) or ""), TIMEOUT_S, what)
 
     def sources(self, topic: str, enough: Callable[[list[Seen]], bool]) -> list[str]:
         """Origins of what a topic holds, once it is enough."""
         seen = read_until(self.brokers.bootstrap, topic, enough, TIMEOUT_S)
-        return [origin_of(record) for record in seen]
+        return [record.origin for record in seen]
 
     def wait_later(self, topic: str, source: str) -> None:
         """Until a message has arrived."""
-        wanted = self.sources(topic, lambda seen: source in map(origin_of, seen))
+        wanted = self.sources(topic, lambda seen: source in {each.origin for each in seen})
         assert source in wanted, f"{source} did not come to {topic}"
-
-
-def origin_of(record: Seen) -> str:
-    """The source of the user's own request."""
-    names = [name for name, _ in record.headers]
-    return record.header("delayd-origin" if "delayd-origin" in names else "delayd-source")
 
 
 class Traffic:
@@ -123,9 +110,7 @@ class Traffic:
         self.others: deque[str] = deque()
         """Further targets, one message each, one for each turn."""
         self._cluster = cluster
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
+        self.stopping = threading.Event()
 
     def latest(self, target: str) -> str:
         """The source of a message that is scheduled from now on."""
@@ -133,46 +118,36 @@ class Traffic:
         wait_for(lambda: len(self.sources[target]) > count, TIMEOUT_S, "traffic goes on")
         return self.sources[target][-1]
 
-    def _run(self) -> None:
-        try:
-            with self._cluster.client() as client:
-                while not self._stopping.wait(RATE_MS / 1000):
-                    other = self.others.popleft() if self.others else None
-                    due = str(CLOCK.wall_ms() + LEAD_MS)
-                    sent = {
-                        target: client.schedule_async(target, b"v", at=due, key=b"k")
-                        for target in self.sources
-                    }
-                    if other is not None:
-                        client.schedule(other, b"v", at=due)
-                    for target, future in sent.items():
-                        self.sources[target].append(future.result(TIMEOUT_S).source)
-        except BaseException as failure:
-            self._failure = failure
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it; raises what ended it before."""
-        self._stopping.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+    def run(self) -> None:
+        """Schedule messages until it is stopped."""
+        with self._cluster.client() as client:
+            while not self.stopping.wait(RATE_MS / 1000):
+                other = self.others.popleft() if self.others else None
+                due = str(CLOCK.wall_ms() + LEAD_MS)
+                sent = {
+                    target: client.schedule_async(target, b"v", at=due, key=b"k")
+                    for target in self.sources
+                }
+                if other is not None:
+                    client.schedule(other, b"v", at=due)
+                for target, future in sent.items():
+                    self.sources[target].append(future.result(TIMEOUT_S).source)
 
 
 @contextmanager
 def traffic_to(site: Site, *targets: str) -> Iterator[Traffic]:
     """While it lasts messages are scheduled; after it each has arrived exactly once."""
     traffic = Traffic(site.cluster, targets)
-    traffic.start()
-    try:
-        yield traffic
-    finally:
-        traffic.stop()
+    with ThreadPoolExecutor(1) as thread:
+        sending = thread.submit(traffic.run)
+        try:
+            yield traffic
+        finally:
+            traffic.stopping.set()
+            sending.result()
     for target, sources in traffic.sources.items():
         wanted = set(sources)
-        found = site.sources(target, lambda seen, w=wanted: w <= set(map(origin_of, seen)))  # type: ignore[misc]
+        found = site.sources(target, lambda seen, w=wanted: w <= {s.origin for s in seen})  # type: ignore[misc]
         assert sorted(found) == sorted(sources), f"{target}: each once"
 
 
@@ -182,10 +157,7 @@ def site_of(folder: Path, options: ClusterOptions) -> Iterator[Site]:
     with LocalCluster(folder / "brokers", options) as brokers:
         cluster = make_cluster(brokers, folder, retry_delays_ms=RETRY_DELAYS_MS)
         nodes = [cluster.node(number) for number in range(2)]
-        with node_group(nodes):
-            for node in nodes:
-                node.start()
-            master_of(nodes)
+        with running(nodes):
             yield Site(brokers, cluster, nodes)
 
 

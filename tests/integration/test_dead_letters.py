@@ -8,22 +8,19 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
-from nodes import NodeProcess, delayd, wait_for
+from nodes import NodeProcess, delayd_in_process, running, wait_for
 from topics_read import Seen, read_until
-from typer.testing import CliRunner
 
 from delayd.bus import Headers
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
 from delayd.client.redriving import UNDER_WAY_MAX
-from delayd.commands.dead.commands import app
 from delayd.dev.cluster import LocalCluster
-from delayd.errors import DelaydError
 from delayd.request import source_of
 
 PARTITIONS = 3
@@ -32,14 +29,6 @@ TIMEOUT_S = 30
 USER: Headers = [("trace", b"1"), ("trace", b"\xff\x00"), ("null", None)]
 
 pytestmark = pytest.mark.real
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 @dataclass
@@ -103,12 +92,9 @@ class Desk:
             key, value, topic, ("delayd-delay", b"0ms"), *named, *headers, partition=partition
         )
 
-    def run(self, *arguments: str) -> Done:
-        """The command in this process, which is cheaper than one of its own."""
-        result = CliRunner().invoke(app, [*arguments, *self.common])
-        if isinstance(result.exception, DelaydError):
-            return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
-        return Done(result.exit_code, result.stdout, result.stderr)
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `delayd dead` for this cluster."""
+        return delayd_in_process("dead", *arguments, *self.common)
 
     def listed(self, *filters: str) -> dict[str, Any]:
         done = self.run("list", "--json", *filters)
@@ -165,11 +151,8 @@ def producer_of(cluster: TestCluster) -> Producer:
 def desk(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("dead"), PARTITIONS)
     node = cluster.node(1, lease_ttl_s=20)  # nobody takes over, and it is stopped for a while
-    node.start()
-    try:
+    with running([node]):
         yield Desk(cluster, node, producer_of(cluster))
-    finally:
-        node.kill()
 
 
 @dataclass(frozen=True)
@@ -257,7 +240,7 @@ def test_a_dead_letter_with_an_id_keeps_it(desk: Desk, died: Died) -> None:
     desk.cluster.create_topic(desk.topic("ids"))
     code, outcomes = desk.redriven("--id", "order-7", "--in", "1h")
     assert (code, outcomes[died.with_id]["outcome"]) == (0, "redriven")
-    cancelled = delayd("cancel", "order-7", "--wait", "--json", *desk.common)
+    cancelled = delayd_in_process("cancel", "order-7", "--wait", "--json", *desk.common)
     assert json.loads(cancelled.stdout)["killed"] == [outcomes[died.with_id]["request"]]
     code, outcomes = desk.redriven("--id", "order-7")
     assert (code, outcomes[died.with_id]["outcome"]) == (1, "already redriven")
@@ -398,8 +381,7 @@ def test_without_a_master_the_outcome_is_unknown_and_asking_again_is_safe(
     node = cluster.node(1)
     desk = Desk(cluster, node, producer_of(cluster))
     source = desk.send(b"k", b"late", ("delayd-delay", b"1ms"), partition=1)
-    node.start()
-    try:
+    with running([node]):
         desk.letters(bool)
         node.kill()
         desk.cluster.create_topic(desk.topic("late"))
@@ -408,9 +390,7 @@ def test_without_a_master_the_outcome_is_unknown_and_asking_again_is_safe(
         assert (code, outcomes[source]["outcome"]) == (1, "unknown")
         assert "redrive it again" in outcomes[source]["detail"]
         node.start()
-        done = delayd("dead", "redrive", source, *to, *desk.common)
+        done = desk.run("redrive", source, *to)
         assert done.returncode == 1
         assert done.stdout.startswith(f"{source:12} already redriven as "), done.stderr
         desk.nothing_more("late", 1)
-    finally:
-        node.kill()

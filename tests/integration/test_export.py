@@ -21,7 +21,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, running, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -83,10 +83,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     at = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("export"))
     nodes = [at.node(number) for number in range(3)]
-    with node_group(nodes), at.client() as client:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
+    with running(nodes), at.client() as client:
         made = Cluster(at, nodes)
         target = at.target("far")
         far = [

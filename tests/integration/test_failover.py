@@ -6,11 +6,13 @@ test_failover_mixed.py. Source: docs/design/frontier.md, "Takeover" and "Fence".
 """
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from clusters import TestCluster, make_cluster, schedule
-from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, running, wait_for
 
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
@@ -49,6 +51,18 @@ def finish(witness: Witness, batch: Batch) -> Verdict:
     return verdict
 
 
+@contextmanager
+def watched(cluster: TestCluster, batch: Batch) -> Iterator[Witness]:
+    """Schedule a batch. At the end, all of it has come once."""
+    with (
+        cluster.client() as client,
+        Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness,
+    ):
+        schedule(client, batch)
+        yield witness
+        finish(witness, batch)
+
+
 def kill(node: NodeProcess, witness: Witness) -> None:
     """SIGKILL the master, and tell the witness."""
     at_ms = CLOCK.wall_ms()
@@ -58,35 +72,24 @@ def kill(node: NodeProcess, witness: Witness) -> None:
 
 def test_sigterm_hands_over_within_the_lease_and_exits_0(cluster: TestCluster) -> None:
     nodes = [cluster.node(number, lease_ttl_s=60) for number in range(2)]
-    target = cluster.target("a")
-    with node_group(nodes), cluster.client() as client:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
-        batch = batch_on((target,), 5_000, 10_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
+    with running(nodes):
+        batch = batch_on((cluster.target("a"),), 5_000, 6_000)
+        with watched(cluster, batch):
             wait_due(batch, 0.3)
             leaving = master_of(nodes)
             leaving.signal(signal.SIGTERM)
             assert leaving.wait_exit() == 0, leaving.log
             # Long before a lease of 60 s could run out: it was given back.
             master_of([node for node in nodes if node is not leaving], timeout_s=40)
-            finish(witness, batch)
 
 
 def test_what_became_due_while_every_node_was_dead_is_delivered_once(
     cluster: TestCluster,
 ) -> None:
     nodes = [cluster.node(number) for number in range(2)]
-    target = cluster.target("a")
-    with node_group(nodes), cluster.client() as client:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
-        batch = batch_on((target,), 5_000, 8_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
+    with running(nodes):
+        batch = batch_on((cluster.target("a"),), 5_000, 5_000)
+        with watched(cluster, batch) as witness:
             wait_due(batch, 0.3)
             for node in nodes:
                 node.kill()
@@ -94,18 +97,13 @@ def test_what_became_due_while_every_node_was_dead_is_delivered_once(
             assert witness.snapshot().counts.delivered < batch.count
             for node in nodes:
                 node.start()
-            finish(witness, batch)
 
 
 def test_a_node_that_lost_its_disk_rebuilds_and_can_take_over(cluster: TestCluster) -> None:
     first, second = cluster.node(0), cluster.node(1)
-    target = cluster.target("a")
-    with node_group([first, second]), cluster.client() as client:
-        first.start()
-        master_of([first])
-        batch = batch_on((target,), 4_000, 12_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
+    with running([first]), node_group([second]):
+        batch = batch_on((cluster.target("a"),), 4_000, 12_000)
+        with watched(cluster, batch) as witness:
             wait_due(batch, 0.2)
             second.start()
             wait_for(
@@ -114,22 +112,18 @@ def test_a_node_that_lost_its_disk_rebuilds_and_can_take_over(cluster: TestClust
             wait_due(batch, 0.5)
             kill(first, witness)
             assert master_of([second]) is second
-            finish(witness, batch)
 
 
 def test_a_node_whose_clock_is_ahead_delivers_nothing_early(cluster: TestCluster) -> None:
     """Source: docs/design/frontier.md, "Now"."""
     ahead, right = cluster.node(0), cluster.node(1)
-    target = cluster.target("a")
-    with node_group([ahead, right]), cluster.client() as client:
+    with node_group([ahead, right]):
         ahead.start(env={"DELAYD_CLOCK_OFFSET_MS": "10000"})
-        batch = batch_on((target,), 2_000, 8_000, lead_ms=6_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
+        batch = batch_on((cluster.target("a"),), 2_000, 4_000, lead_ms=6_000)
+        with watched(cluster, batch):
             wait_for(lambda: "clock-drift" in ahead.log, HANGS_S, "the wrong clock is noticed")
             right.start()
             assert master_of([right]) is right
-            finish(witness, batch)
         assert ahead.status()["delivered_count"] == 0
 
 
@@ -139,11 +133,9 @@ def test_a_node_whose_clock_is_a_little_ahead_is_held_back_by_the_brokers_clock(
     """Within `clock_drift_max_ms` a node may be master; the broker's bound keeps it from being
     early. Source: docs/design/frontier.md, "Now"."""
     node = cluster.node(0)
-    target = cluster.target("a")
-    with node_group([node]), cluster.client() as client:
+    with node_group([node]):
         node.start(env={"DELAYD_CLOCK_OFFSET_MS": "400"})
         master_of([node])
-        batch = batch_on((target,), 2_000, 4_000)
-        with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
-            schedule(client, batch)
-            finish(witness, batch)
+        batch = batch_on((cluster.target("a"),), 2_000, 4_000)
+        with watched(cluster, batch):
+            pass

@@ -6,17 +6,15 @@ worst moment: everything is written, only the commit is missing.
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
 from nodes import HANGS_S, wait_for
-from topics_read import read_until
+from topics_read import all_of
 
-from delayd.bus import Bus, Cluster, Consumer, Producer, TransactionalProducer
+from delayd.bus import Bus, TransactionalProducer
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import load_settings
@@ -33,76 +31,42 @@ from delayd.wheel.storage import Wheel
 pytestmark = pytest.mark.real
 
 FOREVER_MS = 10**15
+COUNT = 200
 
 
 class HeldProducer:
-    """A real transactional producer that waits, where its hold says so, until it is let go."""
+    """A real transactional producer that waits before the call that its hold names."""
 
     def __init__(self, real: TransactionalProducer, hold: "Hold") -> None:
         self._real = real
         self._hold = hold
 
     def __getattr__(self, name: str) -> Any:
+        if name == self._hold.armed:
+            self._hold.reached.set()
+            assert self._hold.let_go.wait(60), f"nobody let {name} go"
         return getattr(self._real, name)
-
-    def init_transactions(self, timeout_ms: int) -> None:
-        """Fence the predecessors, after the hold."""
-        self._hold.pass_through(Point.INIT)
-        self._real.init_transactions(timeout_ms)
-
-    def commit(self, timeout_ms: int) -> None:
-        """Commit, after the hold."""
-        self._hold.pass_through(Point.COMMIT)
-        self._real.commit(timeout_ms)
-
-
-class Point(Enum):
-    """Where a master can be stopped: just before the call."""
-
-    INIT = "init_transactions"
-    COMMIT = "commit"
 
 
 class Hold:
-    """Where a master is stopped."""
+    """The call of its producer before which a master is stopped, if it is armed."""
 
-    def __init__(self, armed: Point | None = None) -> None:
+    def __init__(self, armed: str | None = None) -> None:
         self.armed = armed
         self.reached = threading.Event()
         self.let_go = threading.Event()
 
-    def pass_through(self, point: Point) -> None:
-        """Called by the producer before each of the calls."""
-        if self.armed is point:
-            self.reached.set()
-            assert self.let_go.wait(60), f"nobody let {point.value} go"
 
+class HoldingBus(ConfluentBus):
+    """The real bus, whose transactional producers wait where the hold says."""
 
-class HoldingBus:
-    """The real bus, but for the producers."""
-
-    def __init__(self, real: Bus, hold: Hold) -> None:
-        self._real = real
+    def __init__(self, bootstrap: str, hold: Hold) -> None:
+        super().__init__(bootstrap)
         self._hold = hold
 
-    def consumer(self, topic: str) -> Consumer:
-        """The real one."""
-        return self._real.consumer(topic)
-
-    def cluster(self) -> Cluster:
-        """The real one."""
-        return self._real.cluster()
-
-    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
-        """The real one, which waits where the hold says."""
-        real = self._real.transactional_producer(transactional_id)
-        held: Any = HeldProducer(real, self._hold)
-        producer: TransactionalProducer = held
-        return producer
-
-    def idempotent_producer(self) -> Producer:
-        """The real one."""
-        return self._real.idempotent_producer()
+    def transactional_producer(self, transactional_id: str) -> Any:
+        """The real one, held."""
+        return HeldProducer(super().transactional_producer(transactional_id), self._hold)
 
 
 class Master:
@@ -141,7 +105,12 @@ class Master:
 
     def ingest(self, count: int) -> None:
         """Read the buffer until that many requests are in."""
-        wait_for(self._ingested(count), HANGS_S, f"{count} requests are ingested")
+
+        def is_ingested() -> bool:
+            self.replica.take(self._consumer.poll(500, 50))
+            return self.replica.ingested_count >= count
+
+        wait_for(is_ingested, HANGS_S, f"{count} requests are ingested")
 
     def start(self) -> None:
         """Take over, in the background."""
@@ -162,13 +131,6 @@ class Master:
         self._cluster.close()
         self.replica.close()
 
-    def _ingested(self, count: int) -> Any:
-        def look() -> bool:
-            self.replica.take(self._consumer.poll(500, 50))
-            return self.replica.ingested_count >= count
-
-        return look
-
     def _run(self) -> None:
         try:
             self.mastership.run()
@@ -179,46 +141,48 @@ class Master:
 
 
 @pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> Iterator[TestCluster]:
-    """A delayd cluster without nodes."""
-    yield make_cluster(kafka_and_etcd, tmp_path)
+def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
+    """A delayd cluster without nodes, in whose buffer are `COUNT` messages that are due."""
+    made = make_cluster(kafka_and_etcd, tmp_path)
+    target = made.target("a")
+    with made.client() as client:
+        for number in range(COUNT):
+            client.schedule_async(target, b"m%d" % number, at=0)
+        client.flush()
+    return made
+
+
+def delivered(cluster: TestCluster) -> list[bytes]:
+    """Return the values of what is delivered, in order."""
+    found = all_of(cluster.bootstrap, f"target.{cluster.name}.a", 4)
+    return sorted(record.value or b"" for record in found)
 
 
 def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
     cluster: TestCluster,
 ) -> None:
     """Source: docs/design/frontier.md, "Fence" and "Takeover"."""
-    count = 200
-    target = cluster.target("a")
-    with cluster.client() as client:
-        for number in range(count):
-            client.schedule_async(target, b"m%d" % number, at=0)
-        client.flush()
     hold = Hold()
-    real = ConfluentBus(cluster.bootstrap)
-    first = Master(cluster, "first", HoldingBus(real, hold))
-    second = Master(cluster, "second", real)
+    first = Master(cluster, "first", HoldingBus(cluster.bootstrap, hold))
+    second = Master(cluster, "second", ConfluentBus(cluster.bootstrap))
     with contextlib.closing(first), contextlib.closing(second):
         first.start()
         wait_for(lambda: first.mastership.is_delivering, HANGS_S, "the first has taken over")
-        hold.armed = Point.COMMIT
-        first.ingest(count)
+        hold.armed = "commit"
+        first.ingest(COUNT)
         assert hold.reached.wait(20), "the first stands before its commit"
         # Its records are in the target's log now, uncommitted. The successor takes over.
-        second.ingest(count)
+        second.ingest(COUNT)
         second.start()
         wait_for(
-            lambda: second.mastership.delivered_count == count, HANGS_S, "the second delivered"
+            lambda: second.mastership.delivered_count == COUNT, HANGS_S, "the second delivered"
         )
         hold.let_go.set()
         first.end()
         assert isinstance(first.error, FencedError), first.error
         second.end()
         assert second.error is None
-    seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) > count, timeout_s=3)
-    assert sorted(record.value or b"" for record in seen) == sorted(
-        b"m%d" % number for number in range(count)
-    )
+    assert delivered(cluster) == sorted(b"m%d" % number for number in range(COUNT))
     newest = second.replica.newest
     assert newest is not None and newest.record.frontier.term == 2
 
@@ -229,28 +193,20 @@ def test_what_was_committed_before_the_fence_is_not_repeated(cluster: TestCluste
 
     Source: docs/design/frontier.md, "Takeover".
     """
-    count = 200
-    target = cluster.target("a")
-    with cluster.client() as client:
-        for number in range(count):
-            client.schedule_async(target, b"m%d" % number, at=0)
-        client.flush()
-    hold = Hold(Point.INIT)
-    real = ConfluentBus(cluster.bootstrap)
-    first = Master(cluster, "first", real)
-    second = Master(cluster, "second", HoldingBus(real, hold))
+    hold = Hold("init_transactions")
+    first = Master(cluster, "first", ConfluentBus(cluster.bootstrap))
+    second = Master(cluster, "second", HoldingBus(cluster.bootstrap, hold))
     with contextlib.closing(first), contextlib.closing(second):
-        second.ingest(count)
+        second.ingest(COUNT)
         second.start()
         assert hold.reached.wait(20), "the second stands before its fence"
         first.start()
-        first.ingest(count)
-        wait_for(lambda: first.mastership.delivered_count == count, HANGS_S, "the first delivered")
+        first.ingest(COUNT)
+        wait_for(lambda: first.mastership.delivered_count == COUNT, HANGS_S, "the first delivered")
         hold.let_go.set()
         wait_for(lambda: second.mastership.is_delivering, HANGS_S, "the second has taken over")
         wait_for(lambda: first.error is not None, HANGS_S, "the first notices at its next step")
         assert isinstance(first.error, FencedError | HigherTermError), first.error
         second.end()
         assert second.error is None and second.mastership.delivered_count == 0
-    seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) > count, timeout_s=3)
-    assert len(seen) == count
+    assert delivered(cluster) == sorted(b"m%d" % number for number in range(COUNT))

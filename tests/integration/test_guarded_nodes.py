@@ -3,7 +3,6 @@
 Source: docs/operations.md, "Getting into Kafka and etcd".
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -15,11 +14,11 @@ from typing import Any
 import guarded_etcd
 import guarded_kafka
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from guarded_etcd import GuardedEtcd
 from guarded_kafka import GuardedKafka
 from nodes import CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
 from scraping import scrape
+from topics_read import all_of
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -71,20 +70,7 @@ class Site:
 
     def delivered(self) -> list[str]:
         """What stands in the target now."""
-        reader = Consumer(
-            {
-                "bootstrap.servers": self.kafka.plain,
-                "group.id": "test",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        with contextlib.closing(reader):
-            reader.assign([TopicPartition(TARGET, 0, 0)])
-            found: list[str] = []
-            while (message := reader.poll(10)) is not None and message.error() is None:
-                found.append((message.value() or b"").decode())
-            return found
+        return [(each.value or b"").decode() for each in all_of(self.kafka.plain, TARGET, 1)]
 
 
 @pytest.fixture(scope="module")

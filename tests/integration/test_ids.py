@@ -5,14 +5,14 @@ Source: docs/reference/requests.md, docs/design/frontier.md, "Verdicts".
 
 import itertools
 import json
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import HANGS_S, NodeProcess, master_of, node_group, wait_for
+from kafka import KafkaProducer
+from nodes import HANGS_S, NodeProcess, running, wait_for
 from scraping import scrape
 from topics_read import read_until
 
@@ -109,17 +109,11 @@ def counter(
     request: pytest.FixtureRequest,
 ) -> Iterator[Counter]:
     """One cluster of three nodes for all of these tests, with each driver."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from kafka import KafkaProducer
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("ids"), PARTITIONS)
     nodes = [cluster.node(number, driver=request.param) for number in range(3)]
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=1)
     try:
-        with node_group(nodes):
-            for node in nodes:
-                node.start()
-            master_of(nodes)
+        with running(nodes):
             yield Counter(cluster, nodes, producer)
     finally:
         producer.close()

@@ -1,8 +1,6 @@
 """The commands about single messages, as a user calls them."""
 
 import json
-import subprocess
-import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -14,7 +12,8 @@ from typing import Any
 import pytest
 from answering import DUE_MS, Answering, id_of, op_of
 from clusters import make_cluster
-from nodes import wait_for
+from nodes import delayd_in_process as delayd
+from nodes import running, wait_for
 
 from delayd.bus import Record
 from delayd.dev.cluster import LocalCluster
@@ -28,16 +27,6 @@ pytestmark = pytest.mark.real
 @pytest.fixture
 def master(kafka_and_etcd: LocalCluster) -> Answering:
     return Answering(kafka_and_etcd.bootstrap)
-
-
-def delayd(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "delayd.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
 
 
 def where(master: Answering) -> tuple[str, ...]:
@@ -206,9 +195,7 @@ def test_the_commands_work_with_a_real_node(kafka_and_etcd: LocalCluster, tmp_pa
     target = cluster.target("orders")
     common = ("--bootstrap", cluster.bootstrap, "--prefix", f"{cluster.name}-")
     to_show = (*common, "--etcd", cluster.etcd, "--cluster", cluster.name, "--json")
-    real = cluster.node(1)
-    real.start()
-    try:
+    with running([cluster.node(1)]):
         delayd("send", "v", "--topic", target, "--in", "1h", "--id", "a/b", *common)
         shown: dict[str, Any] = {}
 
@@ -231,5 +218,3 @@ def test_the_commands_work_with_a_real_node(kafka_and_etcd: LocalCluster, tmp_pa
         assert not after["live"] and [k["source"] for k in after["killed"]] == [live["source"]]
         late = delayd("cancel", "never", "--wait", *common)
         assert (late.returncode, late.stdout.split(":")[0].strip()) == (1, "not-found")
-    finally:
-        real.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import RETRY_DELAYS_MS, make_cluster
-from nodes import CLOCK, HANGS_S, delayd, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, delayd, running, wait_for
 
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.cluster import LocalCluster
@@ -26,10 +26,7 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         *("status", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
         *("--cluster", cluster.name, "--prefix", f"{cluster.name}-", "--json"),
     )
-    with node_group(nodes):
-        for node in nodes:
-            node.start()
-        master = master_of(nodes)
+    with running(nodes) as master:
 
         def cursor_age_ms() -> int:
             mirrored = etcd.cursor(0)

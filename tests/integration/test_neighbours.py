@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from clusters import TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, master_of, node_group, wait_for
+from nodes import CLOCK, master_of, running, wait_for
 
 from chaos.evidence import Evidence
 from chaos.workload import neighbours
@@ -39,10 +39,7 @@ def test_a_missing_topic_holds_nobody_up_and_gets_everything_once_it_is_there(
     nodes = [cluster.node(number) for number in range(2)]
     healthy = tuple(cluster.target(name, config=BY_APPEND_TIME) for name in "abc")
     missing = f"target.{cluster.name}.missing"
-    with node_group(nodes), closing(evidence_of(cluster, (*healthy, missing))) as evidence:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
+    with running(nodes), closing(evidence_of(cluster, (*healthy, missing))) as evidence:
         begin_ms = CLOCK.wall_ms() + LEAD_MS
         plan = neighbours(
             f"r{begin_ms}", healthy, missing, count=COUNT, rate=RATE, begin_ms=begin_ms

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from clusters import TestCluster, make_cluster
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from nodes import (
     CLUSTER_KEY,
     HANGS_S,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from clusters import make_cluster
-from nodes import HANGS_S, NodeProcess, delayd, master_of, node_group, wait_for
+from nodes import HANGS_S, NodeProcess, delayd, master_of, running, wait_for
 
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import ExitCode
@@ -45,9 +45,7 @@ def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
     at = make_cluster(kafka_and_etcd, tmp_path)
     target = at.target("later")
     node = at.node(0)
-    with node_group([node]), at.client() as client:
-        node.start()
-        master_of([node])
+    with running([node]), at.client() as client:
         told = [
             client.schedule_async(target, b"v%d" % n, id=f"r-{n}", in_=FAR_MS[n % 2])
             for n in range(COUNT)
@@ -80,5 +78,5 @@ def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
         master_of([node])
         assert not left.parent.exists()
         assert counted(node) == {"total": COUNT, "topics": {target: COUNT}, "hours": 2}
-        running = delayd("wheel", "repair", "--config", str(node.config))
-        assert running.returncode != ExitCode.FINE and "runs on" in running.stderr
+        refused = delayd("wheel", "repair", "--config", str(node.config))
+        assert refused.returncode != ExitCode.FINE and "runs on" in refused.stderr

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from clusters import TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, NodeProcess, master_of, running, wait_for
 
 from chaos.evidence import Evidence
 from chaos.judge import Findings
@@ -58,10 +58,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
 ) -> None:
     nodes = [cluster.node(number) for number in range(3)]
     target = cluster.target("storm", config={"message.timestamp.type": "LogAppendTime"})
-    with node_group(nodes), closing(evidence_of(cluster, (target,))) as evidence:
-        for node in nodes:
-            node.start()
-        master_of(nodes)
+    with running(nodes), closing(evidence_of(cluster, (target,))) as evidence:
         send_ms = CLOCK.wall_ms()
         begin_ms = send_ms + size.lead_ms
         during_ms = size.count * 1_000 // size.rate

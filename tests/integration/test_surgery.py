@@ -3,7 +3,6 @@
 A real broker serves what was changed, to read_committed consumers of both drivers.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from defects.batches import LogRecord, batches_of
 from defects.surgery import PartitionLog, Surgeon
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaPythonPlace
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
@@ -109,10 +110,6 @@ def fill(bootstrap: str) -> None:
 
 
 def read_by_kafka_python(bootstrap: str, topic: str) -> Read:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from kafka import KafkaConsumer
-        from kafka import TopicPartition as Place
     consumer: Any = KafkaConsumer(
         bootstrap_servers=bootstrap,
         isolation_level="read_committed",
@@ -121,7 +118,7 @@ def read_by_kafka_python(bootstrap: str, topic: str) -> Read:
         check_crcs=True,
     )
     try:
-        place = Place(topic, 0)
+        place = KafkaPythonPlace(topic, 0)
         consumer.assign([place])
         end = consumer.end_offsets([place])[place]
         found: Read = []

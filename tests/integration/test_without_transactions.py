@@ -4,7 +4,6 @@ Nothing may be lost, and doubled only what was delivered after the last progress
 Source: docs/design/frontier.md, "At least once"; docs/guarantees.md, "At least once".
 """
 
-import contextlib
 import json
 from collections import Counter
 from itertools import pairwise
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 from clusters import make_cluster, schedule
 from nodes import CLOCK, HANGS_S, delayd, master_of, node_group, wait_for
+from topics_read import all_of
 
-from delayd.bus import Position, Record
-from delayd.bus.confluent import ConfluentBus
+from delayd.bus import Record
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from replication.rank import Rank, lane_of
@@ -26,23 +25,6 @@ pytestmark = pytest.mark.real
 
 COUNT = 6_000
 SPREAD_MS = 4_000
-
-
-def all_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:
-    """Every record of a topic."""
-    bus = ConfluentBus(bootstrap)
-    with contextlib.closing(bus.cluster()) as kafka:
-        ends = kafka.end_offsets(topic, 20_000, committed=False)
-    found: list[Record] = []
-    with contextlib.closing(bus.consumer(topic)) as consumer:
-        consumer.assign({partition: Position(0) for partition in range(partitions)})
-
-        def is_read() -> bool:
-            found.extend(consumer.poll(10_000, 100))
-            return all(consumer.position(p) >= end for p, end in ends.items())
-
-        wait_for(is_read, HANGS_S, f"{topic} is read")
-    return found
 
 
 def test_a_killed_master_loses_nothing_and_doubles_only_its_last_step(

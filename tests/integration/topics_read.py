@@ -1,10 +1,16 @@
-"""Reading topics with kafka-python, the second driver: what a user's own consumer would see."""
+"""Reading topics: with kafka-python what a user's own consumer would see; to their ends with the
+driver of the nodes."""
 
+import contextlib
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kafka import KafkaConsumer, TopicPartition
+from nodes import HANGS_S, wait_for
+
+from delayd.bus import Position, Record
+from delayd.bus.confluent import ConfluentBus
 from delayd.runtime.clock import SystemClock
 
 
@@ -23,6 +29,12 @@ class Seen(NamedTuple):
         assert value is not None, f"{name} is null"
         return value.decode()
 
+    @property
+    def origin(self) -> str:
+        """The source of the user's own request, be it retried or not."""
+        is_retried = any(name == "delayd-origin" for name, _ in self.headers)
+        return self.header("delayd-origin" if is_retried else "delayd-source")
+
 
 def read_until(
     bootstrap: str,
@@ -31,9 +43,6 @@ def read_until(
     timeout_s: float = 30,
 ) -> list[Seen]:
     """Everything in a topic from its beginning, until it is enough or the time is over."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from kafka import KafkaConsumer, TopicPartition
     clock = SystemClock()
     consumer: Any = KafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -60,3 +69,20 @@ def read_until(
     finally:
         consumer.close()
     return seen
+
+
+def all_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:
+    """Every record of a topic, of which no transaction is open for long."""
+    bus = ConfluentBus(bootstrap)
+    with contextlib.closing(bus.cluster()) as kafka:
+        ends = kafka.end_offsets(topic, 20_000, committed=False)
+    found: list[Record] = []
+    with contextlib.closing(bus.consumer(topic)) as consumer:
+        consumer.assign({partition: Position(0) for partition in range(partitions)})
+
+        def is_read() -> bool:
+            found.extend(consumer.poll(10_000, 100))
+            return all(consumer.position(p) >= end for p, end in ends.items())
+
+        wait_for(is_read, HANGS_S, f"{topic} is read")
+    return found
