@@ -4,38 +4,22 @@ An import inside a function or under TYPE_CHECKING counts like any other.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+
+import grimp
 
 Graph = Mapping[str, frozenset[str]]
-"""By module: the modules it imports, those of the tree and all others."""
+"""By module: the modules it imports, those of the tree and the packages of all others."""
 
 
-def modules_under(root: Path, packages: Iterable[str]) -> dict[str, str]:
-    """Source by dotted name; a package goes by the name of its folder."""
-    sources = {}
-    for package in packages:
-        for path in sorted((root / package).rglob("*.py")):
-            parts = path.relative_to(root).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            sources[name] = path.read_text()
-    return sources
-
-
-def graph_of(sources: Mapping[str, str]) -> Graph:
-    """What each module imports, itself and what encloses it left out."""
-    return {name: frozenset(_imports(source, sources)) - {name} for name, source in sources.items()}
-
-
-def _imports(source: str, known: Mapping[str, str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module, "imports are absolute"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if inner in known else node.module
+def graph_of(*packages: str) -> Graph:
+    """What each module of these packages imports."""
+    found = grimp.build_graph(*packages, include_external_packages=True, cache_dir=None)
+    return {
+        name: frozenset(found.find_modules_directly_imported_by(name))
+        for name in found.modules
+        if not found.is_module_squashed(name)
+    }
 
 
 def entry_of(module: str, entries: Iterable[str]) -> str | None:

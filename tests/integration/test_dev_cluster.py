@@ -8,22 +8,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from etcd3gw.client import Etcd3Client
+from nodes import wait_for
+from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.errors import LocalClusterError
 from delayd.dev.kafka import create_topic
 from delayd.dev.parts import load
-from delayd.dev.processes import processes_of, wait_for_an_exit
+from delayd.dev.processes import processes_of
 from delayd.dev.startup import ClusterOptions
-from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 
@@ -89,12 +90,12 @@ def test_a_frozen_part_is_alive_and_goes_on_when_woken(cluster: LocalCluster) ->
     pid = cluster.status()["etcd"]["pid"]
     cluster.kill("etcd", signal.SIGSTOP)
     try:
-        _until(lambda: cluster.stopped() == {"etcd"}, "etcd is frozen")
+        wait_for(lambda: cluster.stopped() == {"etcd"}, TIMEOUT_S, "etcd is frozen")
         assert cluster.status()["etcd"]["pid"] == pid
     finally:
         cluster.kill("etcd", signal.SIGCONT)
 
-    _until(lambda: cluster.stopped() == frozenset(), "etcd runs again")
+    wait_for(lambda: cluster.stopped() == frozenset(), TIMEOUT_S, "etcd runs again")
     _etcd(cluster).status()
 
 
@@ -105,41 +106,37 @@ def test_a_name_that_no_part_has_is_refused_with_the_names_there_are(cluster: Lo
     assert "broker-1, etcd" in answer.stderr
 
 
-def test_up_prints_one_json_object_and_nothing_else_on_stdout(tmp_path: Path) -> None:
+def test_up_prints_one_json_object_and_down_ends_dead_frozen_and_forgotten_parts_alike(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(tmp_path)
     try:
         up = _delayd("up", "--nodes", "0", "--json", "--dir", str(tmp_path))
         status = _delayd("status", "--json", "--dir", str(tmp_path))
+        cluster.kill("broker-1", signal.SIGSTOP)
+        cluster.kill("etcd")
+        state_file = tmp_path / "cluster.json"
+        state_file.write_text(state_file.read_text()[:200])  # as if its writer had died half-way
     finally:
         down = _delayd("down", "--dir", str(tmp_path))
 
     assert (up.returncode, status.returncode, down.returncode) == (0, 0, 0)
+    assert "the cluster is down" in down.stdout
     assert json.loads(up.stdout) == json.loads(status.stdout)
-    assert processes_of(tmp_path) == frozenset()
-
-
-def test_down_ends_dead_frozen_and_forgotten_parts_alike(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path, ClusterOptions(nodes=0))
-    cluster.up()
-    cluster.kill("broker-1", signal.SIGSTOP)
-    cluster.kill("etcd")
-    state_file = tmp_path / "cluster.json"
-    state_file.write_text(state_file.read_text()[:200])  # as if its writer had died half-way
-
-    assert cluster.down() is True
-
     assert processes_of(tmp_path) == frozenset()
     with pytest.raises(LocalClusterError, match="no cluster is up"):
         cluster.status()
 
 
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("begun", ["etcd", "broker-1"])
+@pytest.mark.parametrize(
+    ("interrupt", "begun"), [(signal.SIGINT, "etcd"), (signal.SIGTERM, "broker-1")]
+)
 def test_an_interrupted_up_leaves_nothing_running(
     tmp_path: Path, interrupt: signal.Signals, begun: str
 ) -> None:
     up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
     with up:
-        _until(lambda: _has_started(tmp_path, begun), f"{begun} was started")
+        wait_for(lambda: _has_started(tmp_path, begun), TIMEOUT_S, f"{begun} was started")
         up.send_signal(interrupt)
         up.communicate(timeout=TIMEOUT_S)
 
@@ -153,7 +150,7 @@ def test_an_interrupted_fetch_leaves_neither_java_nor_half_a_cache(tmp_path: Pat
         "up", "--nodes", "0", "--dir", str(tmp_path / "dev"), DELAYD_CACHE=str(cache)
     )
     with up:
-        _until(lambda: bool(processes_of(tmp_path / "dev")), "Ivy was started")
+        wait_for(lambda: bool(processes_of(tmp_path / "dev")), TIMEOUT_S, "Ivy was started")
         up.send_signal(signal.SIGTERM)
         up.communicate(timeout=TIMEOUT_S)
 
@@ -165,7 +162,7 @@ def test_an_interrupted_fetch_leaves_neither_java_nor_half_a_cache(tmp_path: Pat
 def test_down_ends_what_a_killed_up_left(tmp_path: Path) -> None:
     up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
     with up:
-        _until(lambda: _has_started(tmp_path, "broker-1"), "broker-1 was started")
+        wait_for(lambda: _has_started(tmp_path, "broker-1"), TIMEOUT_S, "broker-1 was started")
         up.kill()
 
     assert processes_of(tmp_path) != frozenset()
@@ -199,13 +196,22 @@ def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == frozenset()
 
 
-def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) -> None:
+def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Variables for the command line do not reach the nodes.
+    monkeypatch.setenv("DELAYD_BOOTSTRAP", "192.0.2.1:9092")
+    monkeypatch.setenv("DELAYD_CLUSTER", "production")
     with LocalCluster(tmp_path, ClusterOptions(nodes=2)) as cluster:
         first = cluster.status()["master"]
         assert first in {"node-1", "node-2"}
 
         assert cluster.kill("master") == first
-        _until(lambda: cluster.status()["master"] not in {None, first}, "another node delivers")
+        wait_for(
+            lambda: cluster.status()["master"] not in {None, first},
+            TIMEOUT_S,
+            "another node delivers",
+        )
         cluster.restart(first, env={"DELAYD_CLOCK_OFFSET_MS": "7"})
 
         report = cluster.status()
@@ -213,21 +219,6 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(tmp_path: Path
         [pid] = [node["pid"] for node in report["nodes"] if node["name"] == first]
         assert psutil.Process(pid).environ()["DELAYD_CLOCK_OFFSET_MS"] == "7"
     assert processes_of(tmp_path) == frozenset()
-
-
-def test_variables_for_the_command_line_do_not_reach_the_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELAYD_BOOTSTRAP", "192.0.2.1:9092")
-    monkeypatch.setenv("DELAYD_CLUSTER", "production")
-
-    with LocalCluster(tmp_path, ClusterOptions(nodes=1)) as cluster:
-        assert cluster.status()["master"] == "node-1"
-
-
-def test_the_session_wide_kafka_and_etcd_answer(kafka_and_etcd: LocalCluster) -> None:
-    _create_topic(kafka_and_etcd, "dev-cluster-fixture")
-    _etcd(kafka_and_etcd).status()
 
 
 def _delayd(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -246,14 +237,6 @@ def _delayd_in_background(*arguments: str, **env: str) -> subprocess.Popen[bytes
 def _has_started(directory: Path, name: str) -> bool:
     state = load(directory / "cluster.json")
     return state is not None and state.part(name).alive()
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + TIMEOUT_S * 1000
-    while not condition():
-        assert clock.monotonic_ms() < deadline_ms, f"within {TIMEOUT_S} s: {what}"
-        wait_for_an_exit([], timeout_ms=10)
 
 
 def _create_topic(cluster: LocalCluster, topic: str) -> None:
@@ -280,24 +263,9 @@ def _send(producer: Producer, topic: str, value: bytes) -> None:
     assert failures == [None]
 
 
-def _first_value(cluster: LocalCluster, topic: str) -> bytes:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "dev-test",
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None, f"a record of {topic} arrived in time"
-        assert message.error() is None
-        value = message.value()
-        assert isinstance(value, bytes)
-        return value
-    finally:
-        consumer.close()
+def _first_value(cluster: LocalCluster, topic: str) -> bytes | None:
+    [first, *_] = read_until(cluster.bootstrap, topic, bool, TIMEOUT_S)
+    return first.value
 
 
 def _etcd(cluster: LocalCluster) -> Etcd3Client:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from defects.batches import LogRecord, batches_of
 from defects.surgery import PartitionLog, Surgeon
-from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaPythonPlace
+from kafka import KafkaConsumer, TopicPartition
+from topics_read import all_of
 
+from delayd.bus import Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
@@ -118,7 +119,7 @@ def read_by_kafka_python(bootstrap: str, topic: str) -> Read:
         check_crcs=True,
     )
     try:
-        place = KafkaPythonPlace(topic, 0)
+        place = TopicPartition(topic, 0)
         consumer.assign([place])
         end = consumer.end_offsets([place])[place]
         found: Read = []
@@ -133,40 +134,13 @@ def read_by_kafka_python(bootstrap: str, topic: str) -> Read:
 
 
 def read_by_librdkafka(bootstrap: str, topic: str) -> Read:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "surgery",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "check.crcs": True,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: Read = []
-        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
-            offset = message.offset()
-            assert offset is not None
-            found.append(
-                (
-                    offset,
-                    message.timestamp()[1],
-                    message.key(),
-                    message.value(),
-                    tuple(message.headers() or ()),  # type: ignore[arg-type]  # its stub
-                )
-            )
-        assert message is not None, "the end was not reached"
-        return found
-    finally:
-        consumer.close()
+    return [as_read(record) for record in all_of(bootstrap, topic, 1)]
 
 
-def as_read(record: LogRecord) -> Any:
+def as_read(record: LogRecord | Record) -> Any:
     """A record as the readers above see it."""
-    return (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+    at_ms = record.append_ms if isinstance(record, Record) else record.timestamp_ms
+    return (record.offset, at_ms, record.key, record.value, tuple(record.headers))
 
 
 def test_surgery_that_changes_nothing_is_seen_by_nobody(site: Site) -> None:

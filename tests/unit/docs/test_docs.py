@@ -4,6 +4,7 @@ Not here: whether a sentence is true; whether the README's commands work
 (tests/integration/test_readme.py).
 """
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -55,6 +56,7 @@ SOURCES = sorted(
     for path in ROOT.glob(pattern)
     if path != Path(__file__)
 )
+STOP = re.compile(r"^\d\. `([\w/]+\.py)`, `([\w.]+)`: ", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CITATION = re.compile(
     r"""(?P<path>(?<![\w/])docs(?:/[\w-]+)+(?:\.md)?)"""
@@ -156,11 +158,7 @@ def test_a_commands_section_lists_exactly_its_options_and_arguments(path: str) -
     [
         (
             "Configuration",
-            {
-                key: NodeConfig.model_fields[key]
-                for key in NodeConfig.model_fields
-                if key != "security"
-            },
+            {k: f for k, f in NodeConfig.model_fields.items() if k != "security"},
         ),
         ("Getting into Kafka and etcd", Security.model_fields),
     ],
@@ -338,3 +336,24 @@ def test_each_decision_is_in_the_index() -> None:
 def test_the_changelog_begins_with_this_version() -> None:
     [newest, *_] = re.findall(r"^## \[(.+?)\]", page("CHANGELOG.md"), flags=re.MULTILINE)
     assert newest == delayd.__version__
+
+
+def functions(path: Path) -> set[str]:
+    """The functions and methods that a module defines, as `name` or `Class.name`."""
+    tree = ast.parse(path.read_text()).body
+    bodies = {f"{node.name}.": node.body for node in tree if isinstance(node, ast.ClassDef)}
+    return {
+        f"{owner}{node.name}"
+        for owner, body in {"": tree, **bodies}.items()
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+@pytest.mark.parametrize("walk", ["The walk of a buffer record", "The walk of a due message"])
+def test_each_stop_of_a_walk_is_a_function_that_is_there(walk: str) -> None:
+    text = section("docs/architecture.md", walk)
+    stops = STOP.findall(text)
+    assert 1 < len(stops) == len(re.findall(r"^\d+\. ", text, re.MULTILINE)) <= 8
+    for path, function in stops:
+        assert function in functions(ROOT / path), f"{path} has no {function}"
