@@ -28,6 +28,12 @@ TIMEOUT_MS = 30_000
 TIMEOUT_S = TIMEOUT_MS / 1000
 
 
+@pytest.fixture
+def bootstrap(kafka_and_etcd: LocalCluster) -> str:
+    """Where the session's Kafka is."""
+    return kafka_and_etcd.bootstrap
+
+
 def new_batch(bootstrap: str, *, due_in_ms: int = -60_000) -> Batch:
     """A batch, all due about now, and its target topic."""
     topic = create_topic(ConfluentBus(bootstrap), f"witness-{uuid4().hex}", partitions=3)
@@ -78,9 +84,8 @@ def watch(bootstrap: str, batch: Batch, tmp_path: Path, *, until: int = COUNT) -
 
 
 def test_committed_copies_count_once_and_aborted_ones_not_at_all(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    bootstrap: str, tmp_path: Path
 ) -> None:
-    bootstrap = kafka_and_etcd.bootstrap
     batch = new_batch(bootstrap)
     deliver(bootstrap, batch, range(COUNT), commit=False)
     deliver(bootstrap, batch, range(COUNT))
@@ -92,10 +97,7 @@ def test_committed_copies_count_once_and_aborted_ones_not_at_all(
     assert verdict.counts == Counts(delivered=COUNT)
 
 
-def test_a_dropped_a_doubled_and_an_altered_record_are_seen(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    bootstrap = kafka_and_etcd.bootstrap
+def test_a_dropped_a_doubled_and_an_altered_record_are_seen(bootstrap: str, tmp_path: Path) -> None:
     batch = new_batch(bootstrap)
     deliver(bootstrap, batch, range(1, COUNT - 1))
     deliver(bootstrap, batch, [7])
@@ -110,10 +112,7 @@ def test_a_dropped_a_doubled_and_an_altered_record_are_seen(
     assert verdict.counts == Counts(COUNT - 1, doubled=1, altered=1, unknown=1)
 
 
-def test_records_delivered_before_they_are_due_are_early(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    bootstrap = kafka_and_etcd.bootstrap
+def test_records_delivered_before_they_are_due_are_early(bootstrap: str, tmp_path: Path) -> None:
     batch = new_batch(bootstrap, due_in_ms=600_000)
     deliver(bootstrap, batch, range(COUNT))
 
@@ -122,10 +121,7 @@ def test_records_delivered_before_they_are_due_are_early(
     assert verdict.counts == Counts(delivered=COUNT, early=COUNT)
 
 
-def test_what_payments_are_told_is_read_from_the_receipts(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    bootstrap = kafka_and_etcd.bootstrap
+def test_what_payments_are_told_is_read_from_the_receipts(bootstrap: str, tmp_path: Path) -> None:
     batch, receipts = new_batch(bootstrap), new_batch(bootstrap).topics[0]
     payments = Payments(batch)
     cancelled = [number for number in range(COUNT) if payments.is_paid(number)]
@@ -148,13 +144,11 @@ def test_what_payments_are_told_is_read_from_the_receipts(
     assert verdict.counts == Counts(delivered=len(arrived) + 1, cancelled=payments.count)
 
 
-def test_a_topic_that_does_not_exist_is_said_at_once(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    batch = replace(new_batch(kafka_and_etcd.bootstrap), topics=(f"witness-{uuid4().hex}",))
+def test_a_topic_that_does_not_exist_is_said_at_once(bootstrap: str, tmp_path: Path) -> None:
+    batch = replace(new_batch(bootstrap), topics=(f"witness-{uuid4().hex}",))
 
     with (
         pytest.raises(WitnessError, match="there is no topic"),
-        Witness(kafka_and_etcd.bootstrap, batch, log=tmp_path / "witness.log"),
+        Witness(bootstrap, batch, log=tmp_path / "witness.log"),
     ):
         pass
