@@ -149,7 +149,9 @@ def producer_of(cluster: TestCluster) -> Producer:
 
 @pytest.fixture(scope="module")
 def desk(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("dead"), PARTITIONS)
+    cluster = make_cluster(
+        kafka_and_etcd, tmp_path_factory.mktemp("dead"), PARTITIONS, retry_delays_ms=(500, 500)
+    )
     node = cluster.node(1, lease_ttl_s=20)  # nobody takes over, and it is stopped for a while
     with running([node]):
         yield Desk(cluster, node, producer_of(cluster))

@@ -8,14 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 from etcd3gw.client import Etcd3Client
-from nodes import wait_for
+from nodes import delayd, wait_for
 from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def test_status_has_exactly_the_promised_shape(cluster: LocalCluster) -> None:
-    answer = _delayd("status", "--json", "--dir", str(cluster.directory))
+    answer = delayd("dev", "status", "--json", "--dir", str(cluster.directory))
 
     report = json.loads(answer.stdout)
     assert list(report) == ["bootstrap", "brokers", "etcd", "dir", "nodes", "master"]
@@ -55,7 +55,7 @@ def test_status_has_exactly_the_promised_shape(cluster: LocalCluster) -> None:
 def test_a_second_up_is_refused_and_says_how_to_end_the_first(cluster: LocalCluster) -> None:
     before = cluster.status()
 
-    answer = _delayd("up", "--nodes", "0", "--dir", str(cluster.directory))
+    answer = delayd("dev", "up", "--nodes", "0", "--dir", str(cluster.directory))
 
     assert answer.returncode == 1
     assert f"delayd dev down --dir {cluster.directory}" in answer.stderr
@@ -100,7 +100,7 @@ def test_a_frozen_part_is_alive_and_goes_on_when_woken(cluster: LocalCluster) ->
 
 
 def test_a_name_that_no_part_has_is_refused_with_the_names_there_are(cluster: LocalCluster) -> None:
-    answer = _delayd("kill", "broker-7", "--dir", str(cluster.directory))
+    answer = delayd("dev", "kill", "broker-7", "--dir", str(cluster.directory))
 
     assert answer.returncode == 1
     assert "broker-1, etcd" in answer.stderr
@@ -111,14 +111,14 @@ def test_up_prints_one_json_object_and_down_ends_dead_frozen_and_forgotten_parts
 ) -> None:
     cluster = LocalCluster(tmp_path)
     try:
-        up = _delayd("up", "--nodes", "0", "--json", "--dir", str(tmp_path))
-        status = _delayd("status", "--json", "--dir", str(tmp_path))
+        up = delayd("dev", "up", "--nodes", "0", "--json", "--dir", str(tmp_path))
+        status = delayd("dev", "status", "--json", "--dir", str(tmp_path))
         cluster.kill("broker-1", signal.SIGSTOP)
         cluster.kill("etcd")
         state_file = tmp_path / "cluster.json"
         state_file.write_text(state_file.read_text()[:200])  # as if its writer had died half-way
     finally:
-        down = _delayd("down", "--dir", str(tmp_path))
+        down = delayd("dev", "down", "--dir", str(tmp_path))
 
     assert (up.returncode, status.returncode, down.returncode) == (0, 0, 0)
     assert "the cluster is down" in down.stdout
@@ -221,16 +221,12 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(
     assert processes_of(tmp_path) == frozenset()
 
 
-def _delayd(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-
-
 def _delayd_in_background(*arguments: str, **env: str) -> subprocess.Popen[bytes]:
-    command: Sequence[str] = [*COMMAND, *arguments]
     return subprocess.Popen(
-        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*COMMAND, *arguments],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 

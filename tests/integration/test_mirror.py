@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import RETRY_DELAYS_MS, make_cluster
-from nodes import CLOCK, HANGS_S, delayd, running, wait_for
+from nodes import CLOCK, HANGS_S, delayd_in_process, running, wait_for
 
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.cluster import LocalCluster
@@ -38,7 +38,7 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         held = etcd.leader(0)
         assert held is not None and json.loads(held.owner)["node"] == master.name
         wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, HANGS_S, "both nodes are announced")
-        answer = delayd(*asked)
+        answer = delayd_in_process(*asked)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         report = json.loads(answer.stdout)
         assert report["master"] == master.name and report["term"] == 1
@@ -50,14 +50,14 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         with cluster.client() as client:
             client.schedule("a.topic.nobody.made", b"v", in_="1ms")
         wait_for(lambda: bool(master.status()["failing_targets"]), HANGS_S, "the target fails")
-        [failing] = json.loads(delayd(*asked).stdout)["failing_targets"]
+        [failing] = json.loads(delayd_in_process(*asked).stdout)["failing_targets"]
         assert failing["topic"] == "a.topic.nobody.made"
         # Each attempt counts, and a slow machine sees several.
         assert 1 <= failing["messages"] <= 1 + len(RETRY_DELAYS_MS)
         assert begun_ms <= failing["since_ms"] <= CLOCK.wall_ms()
-        text = delayd(*asked[:-1])
+        text = delayd_in_process(*asked[:-1])
         assert text.returncode == 0 and "a.topic.nobody.made" in text.stdout
     wait_for(lambda: etcd.leader(0) is None, HANGS_S, "the lease of the dead master ends")
-    dead = delayd(*asked)
+    dead = delayd_in_process(*asked)
     assert dead.returncode == 1 and "no node holds the leader key" in dead.stdout
     etcd.close()

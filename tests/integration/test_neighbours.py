@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import make_cluster
 from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, master_of, running, wait_for
 
@@ -28,14 +28,10 @@ RETRY_DELAYS_MS = (3_000,) * 20
 BY_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
-@pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
-    return make_cluster(kafka_and_etcd, tmp_path, retry_delays_ms=RETRY_DELAYS_MS)
-
-
 def test_a_missing_topic_holds_nobody_up_and_gets_everything_once_it_is_there(
-    cluster: TestCluster,
+    kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path, retry_delays_ms=RETRY_DELAYS_MS)
     nodes = [cluster.node(number) for number in range(2)]
     healthy = tuple(cluster.target(name, config=BY_APPEND_TIME) for name in "abc")
     missing = f"target.{cluster.name}.missing"

@@ -57,10 +57,15 @@ def refused(node: NodeProcess, code: int) -> str:
         ({"prefix": "never-made-"}, 1, ["delayd topics create", "not-initialised"]),
         ({"leese_ttl_s": 3}, 2, ["leese_ttl_s"]),
         ({"disk_free_min_bytes": 10**15}, 1, ["disk_free_min_bytes", "nothing is lost"]),
+        (
+            {"guarantee": "at-least-once"},
+            2,
+            ["was made for 'exactly-once'", 'set guarantee = "exactly-once" or leave it out'],
+        ),
         # docs/operations.md, "The cluster key"
         ({"cluster_key": "another key, as long"}, 1, ["wrong-cluster-key"]),
     ],
-    ids=["kafka", "etcd", "never made", "unknown setting", "disk without room", "cluster key"],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_a_node_that_cannot_work_exits_after_a_bounded_wait_and_says_why(
     untouched: TestCluster,

@@ -9,7 +9,7 @@ Source: docs/design/frontier.md, "Smoothing".
 from pathlib import Path
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import make_cluster
 from nodes import CLOCK, HANGS_S, master_of, running, wait_for
 from scraping import scrape
 from test_audit import audit
@@ -30,12 +30,6 @@ HOT_MS = 200
 AHEAD_AND_BEHIND_MS = 1_250
 """What a topic may borrow of its rate: docs/design/frontier.md, "Smoothing"."""
 RETRY_DELAYS_MS = (60_000,)
-
-
-@pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
-    """A delayd cluster without nodes."""
-    return make_cluster(kafka_and_etcd, tmp_path, retry_delays_ms=RETRY_DELAYS_MS)
 
 
 def schedule(client: Client, target: str, neighbour: str, first_ms: int) -> dict[str, int]:
@@ -61,9 +55,10 @@ def rank_of(source: str, due_ms: int) -> tuple[int, int, int]:
 
 
 def test_a_hot_second_keeps_its_order_and_its_rate_through_the_death_of_the_master(
-    cluster: TestCluster,
+    kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
     """Rules: smoothing-rate, smoothing-order, smoothing-alone, smoothing-handed-on"""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, retry_delays_ms=RETRY_DELAYS_MS)
     target, neighbour = cluster.target("hot", partitions=1), cluster.target("calm", partitions=1)
     nodes = [cluster.node(number, rate_max={target: RATE}) for number in range(3)]
     with running(nodes) as master, cluster.client() as client:

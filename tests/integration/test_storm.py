@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import make_cluster
 from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, NodeProcess, master_of, running, wait_for
 
@@ -43,19 +43,11 @@ SMALL = Size(3_000, 300, 4_000)
 FULL = Size(20_000, 2_000, 10_000)
 
 
-@pytest.fixture
-def size(request: pytest.FixtureRequest) -> Size:
-    return FULL if request.config.getoption("--full") else SMALL
-
-
-@pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
-    return make_cluster(kafka_and_etcd, tmp_path)
-
-
 def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
-    cluster: TestCluster, size: Size
+    kafka_and_etcd: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    size = FULL if request.config.getoption("--full") else SMALL
+    cluster = make_cluster(kafka_and_etcd, tmp_path)
     nodes = [cluster.node(number) for number in range(3)]
     target = cluster.target("storm", config={"message.timestamp.type": "LogAppendTime"})
     with running(nodes), closing(evidence_of(cluster, (target,))) as evidence:

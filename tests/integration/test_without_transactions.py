@@ -81,18 +81,6 @@ def test_a_killed_master_loses_nothing_and_doubles_only_its_last_step(
     print(json.dumps({"doubled": sum(n - 1 for n in times.values()), "steps": len(frontiers)}))
 
 
-def test_a_node_that_is_told_another_guarantee_does_not_start(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    """docs/operations.md, "When a node refuses to start"."""
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
-    node = cluster.node(0, guarantee=AT_LEAST_ONCE)
-    with node_group([node]):
-        assert node.start().wait_exit() == 2
-        assert "was made for 'exactly-once'" in node.log
-        assert 'set guarantee = "exactly-once" or leave it out' in node.log
-
-
 def source(record: Record) -> str:
     """Of a delivered record."""
     return (dict(record.headers)["delayd-source"] or b"").decode()
