@@ -16,7 +16,6 @@ from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster, schedule
 from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 from test_failover import batch_on, finish, kill, wait_due
 from test_ids import Counter, seen_all
-from test_node_start import alter
 from topics_read import Seen, read_until
 
 from delayd.dev.cluster import LocalCluster
@@ -150,9 +149,8 @@ def test_a_record_that_only_the_broker_refuses_is_retried_alone(
             changed = cluster.target(f"changed{number}", partitions=1)
             before = counter.put(f"before{number}", topic=changed, due="0")
             read_until(cluster.bootstrap, changed, seen_all({before}))
-            alter(
-                cluster.bootstrap, changed, "max.message.bytes", "2000"
-            )  # for 5 s the node believes what it knows
+            # For 5 s the node believes what it knows.
+            cluster.alter_topic(changed, "max.message.bytes", "2000")
             due = str(CLOCK.wall_ms() + 200)
             guilty.append(counter.put(f"large{number}", b"x" * 5_000, topic=changed, due=due))
             beside = {counter.put(f"{number}.{n}", topic=changed, due=due) for n in range(20)}
