@@ -6,13 +6,12 @@ Nodes export while topics are read. What is found wrong ends in one table of fin
 the report keeps counts and examples.
 """
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow
@@ -28,11 +27,12 @@ from delayd import __version__
 from delayd.audit.bounds import Bounds
 from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
 from delayd.audit.errors import AuditError, refuse_at_least_once
-from delayd.audit.judging.delivery import judge_delivery, judge_messages
+from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.frontiers import judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.links import links_of
+from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.replicas import NODES_MAX, expected_pending, judge_replicas
 from delayd.audit.judging.retention import unproven_of
@@ -181,7 +181,7 @@ class _Judging:
             version=__version__,
             cut=self._cut_info(),
             fates=fates,
-            marks=self._pairs(marks_of(tables.logged, tables.receipts)),
+            marks=tuple(sorted(map(tuple, marks_of(tables.logged, tables.receipts).collect()))),
             found=found,
             examples=self._examples(findings, [fault for fault, _ in found]),
             nodes=nodes,
@@ -255,9 +255,6 @@ class _Judging:
         fates = Fates(**{row["fate"]: row["count"] for row in rows})
         return fates, sum(row["overdue"] for row in rows)
 
-    def _pairs(self, counted: DataFrame) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted((str(row[0]), int(row[1])) for row in counted.collect()))
-
     def _cut_info(self) -> CutInfo:
         seen, tables = self._cut.seen, self._tables
         return CutInfo(
@@ -284,10 +281,7 @@ def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, s
     try:
         found = pyarrow.parquet.ParquetFile(file)
         said = found.metadata.metadata or {}
-        step, node = (
-            int(said[b"delayd.step"]),
-            said[b"delayd.node"].decode(),
-        )
+        step, node = int(said[b"delayd.step"]), said[b"delayd.node"].decode()
     except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
         return None, f"its export is damaged: {error}"
     wanted = {field.name: field.type for field in to_arrow_schema(PENDING) if field.name != "node"}
@@ -321,9 +315,6 @@ def _folder(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
         chosen.mkdir(parents=True, exist_ok=True)
         yield chosen
-        return
-    made = Path(tempfile.mkdtemp(prefix="delayd-audit-"))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    else:
+        with TemporaryDirectory(prefix="delayd-audit-", ignore_cleanup_errors=True) as made:
+            yield Path(made)

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from world import History
 
-from delayd.audit.judging.delivery import judge_delivery, judge_messages
+from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.order import judge_order
+from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.tables import RECORDS

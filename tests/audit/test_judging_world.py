@@ -10,8 +10,8 @@ from world import PARTITIONS, START_MS, TARGETS, History, World, Written
 
 from chaos.judge import judge
 from chaos.records import Logged
-from delayd.audit.judging.delivery import judge_messages
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.messages import judge_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,14 +5,13 @@ A delivered record may be early and altered at once; one that is a ghost or unkn
 """
 
 import json
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.following.batch_context import BatchContext
-from delayd.audit.judging.columns import findings, of_partition, source_text
+from delayd.audit.judging.columns import findings, of_partition, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 
 BEFORE_WATCH_MS: Final = 1_000
@@ -35,37 +34,35 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext)
     )
     is_again = kind.isin(*_OVER) | is_late_copy | (kind.isNull() & (F.col("copy") > 1))
     is_judged = is_found & ~F.coalesce(is_ghost, F.lit(False))
-    altered = _alteration(context)
-    return _together(
-        _found(
-            met.where(~is_found & _is_known_place(context)),
-            Fault.UNKNOWN,
-            F.lit("it names a source that is not pending and was not over lately"),
-        ),
-        _found(
-            met.where(is_ghost & ~F.coalesce(is_before_claim, F.lit(False))),
-            Fault.GHOST,
-            F.concat(F.lit("it was delivered, but its request was "), _said_of(kind)),
-        ),
-        _found(
-            met.where(is_ghost & is_before_claim),
-            Fault.VERDICT_FALSE,
-            F.lit("a receipt says that it is never delivered, but it was before"),
-        ),
-        _found(
-            met.where(is_judged & F.coalesce(is_again, F.lit(False))),
-            Fault.DUPLICATE,
-            F.lit("it came again"),
-        ),
-        _found(
-            met.where(is_judged & (F.least("d_timestamp_ms", "d_fired_ms") < F.col("due_ms"))),
-            Fault.EARLY,
-            F.concat(
-                (F.col("due_ms") - F.least("d_timestamp_ms", "d_fired_ms")).cast("string"),
-                F.lit(" ms before it was due"),
+    came_ms = F.least("d_timestamp_ms", "d_fired_ms")
+    return several_findings(
+        met,
+        {
+            Fault.UNKNOWN: F.when(
+                ~is_found & _is_known_place(context),
+                "it names a source that is not pending and was not over lately",
             ),
-        ),
-        _found(met.where(is_judged & altered.isNotNull()), Fault.ALTERED, altered),
+            Fault.GHOST: F.when(
+                is_ghost & ~F.coalesce(is_before_claim, F.lit(False)),
+                F.concat(F.lit("it was delivered, but its request was "), _said_of(kind)),
+            ),
+            Fault.VERDICT_FALSE: F.when(
+                is_ghost & is_before_claim,
+                "a receipt says that it is never delivered, but it was before",
+            ),
+            Fault.DUPLICATE: F.when(is_judged & is_again, "it came again"),
+            Fault.EARLY: F.when(
+                is_judged & (came_ms < F.col("due_ms")),
+                F.format_string("%d ms before it was due", F.col("due_ms") - came_ms),
+            ),
+            Fault.ALTERED: F.when(is_judged, _alteration(context)),
+        },
+        source=F.col("d_source"),
+        id=F.coalesce("id", "d_id"),
+        topic=F.col("d_topic"),
+        partition=F.col("d_partition"),
+        offset=F.col("d_offset"),
+        due_ms=F.coalesce("due_ms", "d_due_ms"),
     )
 
 
@@ -77,21 +74,18 @@ def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFr
     )
     met = claims.join(over, ["partition", "origin"])
 
-    def told(chosen: Column, fault: Fault) -> DataFrame:
-        return findings(
-            met.where(chosen),
-            fault,
-            F.lit("a receipt says that it is never delivered, but it was"),
-            source=source_text(F.col("partition"), F.col("origin")),
-            id=F.col("id"),
-            topic=F.lit(receipts_topic),
-            partition=F.col("receipt_partition"),
-            offset=F.col("receipt_offset"),
-            due_ms=F.col("due_ms"),
-        )
-
     is_before = F.coalesce(F.col("fired_ms") < F.col("at_ms"), F.lit(True))
-    return told(is_before, Fault.VERDICT_FALSE).unionByName(told(~is_before, Fault.GHOST))
+    told = "a receipt says that it is never delivered, but it was"
+    return several_findings(
+        met,
+        {Fault.VERDICT_FALSE: F.when(is_before, told), Fault.GHOST: F.when(~is_before, told)},
+        source=source_text(F.col("partition"), F.col("origin")),
+        id=F.col("id"),
+        topic=F.lit(receipts_topic),
+        partition=F.col("receipt_partition"),
+        offset=F.col("receipt_offset"),
+        due_ms=F.col("due_ms"),
+    )
 
 
 def of_losses(rows: DataFrame) -> DataFrame:
@@ -146,20 +140,6 @@ def _met(deliveries: DataFrame, rows: DataFrame) -> DataFrame:
     )
 
 
-def _found(met: DataFrame, fault: Fault, reason: Column) -> DataFrame:
-    return findings(
-        met,
-        fault,
-        reason,
-        source=F.col("d_source"),
-        id=F.coalesce("id", "d_id"),
-        topic=F.col("d_topic"),
-        partition=F.col("d_partition"),
-        offset=F.col("d_offset"),
-        due_ms=F.coalesce("due_ms", "d_due_ms"),
-    )
-
-
 def _is_known_place(context: BatchContext) -> Column:
     """Return whether a place is not before the beginning of the buffer, where nothing is known."""
     start = of_partition(context.buffer_starts, F.col("d_source_partition"))
@@ -206,7 +186,3 @@ def _alteration(context: BatchContext) -> Column:
 
 def _differs(one: Column, other: Column) -> Column:
     return ~one.eqNullSafe(other)
-
-
-def _together(*tables: DataFrame) -> DataFrame:
-    return reduce(DataFrame.unionByName, tables)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
@@ -61,15 +62,7 @@ def findings_of_job(
     rows: DataFrame, job: str, fault: Column, reason: Column, **columns: Column
 ) -> DataFrame:
     """Do the same for rows of several faults of one job; `fault` is the slug of each."""
-    given = {"job": F.lit(job), "fault": fault, "reason": reason, **columns}
-    unknown = given.keys() - set(FINDINGS.fieldNames())
-    assert not unknown, f"no columns of findings: {unknown}"
-    return rows.select(
-        *(
-            given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
-            for field in FINDINGS.fields
-        )
-    )
+    return _as_findings(rows, {"job": F.lit(job), "fault": fault, "reason": reason, **columns})
 
 
 def several_findings(
@@ -90,12 +83,20 @@ def several_findings(
         *(column.alias(name) for name, column in columns.items()),
     )
     found = {name: F.col("found")[name] for name in ("job", "fault", "reason")}
-    given = {name: F.col(name) for name in columns} | found
-    unknown = given.keys() - set(FINDINGS.fieldNames())
-    assert not unknown, f"no columns of findings: {unknown}"
-    return named.select(
+    return _as_findings(named, {name: F.col(name) for name in columns} | found)
+
+
+def as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:
+    """Return rows as this table: its columns as given, else as the rows have them."""
+    assert columns.keys() <= set(table.fieldNames()), "a column that the table has not"
+    return rows.select(
         *(
-            given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
-            for field in FINDINGS.fields
+            columns.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
+            for field in table.fields
         )
     )
+
+
+def _as_findings(rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
+    nothing = {name: F.lit(None) for name in FINDINGS.fieldNames()}
+    return as_table(rows, FINDINGS, **(nothing | columns))

@@ -22,14 +22,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, of_partition, several_findings, source_text
+from delayd.audit.judging.columns import of_partition, several_findings, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import StepTimes, step_times_of
 from delayd.audit.judging.letters import judge_letters
-from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
-
-__all__ = ["judge_delivery", "judge_messages"]
 
 LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
 """By then every step has passed a cancel marker: what comes out later is a ghost."""
@@ -84,32 +81,31 @@ def killers_of(receipts: DataFrame) -> DataFrame:
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    of_message = {
-        "source": source_text(F.col("partition"), F.col("offset")),
-        "id": F.col("id"),
-        "topic": F.col("topic"),
-        "due_ms": F.col("due_ms"),
-    }
     is_delivered = F.col("fate") == "delivered"
-    lost = findings(
-        messages.where("fate = 'lost'"),
-        Fault.LOST,
-        F.lit("it was due, and is in no target, no dead letter, and under no mark"),
-        **of_message,
+    is_wrong = (F.col("fate") == "lost") | (
+        is_delivered & ((F.col("deliveries") > 1) | F.col("is_changed"))
     )
-    doubled = findings(
-        messages.where(is_delivered & (F.col("deliveries") > 1)),
-        Fault.DUPLICATE,
-        F.format_string("it was delivered %d times", "deliveries"),
-        **of_message,
+    return several_findings(
+        messages.where(is_wrong),
+        {
+            Fault.LOST: F.when(
+                F.col("fate") == "lost",
+                "it was due, and is in no target, no dead letter, and under no mark",
+            ),
+            Fault.DUPLICATE: F.when(
+                is_delivered & (F.col("deliveries") > 1),
+                F.format_string("it was delivered %d times", "deliveries"),
+            ),
+            Fault.ALTERED: F.when(
+                is_delivered & F.col("is_changed"),
+                "a record that continues it carries something else than the request",
+            ),
+        },
+        source=source_text(F.col("partition"), F.col("offset")),
+        id=F.col("id"),
+        topic=F.col("topic"),
+        due_ms=F.col("due_ms"),
     )
-    changed = findings(
-        messages.where(is_delivered & F.col("is_changed")),
-        Fault.ALTERED,
-        F.lit("a record that continues it carries something else than the request"),
-        **of_message,
-    )
-    return lost.unionByName(doubled).unionByName(changed)
 
 
 def _of_deliveries(
@@ -167,10 +163,8 @@ def _of_deliveries(
         "refused",
         F.when(
             _came_out_killed(bounds),
-            F.concat(
-                F.lit("delivered although "),
-                source_text(F.col("source_partition"), F.col("killed_by")),
-                F.lit(" had killed it before"),
+            F.format_string(
+                "delivered although %d/%d had killed it before", "source_partition", "killed_by"
             ),
         ),
     )

@@ -8,8 +8,8 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
+from delayd.audit.judging.columns import as_table
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -25,17 +25,9 @@ _NUMBER_DIGITS_MAX: Final = 19
 
 _OF_DELIVERIES: Final = ("id", "due", "fired", "source", "origin", "attempt")
 
-_TOLD: Final = StructType(
-    [
-        StructField("id", StringType()),
-        StructField("verdict", StringType()),
-        StructField("op", StringType()),
-        StructField("source", StringType()),
-        StructField("killed", ArrayType(StringType())),
-        StructField("due_ms", LongType()),
-        StructField("at_ms", LongType()),
-        StructField("detail", StringType()),
-    ]
+_TOLD: Final = (
+    "id string, verdict string, op string, source string, killed array<string>, due_ms bigint,"
+    " at_ms bigint, detail string"
 )
 
 
@@ -45,7 +37,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
     strays = [name.replace("-", "_") for name in CONTROL_HEADERS if name not in _OF_DELIVERIES]
     stray = F.coalesce(*(F.when(control[name].isNotNull(), "unknown-header") for name in strays))
     is_ours = control["source"].isNotNull() | control["fired"].isNotNull()
-    return _as_table(
+    return as_table(
         records.where(is_ours),
         DELIVERIES,
         **_source(control["source"]),
@@ -72,7 +64,7 @@ def receipts_of(records: DataFrame) -> DataFrame:
         is_whole &= told[name].isNotNull()
     is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
     is_of_source = told["source"].eqNullSafe(F.col("control")["source"])
-    return _as_table(
+    return as_table(
         read,
         RECEIPTS,
         **_source(told["source"]),
@@ -101,7 +93,7 @@ def letters_of(records: DataFrame) -> DataFrame:
     )
     value_hash = bytes_hash(F.col("value"))
     letter = letter_hash(topic, due, id, partition, bytes_hash(key), value_hash, user_hash)
-    return _as_table(
+    return as_table(
         records,
         LETTERS,
         **_source(control["source"]),
@@ -130,16 +122,6 @@ def letter_hash(
     """Return the hash of what a message carries, and what it asks for, as texts: what its dead
     letter keeps."""
     return together(topic, due, id, partition, key_hash, value_hash, headers_hash)
-
-
-def _as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:
-    assert columns.keys() <= set(table.fieldNames()), "a column that the table has not"
-    return rows.select(
-        *(
-            columns.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
-            for field in table.fields
-        )
-    )
 
 
 def _source(text: Column) -> dict[str, Column]:

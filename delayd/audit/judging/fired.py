@@ -10,7 +10,7 @@ Source: docs/design/audit.md, "Deliveries".
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
@@ -40,9 +40,12 @@ class StepTimes:
         is_judged = (fired_ms > self.since_ms) & (fired_ms < self.until_ms)
         for first_ms, last_ms in self.gaps:
             is_judged &= ~fired_ms.between(first_ms, last_ms)
+        said = F.format_string(
+            "delivered with another time of delivery: no step was made at %d", fired_ms
+        )
         return (
             deliveries.join(F.broadcast(self.times), fired_ms == F.col("now_ms"), "left")
-            .withColumn("off_step", _said(is_judged & F.col("now_ms").isNull()))
+            .withColumn("off_step", F.when(is_judged & F.col("now_ms").isNull(), said))
             .drop("now_ms")
         )
 
@@ -72,14 +75,4 @@ def step_times_of(frontiers: DataFrame, bounds: Bounds) -> StepTimes | None:
         tuple((first_ms, last_ms) for first_ms, last_ms in gaps),
         since_ms + CLOCKS_APART_MS,
         until_ms,
-    )
-
-
-def _said(is_off: Column) -> Column:
-    return F.when(
-        is_off,
-        F.concat(
-            F.lit("delivered with another time of delivery: no step was made at "),
-            F.col("fired_ms").cast("string"),
-        ),
     )

@@ -9,47 +9,29 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings_of_job, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
-from delayd.audit.tables import FRONTIERS, RANK
 from replication.record import FORMAT
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
 
-_LONG = LongType()
-_VALUE = StructType(
-    [
-        *(StructField(name, _LONG) for name in ("format", "shard", "term", "step")),
-        StructField("owner", StringType()),
-        StructField("now_ms", _LONG),
-        StructField("cursor", RANK),
-        StructField("lanes", MapType(StringType(), RANK)),
-        StructField("offsets", FRONTIERS["offsets"].dataType),
-        StructField("own_writes", FRONTIERS["own_writes"].dataType),
-        StructField("counts", StructType([StructField(name, _LONG) for name in COUNTS])),
-        StructField("digest", _LONG),
-        StructField(
-            "settings",
-            StructType([StructField("partitions", _LONG), StructField("lanes", _LONG)]),
-        ),
-        StructField("smoothing", MapType(StringType(), ArrayType(StringType()))),
-    ]
-)
+_FIELDS: Final = {
+    **dict.fromkeys(("format", "shard", "term", "step", "now_ms", "digest"), "bigint"),
+    **dict.fromkeys(("cursor", "offsets", "own_writes"), "array<bigint>"),
+    "owner": "string",
+    "lanes": "map<string, array<bigint>>",
+    "counts": f"struct<{', '.join(f'{name}: bigint' for name in COUNTS)}>",
+    "settings": "struct<partitions: bigint, lanes: bigint>",
+    "smoothing": "map<string, array<string>>",
+}
+_VALUE: Final = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 _SMOOTHING: Final = "smoothing"
 """Only there where a topic with a rate has given turns."""
 _SMOOTHING_FIELDS: Final = 5
-_VALUE_KEYS: Final = sorted(field.name for field in _VALUE if field.name != _SMOOTHING)
+_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING})
 
 
 def frontiers_of(records: DataFrame) -> DataFrame:
@@ -140,18 +122,16 @@ def _false_claims(
         "offset",
         F.when(
             over != F.col("held"),
-            F.concat_ws(
-                " ",
-                *(F.lit("step"), "step", F.lit("says that it delivered"), "delivered"),
-                *(F.lit("and gave up"), "dead", F.lit("messages; by the log it had"), "held"),
+            F.format_string(
+                "step %d says that it delivered %d and gave up %d messages; by the log it had %d",
+                *("step", "delivered", "dead", "held"),
             ),
         )
         .when(
             F.col("digest") != expected,
-            F.concat_ws(
-                " ",
-                *(F.lit("step"), "step", F.lit("delivered as many as it says, but others:")),
-                *(F.lit("their digest is"), expected, F.lit("and not"), "digest"),
+            F.format_string(
+                "step %d delivered as many as it says, but others: their digest is %d and not %d",
+                *("step", expected, "digest"),
             ),
         )
         .alias("reason"),

@@ -18,6 +18,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import as_table
 from delayd.audit.judging.joins import few
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.settings import Settings
@@ -76,19 +77,10 @@ def _with_continued_by(requests: DataFrame) -> DataFrame:
 
 def _undecided(rows: DataFrame, *, stored: Column, answer: Column) -> DataFrame:
     """Return rows that no id decides about."""
+    known = (*REQUESTS.fieldNames(), "continued_by")
+    nothing = {name: F.lit(None) for name in LOGGED.fieldNames() if name not in known}
     columns = {"stored": stored, "answer": answer, "is_refused": F.lit(False)}
-    return rows.select(
-        *(
-            (
-                F.col(field.name)
-                if field.name in REQUESTS.fieldNames() or field.name == "continued_by"
-                else columns.get(field.name, F.lit(None))
-            )
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in LOGGED.fields
-        )
-    )
+    return as_table(rows, LOGGED, **(nothing | columns))
 
 
 def _with_again(redrives: DataFrame) -> DataFrame:
@@ -136,9 +128,7 @@ def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
         *(row[name].alias(name) for name in columns),
         *(decision[name].alias(name) for name in decided),
     )
-    return table.select(
-        *(F.col(field.name).cast(field.dataType).alias(field.name) for field in LOGGED.fields)
-    )
+    return as_table(table, LOGGED)
 
 
 def _gathered(rows: DataFrame, columns: list[str], name: str) -> DataFrame:
@@ -313,14 +303,11 @@ def _killed(rows: Column, state: Column) -> Column:
         kill = F.get(state["kills"], decision["marks"])
         is_killed = decision["stored"] & F.array_contains(kill["offsets"], row["offset"])
         return F.struct(
-            decision["stored"].alias("stored"),
-            decision["answer"].alias("answer"),
-            decision["is_refused"].alias("is_refused"),
+            *(decision[name].alias(name) for name in ("stored", "answer", "is_refused")),
             F.when(is_killed, kill["offset"]).alias("killed_by"),
             F.when(is_killed, kill["append_ms"]).alias("killed_ms"),
             F.when(is_killed, kill["op"]).alias("killed_op"),
-            decision["killed"].alias("killed"),
-            decision["killed_before"].alias("killed_before"),
+            *(decision[name].alias(name) for name in ("killed", "killed_before")),
         )
 
     return F.zip_with(state["decisions"], rows, finish)

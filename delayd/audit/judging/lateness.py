@@ -56,23 +56,17 @@ def counts_of(messages: DataFrame) -> DataFrame:
     job of its own, which finds the ends of the timeline.
     """
     delivered = messages.where((F.col("fate") == "delivered") & F.col("delivered_ms").isNotNull())
-    ends = delivered.agg(
-        F.min("delivered_ms").alias("least"), F.max("delivered_ms").alias("most")
-    ).first()
-    assert ends is not None, "an aggregate without keys has one row"
-    width_ms = width_of(ends["least"] or 0, ends["most"] or 0, MOMENTS_MAX)
+    ends = F.min("delivered_ms"), F.max("delivered_ms")
+    [(least_ms, most_ms)] = delivered.agg(*ends).collect()
+    width_ms = width_of(least_ms or 0, most_ms or 0, MOMENTS_MAX)
     late_ms = _late_ms()
-    return (
-        delivered.groupBy(
-            "topic",
-            F.expr(f"due_ms div {HOUR_MS} * {HOUR_MS}").alias("hour_ms"),
-            F.expr(f"delivered_ms div {width_ms} * {width_ms}").alias("at_ms"),
-            _rounded(late_ms).alias("late_ms"),
-            was_requeued().alias("is_again"),
-        )
-        .agg(F.count("*").alias("count"), F.max(late_ms).alias("most_ms"))
-        .select("topic", "hour_ms", "at_ms", "late_ms", "is_again", "count", "most_ms")
-    )
+    return delivered.groupBy(
+        "topic",
+        F.expr(f"due_ms div {HOUR_MS} * {HOUR_MS}").alias("hour_ms"),
+        F.expr(f"delivered_ms div {width_ms} * {width_ms}").alias("at_ms"),
+        _rounded(late_ms).alias("late_ms"),
+        was_requeued().alias("is_again"),
+    ).agg(F.count("*").alias("count"), F.max(late_ms).alias("most_ms"))
 
 
 def lateness_of(counts: DataFrame) -> DataFrame:
@@ -151,12 +145,9 @@ def timeline_of(counts: DataFrame) -> DataFrame:
     )
     return (
         percentiles(by_moment, "at_ms")
-        .select(
-            "at_ms",
-            F.col("count").alias("delivered"),
-            F.col("p50").alias("late_p50"),
-            F.col("p99").alias("late_p99"),
-            F.col("max").alias("late_max"),
+        .drop("p999")
+        .withColumnsRenamed(
+            {"count": "delivered", "p50": "late_p50", "p99": "late_p99", "max": "late_max"}
         )
         .orderBy("at_ms")
     )

@@ -75,8 +75,8 @@ def _missing(
     return several_findings(
         missing,
         {
-            Fault.LETTER_MISSING: F.concat(
-                F.lit("it was refused as "), F.col("why"), F.lit(", and is no dead letter")
+            Fault.LETTER_MISSING: F.format_string(
+                "it was refused as %s, and is no dead letter", "why"
             )
         },
         source=source_text(F.col("partition"), F.col("offset")),
@@ -149,11 +149,10 @@ def _problem_of_refused() -> Column:
     return (
         F.when(
             ~F.col("reason").eqNullSafe(F.col("owed_reason")),
-            F.concat(
-                F.lit("it says "),
+            F.format_string(
+                "it says %s, the reason is %s",
                 F.coalesce("reason", F.lit("nothing")),
-                F.lit(", the reason is "),
-                F.col("owed_reason"),
+                "owed_reason",
             ),
         )
         .when(F.col("is_truncated") != is_too_large, F.lit("it is cut short, or should be"))

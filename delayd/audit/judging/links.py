@@ -25,13 +25,10 @@ _FIELDS: Final = (
     *("now_ms", "cursor", "lanes", "offsets", "own_writes", "broken"),
 )
 
-_TERM, _BACK, _AHEAD, _STEP = (
-    fault.slug
-    for fault in (
-        *(Fault.FRONTIER_TERM, Fault.FRONTIER_BACK),
-        *(Fault.FRONTIER_AHEAD, Fault.FRONTIER_STEP),
-    )
-)
+_TERM: Final = Fault.FRONTIER_TERM.slug
+_BACK: Final = Fault.FRONTIER_BACK.slug
+_AHEAD: Final = Fault.FRONTIER_AHEAD.slug
+_STEP: Final = Fault.FRONTIER_STEP.slug
 
 
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
@@ -147,40 +144,27 @@ def _moves_forward(old: Column, new: Column, lanes: int) -> Column:
 
 
 def _reason(fault: Column, old: Column, new: Column) -> Column:
-    place = F.concat(F.lit("the record at "), old["offset"].cast("string"))
-    step = new["step"].cast("string")
+    step = new["step"]
     return (
         F.when(
             fault == _TERM,
-            F.concat(
-                F.lit("step "),
-                *(step, F.lit(" has term "), new["term"].cast("string"), F.lit(" of ")),
-                *(new["owner"], F.lit(" behind term "), old["term"].cast("string")),
-                *(F.lit(" of "), old["owner"]),
+            F.format_string(
+                "step %d has term %d of %s behind term %d of %s",
+                *(step, new["term"], new["owner"], old["term"], old["owner"]),
             ),
         )
         .when(
             fault == _BACK,
-            F.concat(
-                F.lit("step "),
-                step,
-                F.lit(" has "),
-                _what_is_back(old, new),
-                F.lit(" below "),
-                place,
+            F.format_string(
+                "step %d has %s below the record at %d",
+                *(step, _what_is_back(old, new), old["offset"]),
             ),
         )
         .when(
             fault == _AHEAD,
-            F.concat(
-                *(F.lit("step "), step, F.lit(" moves a cursor beyond its own time, ")),
-                new["now_ms"].cast("string"),
-            ),
+            F.format_string("step %d moves a cursor beyond its own time, %d", step, new["now_ms"]),
         )
-        .when(
-            fault == _STEP,
-            F.concat(F.lit("step "), step, F.lit(" follows step "), old["step"].cast("string")),
-        )
+        .when(fault == _STEP, F.format_string("step %d follows step %d", step, old["step"]))
     )
 
 

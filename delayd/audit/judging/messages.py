@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import is_below, is_done
+from delayd.audit.judging.columns import as_table, is_below, is_done
 from delayd.audit.judging.contents import together
 from delayd.audit.judging.lateness import delivered_at
 from delayd.audit.judging.retention import is_uncertain, trimmed_ms
@@ -123,16 +123,8 @@ def _with_fates(messages: DataFrame, bounds: Bounds) -> DataFrame:
     is_over = F.col("stored") & is_done(bounds.frontier, *newest)
     judged = messages.withColumn("is_done", F.coalesce(is_over, F.lit(False)))
     fated = judged.withColumn("fate", _fate(bounds))
-    delivered = F.col("fate") == "delivered"
-    changed = {
-        "delivered_ms": F.when(delivered, F.col("delivered_ms")),
-    }
-    return fated.select(
-        *(
-            changed.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
-            for field in MESSAGES.fields
-        )
-    )
+    delivered_ms = F.when(F.col("fate") == "delivered", F.col("delivered_ms"))
+    return as_table(fated, MESSAGES, delivered_ms=delivered_ms)
 
 
 def _fate(bounds: Bounds) -> Column:

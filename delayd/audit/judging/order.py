@@ -32,13 +32,10 @@ def judge_order(
     return findings(
         wrong,
         Fault.ORDER,
-        F.concat(
-            F.lit("it came after "),
-            source_text(first["partition"], first["offset"]),
-            F.lit(", which ranks by "),
-            first["rank_ms"].cast("string"),
-            F.lit(", and it by "),
-            F.col("rank_ms").cast("string"),
+        F.format_string(
+            "it came after %d/%d, which ranks by %d, and it by %d",
+            *(first[name] for name in ("partition", "offset", "rank_ms")),
+            F.col("rank_ms"),
         ),
         source=source_text(F.col("partition"), F.col("offset")),
         topic=F.col("topic"),

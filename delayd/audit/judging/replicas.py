@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
+    as_table,
     findings,
     findings_of_job,
     is_below,
@@ -57,17 +58,13 @@ def expected_pending(logged: DataFrame, bounds: Bounds) -> DataFrame:
     pending = logged.where(
         F.col("stored") & is_below(offsets, partition, offset) & ~is_over & ~is_killed
     )
-    given = {
-        "node": F.lit(LOG),
-        "slot": F.expr(f"rank_ms div {SLOT_MS}"),
-        "due_ms": F.col("rank_ms"),
-        "digest": F.lit(None),
-    }
-    return pending.select(
-        *(
-            given.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
-            for field in PENDING.fields
-        )
+    return as_table(
+        pending,
+        PENDING,
+        node=F.lit(LOG),
+        slot=F.expr(f"rank_ms div {SLOT_MS}"),
+        due_ms=F.col("rank_ms"),
+        digest=F.lit(None),
     )
 
 
@@ -145,10 +142,7 @@ def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataF
 
 def _compare(seen: DataFrame, present: Sequence[str]) -> DataFrame:
     """Return the findings among sources that differ somewhere."""
-    holders = [*((name, F.col(name)) for name in ("node", "digest"))]
-    fields = F.struct(
-        *(column.alias(name) for name, column in holders), *(name for name, _ in _COMPARED)
-    )
+    fields = F.struct("node", "digest", *(name for name, _ in _COMPARED))
     is_log = F.col("node") == LOG
     sources = (
         seen.groupBy("partition", "offset")
@@ -233,9 +227,8 @@ def heat_of(expected: DataFrame, pending: DataFrame, found: DataFrame) -> DataFr
     """Return how many messages are pending by due time and node, and how many of them differ, as
     report.HeatCell; of each node at most HEAT_BUCKETS_MAX. `found` is what judge_replicas found."""
     held = expected.select("node", "due_ms").unionByName(pending.select("node", "due_ms"))
-    ends = held.agg(F.min("due_ms").alias("least"), F.max("due_ms").alias("most")).first()
-    assert ends is not None, "an aggregate without keys has one row"
-    width_ms = width_of(ends["least"] or 0, ends["most"] or 0, HEAT_BUCKETS_MAX)
+    [(least_ms, most_ms)] = held.agg(F.min("due_ms"), F.max("due_ms")).collect()
+    width_ms = width_of(least_ms or 0, most_ms or 0, HEAT_BUCKETS_MAX)
     at = F.expr(f"due_ms div {width_ms} * {width_ms}").alias("at_ms")
     none = F.lit(0).cast("long")
     cells = held.groupBy(at, "node").agg(F.count("*").alias("pending"))

@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import as_table
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -51,7 +52,7 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
     )
     read = marked.select(
         "*",
-        _wanted_op().alias("wanted_op"),
+        _op_of(control["op"], control["redrive"]).alias("wanted_op"),
         _asked_due_ms().alias("asked_due_ms"),
         F.coalesce(control["key"].cast("binary"), F.col("key")).alias("sent_key"),
         whole_number(control["partition"], _PARTITION_DIGITS_MAX).alias("asked_partition"),
@@ -62,11 +63,7 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
     judged = read.withColumn("reason", _reason(settings))
     op = F.when(F.col("reason").isNotNull(), "reject").when(F.col("is_internal"), "continue")
     named = judged.withColumn("op", op.otherwise(F.col("wanted_op")))
-    columns = _columns(settings)
-    assert columns.keys() == set(REQUESTS.fieldNames()), "a column of requests without a rule"
-    return named.select(
-        *(columns[field.name].cast(field.dataType).alias(field.name) for field in REQUESTS.fields)
-    )
+    return as_table(named, REQUESTS, **_columns(settings))
 
 
 def _columns(settings: Settings) -> dict[str, Column]:
@@ -82,9 +79,10 @@ def _columns(settings: Settings) -> dict[str, Column]:
     lane = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
-    columns = {
+    readable_op = _op_of(F.col("only_op"), F.col("only_redrive"))
+    return {
         "op": op,
-        "asked_op": F.when(is_reject, _told_op()).otherwise(op),
+        "asked_op": F.when(is_reject, readable_op).otherwise(op),
         "id": F.when(is_reject, _told_id()).otherwise(control["id"]),
         "redrive": F.when(op == "redrive", control["redrive"]),
         "topic": F.when(is_message, topic),
@@ -124,9 +122,6 @@ def _columns(settings: Settings) -> dict[str, Column]:
             F.when(is_internal, whole_number(control["attempt"], _NUMBER_DIGITS_MAX)), F.lit(0)
         ),
     }
-    return columns | {
-        name: F.col(name) for name in ("partition", "offset", "append_ms", "log_ms", "reason")
-    }
 
 
 def _has(name: str) -> Column:
@@ -146,27 +141,15 @@ def _is_internal() -> Column:
     )
 
 
-def _wanted_op() -> Column:
-    control = F.col("control")
-    return _op_of(control["op"], control["redrive"])
-
-
 def _op_of(text: Column, redrive: Column) -> Column:
     schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
     return F.when(text.isin("cancel", "replace"), text).otherwise(schedule)
 
 
-def _told_op() -> Column:
-    """Return what a reject wanted, as far as it can be read."""
-    return _op_of(F.col("only_op"), F.col("only_redrive"))
-
-
 def _told_id() -> Column:
     """Whom a receipt tells of a reject."""
     id, redrive = F.col("only_id"), F.col("only_redrive")
-    return F.when(F.octet_length(id) <= _ID_BYTES_MAX, id).otherwise(
-        F.when(is_source(redrive), redrive)
-    )
+    return F.when(F.octet_length(id) <= _ID_BYTES_MAX, id).when(is_source(redrive), redrive)
 
 
 def _only(name: str) -> Column:
@@ -180,17 +163,12 @@ def _only(name: str) -> Column:
 
 def _asked_due_ms() -> Column:
     """Return the due time as asked; null too if it is beyond 63 bits."""
-    control = F.col("control")
+    control, append_ms = F.col("control"), F.col("append_ms")
+    due, delay, level = control["due"], control["delay"], control["level"]
     return (
-        F.when(control["due"].isNotNull(), due_ms_of(control["due"]))
-        .when(
-            control["delay"].isNotNull(),
-            F.try_add(F.col("append_ms"), delay_ms_of(control["delay"])),
-        )
-        .when(
-            control["level"].isNotNull(),
-            F.try_add(F.col("append_ms"), level_ms_of(control["level"])),
-        )
+        F.when(due.isNotNull(), due_ms_of(due))
+        .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
+        .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
     )
 
 

@@ -116,7 +116,7 @@ def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFr
         checked,
         {
             Fault.VERDICT_MISSING: F.when(
-                is_missing, F.concat(F.lit("it has no receipt, and is owed: "), F.col("expected"))
+                is_missing, F.format_string("it has no receipt, and is owed: %s", "expected")
             ),
             Fault.VERDICT_DOUBLED: F.when(
                 right > 1, F.format_string("it has %d receipts that are right", right)
@@ -159,26 +159,15 @@ def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataF
     # There are none as a rule: spare the frontier.
     if suspects.isEmpty():
         return None
-    why = F.concat(
-        F.lit("what it killed was due only at "),
-        F.col("latest_ms").cast("string"),
-        F.lit(", and came out after that"),
-    )
+    why = F.format_string("what it killed was due only at %d, and came out after that", "latest_ms")
     return not_due_yet(suspects, frontiers).select(*checked.columns, "receipt", why.alias("why"))
 
 
 def _said(receipt: Column, why: Column) -> Column:
-    return F.concat(
-        F.lit("it says "),
-        receipt["verdict"],
-        F.lit(" to a "),
-        receipt["op"],
-        F.when(
-            F.size(receipt["killed"]) > 0,
-            F.concat(F.lit(" that killed "), F.concat_ws(", ", receipt["killed"])),
-        ).otherwise(F.lit("")),
-        F.lit("; "),
-        why,
+    named = F.format_string(" that killed %s", F.concat_ws(", ", receipt["killed"]))
+    killed = F.when(F.size(receipt["killed"]) > 0, named).otherwise("")
+    return F.format_string(
+        "it says %s to a %s%s; %s", receipt["verdict"], receipt["op"], killed, why
     )
 
 
@@ -193,13 +182,9 @@ def _what_is_so() -> Column:
     )
     killed = F.concat(F.lit("of what it killed, "), F.concat_ws(", ", members))
     of_mark = F.when(F.size("victims") > 0, killed).otherwise(F.lit("nothing was live"))
-    by_rules = F.concat(
-        F.lit("by the rules: "),
-        F.col("expected"),
-        F.lit(", to a "),
-        F.col("told_op"),
-        F.lit(" due at "),
-        F.coalesce(F.col("due_ms").cast("string"), F.lit("no time")),
+    by_rules = F.format_string(
+        "by the rules: %s, to a %s due at %s",
+        *("expected", "told_op", F.coalesce(F.col("due_ms").cast("string"), F.lit("no time"))),
     )
     return F.when(F.col("is_mark"), of_mark).otherwise(by_rules)
 
