@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from delayd.audit.following.batch import Batches
+
 INTERVAL_MS: Final = 10_000
 """From the beginning of a batch to that of the next."""
 
@@ -69,7 +71,7 @@ def follow(
     Raises FollowFailedError, SparkMissingError, JavaMissingError, SparkStartError.
     """
     from delayd.audit.following.alarm_log import AlarmLog
-    from delayd.audit.following.batch import Batches, Files
+    from delayd.audit.following.batch import Batches
     from delayd.audit.reading.session import FOR_LITTLE, open_session, require_spark
 
     require_spark()
@@ -91,12 +93,12 @@ def follow(
             ) as spark,
         ):
             stop.listen()
-            files = Files(work, options.metrics)
-            batches = Batches(spark, options.settings, files, alarm_log, clock)
+            batches = Batches(spark, options.settings, work, options.metrics, alarm_log, clock)
             batches.resume()
             access = options.access.write(work / "access.json")
             try:
-                _Run(spark, options, access, batches, clock, say).until(stop)
+                stalls = StallWatch(clock.monotonic_ms())
+                _Run(spark, options, access, batches, clock, say, stalls).until(stop)
             finally:
                 access.unlink(missing_ok=True)
     return alarm_log.told
@@ -112,27 +114,19 @@ def line_of(alarm: Mapping[str, Any]) -> str:
     return f"alarm: {alarm['fault']}: {source}{named} in {where}: {visible(alarm['reason'])}"
 
 
+@dataclass(slots=True)
 class _Run:
     """The loop that keeps a streaming query alive."""
 
-    def __init__(
-        self,
-        spark: "SparkSession",
-        options: FollowOptions,
-        access: Path,
-        batches: Any,
-        clock: SystemClock,
-        say: Callable[[str], None],
-    ) -> None:
-        self._spark = spark
-        self._options = options
-        self._access = access
-        self._batches = batches
-        self._clock = clock
-        self._say = say
-        self._stalls = StallWatch(clock.monotonic_ms())
-        self._judged = 0
-        self._failure: BaseException | None = None
+    _spark: "SparkSession"
+    _options: FollowOptions
+    _access: Path
+    _batches: "Batches"
+    _clock: SystemClock
+    _say: Callable[[str], None]
+    _stalls: StallWatch
+    _judged: int = 0
+    _failure: BaseException | None = None
 
     def until(self, stop: threading.Event) -> None:
         """Start queries, one after the other, until asked to stop."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from delayd.audit.bounds import Bounds
 from delayd.audit.table_loader import Tables
 
 NOTES_MAX: Final = 20
@@ -115,11 +114,8 @@ def _of_trimmed(tables: Tables) -> Iterable[str]:
     targets = [topic for topic in others if topic not in own]
     for topic in [*(topic for topic in own if topic in others), *targets[:NOTES_MAX]]:
         what = own.get(topic, "what was due earlier is not called lost.")
-        yield f"Kafka may have deleted what {topic} held before {_time(bounds, topic)}: {what}"
-
-
-def _time(bounds: Bounds, topic: str) -> str:
-    return _text(bounds.trimmed_before_ms(topic))
+        before = _text(bounds.trimmed_before_ms(topic))
+        yield f"Kafka may have deleted what {topic} held before {before}: {what}"
 
 
 def _text(ms: int) -> str:

@@ -204,7 +204,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints: first what scripts ask for, then everything."""
-        fates = asdict(self.fates)
+        plain = asdict(self)
+        fates = plain["fates"]
         fates.pop("duplicate")  # below, it is what was delivered more than once
         return {
             "verdict": "ok" if self.ok else "failed",
@@ -217,26 +218,18 @@ class Report:
             "altered": self.count("altered"),
             "unknown": self.count("unknown"),
             "replicas_differ": self.count("replica-missing", "replica-extra", "replica-changed"),
-            "lateness_ms": None if self.lateness is None else asdict(self.lateness),
+            "lateness_ms": plain["lateness"],
             "found": dict(self.found),
             "marks": dict(self.marks),
-            "failovers": [asdict(failover) for failover in self.failovers],
-            "reigns": [asdict(reign) for reign in self.reigns],
-            "nodes": [asdict(node) for node in self.nodes],
+            **{name: list(plain[name]) for name in ("failovers", "reigns", "nodes")},
             "by_topic": [{"topic": topic, **asdict(late)} for topic, late in self.by_topic],
             "by_hour": [
                 {"topic": each.topic, "hour_ms": each.hour_ms, **asdict(each.lateness)}
                 for each in self.by_hour
             ],
-            "histogram": [asdict(each) for each in self.histogram],
-            "timeline": [asdict(each) for each in self.timeline],
-            "heat": [asdict(each) for each in self.heat],
-            "examples": [asdict(finding) for finding in self.examples],
-            "notes": list(self.notes),
-            "cut": {**asdict(self.cut), "records": dict(self.cut.records)},
-            "travel": None if self.travel is None else asdict(self.travel),
-            "cluster": self.cluster,
-            "version": self.version,
-            "made_ms": self.made_ms,
-            "wall_ms": self.wall_ms,
+            **{name: list(plain[name]) for name in ("histogram", "timeline", "heat")},
+            **{name: list(plain[name]) for name in ("examples", "notes")},
+            "cut": {**plain["cut"], "records": dict(self.cut.records)},
+            **{name: plain[name] for name in ("travel", "cluster", "version")},
+            **{name: plain[name] for name in ("made_ms", "wall_ms")},
         }

@@ -1,6 +1,6 @@
 """The figures of a report: small values computed from tables."""
 
-from typing import TypedDict
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
@@ -28,43 +28,32 @@ from delayd.audit.report import (
 )
 
 
-class Figures(TypedDict):
-    """Fields of a report, by their names there."""
-
-    lateness: Lateness | None
-    by_topic: tuple[tuple[str, Lateness], ...]
-    by_hour: tuple[TopicHour, ...]
-    histogram: tuple[Bin, ...]
-    timeline: tuple[Moment, ...]
-    reigns: tuple[Reign, ...]
-    failovers: tuple[Failover, ...]
-
-
-def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[Figures, int]:
-    """Return what was delivered when and who led, and how many messages lateness leaves out."""
+def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any], int]:
+    """Return what was delivered when and who led, as fields of a report, and how many messages
+    lateness leaves out."""
     counts = counts_of(messages).localCheckpoint()
     all_late = lateness_of(counts).localCheckpoint()
     late = all_late.where("hour_ms is null").collect()
     failovers = failovers_of(frontiers).localCheckpoint()
     around = {row.term: _lateness(row) for row in lateness_around(messages, failovers).collect()}
     [left_out] = requeued_count(counts).collect()
-    figures = Figures(
-        lateness=next((_lateness(row) for row in late if row.topic is None), None),
-        by_topic=tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
-        by_hour=tuple(
+    figures = {
+        "lateness": next((_lateness(row) for row in late if row.topic is None), None),
+        "by_topic": tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
+        "by_hour": tuple(
             TopicHour(row.topic, row.hour_ms, _lateness(row))
             for row in newest_hours(all_late).collect()
         ),
-        histogram=tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
-        timeline=tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
-        reigns=tuple(
+        "histogram": tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
+        "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
+        "reigns": tuple(
             Reign(row.term, row.owner, row.from_ms, row.to_ms, row.steps, row.delivered)
             for row in reigns_of(frontiers).collect()
         ),
-        failovers=tuple(
+        "failovers": tuple(
             Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()
         ),
-    )
+    }
     return figures, left_out["count"]
 
 

@@ -91,26 +91,17 @@ def read_tables(
         access.unlink()  # it holds secrets, and the folder may stay
 
 
+@dataclass(frozen=True, slots=True)
 class _Reading:
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: Source,
-        access: Path,
-        seen: SeenFrontier,
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        self._spark = spark
-        self._source = source
-        self._access = access
-        self._seen = seen
-        self._settings = seen.record.settings
-        self._folder = folder
-        self._progress = progress
+    _spark: SparkSession
+    _source: Source
+    _access: Path
+    _seen: SeenFrontier
+    _folder: Path
+    _progress: Progress
 
     def read(self) -> Tables:
-        settings = self._settings
+        settings = self._seen.record.settings
         kafka = self._source.bus.cluster()
         with contextlib.closing(kafka):
             own = (settings.buffer.name, settings.receipts.name, settings.dead.name)

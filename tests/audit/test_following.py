@@ -19,7 +19,7 @@ from record_rows import row_of
 from delayd.audit.errors import FollowFailedError
 from delayd.audit.following import batch
 from delayd.audit.following.alarm_log import AlarmLog
-from delayd.audit.following.batch import Batches, Files
+from delayd.audit.following.batch import Batches
 from delayd.audit.following.batch_context import GRACE_MS
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
@@ -185,8 +185,8 @@ class Follower:
         alarm_log = AlarmLog(
             self.work, lambda alarm: self.told.append((alarm["fault"], alarm["source"]))
         )
-        files = Files(self.work, self.work / "metrics")
-        self.batches = Batches(self.spark, SETTINGS, files, alarm_log, SystemClock())
+        metrics = self.work / "metrics"
+        self.batches = Batches(self.spark, SETTINGS, self.work, metrics, alarm_log, SystemClock())
         self.batches.resume()
 
     def judge(self, number: int, rows: list[tuple[Any, ...]]) -> list[tuple[str, str | None]]:

@@ -11,9 +11,8 @@ Invariants: whatever is done before 4 can be done again; whatever is done after 
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -48,19 +47,6 @@ _OVER_LETTERS: Final = ("dead", "expired")
 _USERS_OPS: Final = ("schedule", "replace", "redrive")
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Where a follower keeps what it has to know after a restart."""
-
-    work: Path
-    metrics: Path | None = None
-
-    @property
-    def targets(self) -> Path:
-        """Return the file with the names of the known targets, one a line."""
-        return self.work / "targets"
-
-
 class Batches:
     """The judge of one batch after the other; Spark calls it."""
 
@@ -68,18 +54,22 @@ class Batches:
         self,
         spark: "SparkSession",
         settings: Settings,
-        files: Files,
+        work: Path,
+        metrics: Path | None,
         alarm_log: AlarmLog,
         clock: Clock,
     ) -> None:
+        """`work` keeps what has to be known after a restart; in its `targets` are the names of the
+        known targets, one a line."""
         self._spark = spark
         self._settings = settings
-        self._files = files
+        self._targets = work / "targets"
+        self._metrics = metrics
         self._alarm_log = alarm_log
         self._clock = clock
-        self._watched = Watched(spark, files.work / "state")
-        self._journal = Journal(files.work / "journal")
-        self._tables = Tables(spark, files.work / "batch")
+        self._watched = Watched(spark, work / "state")
+        self._journal = Journal(work / "journal")
+        self._tables = Tables(spark, work / "batch")
 
     def resume(self) -> None:
         """Tell what an earlier run did not come to tell."""
@@ -97,11 +87,16 @@ class Batches:
             self._finish(before)
             return
         begun_ms = self._clock.monotonic_ms()
-        with _persisted(records) as read, self._tables.emptied():
+        self._tables.empty()
+        read = records.persist()
+        try:
             came = _Came(read, self._settings, self._tables)
             if not goes_on(before, batch, came.header.start):
                 raise mismatch(before, batch)
             entry = self._judged(came, batch, before)
+        finally:
+            self._tables.empty()
+            read.unpersist()
         entry = replace(entry, took_ms=self._clock.monotonic_ms() - begun_ms)
         self._journal.write(entry)
         self._finish(entry)
@@ -149,7 +144,7 @@ class Batches:
         if folders.is_base_due:
             base = f"base-{batch}"
             whole = remembered(self._watched.read(folders), context.at_ms)
-            folders = Folders.with_base(base, self._watched.write(whole, base, batch))
+            folders = Folders(base, self._watched.write(whole, base, batch))
         return folders, counts, self._alarms(came, stood, rows if counts["lost"] else None, context)
 
     def _alarms(
@@ -176,9 +171,9 @@ class Batches:
 
     def _finish(self, entry: Entry) -> None:
         self._alarm_log.tell(entry)
-        if self._files.metrics is not None:
-            write_atomically(self._files.metrics, metrics_of(entry))
-        write_atomically(self._files.targets, "".join(f"{name}\n" for name in entry.targets))
+        if self._metrics is not None:
+            write_atomically(self._metrics, metrics_of(entry))
+        write_atomically(self._targets, "".join(f"{name}\n" for name in entry.targets))
         self._watched.keep(entry.folders.names)
 
 
@@ -197,14 +192,9 @@ class Tables:
         self._spark = spark
         self._root = root
 
-    @contextmanager
-    def emptied(self) -> Iterator[None]:
-        """Empty the folder before and after."""
+    def empty(self) -> None:
+        """Remove what was kept."""
         shutil.rmtree(self._root, ignore_errors=True)
-        try:
-            yield
-        finally:
-            shutil.rmtree(self._root, ignore_errors=True)
 
     def kept(self, name: str, table: DataFrame) -> DataFrame:
         """Compute a table and return it as read from its file."""
@@ -335,13 +325,3 @@ def _counts(rows: DataFrame) -> dict[str, int]:
         F.count_if(alarms.became("lost")).alias("lost"),
     ).collect()
     return counts.asDict()
-
-
-@contextmanager
-def _persisted(table: DataFrame) -> Iterator[DataFrame]:
-    """Read once, inside."""
-    kept = table.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()

@@ -48,13 +48,9 @@ class Entry:
     began_ms: int = 0
     took_ms: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made."""
+        """Read what `Journal.write` wrote."""
         folders = said["folders"]
         return cls(
             **{
@@ -84,7 +80,7 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """Make this batch count from now on, and remove earlier entries."""
         file = self._file(entry.batch)
-        write_atomically(file, json.dumps(entry.to_json(), separators=(",", ":")))
+        write_atomically(file, json.dumps(asdict(entry), separators=(",", ":")))
         for other in self._root.glob("*.json"):
             if other != file:
                 other.unlink(missing_ok=True)

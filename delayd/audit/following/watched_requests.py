@@ -68,11 +68,6 @@ class Folders:
         limit = max(CHANGED_MIN, self.base_rows // CHANGED_SHARE)
         return len(self.changes) >= CHANGES_MAX or self.change_rows > limit
 
-    @classmethod
-    def with_base(cls, name: str, rows: int) -> Self:
-        """Return folders with nothing but a base."""
-        return cls(base=name, base_rows=rows)
-
     def with_change(self, name: str, rows: int) -> Self:
         """Return the folders with one more change."""
         return replace(self, changes=(*self.changes, name), change_rows=self.change_rows + rows)

@@ -7,10 +7,10 @@ keys must not be in them.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from delayd.bus.overrides import of_role, refuse_promised
+from delayd.bus.overrides import refuse_promised
 
 _OWNER_ONLY = 0o600
 
@@ -37,22 +37,10 @@ class Access:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
         with os.fdopen(descriptor, "w") as out:
             os.fchmod(out.fileno(), _OWNER_ONLY)
-            json.dump(
-                {
-                    "bootstrap": self.bootstrap,
-                    "kafka": dict(self.kafka),
-                    "cluster": self.cluster,
-                    "cluster_key": self.cluster_key,
-                },
-                out,
-            )
+            json.dump(asdict(self), out)
         return file
 
     @classmethod
     def read(cls, file: Path) -> "Access":
         """Read what `write` wrote."""
         return cls(**json.loads(file.read_text()))
-
-    def of_consumer(self) -> dict[str, str]:
-        """Return the user's settings that reach a consumer."""
-        return of_role(self.kafka, "consumer")

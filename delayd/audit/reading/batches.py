@@ -5,7 +5,7 @@ message for its parts. Records keep their order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
@@ -81,17 +81,15 @@ def piece_of(messages: Sequence[Message]) -> Piece:
     )
 
 
+@dataclass(slots=True)
 class Batches:
     """Makes the batches of one partition, in order; `log_ms` is that of what is before them."""
 
-    def __init__(
-        self, topic: str, partition: int, role: str, log_ms: int, prove: Prover | None
-    ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._role = role
-        self._log_ms = log_ms
-        self._prove = prove
+    _topic: str
+    _partition: int
+    _role: str
+    _log_ms: int
+    _prove: Prover | None
 
     def batch(self, pieces: Sequence[Piece]) -> Any:
         """Return one batch of these pieces; at least one."""
@@ -171,15 +169,12 @@ def _headers(messages: Sequence[Message]) -> list[Headers]:
 def _joined(pieces: Sequence[Piece]) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
+    columns = ([getattr(piece, field.name) for piece in pieces] for field in fields(Piece))
     return Piece(
-        np.concatenate([piece.offsets for piece in pieces]),
-        np.concatenate([piece.timestamps for piece in pieces]),
-        np.concatenate([piece.is_append_time for piece in pieces]),
-        pa.concat_arrays([piece.keys for piece in pieces]),
-        pa.concat_arrays([piece.values for piece in pieces]),
-        pa.concat_arrays([piece.names for piece in pieces]),
-        pa.concat_arrays([piece.contents for piece in pieces]),
-        np.concatenate([piece.counts for piece in pieces]),
+        *(
+            np.concatenate(parts) if isinstance(parts[0], np.ndarray) else pa.concat_arrays(parts)
+            for parts in columns
+        )
     )
 
 

@@ -63,17 +63,14 @@ class Task(InputPartition):
     ranges: tuple[Range, ...]
 
 
+@dataclass
 class TasksReader(DataSourceReader):
     """Reads the ranges of each task in some process of Spark's."""
 
-    def __init__(
-        self, access: Path, role: str, tasks: list[tuple[Range, ...]], stall_ms: int
-    ) -> None:
-        assert role in ROLES, f"no role: {role}"
-        self._access = access
-        self._role = role
-        self._tasks = tasks
-        self._stall_ms = stall_ms
+    _access: Path
+    _role: str
+    _tasks: list[tuple[Range, ...]]
+    _stall_ms: int
 
     def partitions(self) -> list[InputPartition]:
         return [Task(ranges) for ranges in self._tasks]
@@ -103,7 +100,7 @@ def read_ranges(access: Access, role: str, ranges: Iterable[Range], stall_ms: in
 
 
 def _read_range(log: Partition, role: str, wanted: Range, prove: Prover | None) -> Iterator[Any]:
-    log_ms = log_time_before(_Times(log), wanted.first, wanted.start) if role == "buffer" else 0
+    log_ms = log_time_before(log, wanted.first, wanted.start) if role == "buffer" else 0
     batches = Batches(wanted.topic, wanted.partition, role, log_ms, prove)
     sizes = Wanted()
     pieces: list[Piece] = []
@@ -119,25 +116,6 @@ def _read_range(log: Partition, role: str, wanted: Range, prove: Prover | None) 
             pieces, rows, size_bytes = [], 0, 0
     if pieces:
         yield batches.batch(pieces)
-
-
-class _Times:
-    """A partition as log_time.py asks for it."""
-
-    def __init__(self, log: Partition) -> None:
-        self._log = log
-
-    def largest_ms(self, start: int, end: int) -> int | None:
-        messages = self._log.messages(start, end, Wanted())
-        return max((m.timestamp()[1] for some in messages for m in some), default=None)
-
-    def first_ms(self, start: int, end: int) -> int | None:
-        for messages in self._log.messages(start, end, Wanted()):
-            return int(messages[0].timestamp()[1])
-        return None
-
-    def first_since(self, timestamp_ms: int) -> int | None:
-        return self._log.first_since(timestamp_ms)
 
 
 def _prover(access: Access) -> Prover | None:

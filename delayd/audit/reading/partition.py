@@ -9,11 +9,13 @@ Invariants:
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from delayd.audit.reading.access import Access
+from delayd.bus.overrides import of_role
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 
@@ -67,7 +69,7 @@ def open_client(access: Access) -> Consumer:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,
         "socket.nagle.disable": True,
-        **access.of_consumer(),
+        **of_role(access.kafka, "consumer"),
     }
     return Consumer(properties)
 
@@ -111,6 +113,17 @@ class Partition:
                     f" at offset {position}, and it was to be read up to {end}",
                     remedy="are all of its brokers up? is a transaction open there?",
                 )
+
+    def largest_ms(self, start: int, end: int) -> int | None:
+        """Return the largest timestamp in [start, end); None if nothing is committed there."""
+        messages = chain.from_iterable(self.messages(start, end, Wanted()))
+        return max((message.timestamp()[1] for message in messages), default=None)
+
+    def first_ms(self, start: int, end: int) -> int | None:
+        """Return the timestamp of the first record in [start, end); None if none is committed."""
+        for messages in self.messages(start, end, Wanted()):
+            return int(messages[0].timestamp()[1])
+        return None
 
     def first_since(self, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is not older, of committed and aborted ones and

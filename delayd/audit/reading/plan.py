@@ -97,11 +97,11 @@ class Planner:
         if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
             at = at.skipping(buffer, self._starts(buffer))
         if at.backlog(buffer, ends.stable) > BATCH_OFFSETS_MAX:
-            return replace(at.reading(buffer, ends, BATCH_OFFSETS_MAX), at_ms=self._now_ms())
+            return replace(at.reading(buffer, ends, BATCH_OFFSETS_MAX), at_ms=self._clock.wall_ms())
         at = at.reading(frontier, self._ends_of_own(frontier, at), 2**62)
         states = self._readable(sorted({*targets} - {*self._topics.values()}))
         own = [self._topics["receipts"], self._topics["dead"]]
-        now_ms = self._now_ms()
+        now_ms = self._clock.wall_ms()
         high = {topic: self._high(topic) for topic in (*own, buffer)}
         turned = _turned(sorted(states), now_ms // 1_000)
         for topic in turned:
@@ -199,9 +199,6 @@ class Planner:
 
     def _starts(self, topic: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, ...]:
         return listed(self._kafka.start_offsets(topic, timeout_ms))
-
-    def _now_ms(self) -> int:
-        return self._clock.wall_ms()
 
 
 def _own(topic: str, at: Positions, ends: Ends) -> Ends:

@@ -12,7 +12,7 @@ whose end is before its position is never settled.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 BATCH_OFFSETS_MAX: Final = 500_000
@@ -54,15 +54,8 @@ class Positions:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            "at_ms": self.at_ms,
-            "watch": self.watch,
-            "watch_ms": self.watch_ms,
-            "buffer_starts": list(self.buffer_starts),
-            "next": {topic: list(offsets) for topic, offsets in sorted(self.next.items())},
-            "settled_ms": dict(sorted(self.settled_ms.items())),
-            "behind": dict(sorted(self.behind.items())),
-            "ids": dict(sorted(self.ids.items())),
-            "compacted": list(self.compacted),
+            name: dict(sorted(said.items())) if isinstance(said, dict) else said
+            for name, said in asdict(self).items()
         }
 
     @classmethod

@@ -87,7 +87,6 @@ def open_session(
     name: str = "delayd audit",
     master: str = "local[*]",
     driver_memory: str = "2g",
-    ui: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "Iterator[SparkSession]":
     """Start Spark with a JVM of its own, which has ended when this is left, whatever happened.
@@ -112,7 +111,7 @@ def open_session(
     }
     conf = SparkConf(loadDefaults=False)
     conf.setMaster(master).setAppName(name)
-    ours = _settings(folder, driver_memory, ui, master.startswith("local"))
+    ours = _settings(folder, driver_memory, master.startswith("local"))
     conf.setAll([*(ours | dict(settings or {})).items()])
     with _environ(environment):
         context = _start(conf, folder / "spark.log")
@@ -122,7 +121,7 @@ def open_session(
         _end(context)
 
 
-def _settings(folder: Path, driver_memory: str, ui: bool, is_local: bool) -> dict[str, str]:
+def _settings(folder: Path, driver_memory: str, is_local: bool) -> dict[str, str]:
     settings = {
         "spark.driver.memory": driver_memory,
         # What is generated for a wide plan is one large method, which Java would never compile.
@@ -139,7 +138,7 @@ def _settings(folder: Path, driver_memory: str, ui: bool, is_local: bool) -> dic
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # It would tell Java the line of each column that is made, in several calls: for no reader.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.ui.enabled": "true" if ui else "false",
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local:  # nobody else talks to it, and the machine's name may lead nowhere

@@ -66,13 +66,13 @@ class Portion(InputPartition):
     said: str | None = None
 
 
+@dataclass
 class FollowReader(DataSourceStreamReader):
     """Plans batches in one process of Spark's, and reads them in others."""
 
-    def __init__(self, access: Path, topics: Mapping[str, str], targets: Path) -> None:
-        self._access = access
-        self._topics = topics
-        self._targets = targets
+    _access: Path
+    _topics: Mapping[str, str]
+    _targets: Path
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         with closing(self._planner()) as planner:

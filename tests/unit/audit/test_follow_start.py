@@ -18,6 +18,7 @@ from delayd.audit.errors import FollowFailedError
 from delayd.audit.reading import session, stream
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file
+from delayd.audit.reading.positions import Positions
 from delayd.errors import KafkaUnreachableError
 from replication.settings import Topic
 
@@ -130,17 +131,7 @@ def test_a_plan_that_could_not_be_made_leaves_word_until_one_could(
         def close(self) -> None:
             pass
 
-    start = {
-        "at_ms": 1,
-        "watch": "",
-        "watch_ms": 1,
-        "buffer_starts": [],
-        "next": {},
-        "settled_ms": {},
-        "behind": {},
-        "ids": {},
-        "compacted": [],
-    }
+    start = Positions(1, "", 1, (), {}, {}, {}).to_json()
     targets = tmp_path / "targets"
     reader = stream.FollowReader(Access("b:1").write(tmp_path / "access"), {}, targets)
     monkeypatch.setattr(reader, "_planner", Planner)
