@@ -157,19 +157,17 @@ def _start(conf: "SparkConf", log: Path) -> "SparkContext":
         with log.open("ab") as written:
             gateway = launch(conf, {"stdout": written, "stderr": written})
         return SparkContext(conf=conf, gateway=gateway)
-    except (PySparkException, Py4JError, OSError) as failure:
+    except BaseException as failure:
         if gateway is not None:
             _end_gateway(gateway)
+        if not isinstance(failure, PySparkException | Py4JError | OSError):
+            raise
         said = log.read_text(errors="replace") if log.exists() else ""
         last = " ".join((said or str(failure)).split())[-_LOG_TAIL_CHARS:]
         raise SparkStartError(
             f"Spark did not start: {last}",
             remedy=f"{log} has all that it said; the driver's memory may be too large",
         ) from failure
-    except BaseException:
-        if gateway is not None:
-            _end_gateway(gateway)
-        raise
 
 
 def _end(context: "SparkContext") -> None:
