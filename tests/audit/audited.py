@@ -10,8 +10,8 @@ from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.links import links_of
-from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.messages import judge_messages
+from delayd.audit.judging.order import judge_order
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.tables import RECORDS
