@@ -17,8 +17,8 @@
 
 All integers are little-endian. This file knows bytes, not files, slots or catalogues.
 
-Invariant: decode(encode(f)) == f, and every flipped bit is found: in `length` by the chain of
-frames and by the CRC at its end, in `crc` by itself, in all other bytes by `crc`.
+Invariant: an encoded frame is read back as it was, and every flipped bit is found: in `length` by
+the chain of frames and by the CRC at its end, in `crc` by itself, in all other bytes by `crc`.
 """
 
 import re
@@ -51,7 +51,6 @@ _read_header = HEADER.unpack_from
 read_forms = Struct("<IIIHHQQQ").unpack_from
 """A header with version, kind and flags as one number, the *form*: less to compare per frame."""
 _PREFIX_BYTES = PREFIX.size
-_new_tuple = tuple.__new__
 _KINDS = frozenset(int(kind) for kind in FrameKind)
 FORM_OF: Final = {int(kind): FRAME_VERSION | int(kind) << 8 for kind in FrameKind}
 FORMS: Final = {form: kind for kind, form in FORM_OF.items()}
@@ -94,28 +93,6 @@ def encode_fields(
     rest = _pack_fields(form, lane, partition, offset, append_ms, due_ms) + _pack_body(body)
     crc: int = crc32c(rest)
     return _pack_prefix(len(rest) + _PREFIX_BYTES, crc) + rest, crc
-
-
-def decode(data: bytes, at: int, length: int, position: int) -> Frame:
-    """Decode the frame `data[at : at + length]`; `position` is its place in its file.
-
-    `data` is a stretch of the file rather than the frame alone: that saves a copy of every frame.
-    """
-    end = at + length
-    if length < HEADER_BYTES or end > len(data):
-        raise BrokenFrameError(position, length, "is cut off")
-    found, crc, form, lane, partition, offset, append_ms, due_ms = read_forms(data, at)
-    if found != length:
-        raise BrokenFrameError(position, length, f"says it is {found} bytes long")
-    if crc32c(data[at + 8 : end]) != crc:
-        raise BrokenFrameError(position, length, "has a wrong CRC")
-    if form not in FORMS:
-        raise BrokenFrameError(position, length, unknown_form(form, offset))
-    body = unpack_body(data[at + HEADER_BYTES : end], use_list=False, strict_map_key=False)
-    frame: Frame = _new_tuple(
-        Frame, (due_ms, partition, offset, lane, FORMS[form], append_ms, body)
-    )
-    return frame
 
 
 def walk(

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from wheel_disks import CountingDisk
+from wheel_disks import DISK_CALLS, CountingDisk
 
 from crashes.fed_log import FedLog
 from crashes.feeding import FedWheel
@@ -49,10 +49,7 @@ STAGES: Final = (
     "done",
 )
 CHECKPOINT: Final = frozenset({"begin", "sync", "batch", "finish"})
-CALLS: Final = (
-    *("none", "make_folder", "list_folder", "remove_folder", "open", "create", "close", "append"),
-    *("pread", "fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink", "punch"),
-)
+CALLS: Final = ("none", "create", *DISK_CALLS)
 SMALL: Final[list[tuple[Any, str, int]]] = [
     (segments, "TAIL_BYTES_MAX", 20_000),
     (files, "UNLINKS_MAX", 12),

@@ -14,8 +14,8 @@ from wheel_reading import entries_in
 from delayd.errors import DiskError
 from delayd.wheel import Frame
 from delayd.wheel.catalogue import Catalogue
-from delayd.wheel.disk import FolderItem, OpenFile, SystemDisk
-from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, decode, walk
+from delayd.wheel.disk import OpenFile, SystemDisk
+from delayd.wheel.frame import BrokenFrameError, read_body, walk
 from delayd.wheel.reader import corruption
 from delayd.wheel.storage import Wheel
 
@@ -31,6 +31,12 @@ def make_older(directory: Path) -> None:
     catalogue.close()
 
 
+DISK_CALLS = (
+    *("make_folder", "list_folder", "remove_folder", "open", "close", "append", "pread"),
+    *("fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink", "punch"),
+)
+
+
 class CountingDisk(SystemDisk):
     """Tells `before` the name and path of every call, before it happens."""
 
@@ -38,61 +44,17 @@ class CountingDisk(SystemDisk):
         super().__init__()
         self._before = before
 
-    def make_folder(self, path: str) -> bool:
-        self._before("make_folder", path)
-        return super().make_folder(path)
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in DISK_CALLS:
+            return found
 
-    def list_folder(self, path: str) -> list[FolderItem]:
-        self._before("list_folder", path)
-        return super().list_folder(path)
+        def told(place: str | OpenFile, *arguments: Any, **options: Any) -> Any:
+            call = "create" if options.get("create") else name
+            self._before(call, place.path if isinstance(place, OpenFile) else place)
+            return found(place, *arguments, **options)
 
-    def remove_folder(self, path: str) -> bool:
-        self._before("remove_folder", path)
-        return super().remove_folder(path)
-
-    def open(self, path: str, *, create: bool) -> OpenFile:
-        self._before("create" if create else "open", path)
-        return super().open(path, create=create)
-
-    def close(self, file: OpenFile) -> None:
-        self._before("close", file.path)
-        super().close(file)
-
-    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
-        self._before("append", file.path)
-        super().append(file, data)
-
-    def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
-        self._before("pread", file.path)
-        return super().pread(file, size_bytes, position)
-
-    def fdatasync(self, file: OpenFile) -> None:
-        self._before("fdatasync", file.path)
-        super().fdatasync(file)
-
-    def sync_folder(self, path: str) -> None:
-        self._before("sync_folder", path)
-        super().sync_folder(path)
-
-    def syncfs(self, folder: OpenFile) -> None:
-        self._before("syncfs", folder.path)
-        super().syncfs(folder)
-
-    def truncate(self, path: str, length_bytes: int) -> None:
-        self._before("truncate", path)
-        super().truncate(path, length_bytes)
-
-    def punch(self, file: OpenFile, below: int) -> None:
-        self._before("punch", file.path)
-        super().punch(file, below)
-
-    def rename(self, old: str, new: str) -> None:
-        self._before("rename", old)
-        super().rename(old, new)
-
-    def unlink(self, path: str) -> None:
-        self._before("unlink", path)
-        super().unlink(path)
+        return told
 
 
 class FailingDisk(CountingDisk):
@@ -236,8 +198,8 @@ def hour_frames(wheel: Wheel, number: int) -> list[Frame]:
     data = wheel._reader.bytes_at(hour, hour.start, hour.end)
     try:
         return [
-            decode(data, body - HEADER_BYTES, end - body + HEADER_BYTES, body - HEADER_BYTES)
-            for _, _, _, _, _, _, body, end, _ in walk(data, 0)
+            Frame(due_ms, partition, offset, lane, kind, append_ms, read_body(data[body:end]))
+            for due_ms, partition, offset, lane, kind, append_ms, body, end, _ in walk(data, 0)
         ]
     except BrokenFrameError as error:
         raise corruption(hour, error, 1) from error

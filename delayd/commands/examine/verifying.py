@@ -25,7 +25,8 @@ from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Progress
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.checking import check_segment
-from delayd.wheel.frame import BrokenFrameError, decode, walk
+from delayd.wheel.decoding import decode_all
+from delayd.wheel.frame import BrokenFrameError, walk
 from delayd.wheel.layout import (
     HOUR_SLOTS,
     Layout,
@@ -254,12 +255,10 @@ class _Verification:
         with reading(self._disk, path) as file:
             data = self._disk.pread(file, entry.length, entry.position)
         try:
-            if decode(data, 0, entry.length, entry.position)[:5] == entry[:5]:
-                return
+            decode_all([entry], lambda size, position: data)
         except BrokenFrameError:
-            pass
-        why = f"are not the frame of answer {entry.partition}/{entry.offset}, which waits"
-        self._findings.add(Damage(_within(self._layout, path), why, slot, entry.position, end))
+            why = f"are not the frame of answer {entry.partition}/{entry.offset}, which waits"
+            self._findings.add(Damage(_within(self._layout, path), why, slot, entry.position, end))
 
 
 def _forgotten_below(progress: Progress | None) -> int:
