@@ -200,12 +200,8 @@ class Catalogue:
 
     def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
         """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""
-        entries: list[Entry] = []
-        for key, value in self._scan(_PENDING_REPLY):
-            _, partition, offset = _PENDING_REPLY_KEY.unpack(key)
-            if offset >= from_offsets[partition]:
-                entries.append(_pending_reply_line(key, value))
-        return entries
+        replies = self.pending_reply_lines()
+        return [entry for entry in replies if entry.offset >= from_offsets[entry.partition]]
 
     def note(self, key: bytes) -> bytes | None:
         """Return the value of one line of id memory."""

@@ -9,7 +9,8 @@ Invariant: every failure is a DiskError that names the path, the operation and a
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from delayd.errors import DiskError
@@ -116,6 +117,15 @@ def _failed(what: str, path: str, error: OSError) -> DiskError:
     return DiskError(f"cannot {what} {path}: {reason}", remedy=remedy)
 
 
+@contextmanager
+def _failing(what: str, path: str) -> Iterator[None]:
+    """Raise the DiskError of an OSError. Not for reads and appends, which it would slow down."""
+    try:
+        yield
+    except OSError as error:
+        raise _failed(what, path, error) from error
+
+
 def _call(function: Callable[..., int], *arguments: int) -> int:
     """Call a function of libc and return its error number, 0 on success. Repeat a call that a
     signal interrupts, as Python does with its own."""
@@ -148,11 +158,8 @@ class SystemDisk:
         return True
 
     def list_folder(self, path: str) -> list[FolderItem]:
-        try:
-            with os.scandir(path) as items:
-                return [FolderItem(item.name, item.is_dir(), item.stat().st_size) for item in items]
-        except OSError as error:
-            raise _failed("list the folder", path, error) from error
+        with _failing("list the folder", path), os.scandir(path) as items:
+            return [FolderItem(item.name, item.is_dir(), item.stat().st_size) for item in items]
 
     def remove_folder(self, path: str) -> bool:
         try:
@@ -167,23 +174,17 @@ class SystemDisk:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        try:
+        with _failing("create" if create else "open", path):
             return OpenFile(path, os.open(path, flags, 0o644))
-        except OSError as error:
-            raise _failed("create" if create else "open", path, error) from error
 
     def open_to_read(self, path: str) -> OpenFile:
         """Open for reading only: for commands that must not change the wheel."""
-        try:
+        with _failing("open", path):
             return OpenFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            raise _failed("open", path, error) from error
 
     def close(self, file: OpenFile) -> None:
-        try:
+        with _failing("close", file.path):
             os.close(file.descriptor)
-        except OSError as error:
-            raise _failed("close", file.path, error) from error
 
     def append(self, file: OpenFile, data: bytes | bytearray) -> None:
         try:
@@ -206,59 +207,45 @@ class SystemDisk:
         return data
 
     def fdatasync(self, file: OpenFile) -> None:
-        try:
+        with _failing("sync", file.path):
             os.fdatasync(file.descriptor)
-        except OSError as error:
-            raise _failed("sync", file.path, error) from error
 
     def sync_folder(self, path: str) -> None:
         folder = self.open_folder(path)
         try:
-            os.fsync(folder.descriptor)
-        except OSError as error:
-            raise _failed("sync the folder", path, error) from error
+            with _failing("sync the folder", path):
+                os.fsync(folder.descriptor)
         finally:
             self.close(folder)
 
     def open_folder(self, path: str) -> OpenFile:
-        try:
+        with _failing("open the folder", path):
             return OpenFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        except OSError as error:
-            raise _failed("open the folder", path, error) from error
 
     def syncfs(self, folder: OpenFile) -> None:
-        number = _call(self._syncfs, folder.descriptor)
-        if number != 0:
-            error = OSError(number, os.strerror(number))
-            raise _failed("sync the file system of", folder.path, error) from error
+        with _failing("sync the file system of", folder.path):
+            if (number := _call(self._syncfs, folder.descriptor)) != 0:
+                raise OSError(number, os.strerror(number))
 
     def truncate(self, path: str, length_bytes: int) -> None:
-        try:
+        with _failing(f"cut to {length_bytes} bytes", path):
             os.truncate(path, length_bytes)
-        except OSError as error:
-            raise _failed(f"cut to {length_bytes} bytes", path, error) from error
 
     def punch(self, file: OpenFile, below: int) -> None:
-        number = _call(self._fallocate, file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below)
-        if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS):
-            error = OSError(number, os.strerror(number))
-            raise _failed(f"give back {below} bytes of", file.path, error) from error
+        with _failing(f"give back {below} bytes of", file.path):
+            number = _call(self._fallocate, file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below)
+            if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(number, os.strerror(number))
 
     def rename(self, old: str, new: str) -> None:
-        try:
+        with _failing("rename to its final name", old):
             os.replace(old, new)  # noqa: PTH105
-        except OSError as error:
-            raise _failed("rename to its final name", old, error) from error
 
     def unlink(self, path: str) -> None:
-        try:
+        with _failing("remove", path):
             os.unlink(path)  # noqa: PTH108
-        except OSError as error:
-            raise _failed("remove", path, error) from error
 
     def free_bytes(self, path: str) -> int:
-        try:
+        with _failing("ask for the free space of", path):
             found = os.statvfs(path)
-        except OSError as error:
-            raise _failed("ask for the free space of", path, error) from error
         return found.f_bavail * found.f_frsize
