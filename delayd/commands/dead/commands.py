@@ -91,7 +91,7 @@ def list_letters(
 
     Example: delayd dead list --reason dead --topic orders --since 2h
     """
-    which = _wanted(source, reason, topic, id, since, until)
+    which = wanted(SystemClock().wall_ms(), source, reason, topic, id, since, until)
     newest = Newest(limit)
     bus = open_bus(bootstrap, load_security(config).properties())
     newest.take(_letters(bus, topic_names(prefix), which))
@@ -122,7 +122,7 @@ def show(
 
     Example: delayd dead show 3/4711
     """
-    which = _wanted([source], None, None, None, None, None)
+    which = wanted(SystemClock().wall_ms(), [source])
     bus = open_bus(bootstrap, load_security(config).properties())
     found = next(_letters(bus, topic_names(prefix), which), None)
     if found is not None and value_to is not None:
@@ -161,7 +161,7 @@ def redrive_letters(
 
     Example: delayd dead redrive --reason dead --topic orders --since 2h
     """
-    which = _wanted(source, reason, topic, id, since, until)
+    which = wanted(SystemClock().wall_ms(), source, reason, topic, id, since, until)
     if which.is_everything:
         raise ConfigError(
             "this would redrive every dead letter that there is",
@@ -232,25 +232,6 @@ class _Said:
         typer.echo(f"{counted(self.words, 'no dead letter is meant')}{would}{more}", err=True)
 
 
-def _wanted(
-    sources: list[str] | None,
-    reasons: list[str] | None,
-    topics: list[str] | None,
-    ids: list[str] | None,
-    since: str | None,
-    until: str | None,
-) -> Wanted:
-    return wanted(
-        SystemClock().wall_ms(),
-        sources=sources or (),
-        reasons=reasons or (),
-        topics=topics or (),
-        ids=ids or (),
-        since=since,
-        until=until,
-    )
-
-
 def _letters(bus: Bus, names: TopicNames, which: Wanted) -> Iterator[Letter]:
     return letters(bus, names.dead, which, SystemClock(), READ_TIMEOUT_MS)
 
@@ -262,8 +243,7 @@ def _limits(bus: Bus, names: TopicNames) -> RequestLimits:
         raise NotInitialisedError(
             f"{names.frontier} holds no frontier record", remedy=f"run `{CREATE_COMMAND}`"
         )
-    settings = seen.record.settings
-    return RequestLimits.of(settings, b"")
+    return RequestLimits.of(seen.record.settings, b"")
 
 
 def _correction(to: str | None, in_: str | None, at: str | None, without_id: bool) -> Correction:

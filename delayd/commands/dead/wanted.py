@@ -42,20 +42,19 @@ class Wanted:
 
 def wanted(
     now_ms: int,
-    *,
-    sources: Iterable[str] = (),
-    reasons: Iterable[str] = (),
-    topics: Iterable[str] = (),
-    ids: Iterable[str] = (),
+    sources: Iterable[str] | None = None,
+    reasons: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    ids: Iterable[str] | None = None,
     since: str | None = None,
     until: str | None = None,
 ) -> Wanted:
     """Return the selection of these options. Raise ConfigError if no letter can match one."""
     made = Wanted(
-        frozenset(sources),
-        frozenset(reasons),
-        frozenset(topics),
-        frozenset(ids),
+        frozenset(sources or ()),
+        frozenset(reasons or ()),
+        frozenset(topics or ()),
+        frozenset(ids or ()),
         None if since is None else _moment_ms("--since", since, now_ms),
         None if until is None else _moment_ms("--until", until, now_ms),
     )

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import record_of
-from delayd.commands.examine.listed import listed_files
+from delayd.commands.examine.listed import all_listed_files, listed_files
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.export.rows import PendingFile
 from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
 from delayd.wheel import FrozenSegment
-from delayd.wheel.catalogue import Totals
 from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
@@ -129,7 +128,7 @@ def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
 def _write(
     wheel: StoppedWheel, cut: Frontier, draft: Path, tell: Callable[[int, int], None]
 ) -> int:
-    total = _count_bytes(wheel)
+    total = sum(info.bytes - start for _, info, start in all_listed_files(wheel.catalogue))
     file = PendingFile(draft)
     reader = SegmentsReader(cut, lambda: _kills(wheel, cut), file.write)
     done = 0
@@ -141,18 +140,6 @@ def _write(
     reader.finish()
     file.finish(node=wheel.layout.root, step=cut.step)
     return file.count
-
-
-def _count_bytes(wheel: StoppedWheel) -> int:
-    """Return the bytes of all lines; raise CorruptionError unless the lines are complete."""
-    hours = slots = frames = size = 0
-    for segment in _segments(wheel, 0):
-        hours += segment.name.is_hour
-        slots += not segment.name.is_hour
-        frames += segment.count
-        size += segment.bytes - segment.start
-    wheel.catalogue.require_totals(Totals(hours, slots, frames))
-    return size
 
 
 def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
-from delayd.commands.examine.listed import ListedFile, listed_files
+from delayd.commands.examine.listed import ListedFile, all_listed_files
 from delayd.errors import CorruptionError
 from delayd.wheel import FrameKind
-from delayd.wheel.catalogue import Totals
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
 from delayd.wheel.kills import KILLS, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName
@@ -49,18 +48,10 @@ class HeldWheel:
         """The digest of all frames, by hour: some thousands."""
         self.bytes = 0
         """Bytes of all lines."""
-        self._add_up()
-
-    def _add_up(self) -> None:
-        hours = slots = frames = 0
-        for name, info, start in listed_files(self._wheel.catalogue):
-            hours += name.is_hour
-            slots += not name.is_hour
-            frames += info.count
+        for name, info, start in all_listed_files(self._wheel.catalogue):
             self.bytes += info.bytes - start
             held = self._held.get(name.hour, NOTHING)
             self._held[name.hour] = _sum(held, info.count, info.digest)
-        self._wheel.catalogue.require_totals(Totals(hours, slots, frames))
 
     # Digests: see `digest_tree.Replica`.
 

@@ -5,7 +5,7 @@ from heapq import merge
 from typing import NamedTuple
 
 from delayd.wheel import SlotInfo
-from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.catalogue import Catalogue, Totals
 from delayd.wheel.layout import SegmentName
 
 
@@ -29,3 +29,15 @@ def listed_files(catalogue: Catalogue, first_slot: int = 0) -> Iterator[ListedFi
         for number, line in catalogue.hour_lines()
     )
     return merge(hours, slots, key=lambda file: file.name.hour)
+
+
+def all_listed_files(catalogue: Catalogue) -> Iterator[ListedFile]:
+    """Return all files. Raise CorruptionError, also at the end if the last checkpoint counted
+    others."""
+    hours = slots = frames = 0
+    for file in listed_files(catalogue):
+        hours += file.name.is_hour
+        slots += not file.name.is_hour
+        frames += file.info.count
+        yield file
+    catalogue.require_totals(Totals(hours, slots, frames))

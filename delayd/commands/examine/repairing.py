@@ -26,7 +26,7 @@ from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch, HourLine, SlotLine, Totals
-from delayd.wheel.checking import WholeFrame, check_segment
+from delayd.wheel.checking import Keep, WholeFrame, check_segment
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of
 from delayd.wheel.scratch import remove_scratch
@@ -162,17 +162,14 @@ class _Work:
             self._look_elsewhere(is_hour, patch)
 
     def _add(self, is_hour: bool, number: int, damage: Damage) -> None:
-        line = self._line(is_hour, number)
+        find = self._catalogue.hour_line if is_hour else self._catalogue.slot_line
+        line: HourLine | SlotLine | None = find(number)
         if line is None:
             self._outcome.failed.append(f"{damage.file}: {damage.why}")
             return
         name = SegmentName(is_hour, number, line.generation)
         start = line.start if isinstance(line, HourLine) else 0
         self.patches[is_hour, number] = Patch(self._disk, self._layout, name, line.info, start)
-
-    def _line(self, is_hour: bool, number: int) -> HourLine | SlotLine | None:
-        find = self._catalogue.hour_line if is_hour else self._catalogue.slot_line
-        return find(number)
 
     def _look_elsewhere(self, is_hour: bool, patch: Patch) -> None:
         """Note whole frames in other files: a split leaves them in the hour file or in slots."""
@@ -192,11 +189,15 @@ class _Work:
             if patch.old.holds(slot_of(frame.due_ms)):
                 patch.elsewhere.add(frame)
 
-        try:
-            with reading(self._disk, self._layout.segment_file(name)) as file:
-                check_segment(self._disk, file, name, info, start, note)
-        except DiskError:
-            return  # It is missing: a patch of its own is made of it.
+        self._check(name, info, start, note)
+
+    def _check(self, name: SegmentName, info: SlotInfo, start: int, keep: Keep) -> None:
+        """Hand the whole frames of a file to `keep`; none if it is missing."""
+        with (
+            suppress(DiskError),
+            reading(self._disk, self._layout.segment_file(name)) as file,
+        ):
+            check_segment(self._disk, file, name, info, start, keep)
 
     def fill(self, frames: Iterable[Frame]) -> None:
         """Add the frames from the buffer to the new files where they belong."""
@@ -211,21 +212,7 @@ class _Work:
     def salvage(self) -> None:
         """Add the whole frames of the damaged files to the new ones."""
         for patch in self.patches.values():
-            self._salvage(patch)
-
-    def _salvage(self, patch: Patch) -> None:
-        try:
-            with reading(self._disk, self._layout.segment_file(patch.old)) as file:
-                check_segment(
-                    self._disk,
-                    file,
-                    patch.old,
-                    patch.info,
-                    patch.start,
-                    patch.salvage,
-                )
-        except DiskError:
-            return  # There is no such file: nothing can be whole of it.
+            self._check(patch.old, patch.info, patch.start, patch.salvage)
 
     def finish(self, progress: Progress, totals: Totals) -> None:
         """Put the new files that match the catalogue in place of the old ones."""

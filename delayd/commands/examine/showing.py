@@ -126,7 +126,6 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
             f"damaged: {findings.frames_lost:,} frames are lost and {findings.frames_suspect:,} "
             f"suspect, in {findings.damaged_slots:,} slots or hour files"
         )
-    if findings.is_complete:
         yield (
             "leave the node stopped, on a healthy volume, and run `delayd wheel repair` with its "
             "configuration: what is missing is read from the buffer again"
