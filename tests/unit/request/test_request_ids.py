@@ -95,12 +95,6 @@ def test_an_id_that_is_not_the_records_key_byte_for_byte_is_bad(key: bytes | Non
     assert reject.id == ID
 
 
-def test_only_the_partition_of_the_key_takes_requests_about_an_id() -> None:
-    for partition in range(PARTITIONS):
-        request = outcome(TOPIC, DELAY, WITH_ID, partition=partition)
-        assert isinstance(request, Request) == (partition == HOME)
-
-
 def test_a_wrong_partition_is_told_the_right_one_and_the_setting() -> None:
     wrong = (HOME + 1) % PARTITIONS
     reject = rejected(TOPIC, DELAY, WITH_ID, partition=wrong)
@@ -221,18 +215,8 @@ def test_cancel_and_replace_need_a_good_id_in_its_partition(op: tuple[str, bytes
     assert reject.reason is Reason.WRONG_PARTITION
 
 
-@pytest.mark.parametrize(
-    ("op", "slug"),
-    [
-        (Op.SCHEDULE, "schedule"),
-        (Op.CANCEL, "cancel"),
-        (Op.REPLACE, "replace"),
-        (Op.CONTINUE, "schedule"),
-        (Op.REDRIVE, "redrive"),
-    ],
-)
-def test_a_receipt_names_each_operation_as_its_user_knows_it(op: Op, slug: str) -> None:
-    assert op.slug == slug
+def test_a_receipt_names_each_operation_as_its_user_knows_it() -> None:
+    assert [op.slug for op in Op] == ["schedule", "cancel", "replace", "schedule", "redrive"]
 
 
 # Redrives.

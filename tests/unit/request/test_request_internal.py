@@ -239,13 +239,6 @@ def test_beyond_the_margin_a_record_is_too_large_whoever_wrote_it() -> None:
     assert reason_of(read(large)) is Reason.TOO_LARGE
 
 
-def test_the_margin_is_not_for_users() -> None:
-    headers: Headers = [("delayd-topic", b"t"), ("delayd-delay", b"1s")]
-    value = b"v" * LIMITS.record_bytes_max
-    outcome = parse(Record(0, 1, 0, APPEND_MS, None, value, headers), LIMITS)
-    assert reason_of(outcome) is Reason.TOO_LARGE
-
-
 # Proofs.
 
 

@@ -68,12 +68,6 @@ def test_a_schedule_has_target_due_key_value_and_the_users_headers() -> None:
     )
 
 
-def test_a_null_key_and_a_null_value_stay_null() -> None:
-    outcome = parse(record(TOPIC, DELAY, key=None, value=None), LIMITS)
-    assert isinstance(outcome, Request)
-    assert (outcome.key, outcome.value) == (None, None)
-
-
 def test_a_delay_and_a_level_count_from_the_append_time() -> None:
     assert accepted(TOPIC, DELAY).asked_due_ms == APPEND_MS + 10_000
     assert accepted(TOPIC, ("delayd-level", b"18")).asked_due_ms == APPEND_MS + 7_200_000

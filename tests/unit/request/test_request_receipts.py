@@ -56,15 +56,6 @@ def test_what_a_receipt_has_nothing_to_say_of_is_null_or_empty() -> None:
     )
 
 
-def test_an_id_is_the_key_in_utf8_and_escaped_in_the_json() -> None:
-    """A reader that prints receipts to a terminal is safe from what an id may contain."""
-    record = receipt_record(
-        receipt(id="ü\x1b[2J\u202e", verdict=Verdict.DEAD, op=Op.SCHEDULE, source="0/0"), at_ms=5
-    )
-    assert record.key == "ü\x1b[2J\u202e".encode()
-    assert record.value.startswith(b'{"id":"\\u00fc\\u001b[2J\\u202e",')
-
-
 def test_the_verdicts_have_these_slugs_and_a_meaning() -> None:
     assert [verdict.slug for verdict in Verdict] == [
         *("cancelled", "too-late", "not-found", "replaced", "duplicate", "conflict"),
