@@ -1,13 +1,22 @@
-"""What a slot of a wheel holds, for tests that look into one."""
+"""Checkpoints of a wheel, and what a slot holds, for tests."""
 
 from collections.abc import Iterator
 
-from delayd.wheel import Entry, FrameKind
+from delayd.wheel import Entry, FrameKind, Progress
 from delayd.wheel.frame import HEADER_BYTES, walk
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment
 from delayd.wheel.storage import Wheel
 from replication.rank import SLOT_MS, Rank, slot_of
+
+PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
+
+
+def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
+    """All of a checkpoint."""
+    pending = wheel.begin_checkpoint(progress)
+    pending.sync()
+    wheel.finish_checkpoint(pending)
 
 
 def entries_in(wheel: Wheel, slot: int) -> list[Entry]:

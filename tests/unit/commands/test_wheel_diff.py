@@ -36,7 +36,7 @@ from delayd.commands.examine.showing_diff import (
     comparison_json,
     comparison_lines,
 )
-from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
+from delayd.errors import ConfigError, CorruptionError, ExitCode
 from delayd.node.replica.replica import Replica
 from delayd.request import parse
 from delayd.request.bodies import message_body
@@ -584,12 +584,3 @@ def test_the_command_says_so_and_exits_0_or_1_or_2(tmp_path: Path) -> None:
     [only] = told["differences"]
     assert (only["source"], only["what"], only["where"]) == ("1/7", "message", "only-a")
     assert CliRunner().invoke(app, ["diff", a, str(tmp_path / "none")]).exit_code == ExitCode.USAGE
-
-
-def test_a_running_node_is_not_compared(tmp_path: Path) -> None:
-    """The lock is the process's: see `test_wheel_verify`, which asks another one."""
-    a = stop(node(tmp_path / "a", *spread(5)))
-    (tmp_path / "b").mkdir()
-    with pytest.raises(ConfigError, match="holds no wheel"):
-        compared(a, tmp_path / "b")
-    assert issubclass(CorruptionError, DiskError)

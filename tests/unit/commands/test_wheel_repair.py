@@ -12,6 +12,7 @@ import pytest
 from manual_clock import START_MS
 from one_node import CLUSTER_KEY, TIMEOUT_MS, OneNode
 from wheel_disks import contents, make_older, remaining_files
+from wheel_reading import checkpoint
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
@@ -24,7 +25,6 @@ from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, DiskError
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.checking import WholeFrame
-from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.storage import Wheel
 
 PARTITIONS = 2
@@ -165,9 +165,7 @@ def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> 
         for _ in range(3):
             assert wheel.split_some()
     assert wheel.progress is not None
-    pending = wheel.begin_checkpoint(wheel.progress)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
+    checkpoint(wheel, wheel.progress)
     wheel.close()
     stopped.held = stopped.contents()
     random = Random(2)
@@ -415,21 +413,6 @@ def test_a_crash_in_a_repair_leaves_the_old_files_or_the_new_ones(
     assert len(remaining_files(stopped.folder)) == len(stopped.held["slots"]) + 1  # type: ignore[arg-type]
 
 
-def test_a_node_goes_on_after_a_repair(stopped: Stopped) -> None:
-    """Its verdicts are read where the repair has put them."""
-    for path in stopped.files():
-        flip(path, Random(9))
-    assert stopped.repair().is_whole
-    wheel = Wheel.open(stopped.folder, partitions=PARTITIONS)
-    assert wheel.progress is not None
-    pending: PendingCheckpoint = wheel.begin_checkpoint(wheel.progress)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
-    replies = wheel.pending_replies((0,) * PARTITIONS)
-    assert wheel.read(replies) == stopped.held["replies"]
-    wheel.close()
-
-
 @pytest.mark.usefixtures("dense_hours")
 def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_path: Path) -> None:
     """What is left of it has lower highest offsets than its line told."""
@@ -447,9 +430,7 @@ def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_pa
         wheel.advance(hour * HOUR_MS)
         assert wheel.split_some()
     assert wheel.progress is not None
-    pending = wheel.begin_checkpoint(wheel.progress)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
+    checkpoint(wheel, wheel.progress)
     info = wheel.hour_info(hour)
     assert info is not None and 0 < info.count < 20
     wheel.close()

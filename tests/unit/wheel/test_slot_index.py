@@ -3,16 +3,16 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from wheel_reading import checkpoint
 
 from delayd.errors import CorruptionError
-from delayd.wheel import Entry, Frame, FrameKind, Progress, slot_index
+from delayd.wheel import Entry, Frame, FrameKind, slot_index
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.storage import Wheel
 from replication.rank import Rank
@@ -20,7 +20,6 @@ from replication.rank import Rank
 SLOT = 5
 BEGIN, END = Rank(5_000, 0, 0), Rank(6_000, 0, 0)
 PARTITIONS, LANES = 3, 4
-PROGRESS = Progress((0,) * PARTITIONS, (0,) * PARTITIONS, (0,) * PARTITIONS, b"")
 SMALL: list[tuple[str, int]] = [
     ("LEAF_PLACES_MAX", 4),
     ("SLICE_BYTES_MIN", 100),
@@ -45,12 +44,6 @@ batches = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-def save(wheel: Wheel) -> None:
-    pending = wheel.begin_checkpoint(PROGRESS)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
 
 
 def complete(index: SlotIndex, frames_max: int = 1_000) -> None:
@@ -90,7 +83,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule()
     def write_out(self) -> None:
-        save(self.wheel)
+        checkpoint(self.wheel)
 
     @rule(frames_max=st.integers(1, 10))
     def advance(self, frames_max: int) -> None:
@@ -205,25 +198,6 @@ def test_a_slice_is_bounded_and_a_crowded_millisecond_is_given_in_runs(wheel: Wh
     assert 5 <= runs <= 8
 
 
-def test_a_crowded_millisecond_is_given_by_rank_whatever_order_its_file_has(
-    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """docs/design/storage.md, Reading a slot: kept cut by rank into leaves."""
-    monkeypatch.setattr(slot_index, "LEAF_PLACES_MAX", 10)
-    monkeypatch.setattr(slot_index, "SLICE_BYTES_MIN", 100)
-    frames = messages(400)
-    Random(1).shuffle(frames)
-    entries = wheel.append(frames)
-    index = index_of(wheel)
-    complete(index, 30)
-    found, since = [], BEGIN
-    while since < END:
-        run = index.run(since, 1)
-        found += run.entries
-        since = run.until
-    assert found == sorted(entries)
-
-
 def test_a_run_is_not_given_by_an_index_that_lacks_something(wheel: Wheel) -> None:
     wheel.append(messages(3))
     index = index_of(wheel)
@@ -252,7 +226,7 @@ def test_damage_is_told_with_slot_bytes_and_count(
 ) -> None:
     """docs/design/storage.md, Frames: reported with slot, byte range and count."""
     entries = wheel.append(messages(9))
-    save(wheel)
+    checkpoint(wheel)
     broken = entries[4]
     path = next(path for path in (tmp_path / "slots").rglob("*") if path.is_file())
     data = bytearray(path.read_bytes())
@@ -275,7 +249,7 @@ def test_a_frame_that_is_there_twice_is_not_what_the_line_says(
 ) -> None:
     """docs/design/storage.md, Frames: per slot the count and the sum of the CRCs."""
     first, _ = wheel.append(messages(2))
-    save(wheel)
+    checkpoint(wheel)
     path = next(path for path in (tmp_path / "slots").rglob("*") if path.is_file())
     data = path.read_bytes()
     path.write_bytes(data[: first.length] * 2)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 from wheel_disks import FailingDisk, remaining_files
-from wheel_reading import entries_in
+from wheel_reading import checkpoint, entries_in
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.node.delivery.planner import Planner
-from delayd.wheel import Frame, FrameKind, Progress, files, segments, slot_index, splitting
+from delayd.wheel import Frame, FrameKind, files, segments, slot_index, splitting
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -23,7 +23,6 @@ from replication.rank import Rank
 HOUR = 10
 FIRST = 36_000
 FIRST_MS = 1_000 * FIRST
-PROGRESS = Progress((1,) * PARTITIONS, (0,) * PARTITIONS, (1,) * PARTITIONS, b"")
 
 
 @pytest.fixture
@@ -36,12 +35,6 @@ def wheel(tmp_path: Path) -> Iterator[Wheel]:
 def message(due_ms: int, offset: int, value: bytes = b"v", *, append_ms: int = 1) -> Frame:
     body = ("t", None, None, value, None, None, None)
     return Frame(due_ms, offset % PARTITIONS, offset, 0, FrameKind.MESSAGE, append_ms, body)
-
-
-def checkpoint(wheel: Wheel) -> None:
-    pending = wheel.begin_checkpoint(PROGRESS)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
 
 
 def split_all(wheel: Wheel, now_ms: int = FIRST_MS) -> None:

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from delayd.wheel import Frame, FrameKind, Progress
+from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.rank import Rank
-
-PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
 
 
 @pytest.fixture
@@ -26,31 +24,6 @@ def message(slot: int, offset: int, topic: str = "a") -> Frame:
 
 def kill(wheel: Wheel, frame: Frame, *, is_refused: bool = False) -> None:
     wheel.ids.note_kill(Rank(*frame[:3]), Kill(99, is_refused, frame.body[0]))
-
-
-def checkpoint(wheel: Wheel) -> None:
-    pending = wheel.begin_checkpoint(PROGRESS)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
-
-
-def test_messages_are_counted_by_hour_and_topic_and_answers_are_not(wheel: Wheel) -> None:
-    wheel.append([message(5, 1), message(6, 2), message(6, 3, "b"), message(3_600, 4)])
-    wheel.append(
-        [message(72_000, 5), Frame(7_000, 0, 6, 0, FrameKind.PENDING_REPLY, 7_000, ("a",))]
-    )
-    assert wheel.counts.hours == {0: {"a": 2, "b": 1}, 1: {"a": 1}, 20: {"a": 1}}
-    assert wheel.counts.topics == {"a": 4, "b": 1}
-    assert wheel.counts.total == 5
-
-
-def test_a_kill_takes_off_once_wherever_the_message_lies(wheel: Wheel) -> None:
-    near, far = message(5, 1), message(72_000, 2)
-    wheel.append([near, far, message(5, 3), message(72_000, 4)])
-    for frame in (near, far):
-        kill(wheel, frame)
-        kill(wheel, frame, is_refused=True)
-    assert wheel.counts.hours == {0: {"a": 1}, 20: {"a": 1}}
 
 
 def test_what_is_passed_goes_though_some_of_it_was_killed(wheel: Wheel) -> None:
@@ -82,34 +55,3 @@ def test_an_hour_that_is_not_split_holds_the_floor(wheel: Wheel) -> None:
     wheel.forget([], [20])
     wheel.pass_to(80_000)
     assert wheel.counts.floor == 80_000 and wheel.counts.total == 0
-
-
-def test_what_comes_to_a_passed_slot_or_is_killed_there_is_not_counted(wheel: Wheel) -> None:
-    first = message(5, 1)
-    wheel.append([first, message(7, 2)])
-    wheel.pass_to(6)
-    wheel.append([message(5, 3)])
-    kill(wheel, first)
-    assert wheel.counts.hours == {0: {"a": 1}}
-    wheel.pass_to(5)
-    assert wheel.counts.floor == 6
-
-
-def test_counts_are_those_of_the_checkpoint_after_a_crash(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
-    frames = [message(slot, slot, "ab"[slot % 2]) for slot in (5, 6, 7, 8, 72_000, 72_001)]
-    wheel.append(frames)
-    kill(wheel, frames[2])
-    wheel.pass_to(6)
-    checkpoint(wheel)
-    before = {hour: dict(topics) for hour, topics in wheel.counts.hours.items()}
-    wheel.append([message(9, 9)])
-    kill(wheel, frames[3])
-    wheel.pass_to(8)
-    wheel.close()
-    wheel = Wheel.open(tmp_path, partitions=2)
-    assert wheel.counts.hours == before == {0: {"a": 2}, 20: {"a": 1, "b": 1}}
-    assert wheel.counts.floor == 6
-    wheel.pass_to(8)
-    assert wheel.counts.hours == {0: {"a": 1}, 20: {"a": 1, "b": 1}}
-    wheel.close()

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, contents
-from wheel_reading import entries_in
+from wheel_reading import PROGRESS, checkpoint, entries_in
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Frame, FrameKind, Progress, checkpoint, segments
+from delayd.wheel import Frame, FrameKind, segments
+from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.storage import Wheel
-
-PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"")
 
 
 def messages(count: int, first: int = 0) -> list[Frame]:
@@ -20,12 +19,6 @@ def messages(count: int, first: int = 0) -> list[Frame]:
         Frame(1_000 * (first + n), 0, first + n, 5, FrameKind.MESSAGE, 1, (b"x" * 100,))
         for n in range(count)
     ]
-
-
-def save(wheel: Wheel) -> None:
-    pending = wheel.begin_checkpoint(PROGRESS)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
 
 
 def is_poisoned(wheel: Wheel) -> None:
@@ -79,7 +72,7 @@ def test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was(
     disk = FailingDisk()
     wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
     wheel.append(messages(3))
-    save(wheel)
+    checkpoint(wheel)
     before = contents(wheel)
     wheel.append(messages(3, first=3))
     disk.failing = {call: IO_ERROR}
@@ -99,10 +92,10 @@ def test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was(
 def test_many_dirty_files_take_one_syncfs_and_its_failure_stops_the_wheel(tmp_path: Path) -> None:
     disk = FailingDisk()
     wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
-    many = checkpoint.FILES_SYNCED_ONE_BY_ONE_MAX + 1
+    many = FILES_SYNCED_ONE_BY_ONE_MAX + 1
     wheel.append(messages(many))
     disk.calls.clear()
-    save(wheel)
+    checkpoint(wheel)
     assert [call for call in disk.calls if "sync" in call] == ["syncfs"]
     wheel.append(messages(many))
     pending = wheel.begin_checkpoint(PROGRESS)
@@ -118,12 +111,12 @@ def test_few_dirty_files_are_synced_one_by_one_and_then_their_names(tmp_path: Pa
     wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
     wheel.append(messages(2))
     disk.calls.clear()
-    save(wheel)
+    checkpoint(wheel)
     syncs = [call for call in disk.calls if "sync" in call]
     assert syncs == ["fdatasync", "fdatasync", "sync_folder", "sync_folder"]
     wheel.append(messages(2))
     disk.calls.clear()
-    save(wheel)
+    checkpoint(wheel)
     assert [call for call in disk.calls if "sync" in call] == ["fdatasync", "fdatasync"]
     wheel.close()
 
@@ -143,11 +136,11 @@ def test_a_failed_unlink_stops_the_wheel(tmp_path: Path) -> None:
     disk = FailingDisk()
     wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
     wheel.append(messages(1))
-    save(wheel)
+    checkpoint(wheel)
     wheel.forget([0])
     disk.failing = {"unlink": IO_ERROR}
     with pytest.raises(DiskError, match="Input/output error"):
-        save(wheel)
+        checkpoint(wheel)
     is_poisoned(wheel)
     wheel.close()
 
@@ -163,7 +156,7 @@ def test_a_frame_that_cannot_be_encoded_stops_the_wheel(tmp_path: Path) -> None:
 def test_damage_that_a_reader_finds_does_not_stop_the_wheel(tmp_path: Path) -> None:
     wheel = Wheel.open(tmp_path, partitions=2)
     wheel.append(messages(2))
-    save(wheel)
+    checkpoint(wheel)
     path = tmp_path / "slots" / "0" / "0.0"
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(CorruptionError):

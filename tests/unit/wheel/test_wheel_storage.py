@@ -8,25 +8,19 @@ from typing import Any
 
 import pytest
 from wheel_disks import CountingDisk, FailingDisk, remaining_files
-from wheel_reading import entries_in
+from wheel_reading import PROGRESS, checkpoint, entries_in
 
 from delayd.wheel import (
-    Entry,
     Frame,
     FrameKind,
-    Progress,
-    SlotInfo,
     decoding,
     files,
     segments,
-    slot_index,
 )
 from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.segment import Segment
 from delayd.wheel.segments import Segments
 from delayd.wheel.storage import Wheel
-
-PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
 
 
 @pytest.fixture
@@ -46,12 +40,6 @@ def pending_reply(append_ms: int, partition: int, offset: int) -> Frame:
     return Frame(append_ms, partition, offset, 0, FrameKind.PENDING_REPLY, append_ms, (b"reject",))
 
 
-def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
-    pending = wheel.begin_checkpoint(progress)
-    pending.sync()
-    wheel.finish_checkpoint(pending)
-
-
 def test_frames_are_read_back_in_the_order_asked_for(wheel: Wheel) -> None:
     bodies: list[tuple[Any, ...]] = [(), (None, b"", ""), (b"x" * 1_000_000,), ("日本 🕰",)]
     frames = [message(5_000 + n, n, body) for n, body in enumerate(bodies)]
@@ -60,41 +48,6 @@ def test_frames_are_read_back_in_the_order_asked_for(wheel: Wheel) -> None:
     assert wheel.read(entries[::-1]) == frames[::-1]
     checkpoint(wheel)
     assert wheel.read([*entries, *entries]) == [*frames, *frames]
-
-
-def test_entries_are_in_rank_order_whatever_the_order_of_arrival(wheel: Wheel) -> None:
-    arrived = [
-        message(5_900, 1),
-        message(5_100, 9, partition=1),
-        message(5_100, 2, partition=1),
-        message(5_100, 3),
-    ]
-    for frame in arrived:
-        wheel.append([frame])
-        entries = entries_in(wheel, 5)
-        assert entries == sorted(entries)
-    checkpoint(wheel)
-    wheel.append([message(5_000, 4)])
-    ranks = [(entry.due_ms, entry.partition, entry.offset) for entry in entries_in(wheel, 5)]
-    assert ranks == [(5_000, 0, 4), (5_100, 0, 3), (5_100, 1, 2), (5_100, 1, 9), (5_900, 0, 1)]
-
-
-def test_append_returns_the_entries_that_the_slot_then_lists(wheel: Wheel) -> None:
-    entries = wheel.append([message(5_000 + 250 * n, n) for n in range(20)])
-    listed = [entry for slot in wheel.slots() for entry in entries_in(wheel, slot)]
-    assert listed == entries
-
-
-def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
-    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
-    frames = [message(5_000 + 400 * n, n, (b"x" * 100,)) for n in range(30)]
-    entries = wheel.append(frames)
-    assert wheel.stats().tail_bytes <= 1_000
-    assert remaining_files(tmp_path), "nothing was written out"
-    assert wheel.read(entries) == frames
-    assert sum(len(entries_in(wheel, slot)) for slot in wheel.slots()) == 30
 
 
 @pytest.mark.usefixtures("dense_hours")
@@ -125,16 +78,6 @@ def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
     assert max(written) == 4 and sum(written) > 100
     assert len(wheel.slots()) == 500
     wheel.close()
-
-
-def test_a_scan_in_small_pieces_finds_the_same_entries(
-    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entries = wheel.append([message(5_000 + n, n, (b"x" * (n * 37 % 500),)) for n in range(60)])
-    checkpoint(wheel)
-    entries += wheel.append([message(5_500 + n, 60 + n, (b"y" * 300,)) for n in range(9)])
-    monkeypatch.setattr(slot_index, "SCAN_BYTES", 128)
-    assert entries_in(wheel, 5) == sorted(entries)
 
 
 def test_scattered_frames_are_read_without_reading_what_lies_between(
@@ -168,27 +111,6 @@ def test_slots_are_listed_ascending_and_by_range(wheel: Wheel) -> None:
     assert wheel.next_slot(5) == 5
     assert wheel.next_slot(8) == 9
     assert wheel.next_slot(10) is None
-
-
-def test_a_slots_info_counts_its_frames_and_knows_its_highest_offsets(wheel: Wheel) -> None:
-    entries = wheel.append([message(5_000, 8), message(5_001, 3), message(5_002, 4, partition=1)])
-    info = wheel.info(5)
-    assert info is not None
-    assert info.count == 3
-    assert info.bytes == sum(entry.length for entry in entries)
-    assert info.highest_offsets == (8, 4)
-    assert wheel.info(6) is None
-
-
-def test_the_digest_is_the_same_whatever_the_order_of_arrival(tmp_path: Path) -> None:
-    frames = [message(5_000 + n, n, (b"x" * n,)) for n in range(50)]
-    infos: list[SlotInfo | None] = []
-    for name, order in (("a", frames), ("b", frames[::-1])):
-        wheel = Wheel.open(tmp_path / name, partitions=2)
-        wheel.append(order)
-        infos.append(wheel.info(5))
-        wheel.close()
-    assert infos[0] == infos[1]
 
 
 def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
@@ -335,19 +257,6 @@ def test_a_long_file_goes_a_piece_per_checkpoint(
     wheel.close()
 
 
-def test_open_files_are_bounded(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2, open_files_max=8)
-    frames = [message(1_000 * n, n) for n in range(100)]
-    entries: list[Entry] = []
-    for part in (frames[:40], frames[40:60], frames[60:]):
-        entries += wheel.append(part)
-        checkpoint(wheel)
-        assert wheel.stats().open_files <= 8
-    assert wheel.read(entries) == frames
-    assert wheel.stats().open_files <= 8
-    wheel.close()
-
-
 def test_appends_reads_and_forgets_go_on_while_a_checkpoint_is_synced(tmp_path: Path) -> None:
     syncing, go_on = Event(), Event()
 
@@ -391,15 +300,6 @@ def test_stats_follow_appends_checkpoints_and_forgets(wheel: Wheel) -> None:
     stats = wheel.stats()
     assert (stats.slots, stats.frames, stats.bytes) == (1, 1, entries[0].length)
     assert wheel.free_bytes() > 0
-
-
-def test_progress_is_that_of_the_last_finished_checkpoint(wheel: Wheel) -> None:
-    assert wheel.progress is None
-    pending = wheel.begin_checkpoint(PROGRESS)
-    pending.sync()
-    assert wheel.progress is None
-    wheel.finish_checkpoint(pending)
-    assert wheel.progress == PROGRESS
 
 
 def test_a_second_checkpoint_cannot_begin_while_one_is_pending(wheel: Wheel) -> None:
