@@ -14,26 +14,7 @@ MS = timedelta(milliseconds=1)
 
 
 def test_level_n_is_rocketmqs_level_n() -> None:
-    table_s = [
-        1,
-        5,
-        10,
-        30,
-        60,
-        120,
-        180,
-        240,
-        300,
-        360,
-        420,
-        480,
-        540,
-        600,
-        1200,
-        1800,
-        3600,
-        7200,
-    ]
+    table_s = [1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
     assert len(LEVELS) == 18
     for level, delay_s in enumerate(table_s, start=1):
         assert level_delay_ms_of(str(level)) == delay_s * 1000
