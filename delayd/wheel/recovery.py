@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Progress, SlotInfo
@@ -34,13 +33,6 @@ class Recovered:
     """Files per hour folder; folders without any were removed."""
 
 
-class _Named(NamedTuple):
-    """A line of the catalogue, and the name of its file."""
-
-    name: SegmentName
-    info: SlotInfo
-
-
 def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     """Bring the directory back to its last checkpoint; a new directory becomes an empty wheel.
 
@@ -69,16 +61,10 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
                 f"{layout.root} holds a wheel without its {layout.format}", remedy=REBUILD
             )
         slots, hours = catalogue.segments()
-        lines = [
-            *(
-                _Named(SegmentName(False, n, line.generation), line.info)
-                for n, line in slots.items()
-            ),
-            *(
-                _Named(SegmentName(True, n, line.generation), line.info)
-                for n, line in hours.items()
-            ),
-        ]
+        lines = {
+            **{SegmentName(False, n, line.generation): line.info for n, line in slots.items()},
+            **{SegmentName(True, n, line.generation): line.info for n, line in hours.items()},
+        }
         found = _find_files(layout, disk)
         _require_all(layout, lines, found)
         files = _restore(layout, disk, lines, found)
@@ -171,9 +157,9 @@ def _find_files(layout: Layout, disk: Disk) -> dict[int, dict[SegmentName, int]]
 
 
 def _require_all(
-    layout: Layout, lines: list[_Named], files: dict[int, dict[SegmentName, int]]
+    layout: Layout, lines: dict[SegmentName, SlotInfo], files: dict[int, dict[SegmentName, int]]
 ) -> None:
-    for name, info in sorted(lines):
+    for name, info in sorted(lines.items()):
         found_bytes = files.get(name.hour, {}).get(name)
         if found_bytes is not None and found_bytes >= info.bytes:
             continue
@@ -186,13 +172,15 @@ def _require_all(
 
 
 def _restore(
-    layout: Layout, disk: Disk, lines: list[_Named], files: dict[int, dict[SegmentName, int]]
+    layout: Layout,
+    disk: Disk,
+    lines: dict[SegmentName, SlotInfo],
+    files: dict[int, dict[SegmentName, int]],
 ) -> dict[int, int]:
-    wanted = dict(lines)
     kept: dict[int, int] = {}
     for hour, found in files.items():
         for name, length in found.items():
-            info = wanted.get(name)
+            info = lines.get(name)
             if info is None:
                 disk.unlink(layout.segment_file(name))
                 continue

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import frontier_if_known
+from delayd.commands.examine.listed import ListedFile, listed_files
 from delayd.wheel import Progress, SlotInfo
-from delayd.wheel.catalogue import HourLine
-from delayd.wheel.layout import HOUR_SLOTS, hour_of
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 from delayd.wheel.stopped import locked, open_stopped
 from replication.frontier import Frontier
 from replication.rank import slot_of
@@ -39,17 +39,12 @@ class Share:
     frames: int = 0
     bytes: int = 0
 
-    def add(self, info: SlotInfo) -> None:
-        """Count a slot."""
-        self.slots += 1
-        self.frames += info.count
-        self.bytes += info.bytes
-
-    def add_hour(self, line: HourLine) -> None:
-        """Count the rest of an hour file."""
-        self.hours += 1
-        self.frames += line.info.count
-        self.bytes += line.info.bytes - line.start
+    def add(self, file: ListedFile) -> None:
+        """Count a slot, or the rest of an hour file."""
+        self.slots += not file.name.is_hour
+        self.hours += file.name.is_hour
+        self.frames += file.info.count
+        self.bytes += file.info.bytes - file.start
 
 
 @dataclass(slots=True)
@@ -76,24 +71,22 @@ class Overview:
     lines: Counter[bytes] = field(default_factory=Counter)
     """Of the catalogue, by kind."""
 
-    def take(self, slot: int, info: SlotInfo) -> None:
-        """Count a slot."""
-        self.total.add(info)
-        self._share_of(slot, info, slot).add(info)
-        self.by_hour.setdefault(hour_of(slot), Share()).add(info)
-        heapq.heappush(self.largest, SlotSize(info.bytes, info.count, slot))
-        if len(self.largest) > LARGEST_SHOWN:
-            heapq.heappop(self.largest)
+    def take(self, file: ListedFile) -> None:
+        """Count a slot's or an hour's file."""
+        name, info, _ = file
+        of_hour = self.by_hour.setdefault(name.hour, Share())
+        for share in (self.total, self._share_of(name, info), of_hour):
+            share.add(file)
+        if not name.is_hour:
+            heapq.heappush(self.largest, SlotSize(info.bytes, info.count, name.number))
+            if len(self.largest) > LARGEST_SHOWN:
+                heapq.heappop(self.largest)
 
-    def take_hour(self, hour: int, line: HourLine) -> None:
-        """Count an hour's file."""
-        self.total.add_hour(line)
-        first = hour * HOUR_SLOTS
-        self._share_of(first, line.info, first + HOUR_SLOTS - 1).add_hour(line)
-        self.by_hour.setdefault(hour, Share()).add_hour(line)
-
-    def _share_of(self, first: int, info: SlotInfo, last: int) -> Share:
+    def _share_of(self, name: SegmentName, info: SlotInfo) -> Share:
         frontier = self.frontier
+        slots = HOUR_SLOTS if name.is_hour else 1
+        first = name.number * slots
+        last = first + slots - 1
         if frontier is None or first > slot_of(frontier.highest_cursor.due_ms):
             return self.pending
         is_passed = last < slot_of(frontier.lowest_cursor.due_ms) and all(
@@ -113,10 +106,8 @@ def inspect(directory: Path) -> Overview:
         frontier = frontier_of(wheel.progress)
         overview = Overview(layout.root, wheel.format, wheel.partitions, wheel.progress, frontier)
         overview.lines = wheel.catalogue.lines_by_kind()
-        for slot, line in wheel.catalogue.slot_lines():
-            overview.take(slot, line.info)
-        for hour, hour_line in wheel.catalogue.hour_lines():
-            overview.take_hour(hour, hour_line)
+        for file in listed_files(wheel.catalogue):
+            overview.take(file)
         overview.largest.sort()
         return overview
 
