@@ -55,3 +55,23 @@ def test_an_hour_that_is_not_split_holds_the_floor(wheel: Wheel) -> None:
     wheel.forget([], [20])
     wheel.pass_to(80_000)
     assert wheel.counts.floor == 80_000 and wheel.counts.total == 0
+
+
+def test_what_comes_to_a_passed_slot_or_is_killed_there_is_not_counted(wheel: Wheel) -> None:
+    first = message(5, 1)
+    wheel.append([first, message(7, 2)])
+    wheel.pass_to(6)
+    wheel.append([message(5, 3)])
+    kill(wheel, first)
+    assert wheel.counts.hours == {0: {"a": 1}}
+    wheel.pass_to(5)
+    assert wheel.counts.floor == 6
+
+
+def test_a_kill_takes_off_once_wherever_the_message_lies(wheel: Wheel) -> None:
+    near, far = message(5, 1), message(72_000, 2)
+    wheel.append([near, far, message(5, 3), message(72_000, 4)])
+    for frame in (near, far):
+        kill(wheel, frame)
+        kill(wheel, frame, is_refused=True)
+    assert wheel.counts.hours == {0: {"a": 1}, 20: {"a": 1}}

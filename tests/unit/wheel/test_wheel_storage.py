@@ -113,6 +113,37 @@ def test_slots_are_listed_ascending_and_by_range(wheel: Wheel) -> None:
     assert wheel.next_slot(10) is None
 
 
+def test_frames_beyond_the_tails_limit_are_written_out_and_still_read(
+    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
+    frames = [message(5_000 + 400 * n, n, (b"x" * 100,)) for n in range(30)]
+    entries = wheel.append(frames)
+    assert wheel.stats().tail_bytes <= 1_000
+    assert remaining_files(tmp_path), "nothing was written out"
+    assert wheel.read(entries) == frames
+    assert sum(len(entries_in(wheel, slot)) for slot in wheel.slots()) == 30
+
+
+def test_a_slots_info_counts_its_frames_and_knows_its_highest_offsets(wheel: Wheel) -> None:
+    entries = wheel.append([message(5_000, 8), message(5_001, 3), message(5_002, 4, partition=1)])
+    info = wheel.info(5)
+    assert info is not None
+    assert info.count == 3
+    assert info.bytes == sum(entry.length for entry in entries)
+    assert info.highest_offsets == (8, 4)
+    assert wheel.info(6) is None
+
+
+def test_progress_is_that_of_the_last_finished_checkpoint(wheel: Wheel) -> None:
+    assert wheel.progress is None
+    pending = wheel.begin_checkpoint(PROGRESS)
+    pending.sync()
+    assert wheel.progress is None
+    wheel.finish_checkpoint(pending)
+    assert wheel.progress == PROGRESS
+
+
 def test_answers_are_found_by_offset_wherever_they_wait(wheel: Wheel) -> None:
     """Rules: reply-waits"""
     wheel.append([pending_reply(5_000, 1, 4), pending_reply(9_000, 0, 6), message(5_000, 7)])
