@@ -3,7 +3,6 @@
 import pytest
 from elections import (
     FAULTS,
-    OTHERS,
     OURS,
     POLL_MS,
     TTL_MS,
@@ -27,7 +26,6 @@ from replication.election_facts import (
     ResignReason,
     RevokeLease,
     ShutdownRequested,
-    StopDelivery,
     Ticked,
 )
 from replication.election_times import COOL_DOWN_POLLS, RESIGNED_FOR
@@ -47,34 +45,12 @@ def test_a_fault_stops_delivery_first_and_ends_the_lease_only_when_delivery_is_a
     assert election.state is State.FOLLOWER
 
 
-def test_a_delivery_that_never_stops_keeps_the_node_out_of_the_election() -> None:
-    """docs/design/election.md, "Resigning": its lease is not kept alive, another takes over."""
-    election = resigning(ResignReason.DELIVERY_FAILED)
-    assert told(election, *[Ticked(now_ms) for now_ms in range(500, 600_000, POLL_MS)]) == ()
-
-
 def test_a_keepalive_that_is_answered_while_resigning_changes_nothing() -> None:
     """docs/design/election.md, "Resigning"."""
     election = master()
     told(election, Ticked(1_000), FaultFound(1_001, ResignReason.HIGHER_TERM))
     assert told(election, LeaseKept(1_002, TTL_MS)) == ()
     assert told(election, DeliveryStopped(1_003, Ended.ASKED)) == (RevokeLease(7),)
-
-
-def test_a_keepalive_of_a_former_mastership_is_waited_for_before_the_next_call() -> None:
-    """docs/design/election.md, "Facts and orders": one call at a time."""
-    election = master()
-    told(election, Ticked(1_000), FaultFound(1_001, ResignReason.HIGHER_TERM))
-    told(election, DeliveryStopped(1_002, Ended.ASKED))
-    assert told(election, Ticked(1_500)) == ()
-    assert told(election, LeaseKept(1_600, TTL_MS)) == (PollLeader(),)
-
-
-def test_delivery_that_ended_by_itself_ends_the_lease_and_the_node_follows() -> None:
-    """docs/design/election.md, "Resigning"."""
-    election = master()
-    assert told(election, DeliveryStopped(100, Ended.FAILED)) == (RevokeLease(7),)
-    assert election.state is State.FOLLOWER
 
 
 def assert_cools_down(election: Election, reason: ResignReason) -> None:
@@ -129,23 +105,7 @@ def test_a_broken_disk_or_clock_keeps_a_node_out_for_longer_than_a_lost_lease() 
     assert COOL_DOWN_POLLS[ResignReason.DISK_FAILED] * POLL_MS == 30_000
 
 
-def test_a_follower_with_a_fault_does_not_campaign_either() -> None:
-    """docs/design/election.md, "Cool-down"."""
-    election = Election("me")
-    told(election, FaultFound(0, ResignReason.DISK_FAILED))
-    assert told(election, LeaderRead(1, None)) == ()
-    assert told(election, Ticked(29_999), LeaderRead(29_999, None)) == (PollLeader(),)
-
-
 # Shutdown
-
-
-def test_a_follower_stops_at_once() -> None:
-    """docs/design/election.md, "Resigning"."""
-    election = Election("me")
-    told(election, Ticked(0), LeaderRead(1, OTHERS))
-    assert told(election, ShutdownRequested(2), Ticked(10_000)) == ()
-    assert election.state is State.STOPPED
 
 
 def test_a_campaigner_ends_its_lease_and_stops() -> None:
@@ -161,18 +121,6 @@ def test_a_lease_that_arrives_after_the_shutdown_is_given_back() -> None:
     election = Election("me")
     told(election, Ticked(0), LeaderRead(0, None), ShutdownRequested(1))
     assert told(election, LeaseGranted(2, 7, TTL_MS)) == (RevokeLease(7),)
-
-
-def test_a_master_stops_delivery_then_ends_its_lease_then_stops() -> None:
-    """docs/design/election.md, "Resigning".
-
-    Rules: shutdown
-    """
-    election = master()
-    assert told(election, ShutdownRequested(1)) == (StopDelivery(ResignReason.SHUTDOWN),)
-    assert told(election, ShutdownRequested(2)) == ()
-    assert told(election, DeliveryStopped(3, Ended.ASKED), Ticked(60_000)) == (RevokeLease(7),)
-    assert election.state is State.STOPPED
 
 
 def test_a_shutdown_while_resigning_ends_in_stopped() -> None:

@@ -63,30 +63,6 @@ def test_what_would_fail_again_is_not_tried_again(failure: Failure, ended: Ended
     assert given_at(5).handle(failed(6, failure, stepped=True, learnt=True)) == Rest(ended)
 
 
-def test_a_failed_mastership_is_followed_by_another_after_a_wait_that_doubles() -> None:
-    """docs/design/election.md, "Leadership session".
-
-    Rules: back-off
-    """
-    session, waits_ms = given_at(0), []
-    for _ in range(8):
-        order = session.handle(failed(1))
-        assert isinstance(order, Wait)
-        waits_ms.append(order.wait_ms)
-        assert session.handle(Waited(1)) == BeMaster()
-    assert waits_ms == [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]
-
-
-def test_a_step_makes_the_next_wait_short_again() -> None:
-    """docs/design/election.md, "Leadership session".
-
-    Rules: back-off
-    """
-    session = given_at(0)
-    told(session, failed(1), Waited(2), failed(3), Waited(4))
-    assert session.handle(failed(5, stepped=True)) == Wait(RETRY_FIRST_MS)
-
-
 def test_who_has_learnt_what_to_send_less_of_tries_at_once() -> None:
     """docs/design/frontier.md, "Targets": what refused a transaction delays nothing else.
 
@@ -104,18 +80,6 @@ def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
     session = given_at(1_000)
     assert told(session, failed(1_000 + GIVE_WAY_MS), Waited(1_001)) == [Wait(50), BeMaster()]
     assert session.handle(failed(1_000 + GIVE_WAY_MS + 1)) == Rest(Ended.FAILED)
-
-
-def test_the_ten_seconds_begin_anew_with_each_mastership_that_stepped() -> None:
-    """docs/design/election.md, "Leadership session".
-
-    Rules: give-way
-    """
-    session = given_at(0)
-    assert told(session, failed(FOREVER_MS, stepped=True), Waited(0)) == [Wait(50), BeMaster()]
-    last_ms = FOREVER_MS + GIVE_WAY_MS
-    assert told(session, failed(last_ms), Waited(0)) == [Wait(100), BeMaster()]
-    assert session.handle(failed(last_ms + 1)) == Rest(Ended.FAILED)
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
