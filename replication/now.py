@@ -27,9 +27,6 @@ RATES_PPM_MAX = 200
 """How much faster than the broker's clock this machine's may run: twice the tolerance of quartz. It
 makes an idle master 1 ms late after 5 s without a step."""
 
-CLOCK_DRIFT_MAX_MS = 500
-"""How far the broker's clock and the master's may be apart."""
-
 MS_NS = 1_000_000
 
 
