@@ -90,18 +90,6 @@ def test_lanes_with_nothing_due_stand_just_beyond_now() -> None:
     assert plan.is_empty
 
 
-def test_a_clock_that_steps_back_moves_no_cursor_back() -> None:
-    """docs/design/frontier.md, Step: each component forward only.
-
-    Rules: forward-only
-    """
-    queue = queue_of(message(1, NOW_MS - 1))
-    before = step(queue).frontier
-    after = step(queue, NOW_MS - 5_000)
-    assert after.is_empty and after.frontier.cursors == before.cursors
-    assert before.precedes(after.frontier)
-
-
 def test_a_full_lane_is_cut_at_its_next_message_and_others_go_on() -> None:
     """docs/design/frontier.md, Full steps: cut per lane at K', lanes sharing the budget fairly.
 
@@ -144,19 +132,6 @@ def test_a_late_arrival_is_delivered_by_the_step_that_moves_o_over_it() -> None:
     plan = step(queue, ingested=(6, 5))
     assert (plan.deliveries, plan.late, plan.frontier.offsets) == ((late,), 1, (6, 5))
     assert plan.frontier.cursors[0] == Rank(NOW_MS + 1, 0, 0), "it moves no cursor"
-
-
-def test_late_arrivals_come_before_the_rest_of_their_lane() -> None:
-    """docs/design/frontier.md, Step: in rank order within a lane.
-
-    Rules: order
-    """
-    queue = queue_of()
-    step(queue, ingested=(0, 0))
-    arrived = [message(3, NOW_MS + 2), message(1, 4_000), message(2, 3_000)]
-    for entry in arrived:
-        queue.arrived(entry)
-    assert step(queue, NOW_MS + 2).deliveries == tuple(sorted(arrived))
 
 
 def test_a_late_arrival_that_is_not_yet_due_holds_o_below_it() -> None:
@@ -248,25 +223,6 @@ def test_o_passes_neither_replies_nor_late_arrivals_that_a_full_step_leaves_out(
     plans = [step(queue, ingested=(6, 0), limits=one) for _ in range(3)]
     assert [plan.frontier.offsets[0] for plan in plans] == [1, 5, 6]
     assert [[e.offset for e in (*p.deliveries, *p.replies)] for p in plans] == [[0], [1], [5]]
-
-
-def test_a_plan_that_is_not_begun_changes_nothing() -> None:
-    """docs/design/frontier.md, Step: a step is decided first and carried out afterwards."""
-    queue = queue_of(message(1, 5_000), reply(2))
-    first = queue.plan(NOW_MS, (100, 100), PLENTY)
-    assert queue.plan(NOW_MS, (100, 100), PLENTY) == first
-    queue.begin(first)
-    assert queue.plan(NOW_MS, (100, 100), PLENTY).is_empty
-
-
-def test_a_successor_goes_on_where_the_last_frontier_ends() -> None:
-    """docs/design/frontier.md, Takeover: from the last committed frontier and the own wheel."""
-    stored = [message(n, 5_000 + n) for n in range(6)]
-    old = queue_of(*stored)
-    done = step(old, limits=StepLimits(records_max=2, bytes_max=1_000))
-    late = message(200, 1_000)
-    successor = queue_of(*stored, late, frontier=done.frontier)
-    assert step(successor, ingested=(201, 100)).deliveries == (late, *stored[2:])
 
 
 def test_a_step_of_a_node_that_is_behind_is_a_bug() -> None:

@@ -1,5 +1,6 @@
 """How long a master with an empty plan waits. Rules: idle-step."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,32 +9,22 @@ from replication.pause import HELD_WAIT_MS, WAIT_MAX_MS, pause_ms
 INTERVAL_MS = 5_000
 
 
-def test_nothing_known_to_be_due_is_the_longest_wait() -> None:
-    assert pause_ms(None, 1_000, 0, INTERVAL_MS) == WAIT_MAX_MS
-
-
-def test_what_is_due_soon_is_waited_for() -> None:
-    assert pause_ms(1_100, 1_000, 0, INTERVAL_MS) == 100
-
-
-def test_what_is_due_later_is_looked_for_now_and_then() -> None:
-    assert pause_ms(10_000, 1_000, 0, INTERVAL_MS) == WAIT_MAX_MS
-
-
-def test_what_is_due_and_held_back_is_looked_at_again_soon() -> None:
-    assert pause_ms(1_000, 1_000, 0, INTERVAL_MS) == HELD_WAIT_MS
-    assert pause_ms(10, 1_000, 0, INTERVAL_MS) == HELD_WAIT_MS
-
-
-def test_the_idle_step_is_not_slept_past() -> None:
-    assert pause_ms(None, 1_000, INTERVAL_MS - 3, INTERVAL_MS) == 3
-    assert pause_ms(1_001, 1_000, INTERVAL_MS - 3, INTERVAL_MS) == 1
-
-
-def test_the_idle_step_is_taken_when_its_time_has_come() -> None:
-    """docs/design/frontier.md: the cursor that people see moves."""
-    assert pause_ms(None, 1_000, INTERVAL_MS, INTERVAL_MS) == 0
-    assert pause_ms(900, 1_000, INTERVAL_MS + 1, INTERVAL_MS) == 0
+@pytest.mark.parametrize(
+    ("due_ms", "idle_ms", "wait_ms"),
+    [
+        pytest.param(None, 0, WAIT_MAX_MS, id="nothing known to be due"),
+        pytest.param(1_100, 0, 100, id="due soon"),
+        pytest.param(10_000, 0, WAIT_MAX_MS, id="due later"),
+        pytest.param(1_000, 0, HELD_WAIT_MS, id="due and held back"),
+        pytest.param(10, 0, HELD_WAIT_MS, id="overdue and held back"),
+        pytest.param(None, INTERVAL_MS - 3, 3, id="until the idle step"),
+        pytest.param(1_001, INTERVAL_MS - 3, 1, id="due before the idle step"),
+    ],
+)
+def test_a_master_waits_for_what_comes_first(
+    due_ms: int | None, idle_ms: int, wait_ms: int
+) -> None:
+    assert pause_ms(due_ms, 1_000, idle_ms, INTERVAL_MS) == wait_ms
 
 
 @given(

@@ -72,21 +72,12 @@ def test_a_record_is_read_as_it_was_written(record: FrontierRecord) -> None:
     assert decode(encode(record)) == record
 
 
-def test_a_record_names_the_usual_cursor_once_and_the_others_by_lane() -> None:
-    """docs/design/frontier.md, Full steps: one default cursor and the exceptions."""
-    behind = replace(
-        FIRST.frontier, cursors=(Rank(7, 0, 0), Rank(6, 1, 8), Rank(7, 0, 0), Rank(7, 0, 0))
-    )
-    fields = json.loads(encode(replace(FIRST, frontier=behind)))
-    assert fields["cursor"] == [7, 0, 0]
-    assert fields["lanes"] == {"1": [6, 1, 8]}
-
-
 def test_lanes_that_differ_are_named_wherever_they_are_and_of_two_halves_the_second() -> None:
     """docs/design/frontier.md, Full steps: one default cursor and the exceptions."""
     usual, other = Rank(7, 0, 0), Rank(6, 1, 8)
     for cursors, cursor, lanes in [
         ((other, usual, usual, usual), [7, 0, 0], {"0": [6, 1, 8]}),
+        ((usual, other, usual, usual), [7, 0, 0], {"1": [6, 1, 8]}),
         ((other, other, usual, usual), [6, 1, 8], {"2": [7, 0, 0], "3": [7, 0, 0]}),
         ((usual,) * LANES, [7, 0, 0], {}),
     ]:
