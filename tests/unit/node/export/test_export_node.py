@@ -25,7 +25,7 @@ from exporting_node import (
 
 from delayd.bus import Headers
 from delayd.node.export import rows, segments
-from replication.rank import Rank, lane_of
+from replication.rank import lane_of
 
 IDS = ("a", "c")
 """Both in partition 0 of 2."""
@@ -39,40 +39,6 @@ def node(tmp_path: Path) -> Iterator[ExportingNode]:
 
 
 # --- The set
-
-
-def test_an_export_has_what_is_pending_and_nothing_else(node: ExportingNode) -> None:
-    """docs/design/storage.md, "Exports": offset below O, not in Done(K, O)."""
-    node.take(*[schedule(n, BEGIN_MS + 1_000 * n) for n in range(5)])
-    node.take(*[schedule(n, BEGIN_MS + 1_000 * n, partition=1) for n in range(5)])
-    assert node.pending(cut(1, (4, 1), cursor_ms=BEGIN_MS + 1_500)) == [(0, 2), (0, 3)]
-    assert node.pending(cut(2, (4, 1))) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
-
-
-def test_each_lane_has_its_own_cursor(node: ExportingNode) -> None:
-    """docs/design/frontier.md, "Lanes"; the slot of the lowest cursor is read, and all after it."""
-    topics = {lane_of(name, LANES): name for name in ("a", "b", "c", "d", "e", "f", "g")}
-    assert set(topics) == set(range(LANES))
-    for lane, topic in sorted(topics.items()):
-        node.take(*[schedule(10 * lane + n, BEGIN_MS + 700 * n, topic=topic) for n in range(10)])
-    cursors = {
-        0: Rank(BEGIN_MS + 2_100, 0, 3),
-        1: Rank(BEGIN_MS + 2_100, 0, 14),
-        2: Rank(BEGIN_MS + 9_000, 0, 0),
-        3: Rank(BEGIN_MS, 0, 0),
-    }
-    at = cut(1, (38, 0), cursors=cursors)
-    expected = [*range(3, 10), *range(14, 20), *range(30, 38)]
-    assert node.pending(at) == [(0, offset) for offset in expected]
-
-
-def test_a_late_arrival_beyond_the_cut_is_no_part_of_it(node: ExportingNode) -> None:
-    """docs/design/frontier.md, "Step": rank < K, offset >= O."""
-    node.take(schedule(0, BEGIN_MS), schedule(1, BEGIN_MS + 5_000))
-    at = cut(1, (2, 0), cursor_ms=BEGIN_MS + 2_000)
-    node.take(schedule(2, BEGIN_MS + 100), schedule(3, BEGIN_MS + 5_000))
-    assert node.pending(at) == [(0, 1)]
-    assert node.pending(cut(2, (4, 0), cursor_ms=BEGIN_MS + 2_000)) == [(0, 1), (0, 3)]
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 2])
