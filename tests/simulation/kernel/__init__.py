@@ -15,7 +15,7 @@ Not here: what the processes are, and what fails (the rest of `tests/simulation`
 
 from kernel.clocks import SECOND_US, MachineClock
 from kernel.loop import SimulatedLoop
-from kernel.scheduler import Kernel, Killed, Process, Task
+from kernel.scheduler import Kernel, Killed, Process, Task, Waiting
 from kernel.threads import SimulatedThreads
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "SimulatedLoop",
     "SimulatedThreads",
     "Task",
+    "Waiting",
 ]

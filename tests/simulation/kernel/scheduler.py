@@ -55,6 +55,30 @@ class Task:
         return f"{self.process.name}.{self.name}"
 
 
+class Waiting:
+    """Tasks that wait for the same bell."""
+
+    def __init__(self, kernel: "Kernel") -> None:
+        self._kernel = kernel
+        self._tasks: list[Task] = []
+
+    def wait(self, timeout_us: int | None) -> bool:
+        """Wait for the next ring (True), or until the time has passed (False)."""
+        task = self._kernel.current
+        assert task is not None, "only tasks wait"
+        self._tasks.append(task)
+        woken = self._kernel.block(timeout_us)
+        if task in self._tasks:
+            self._tasks.remove(task)
+        return woken
+
+    def ring(self) -> None:
+        """Wake all of them."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            self._kernel.wake(task)
+
+
 class Process:
     """What lives and dies together."""
 

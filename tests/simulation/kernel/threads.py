@@ -10,7 +10,7 @@ from math import ceil
 from types import TracebackType
 from typing import TypeVar
 
-from kernel.scheduler import Kernel, Killed, Process, Task
+from kernel.scheduler import Kernel, Killed, Process, Task, Waiting
 
 T = TypeVar("T")
 Stumble = Callable[[], None]
@@ -70,9 +70,8 @@ class SimulatedEvent:
     """See the port `Event`."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
         self._is_set = False
-        self._waiting: list[Task] = []
+        self._waiting = Waiting(kernel)
 
     def is_set(self) -> bool:
         """See the port."""
@@ -81,19 +80,12 @@ class SimulatedEvent:
     def set(self) -> None:
         """See the port."""
         self._is_set = True
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            self._kernel.wake(task)
+        self._waiting.ring()
 
     def wait(self, timeout: float | None = None) -> bool:
         """See the port."""
         if not self._is_set:
-            task = self._kernel.current
-            assert task is not None, "only tasks wait"
-            self._waiting.append(task)
-            self._kernel.block(microseconds(timeout))
-            if task in self._waiting:
-                self._waiting.remove(task)
+            self._waiting.wait(microseconds(timeout))
         return self._is_set
 
 
@@ -106,7 +98,7 @@ class SimulatedCondition:
         self._owner: Task | None = None
         self._depth = 0
         self._at_the_door: deque[Task] = deque()
-        self._waiting: list[Task] = []
+        self._waiting = Waiting(kernel)
 
     def __enter__(self) -> bool:
         task = self._kernel.current
@@ -137,10 +129,7 @@ class SimulatedCondition:
         assert task is not None and self._owner is task, "the lock is held by whoever waits"
         depth, self._depth = self._depth, 0
         self._give()
-        self._waiting.append(task)
-        woken = self._kernel.block(microseconds(timeout))
-        if task in self._waiting:
-            self._waiting.remove(task)
+        woken = self._waiting.wait(microseconds(timeout))
         self._take(task)
         self._depth = depth
         return woken
@@ -162,9 +151,7 @@ class SimulatedCondition:
     def notify_all(self) -> None:
         """See the port."""
         assert self._owner is self._kernel.current, "the lock is held by whoever notifies"
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            self._kernel.wake(task)
+        self._waiting.ring()
 
     def _take(self, task: Task) -> None:
         if task.process.is_dead:

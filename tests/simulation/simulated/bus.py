@@ -6,7 +6,7 @@ from threading import Condition
 from typing import Any, TypeVar
 
 from hooked_producer import Call, HookedProducer
-from kernel import Kernel, Task
+from kernel import Kernel, Waiting
 
 from delayd.bus import Ack, Record, Survey
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -35,23 +35,11 @@ class Bell(Condition):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
-        self._kernel = kernel
-        self._waiting: list[Task] = []
+        self.waiting = Waiting(kernel)
 
     def notify_all(self) -> None:
         """Wake those that wait for new records or transaction markers."""
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            self._kernel.wake(task)
-
-    def await_ring(self, timeout_us: int) -> None:
-        """Wait for the next one."""
-        task = self._kernel.current
-        assert task is not None, "only tasks wait"
-        self._waiting.append(task)
-        self._kernel.block(timeout_us)
-        if task in self._waiting:
-            self._waiting.remove(task)
+        self.waiting.ring()
 
 
 class SimulatedBus(MemoryBus):
@@ -124,7 +112,7 @@ class SimulatedConsumer(MemoryConsumer):
             return records
         bell = self._kafka.changed
         assert isinstance(bell, Bell), "simulated brokers ring a simulated bell"
-        bell.await_ring(timeout_ms * 1_000)
+        bell.waiting.wait(timeout_ms * 1_000)
         return super().poll(records_max, 0)
 
 
