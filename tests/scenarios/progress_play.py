@@ -1,48 +1,29 @@
 """What a played node has where brokers have no transactions: it says what it asks of etcd, too."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from delayd.bus import Ack, Headers
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.coordination import Leadership, StoredProgress
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from replication.frontier import Frontier
 from replication.record import decode
 
-
-class Telling(Protocol):
-    """The node, as far as it is asked here."""
-
-    def doing(self, call: str, what: str = "") -> AbstractContextManager[None]:
-        """Tell of a call."""
-
-    def said_of(self, topic: str, value: bytes | None, headers: dict[str, bytes | None]) -> str:
-        """What is sent, in a few words."""
+if TYPE_CHECKING:
+    from takeover_play import PlayedNode
 
 
 class ToldIdempotentProducer(MemoryIdempotentProducer):
     """Says what it is asked to do."""
 
-    def __init__(self, node: Telling, *parts: Any) -> None:
+    def __init__(self, node: "PlayedNode", *parts: Any) -> None:
         super().__init__(*parts)
         self._node = node
 
-    def send(
-        self,
-        topic: str,
-        *,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None = None,
-        on_ack: Callable[[Ack], None] | None = None,
-    ) -> None:
-        with self._node.doing(f"send {topic}", self._node.said_of(topic, value, dict(headers))):
-            super().send(
-                topic, key=key, value=value, headers=headers, partition=partition, on_ack=on_ack
-            )
+    def send(self, topic: str, **record: Any) -> None:
+        what = self._node.said_of(topic, record["value"], dict(record["headers"]))
+        with self._node.doing(f"send {topic}", what):
+            super().send(topic, **record)
 
     def flush(self, timeout_ms: int) -> None:
         with self._node.doing("flush"):
@@ -52,7 +33,9 @@ class ToldIdempotentProducer(MemoryIdempotentProducer):
 class ToldEtcd(MemoryCoordination):
     """Says what is asked of the progress, and what etcd made of it."""
 
-    def __init__(self, node: Telling, etcd: MemoryEtcd, told: Callable[[Frontier], str]) -> None:
+    def __init__(
+        self, node: "PlayedNode", etcd: MemoryEtcd, told: Callable[[Frontier], str]
+    ) -> None:
         super().__init__(etcd, "c")
         self._node = node
         self._told = told

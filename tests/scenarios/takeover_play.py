@@ -13,7 +13,7 @@ from typing import Any
 
 from hooked_producer import Call, HookedProducer
 from manual_clock import START_MS, ManualClock
-from one_node import InstantCondition
+from one_node import CLUSTER_KEY, FOREVER_MS, TIMEOUT_MS, InstantCondition
 from progress_play import ToldEtcd, ToldIdempotentProducer
 from structlog.testing import capture_logs
 
@@ -35,9 +35,6 @@ from replication.rank import Rank
 from replication.record import FrontierRecord, decode
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
-CLUSTER_KEY = "a key that is long enough"
-TIMEOUT_MS = 1_000
-FOREVER_MS = 10**15
 WAIT_MS = 250
 """What passes while a master waits for its wheel or for a marker."""
 

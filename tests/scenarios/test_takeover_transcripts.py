@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from facts_play import check
 from takeover_play import Play
 
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
@@ -28,11 +29,7 @@ def test_the_takeover_goes_as_its_transcript_says(
 ) -> None:
     """With `--rewrite` what happens now is written: `git diff` shows it, and a person judges."""
     written = transcript.read_text(encoding="utf-8")
-    happened = played(written, tmp_path)
-    if request.config.getoption("--rewrite"):
-        transcript.write_text(happened, encoding="utf-8")
-    else:
-        assert happened == written, "if this is meant: pytest tests/scenarios --rewrite"
+    check(transcript, played(written, tmp_path), request.config.getoption("--rewrite"))
 
 
 def test_there_are_transcripts() -> None:
