@@ -84,16 +84,16 @@ class Plan:
     """(K, O) that the step goes on from; verdicts are judged by it."""
     frontier: Frontier
     """(K', O') and R as before: own writes of the step itself are added by the driver."""
-    deliveries: tuple[Entry, ...]
-    """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
-    replies: tuple[Entry, ...]
-    """Pending replies with offsets in [O, O')."""
-    late: int
-    """How many late arrivals it passes."""
     now_ms: int
-    taken: dict[int, int]
+    deliveries: tuple[Entry, ...] = ()
+    """Messages of Done(K', O') - Done(K, O), in rank order within each lane."""
+    replies: tuple[Entry, ...] = ()
+    """Pending replies with offsets in [O, O')."""
+    late: int = 0
+    """How many late arrivals it passes."""
+    taken: Mapping[int, int] = field(default_factory=dict)
     """Entries to take off the front of each lane."""
-    passed_over: tuple[Entry, ...]
+    passed_over: tuple[Entry, ...] = ()
     """Entries that K' passes though O' does not: from now on late arrivals."""
     deferred: tuple[Entry, ...] = ()
     """Late arrivals beyond what their lane may take: to be requeued, because O' passes them for

@@ -162,7 +162,7 @@ class Past:
         if frontier.term == 0 or self._chance.random() < 0.7:
             self._owner = f"n{self._chance.randrange(3)}/{len(self.records)}"
         first = begin_term(frontier)
-        self._queue.begin(Plan(frontier, first, (), (), 0, self.now_ms, {}, ()))
+        self._queue.begin(Plan(frontier, first, self.now_ms))
         self._commit(first, StepCounts(), 0)
 
     def _step(self) -> None:

@@ -171,16 +171,7 @@ class Mastership:
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """Write a step that delivers nothing and moves no bound."""
-        plan = Plan(
-            before=self._planner.frontier,
-            frontier=frontier,
-            deliveries=(),
-            replies=(),
-            late=0,
-            now_ms=now_ms,
-            taken={},
-            passed_over=(),
-        )
+        plan = Plan(self._planner.frontier, frontier, now_ms)
         with self._replica.changed:
             self._planner.begin(plan)
         try:

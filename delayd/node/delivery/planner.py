@@ -166,7 +166,7 @@ class Planner:
     def _wait(self, now_ms: int) -> Plan:
         """Return a step that moves nothing: it is not known yet what O may pass."""
         before = self._queue.frontier
-        return Plan(before, stand_still(before), (), (), 0, now_ms, {}, ())
+        return Plan(before, stand_still(before), now_ms)
 
     def _is_killed(self, frame: Frame, after: Frontier) -> bool:
         """True if a cancel marker below O' kills the message. Only a message with an id can be

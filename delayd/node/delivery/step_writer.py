@@ -153,7 +153,10 @@ class StepWriter:
             self._fates[self._defer(frame)] += 1
         for frame in content.replies:
             dead, told = frame.body
-            self._answer(dead, told, source_of(frame.partition, frame.offset))
+            if dead is not None:
+                self._dead_letter(dead, source_of(frame.partition, frame.offset))
+            if told is not None:
+                self._receipt(told)
         for judged in content.judged:
             self._receipt(receipt_of(judged))
         if _requeued_count(self._fates):
@@ -300,12 +303,6 @@ class StepWriter:
             detail=detail,
         )
         self._receipt(told)
-
-    def _answer(self, dead: Body | None, told: Body | None, source: str) -> None:
-        if dead is not None:
-            self._dead_letter(dead, source)
-        if told is not None:
-            self._receipt(told)
 
     def _receipt(self, told: Body) -> None:
         self._verdicts[verdict_of(told)] += 1

@@ -309,7 +309,7 @@ class DeliveryQueueMachine(RuleBasedStateMachine):
         """docs/design/frontier.md, Term: the first step moves nothing but the term."""
         self.take_over()
         frontier = begin_term(self.frontier)
-        self.queue.begin(Plan(self.queue.frontier, frontier, (), (), 0, self.now_ms, {}, ()))
+        self.queue.begin(Plan(self.queue.frontier, frontier, self.now_ms))
         self.frontier = frontier
 
     @invariant()

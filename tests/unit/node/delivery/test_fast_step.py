@@ -34,16 +34,10 @@ class Recorder:
         self.sent: list[Sent] = []
 
     def send(
-        self,
-        topic: str,
-        *,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None = None,
-        on_ack: Any = None,
+        self, topic: str, *, partition: int | None = None, on_ack: Any = None, **record: Any
     ) -> None:
-        self.sent.append((topic, key, value, list(headers), partition))
+        headers = list(record["headers"])
+        self.sent.append((topic, record["key"], record["value"], headers, partition))
         if on_ack is not None:
             on_ack(Ack(partition or 0, len(self.sent), START_MS))
 
@@ -75,7 +69,7 @@ def write(
     frontier = node.replica.newest
     assert frontier is not None
     before = frontier.record.frontier
-    plan = Plan(before, stand_still(before), (), (), 0, START_MS + 5, {}, ())
+    plan = Plan(before, stand_still(before), START_MS + 5)
     producer = Recorder()
     context = replace(node.delivery_context(), quarantine=quarantine)
     with pytest.MonkeyPatch.context() as patch:
