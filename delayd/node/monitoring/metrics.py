@@ -382,15 +382,11 @@ def _metric(family: Family, snapshot: MetricsSnapshot) -> Metric:
         for values, distribution in family.distributions(snapshot):
             histogram.add_metric(values, _buckets(distribution), distribution.sum_ms / 1000)
         return histogram
-    if family.kind is Kind.COUNTER:
-        counter = CounterMetricFamily(name, meaning, labels=labels)
-        for values, value in family.samples(snapshot):
-            counter.add_metric(values, value)
-        return counter
-    gauge = GaugeMetricFamily(name, meaning, labels=labels)
+    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    metric = kind(name, meaning, labels=labels)
     for values, value in family.samples(snapshot):
-        gauge.add_metric(values, value)
-    return gauge
+        metric.add_metric(values, value)
+    return metric
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
