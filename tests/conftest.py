@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from one_node import Maker, nodes_in
 from xdist.scheduler import LoadScopeScheduling
 
 from delayd.audit.reading.session import FOR_FEW, open_session
@@ -57,6 +58,13 @@ def _runs_spark(path: Path) -> bool:
     if path.parent.name != "integration":
         return path.parent.name == "audit"
     return path.name.startswith(("test_audit", "test_demo")) and path.stem != "test_audit_page"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Maker]:
+    """Makes nodes with these targets."""
+    with nodes_in(tmp_path) as make_node:
+        yield make_node
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import io
 import shutil
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
 from delayd.node.export.export_view import ExportView
-from delayd.node.export.exporter import Export, Exporter
+from delayd.node.export.exporter import Export, Exporter, ExportError
 from delayd.node.export.freezing import freeze
 from delayd.node.export.manifest import Manifest, result_of
 from delayd.node.export.writer import write_export
@@ -73,7 +75,7 @@ def cancel(offset: int, id: str, *, append_ms: int = BEGIN_MS) -> Record:
 
 def cut(
     step: int,
-    offsets: tuple[int, ...],
+    offsets: tuple[int, ...] = (0,) * PARTITIONS,
     *,
     cursor_ms: int = 0,
     cursors: dict[int, Rank] | None = None,
@@ -182,6 +184,33 @@ class ExportingNode:
         freeze(self.view, folder, Manifest("n", str(self.folder), at.record), lambda: None)
         write_export(folder)
         return pq.ParquetFile(result_of(folder))
+
+
+class RunningExport:
+    """An export on a thread of its own."""
+
+    def __init__(self, node: ExportingNode, at: SeenFrontier, wait_ms: int = 0) -> None:
+        self.export = node.exporter.begin()
+        self.failed: list[ExportError] = []
+        self._thread = threading.Thread(target=self._run, args=(at, wait_ms))
+        self._thread.start()
+
+    def _run(self, at: SeenFrontier, wait_ms: int) -> None:
+        try:
+            self.export.run(at.record, wait_ms)
+        except ExportError as error:
+            self.failed.append(error)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds, or the export has ended."""
+        while not condition() and self._thread.is_alive():
+            threading.Event().wait(0.002)
+
+    def join(self) -> Export:
+        """Wait until it has ended."""
+        self._thread.join(40)
+        assert not self._thread.is_alive()
+        return self.export
 
 
 def content_of(export: Export) -> bytes:

@@ -1,6 +1,7 @@
 """One node over Kafka in memory, whose every move a test makes."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,13 +25,22 @@ from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
+from delayd.wheel.disk import Disk
 from delayd.wheel.storage import Wheel
-from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, Settings
 
 CLUSTER_KEY = "a key that is long enough"
 TIMEOUT_MS = 1_000
 FOREVER_MS = 10**15
 T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it holds; AssertionError after a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
+        threading.Event().wait(0.005)
 
 
 class InstantCondition(threading.Condition):
@@ -41,6 +51,24 @@ class InstantCondition(threading.Condition):
 
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         return predicate()
+
+
+def open_replica(
+    folder: Path,
+    settings: Settings,
+    *,
+    export_hold_ms: int = 0,
+    disk_free_min_bytes: int = 0,
+    disk: Disk | None = None,
+) -> Replica:
+    """A replica over the wheel in a folder."""
+    return Replica(
+        Wheel.open(folder, partitions=settings.partitions, disk=disk),
+        settings,
+        proof_key=CLUSTER_KEY.encode(),
+        export_hold_ms=export_hold_ms,
+        disk_free_min_bytes=disk_free_min_bytes,
+    )
 
 
 class OneNode:
@@ -77,13 +105,7 @@ class OneNode:
         self.targets = Targets(
             self.bus.cluster(), self.clock, TIMEOUT_MS, anchor=self.settings.buffer.name
         )
-        self.replica = Replica(
-            Wheel.open(folder, partitions=partitions),
-            self.settings,
-            proof_key=CLUSTER_KEY.encode(),
-            export_hold_ms=0,
-            disk_free_min_bytes=0,
-        )
+        self.replica = open_replica(folder, self.settings)
         self.replica.changed = InstantCondition()
         self.replica.observe(load_settings(self.bus, "c", "delayd-", TIMEOUT_MS))
         self._frontiers = FrontierLog(self.bus, self.settings.frontier.name, 0)

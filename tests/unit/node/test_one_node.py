@@ -1,24 +1,15 @@
 """Steps of one master, move by move: who has to wait for whom, and who must not."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from manual_clock import START_MS
-from one_node import Maker, nodes_in
+from one_node import Maker
 
 from delayd.node.targets.checks import CHUNKS_MAX
 from delayd.wheel import hours, id_memory, splitting
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes nodes with these targets."""
-    with nodes_in(tmp_path) as make_node:
-        yield make_node
 
 
 def test_a_target_that_fails_all_the_time_starves_no_verdict(make: Maker) -> None:

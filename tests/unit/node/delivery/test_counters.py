@@ -1,12 +1,10 @@
 """What a node counts: histograms in bulk, and the steps of a master, whatever becomes of them."""
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from manual_clock import START_MS
-from one_node import Maker, OneNode, nodes_in
+from one_node import Maker, OneNode
 
 from delayd.node.delivery.counters import (
     LATENESS_BOUNDS_MS,
@@ -17,13 +15,6 @@ from delayd.node.delivery.counters import (
     StepCounters,
 )
 from delayd.request import Reason, Verdict
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes nodes with these targets."""
-    with nodes_in(tmp_path) as make_node:
-        yield make_node
 
 
 def deliver_all(node: OneNode, steps: int = 5) -> None:

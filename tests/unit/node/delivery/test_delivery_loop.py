@@ -1,14 +1,13 @@
 """The delivery thread over Kafka in memory: when it gives way, and what it reports."""
 
 import queue
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from manual_clock import ManualClock
+from one_node import CLUSTER_KEY, FOREVER_MS, TIMEOUT_MS, open_replica, wait_for
 
 from delayd.bus import Headers, Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -17,13 +16,8 @@ from delayd.cluster.topics import create_topics, load_settings
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
-from delayd.node.replica.replica import Replica
-from delayd.wheel.storage import Wheel
 from replication.election_facts import Ended
 from replication.takeover import GIVE_WAY_MS
-
-TIMEOUT_MS = 1_000
-FOREVER_MS = 10**15
 
 
 class RunningClock(ManualClock):
@@ -44,20 +38,10 @@ class Desk:
         self.kafka = MemoryKafka(self.clock)
         self.bus = MemoryBus(self.kafka)
         create_topics(
-            self.bus,
-            cluster="c",
-            cluster_key="a key that is long enough",
-            partitions=1,
-            timeout_ms=TIMEOUT_MS,
+            self.bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=1, timeout_ms=TIMEOUT_MS
         )
         seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
-        self.replica = Replica(
-            Wheel.open(folder, partitions=1),
-            seen.record.settings,
-            proof_key=b"secret",
-            export_hold_ms=0,
-            disk_free_min_bytes=0,
-        )
+        self.replica = open_replica(folder, seen.record.settings)
         self.replica.observe(seen)
         log = FrontierLog(self.bus, "delayd-frontier", 0)
         log.open(TIMEOUT_MS)
@@ -83,13 +67,6 @@ class Desk:
         """Committed records of a topic."""
         with self.kafka.changed:
             return self.kafka.topics[topic].partitions[0].read(0, 10**9)[0]
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Until it holds; AssertionError after 20 s."""
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline, "in vain"
-            threading.Event().wait(0.005)
 
 
 @pytest.fixture
@@ -143,7 +120,7 @@ def test_a_refused_step_is_tried_otherwise_without_a_wait(
     desk.kafka.refuse("orders", "INVALID_RECORD")
     desk.delivery.give(Grant("n/1", FOREVER_MS))
     desk.delivery.start()
-    desk.wait_for(lambda: len(desk.read("mails")) == 1 and len(desk.read("delayd-buffer")) == 3)
+    wait_for(lambda: len(desk.read("mails")) == 1 and len(desk.read("delayd-buffer")) == 3)
     [failing] = desk.delivery.failing_targets
     assert (failing["topic"], failing["messages"]) == ("orders", 1), "counted once, when committed"
 

@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 from manual_clock import START_MS, ManualClock
-from one_node import (
-    CLUSTER_KEY,
-    TIMEOUT_MS,
-    InstantCondition,
-    OneNode,
-)
+from one_node import TIMEOUT_MS, InstantCondition, OneNode, open_replica
 
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.errors import FrontierError
-from delayd.node.replica.replica import Replica
-from delayd.wheel.storage import Wheel
 from replication.frontier import begin_term
 from replication.now import BOUND_AGE_MAX_MS
 from replication.record import StepCounts, decode, encode, record_key
@@ -113,13 +106,7 @@ def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
     assert len(node.read("orders")) == 50
     node.close()
     # A node that was down meanwhile: all of it is still in the file of its hour.
-    node.replica = Replica(
-        Wheel.open(tmp_path / "other", partitions=1),
-        node.settings,
-        proof_key=CLUSTER_KEY.encode(),
-        export_hold_ms=0,
-        disk_free_min_bytes=0,
-    )
+    node.replica = open_replica(tmp_path / "other", node.settings)
     node.replica.changed = InstantCondition()
     node.consumer = node.bus.consumer(node.settings.buffer.name)
     node.consumer.assign(node.replica.positions)

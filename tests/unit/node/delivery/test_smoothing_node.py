@@ -1,13 +1,11 @@
 """Smoothing as a whole node does it, over Kafka in memory. Source: docs/design/frontier.md."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from manual_clock import START_MS
-from one_node import Maker, OneNode, nodes_in
+from one_node import Maker, OneNode
 
 from delayd.bus import Record
 from delayd.config.node import NodeConfig
@@ -22,13 +20,6 @@ NEIGHBOUR = "shared-139"
 RATE = 20
 COUNT = 60
 DUE_MS = START_MS + 500
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes nodes; they are closed afterwards."""
-    with nodes_in(tmp_path) as maker:
-        yield maker
 
 
 def header(record: Record, name: str) -> str | None:

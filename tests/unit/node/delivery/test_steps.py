@@ -1,14 +1,13 @@
 """What a step of one master writes, record by record, over Kafka in memory."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from manual_clock import START_MS
-from one_node import TIMEOUT_MS, Maker, OneNode, nodes_in
+from one_node import TIMEOUT_MS, Maker, OneNode
 
 from delayd.cluster.topics import transactional_id
 from delayd.errors import BufferPositionError
@@ -21,13 +20,6 @@ from replication.ids import KilledMessage
 from replication.rank import lane_of
 from replication.record import FrontierRecord, decode
 from replication.verdict import CancelMarker
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Maker]:
-    """Makes nodes with these targets."""
-    with nodes_in(tmp_path) as make_node:
-        yield make_node
 
 
 def verdicts(node: OneNode) -> list[tuple[str, str]]:

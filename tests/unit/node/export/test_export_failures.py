@@ -16,6 +16,7 @@ from exporting_node import (
     BEGIN_MS,
     SETTINGS,
     ExportingNode,
+    RunningExport,
     cancel,
     cut,
     left_in,
@@ -27,7 +28,7 @@ from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
 from delayd.node.export import exporter
 from delayd.node.export.child import ORPHANED, Child
-from delayd.node.export.exporter import Export, ExportError, Refusal
+from delayd.node.export.exporter import ExportError, Refusal
 from delayd.node.export.manifest import Manifest, kills_file, segments_file, write_manifest
 from delayd.node.export.segments import DamagedSegmentError
 from replication.settings import Topic
@@ -187,12 +188,6 @@ def test_a_cut_of_another_cluster_is_refused(node: ExportingNode) -> None:
     assert "id-9" in error.problem
 
 
-def test_a_node_that_is_behind_says_how_far_it_is(node: ExportingNode) -> None:
-    error = failure(node, cut(1, (41, 0)), wait_ms=20)
-    assert error.refusal is Refusal.NOT_REACHED
-    assert "[40, 0], not to the cut's [41, 0], within 20 ms" in error.problem
-
-
 def test_a_node_that_catches_up_in_time_exports(node: ExportingNode) -> None:
     later = threading.Timer(0.05, lambda: node.take(schedule(40, BEGIN_MS + 9_999)))
     later.start()
@@ -215,31 +210,19 @@ def test_one_export_at_a_time(node: ExportingNode) -> None:
 # --- Ends
 
 
-class Running:
-    """An export on a thread of its own, whose writer stands still."""
+class Running(RunningExport):
+    """An export whose writer stands still."""
 
     def __init__(self, node: ExportingNode) -> None:
-        self.export: Export = node.exporter.begin()
-        self.failed: list[ExportError] = []
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        while self.export._child is None and self._thread.is_alive():
-            threading.Event().wait(0.002)
+        super().__init__(node, AT)
+        self.wait_for(lambda: self.export._child is not None)
         assert self.export._child is not None
         self.pid = self.export._child.pid
         os.kill(self.pid, signal.SIGSTOP)
 
-    def _run(self) -> None:
-        try:
-            self.export.run(AT.record, 0)
-        except ExportError as error:
-            self.failed.append(error)
-
-    def join(self) -> ExportError:
+    def ended(self) -> ExportError:
         """How it ended; its writer is gone and buried."""
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-        self.export.close()
+        self.join().close()
         with pytest.raises(ProcessLookupError):
             os.kill(self.pid, 0)
         [error] = self.failed
@@ -249,7 +232,7 @@ class Running:
 def test_a_writer_that_is_killed_fails_the_export_only(node: ExportingNode) -> None:
     running = Running(node)
     os.kill(running.pid, signal.SIGKILL)
-    error = running.join()
+    error = running.ended()
     assert error.refusal is Refusal.FAILED and error.problem == "the writer ended with -9"
     is_clean(node)
     assert len(sources(node.export(AT))) == 36
@@ -259,7 +242,7 @@ def test_an_export_that_is_aborted_ends_its_writer(node: ExportingNode) -> None:
     running = Running(node)
     gone = ExportError(Refusal.BUSY, "the client went away")
     running.export.abort(gone)
-    assert running.join() is gone
+    assert running.ended() is gone
     is_clean(node)
 
 
@@ -282,7 +265,7 @@ def test_the_limit_of_an_export_holds_while_it_is_written_and_no_longer(
     [limit] = limits_under_way()
     assert limit.interval == exporter.EXPORT_S_MAX
     limit.function(*limit.args)
-    assert running.join().refusal is Refusal.TOO_LONG
+    assert running.ended().refusal is Refusal.TOO_LONG
     is_clean(node)
     export = node.exporter.begin()
     export.run(AT.record, 0)
@@ -303,7 +286,7 @@ def test_a_node_that_stops_ends_its_export_and_begins_no_other(node: ExportingNo
     running = Running(node)
     node.exporter.stop(20)
     assert running.export.at_rest.is_set(), "and nobody uses the wheel any more"
-    assert running.join().refusal is Refusal.BUSY
+    assert running.ended().refusal is Refusal.BUSY
     with pytest.raises(ExportError, match="being stopped"):
         node.exporter.begin()
     assert left_in(node.folder) == []
@@ -318,7 +301,7 @@ def test_a_writer_is_nicer_than_its_node_and_knows_no_secret(
     assert os.getpriority(os.PRIO_PROCESS, running.pid) == min(own + 10, 19)
     assert b"9e107d9d372bb682" not in Path(f"/proc/{running.pid}/environ").read_bytes()
     os.kill(running.pid, signal.SIGKILL)
-    running.join()
+    running.ended()
 
 
 def test_a_writer_ends_when_its_node_is_gone_whatever_it_waits_for(

@@ -12,6 +12,7 @@ import pytest
 from exporting_node import (
     BEGIN_MS,
     ExportingNode,
+    RunningExport,
     cancel,
     cut,
     left_in,
@@ -21,7 +22,7 @@ from exporting_node import (
 
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
-from delayd.node.export.exporter import Export, ExportError, Refusal
+from delayd.node.export.exporter import ExportError, Refusal
 
 HOUR_MS = 3_600_000
 
@@ -65,28 +66,11 @@ def passed(step: int, count: int, append_ms: int = 0) -> SeenFrontier:
     )
 
 
-class Waiting:
+def waiting_at(node: ExportingNode, at: SeenFrontier) -> RunningExport:
     """An export that waits for the node to ingest up to its cut, and so has pinned it."""
-
-    def __init__(self, node: ExportingNode, at: SeenFrontier) -> None:
-        self.export = node.exporter.begin()
-        self.failed: list[ExportError] = []
-        self._at = at
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        while not node.replica.retention._pinned and self._thread.is_alive():
-            threading.Event().wait(0.005)
-
-    def _run(self) -> None:
-        try:
-            self.export.run(self._at.record, 30_000)
-        except ExportError as error:
-            self.failed.append(error)
-
-    def join(self) -> Export:
-        self._thread.join(40)
-        assert not self._thread.is_alive()
-        return self.export
+    running = RunningExport(node, at, wait_ms=30_000)
+    running.wait_for(lambda: node.replica.retention._pinned is not None)
+    return running
 
 
 def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opener) -> None:
@@ -95,7 +79,7 @@ def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opene
     ready(node)
     at = cut(1, (6, 2), cursor_ms=BEGIN_MS + 2_000)
     node.see(at)
-    waiting = Waiting(node, at)
+    waiting = waiting_at(node, at)
     node.see(cut(2, (6, 2), cursor_ms=BEGIN_MS + 5_000))
     node.replica.checkpoint()
     assert node.replica.stats().frames == 7, "the cut that is pinned needs them"
@@ -117,7 +101,7 @@ def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
     node.see(passed(1, 2))
     pinned = cut(2, (6, 2), cursor_ms=BEGIN_MS + 4_000, append_ms=BEGIN_MS + 50)
     node.see(pinned)
-    waiting = Waiting(node, pinned)
+    waiting = waiting_at(node, pinned)
     node.see(cut(3, (6, 2), cursor_ms=BEGIN_MS + 5_000, append_ms=BEGIN_MS + 101))
     node.replica.checkpoint()
     assert node.replica.stats().frames == 5, "what the frontier before it covers"
@@ -258,7 +242,7 @@ def test_an_export_gives_way_to_a_node_whose_disk_is_short(open_node: Opener) ->
     ready(node)
     at = cut(1, (6, 9), cursor_ms=BEGIN_MS + 2_000)
     node.see(at)
-    waiting = Waiting(node, at)
+    waiting = waiting_at(node, at)
     node.disk.free = 999
     node.replica.checkpoint()
     waiting.join().close()

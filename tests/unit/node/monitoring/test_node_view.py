@@ -5,16 +5,15 @@ Source: docs/reference/http.md, "Admin port".
 
 import asyncio
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from manual_clock import START_MS, ManualClock
-from one_node import CLUSTER_KEY, TIMEOUT_MS
+from one_node import CLUSTER_KEY, TIMEOUT_MS, open_replica, wait_for
 
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -29,11 +28,9 @@ from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
-from delayd.node.replica.replica import Replica
 from delayd.request import Reason
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.wheel.disk import SystemDisk
-from delayd.wheel.storage import Wheel
 from replication.election import State
 
 FREE_MIN_BYTES = 1_000
@@ -79,12 +76,12 @@ class Desk:
             disk_free_min_bytes=FREE_MIN_BYTES,
         )
         self.disk = Disk()
-        self.replica = Replica(
-            Wheel.open(folder / "wheel", partitions=2, disk=self.disk),
+        self.replica = open_replica(
+            folder / "wheel",
             settings,
-            proof_key=CLUSTER_KEY.encode(),
             export_hold_ms=600_000,
             disk_free_min_bytes=FREE_MIN_BYTES,
+            disk=self.disk,
         )
         self.replica.observe(seen)
         self.failures: list[BaseException] = []
@@ -136,14 +133,6 @@ class Desk:
     async def _get(self, path: str) -> Response:
         async with AsyncClient(transport=ASGITransport(self._app), base_url="http://n") as client:
             return await client.get(path)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds; AssertionError after 20 s."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        threading.Event().wait(0.005)
 
 
 @pytest.fixture

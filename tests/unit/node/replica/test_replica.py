@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cluster_settings import LANES, PARTITIONS
-from cluster_settings import SETTINGS as CLUSTER
+from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, cut
 
 from delayd.bus import Headers, Position, Record
 from delayd.cluster.frontier_log import SeenFrontier
@@ -17,15 +17,11 @@ from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.frontier import Frontier, first_frontier
 from replication.rank import Rank
-from replication.record import FrontierRecord, StepCounts, decode
-from replication.settings import DAY_MS, Settings, Topic
+from replication.record import decode
+from replication.settings import Settings, Topic
 
-PROOF_KEY = b"a secret of the cluster"
-BEGIN_MS = 1_000_000
 HOLD_MS = 60_000
 PLENTY = StepLimits()
-
-SETTINGS = replace(CLUSTER, max_delay_ms=DAY_MS)
 
 Opener = Callable[..., Replica]
 
@@ -67,20 +63,6 @@ def request(offset: int, due_ms: int, *, partition: int = 0, epoch: int = 0) -> 
 
 def reject(offset: int, *, partition: int = 0) -> Record:
     return Record(partition, offset, 0, BEGIN_MS, None, b"%d" % offset, [("delayd-topic", b"t")])
-
-
-def at(
-    step: int,
-    *,
-    cursor_ms: int = 0,
-    offsets: tuple[int, ...] = (0, 0),
-    own_writes: tuple[int, ...] = (-1, -1),
-    append_ms: int = BEGIN_MS,
-) -> SeenFrontier:
-    """A committed frontier, all lanes at one cursor."""
-    frontier = Frontier(0, (Rank(cursor_ms, 0, 0),) * LANES, offsets, own_writes, 1, step)
-    record = FrontierRecord(frontier, "n/1", 0, StepCounts(), 0, SETTINGS)
-    return SeenFrontier(record, offset=step, append_ms=append_ms)
 
 
 def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple[int, int]]:
@@ -190,7 +172,7 @@ def test_a_successor_finds_late_arrivals_in_the_wheel(open_replica: Opener) -> N
 def test_a_wheel_of_another_cluster_is_refused(open_replica: Opener) -> None:
     """docs/design/frontier.md, Ingest: offsets of another buffer mean nothing here."""
     replica = open_replica()
-    replica.observe(at(1))
+    replica.observe(cut(1))
     replica.checkpoint()
     replica.close()
     created_again = replace(SETTINGS, buffer=Topic("delayd-buffer", "id-9"))
@@ -206,7 +188,7 @@ def ready_to_forget(open_replica: Opener, last: SeenFrontier) -> Replica:
     replica = open_replica()
     replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
     replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 1), own_writes=(4, -1)))
+    replica.observe(cut(1, **COVERING))  # type: ignore[arg-type]
     replica.observe(last)
     replica.checkpoint()
     return replica
@@ -221,7 +203,7 @@ def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Op
 
     Rules: forget-by-old-frontier
     """
-    last = at(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
+    last = cut(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
     replica = ready_to_forget(open_replica, last)
     assert replica.stats().frames == 0
     assert deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000) == []
@@ -233,7 +215,7 @@ def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> N
 
     Rules: forget-by-old-frontier
     """
-    last = at(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
+    last = cut(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
     assert ready_to_forget(open_replica, last).stats().frames == 6
 
 
@@ -244,8 +226,10 @@ def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Open
     """
     replica = open_replica()
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 3_000)])
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 1_000, offsets=(1, 0)))
-    replica.observe(at(2, cursor_ms=BEGIN_MS + 9_000, offsets=(2, 0), append_ms=BEGIN_MS + HOLD_MS))
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 1_000, offsets=(1, 0)))
+    replica.observe(
+        cut(2, cursor_ms=BEGIN_MS + 9_000, offsets=(2, 0), append_ms=BEGIN_MS + HOLD_MS)
+    )
     replica.checkpoint()
     assert replica.stats().frames == 1
 
@@ -257,10 +241,10 @@ def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) ->
     """
     replica = open_replica(hold_ms=0)
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 1), request(2, BEGIN_MS + 5_000)])
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
     replica.checkpoint()
     assert replica.stats().frames == 3
-    replica.observe(at(2, cursor_ms=BEGIN_MS + 5_999, offsets=(3, 0), append_ms=BEGIN_MS + 1))
+    replica.observe(cut(2, cursor_ms=BEGIN_MS + 5_999, offsets=(3, 0), append_ms=BEGIN_MS + 1))
     replica.checkpoint()
     assert replica.stats().frames == 1, "the cursor's own slot stays"
 
@@ -272,7 +256,7 @@ def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener
     """
     replica = open_replica(hold_ms=0)
     replica.take([request(offset, BEGIN_MS) for offset in range(3)])
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
     replica.checkpoint()
     assert replica.stats().frames == 3, "it is beyond R, but not at O"
     replica.take([request(4, BEGIN_MS + 60_000)])
@@ -291,7 +275,7 @@ def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
     replica = open_replica(hold_ms=0)
     replica.take([request(offset, BEGIN_MS) for offset in range(5)])
     replica.take([request(0, BEGIN_MS, partition=1)])
-    replica.observe(at(1, **beyond))  # type: ignore[arg-type]
+    replica.observe(cut(1, **beyond))  # type: ignore[arg-type]
     replica.checkpoint()
     assert replica.stats().frames == 6
     replica.take([request(5, BEGIN_MS + 60_000)])
@@ -305,7 +289,7 @@ def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Ope
     Rules: covered-not-stored
     """
     replica = open_replica(hold_ms=0)
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
     replica.checkpoint()
     replica.take([request(0, BEGIN_MS), reject(1), request(2, BEGIN_MS + 5_000), reject(3)])
     assert replica.stats().frames == 2
@@ -321,20 +305,20 @@ def test_a_frontier_that_steps_back_is_refused(open_replica: Opener) -> None:
     Rules: frontier-not-older
     """
     replica = open_replica()
-    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    replica.observe(cut(5, cursor_ms=10, offsets=(5, 5)))
     with pytest.raises(FrontierError, match="steps back"):
-        replica.observe(at(6, cursor_ms=9, offsets=(5, 5)))
+        replica.observe(cut(6, cursor_ms=9, offsets=(5, 5)))
     with pytest.raises(FrontierError, match="steps back"):
-        replica.observe(at(7, cursor_ms=10, offsets=(5, 4)))
+        replica.observe(cut(7, cursor_ms=10, offsets=(5, 4)))
     assert replica.newest is not None and replica.newest.offset == 5
 
 
 def test_a_frontier_that_was_read_before_changes_nothing(open_replica: Opener) -> None:
     """docs/design/frontier.md, Takeover: a master reads again what it followed."""
     replica = open_replica()
-    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
-    replica.observe(at(4, cursor_ms=9, offsets=(4, 4)))
-    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    replica.observe(cut(5, cursor_ms=10, offsets=(5, 5)))
+    replica.observe(cut(4, cursor_ms=9, offsets=(4, 4)))
+    replica.observe(cut(5, cursor_ms=10, offsets=(5, 5)))
     assert replica.newest is not None and replica.newest.offset == 5
 
 
@@ -344,11 +328,11 @@ def test_a_node_remembers_the_frontier_that_it_acted_on(open_replica: Opener) ->
     Rules: frontier-not-older
     """
     replica = open_replica()
-    replica.observe(at(5, cursor_ms=10, offsets=(5, 5)))
+    replica.observe(cut(5, cursor_ms=10, offsets=(5, 5)))
     replica.checkpoint()
     with pytest.raises(FrontierError, match=r"ends at step 4.*already acted on step 5"):
-        open_replica().observe(at(4, cursor_ms=9, offsets=(4, 4)))
-    open_replica().observe(at(5, cursor_ms=10, offsets=(5, 5)))
+        open_replica().observe(cut(4, cursor_ms=9, offsets=(4, 4)))
+    open_replica().observe(cut(5, cursor_ms=10, offsets=(5, 5)))
 
 
 def test_a_restart_without_news_keeps_the_old_frontier(
@@ -356,7 +340,7 @@ def test_a_restart_without_news_keeps_the_old_frontier(
 ) -> None:
     """docs/design/frontier.md, Ingest."""
     replica = open_replica()
-    replica.observe(at(5))
+    replica.observe(cut(5))
     replica.checkpoint()
     again = open_replica()
     again.checkpoint()
@@ -397,7 +381,7 @@ def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica:
     """
     replica = open_replica(free_min_bytes=2**62)
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 9_000)])
-    replica.observe(at(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
     with pytest.raises(DiskError):
         replica.checkpoint()
     assert replica.stats().frames == 1, "only what is not delivered yet is still there"
@@ -425,10 +409,10 @@ def test_what_was_passed_while_its_hour_was_not_indexed_is_not_pending_afterward
     due_ms = BEGIN_MS + 4 * 3_600_000
     replica = open_replica()
     replica.take([request(0, due_ms)])
-    replica.observe(at(1))
+    replica.observe(cut(1))
     replica.checkpoint()
     replica = open_replica()
-    replica.observe(at(2, cursor_ms=due_ms + 60_000, offsets=(1, 0), append_ms=due_ms + 60_000))
+    replica.observe(cut(2, cursor_ms=due_ms + 60_000, offsets=(1, 0), append_ms=due_ms + 60_000))
     while replica.split_some(due_ms + 60_000):
         pass
     replica.checkpoint()

@@ -7,7 +7,6 @@ import pytest
 from delayd.node.targets.quarantine import (
     DEFER_MS,
     DEFER_MS_MAX,
-    DIVISOR,
     QUIET_MS,
     RECORD_MS,
     RECORDS_MAX,
@@ -34,19 +33,6 @@ def quarantine() -> Quarantine:
 
 def may_try(quarantine: Quarantine, topic: str, tried: set[str], now_ms: int = NOW_MS) -> bool:
     return quarantine.defer_ms(now_ms, topic, tried) == 0
-
-
-def test_without_a_refusal_nothing_is_quarantined(quarantine: Quarantine) -> None:
-    """docs/design/frontier.md, Targets."""
-    assert quarantine.problem(NOW_MS, "orders", "0/1") is None
-    assert quarantine.lane_limits(NOW_MS) == {}
-
-
-def test_the_lane_of_a_refused_batch_is_limited_and_no_other(quarantine: Quarantine) -> None:
-    """docs/design/frontier.md, Targets: the batch is cut down until a refused record is alone."""
-    quarantine.note_refused(NOW_MS, {"orders": INVALID}, "bad", {"orders": (7, sources(1600))})
-    assert quarantine.lane_limits(NOW_MS) == {7: 1600 // DIVISOR}
-    assert quarantine.problem(NOW_MS, "orders", "0/1") is None
 
 
 def test_topics_that_share_a_lane_are_counted_together(quarantine: Quarantine) -> None:
