@@ -22,8 +22,6 @@ from replication.leadership_session import (
 )
 from replication.takeover import GIVE_WAY_MS
 
-FOREVER_MS = 10**9
-
 
 def failed(
     now_ms: int,
