@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from generated_pages import check_blocks
 from sample_reports import empty_report, failed_report, ok_report
 
 from delayd.audit.judging.faults import JOBS, Fault
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "audit.md"
-BLOCK = re.compile(r"(<!-- generated: faults -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def faults() -> str:
@@ -21,14 +21,7 @@ def faults() -> str:
 
 def test_the_table_of_faults_is_up_to_date(request: pytest.FixtureRequest) -> None:
     """With `--rewrite` it is written."""
-    written = PAGE.read_text(encoding="utf-8")
-    assert len(BLOCK.findall(written)) == 1
-    wanted = BLOCK.sub(lambda found: found[1] + faults() + found[2], written)
-    if request.config.getoption("--rewrite"):
-        PAGE.write_text(wanted, encoding="utf-8")
-    else:
-        command = "pytest tests/unit/audit/test_audit_reference.py --rewrite"
-        assert wanted == written, f"if this is meant: {command}"
+    check_blocks(PAGE, {"faults": faults()}, request)
 
 
 def test_each_fault_is_found_by_a_job_that_there_is() -> None:

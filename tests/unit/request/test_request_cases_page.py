@@ -1,12 +1,12 @@
 """docs/reference/request-cases.md has the cases that run on a real cluster, and says them well."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from generated_pages import check_blocks
 from request_cases import CASES, HEADER_CASES, ID_CASES
 from request_cases.case import (
     KEY,
@@ -41,7 +41,6 @@ from delayd.request.headers import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "request-cases.md"
-BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SHOWN_CHARS_MAX = 48
 SHOWN_HEADERS_MAX = 8
 CASES_MIN = 150
@@ -51,15 +50,7 @@ DAY_MS = 24 * HOUR_MS
 
 def test_the_page_has_the_cases_as_they_are_run(request: pytest.FixtureRequest) -> None:
     """With `--rewrite` it is written."""
-    tables = {"ids": id_table(), "headers": header_tables()}
-    written = PAGE.read_text(encoding="utf-8")
-    assert [name for _, name, _ in BLOCK.findall(written)] == list(tables)
-    wanted = BLOCK.sub(lambda found: found[1] + tables[found[2]] + found[3], written)
-    if request.config.getoption("--rewrite"):
-        PAGE.write_text(wanted, encoding="utf-8")
-    else:
-        command = "pytest tests/unit/request/test_request_cases_page.py --rewrite"
-        assert wanted == written, f"if this is meant: {command}"
+    check_blocks(PAGE, {"ids": id_table(), "headers": header_tables()}, request)
 
 
 def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from generated_pages import check_blocks
 
 from delayd.request import Op, Reason, Verdict, receipt, receipt_record
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "requests.md"
-BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
@@ -25,14 +25,7 @@ TABLES = {
 
 def test_the_generated_tables_are_up_to_date(request: pytest.FixtureRequest) -> None:
     """With `--rewrite` they are written."""
-    written = PAGE.read_text(encoding="utf-8")
-    assert [name for _, name, _ in BLOCK.findall(written)] == list(TABLES)
-    wanted = BLOCK.sub(lambda found: found[1] + TABLES[found[2]] + found[3], written)
-    if request.config.getoption("--rewrite"):
-        PAGE.write_text(wanted, encoding="utf-8")
-    else:
-        command = "pytest tests/unit/request/test_request_reference.py --rewrite"
-        assert wanted == written, f"if this is meant: {command}"
+    check_blocks(PAGE, TABLES, request)
 
 
 def test_the_receipt_of_the_page_is_the_one_that_is_written() -> None:

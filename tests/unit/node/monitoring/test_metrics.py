@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from generated_pages import check_blocks
 from httpx import ASGITransport, AsyncClient
 from manual_clock import START_MS
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,7 +27,6 @@ from replication.election_facts import ResignReason
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
-BLOCK = re.compile(r"(<!-- generated: metrics -->\n).*?(<!-- end -->)", re.DOTALL)
 OUTSIDE = re.compile(r"\b(?:delayd|process)_[a-z_]+\b")
 
 
@@ -127,14 +127,7 @@ def test_the_table_of_the_page_is_the_list_of_families(request: pytest.FixtureRe
     """With `--rewrite` it is written."""
     table = ["", "| metric | kind | labels | means |", "|---|---|---|---|", *lines_of_table()]
     assert not [line for line in table if line.count("|") not in (0, 5)], "it would begin a cell"
-    written = PAGE.read_text(encoding="utf-8")
-    assert len(BLOCK.findall(written)) == 1
-    wanted = BLOCK.sub(lambda found: found[1] + "\n".join([*table, "", ""]) + found[2], written)
-    if request.config.getoption("--rewrite"):
-        PAGE.write_text(wanted, encoding="utf-8")
-    else:
-        command = "pytest tests/unit/node/monitoring/test_metrics.py --rewrite"
-        assert wanted == written, f"if this is meant: {command}"
+    check_blocks(PAGE, {"metrics": "\n".join([*table, "", ""])}, request)
 
 
 @pytest.mark.parametrize("is_master", [True, False])
