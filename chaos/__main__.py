@@ -21,19 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from chaos.backend import Backend, BackendError
-from chaos.catalogue import SMOKE, scenarios
+from chaos.catalogue import ON_DOCKER, SMOKE, scenarios
 from chaos.checks import CHECKS, checked, missed
-from chaos.docker.repertoire import MATRIX as ON_DOCKER
-from chaos.docker.repertoire import lacking as containers_lack
 from chaos.processes.cluster import ProcessCluster
-from chaos.processes.startup import lacking as processes_lack
 from chaos.report import PAGE, line_of, note
-from chaos.scenario import SMALL_REQUESTS, Needs, Scenario
+from chaos.scenario import DOCKER, PROCESSES, SMALL_REQUESTS, Needs, Scenario, lacking
 from chaos.stage_run import Run, results
 from delayd.dev.interrupts import interrupts_raised
 
-PROCESSES: Final = "processes"
-DOCKER: Final = "docker"
 SEED_MAX: Final = 1_000_000
 
 
@@ -70,11 +65,12 @@ def _loaded(scenario: Scenario, options: argparse.Namespace, *, is_small: bool) 
 
 def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> int:
     on_docker = options.backend == DOCKER
-    lacking = containers_lack if on_docker else processes_lack
+    chosen = []
     for scenario in wanted:
-        if (why := lacking(scenario)) is not None:
+        if (why := lacking(scenario, options.backend)) is not None:
             print(f"chaos: {scenario.name} cannot run on {options.backend}: {why}", flush=True)
-    chosen = [scenario for scenario in wanted if lacking(scenario) is None]
+        else:
+            chosen.append(scenario)
     print(f"chaos: {len(chosen)} scenarios, SEED={seed}", flush=True)
     begun_s = time.monotonic()
     try:
@@ -114,12 +110,11 @@ def _check(seed: int, options: argparse.Namespace) -> int:
 def _docker(options: argparse.Namespace) -> Callable[[Path, Needs, int], Backend]:
     """How clusters of containers are made. BackendError if there is no daemon, or no SDK."""
     try:
-        from chaos.docker.images import Wanted
-        from chaos.docker.start import Docker
+        from chaos.docker.start import maker_of
     except ImportError as error:
         raise BackendError(f"{error}: pip install 'delayd[chaos]'") from error
-    wanted = (options.base, options.node_image, options.kafka_image, options.etcd_image)
-    return Docker(Wanted(*wanted), _tell).make
+    parts = {name: getattr(options, f"{name}_image") for name in ("node", "kafka", "etcd")}
+    return maker_of(_tell, options.base, parts)
 
 
 def _tell(sentence: str) -> None:

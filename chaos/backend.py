@@ -7,7 +7,7 @@ BackendError: a fault that was not struck must not look like one that was surviv
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chaos.network.link import Weather
+from chaos.network import Weather
 
 if TYPE_CHECKING:
     from chaos.topics import Topics
@@ -32,17 +32,10 @@ class Backend(Protocol):
     topics: "Topics"
     """Makes and removes targets, and knows the coordinator of the master's transactions."""
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """All nodes, dead ones too."""
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        """All brokers, dead ones too."""
-
-    @property
-    def etcd(self) -> tuple[str, ...]:
-        """All members of etcd, dead ones too."""
+    nodes: tuple[str, ...]
+    brokers: tuple[str, ...]
+    etcd: tuple[str, ...]
+    """All members of etcd. Dead parts are named too, twins are not."""
 
     def etcd_leader(self) -> str:
         """The member that leads."""
@@ -102,10 +95,7 @@ class Backend(Protocol):
     # --- Network
 
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
-        """On the wires from nodes to `kafka`, `etcd`."""
-
-    def mend_all(self) -> None:
-        """Fair weather."""
+        """On the wires from nodes to `kafka`, `etcd`; FAIR mends them."""
 
     # --- The end
 

@@ -7,8 +7,7 @@ import random
 from typing import Final
 
 from chaos.faults import Fault, Kind, Victim
-from chaos.network.link import CUT, DEAF, MUTE, Weather
-from chaos.network.wires import BOTH, ETCD, KAFKA
+from chaos.network import BOTH, CUT, DEAF, ETCD, KAFKA, MUTE, Weather
 from chaos.scenario import Load, Scenario, Strike
 
 LEASE_MS: Final = 3_000
@@ -132,6 +131,14 @@ SMOKE: Final = (
 )
 """The six that matter most: death, a zombie, etcd away, a partition, a wrong clock, and a mixture.
 """
+
+ON_DOCKER: Final = (
+    *("kill-master", "terminate-master", "freeze-master", "kill-all-nodes", "roll"),
+    *("kill-coordinator", "bounce-brokers", "kill-etcd-leader", "etcd-minority", "wipe-etcd"),
+    *("cut-kafka", "cut-etcd", "cut-both", "mute-to-kafka"),
+)
+"""Those that `make chaos-docker` runs: what three brokers, three members of etcd and networks of
+their own add, and the deaths of nodes. Processes run the others sooner."""
 
 COMBINED: Final = (
     Fault(Kind.KILL, Victim.MASTER),

@@ -16,8 +16,7 @@ from typing import Final
 
 from chaos.backend import Backend, BackendError
 from chaos.history import now_ms
-from chaos.network.link import CUT, DEAF, FAIR, MUTE, Weather
-from chaos.network.wires import BOTH
+from chaos.network import BOTH, CUT, DEAF, FAIR, MUTE, Weather
 
 ENDS_TIMEOUT_S: Final = 40.0
 MASTER_TIMEOUT_S: Final = 60.0

@@ -15,6 +15,7 @@ from chaos.evidence import Evidence, ends_of
 from chaos.faults import wait_until
 from chaos.history import now_ms
 from chaos.judge import Findings, judge
+from chaos.network import BOTH, FAIR
 from chaos.workload import Plan, Planned
 
 OPEN_TIMEOUT_S: Final = 90.0
@@ -26,7 +27,7 @@ LOOK_EVERY_S: Final = 1.0
 
 def restore(backend: Backend) -> list[str]:
     """Undo all faults, and wait until all nodes are ready. Return what had ended by itself."""
-    backend.mend_all()
+    backend.weather(FAIR, backend.nodes, BOTH)
     troubles = []
     for part in (*backend.brokers, *backend.nodes):
         if not backend.is_running(part):

@@ -10,6 +10,10 @@ from typing import Final, Self
 
 from chaos.faults import Fault, Kind, Victim
 
+PROCESSES: Final = "processes"
+DOCKER: Final = "docker"
+"""The backends."""
+
 JITTER: Final = 0.04
 """Of the spread: how far from its share a strike may be."""
 
@@ -100,3 +104,13 @@ def timed(scenario: Scenario, seed: int) -> tuple[Strike, ...]:
         for strike in scenario.strikes
     ]
     return tuple(sorted(shaken, key=lambda strike: strike.share))
+
+
+def lacking(scenario: Scenario, backend: str) -> str | None:
+    """Return why the backend of that name cannot run it; None if it can."""
+    weathers = [strike.fault.weather for strike in scenario.strikes]
+    if backend == PROCESSES:
+        return "processes have one etcd" if scenario.needs.etcd_members > 1 else None
+    if any(weather.delay_ms or weather.stall_chance for weather in weathers):
+        return "containers' networks are cut, not slow or lossy"
+    return None

@@ -27,9 +27,8 @@ from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiesc
 from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
-from chaos.segment import LogEnds
 from chaos.traffic import Traffic
-from chaos.verdict import Witnessed
+from chaos.verdict import LogEnds, Witnessed
 from chaos.workload import CHAOS_SHARES, EXPECT, Scene, mixture
 
 LEAD_MS: Final = 4_500

@@ -1,7 +1,9 @@
 """One run of a stage: build a cluster, run its scenarios, audit them all at once, take it down.
 
-A scenario after which the cluster does not become quiescent ends the run: the scenarios so far are
-audited, and the others are left for a fresh stage.
+Building and auditing a cluster takes longer than most scenarios, so they share it, one after the
+other. Scenarios that need the same number of brokers share a stage, which has all that any of them
+needs. A scenario after which the cluster does not become quiescent ends the run: the scenarios so
+far are audited, and the others are left for a fresh stage.
 
 Invariant: the cluster is taken down, whatever happens, and each scenario of the stage has a result
 or is left. A scenario that could not be judged has a result that says why.
@@ -13,6 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
+from operator import or_
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +26,17 @@ from chaos.backend import Backend
 from chaos.history import now_ms
 from chaos.scenario import Needs, Scenario
 from chaos.scenario_run import run_scenario
-from chaos.stage import Stage, staged
 from chaos.verdict import BOTH, WITNESS, Result, Shared, Witnessed, no_verdict, result_of
 
 HISTORY: Final = "history.jsonl"
 LOGS: Final = "logs"
+SCENARIOS_MAX: Final = 15
+"""Scenarios on one stage, of a minute each. What is far from due must stay so (workload.FAR_MS), a
+small disk (processes/harm.py) takes 10 MB of each, and one that breaks its stage takes few with
+it."""
+
+Stage = Sequence[Scenario]
+"""Scenarios in the order in which they run."""
 
 RunScenario = Callable[[Backend, Scenario, int, Path, Callable[[str], None]], Witnessed]
 
@@ -50,6 +61,37 @@ class Run:
         return self.out / f"{scenario.name}-{self.seed}"
 
 
+def staged(
+    scenarios: Iterable[Scenario], scenarios_max: int = SCENARIOS_MAX, *, by_brokers: bool = True
+) -> list[Stage]:
+    """Return as few stages as can be, of about the same length; scenarios with similar needs run
+    together. Not `by_brokers`: every cluster has as many as any of them needs."""
+
+    def size(scenario: Scenario) -> int:
+        return scenario.needs.brokers if by_brokers else 0
+
+    def wishes(scenario: Scenario) -> tuple[int, bool, bool, bool]:
+        needs = scenario.needs
+        return (size(scenario), needs.is_wired, needs.is_clocked, needs.has_small_disks)
+
+    return [
+        part
+        for _, alike in groupby(sorted(scenarios, key=wishes), size)
+        for part in _parts(list(alike), scenarios_max)
+    ]
+
+
+def _parts(group: Stage, scenarios_max: int) -> list[Stage]:
+    count = -(-len(group) // scenarios_max)
+    cuts = [len(group) * number // count for number in range(count + 1)]
+    return [group[cuts[number] : cuts[number + 1]] for number in range(count)]
+
+
+def needs_of(stage: Stage) -> Needs:
+    """Return what is enough for all of its scenarios."""
+    return reduce(or_, (scenario.needs for scenario in stage))
+
+
 def results(run: Run, scenarios: Iterable[Scenario]) -> Iterator[Result]:
     """Of all scenarios, a stage at a time."""
     stages = staged(scenarios, by_brokers=run.by_brokers)
@@ -59,10 +101,10 @@ def results(run: Run, scenarios: Iterable[Scenario]) -> Iterator[Result]:
         yield from found
         if left:
             run.tell(f"{len(left)} scenarios go on with a fresh cluster")
-            stages.insert(0, Stage(left))
+            stages.insert(0, left)
 
 
-def _tried(run: Run, stage: Stage) -> tuple[list[Result], tuple[Scenario, ...]]:
+def _tried(run: Run, stage: Stage) -> tuple[list[Result], Stage]:
     """Return the results of the scenarios that ran, and those that did not. An error that ends a
     run before its verdict is the verdict of all that ran, or of all if none has."""
     course = _Course(run, stage)
@@ -70,12 +112,12 @@ def _tried(run: Run, stage: Stage) -> tuple[list[Result], tuple[Scenario, ...]]:
     try:
         found = course.go()
     except Exception as error:
-        concerned = stage.scenarios[: course.begun] or stage.scenarios
+        concerned = stage[: course.begun] or stage
         why = f"{type(error).__name__}: {error}"
         found = [no_verdict(each, run.seed, course.begun_ms, why) for each in concerned]
     finally:
         course.leave(found)
-    return found, stage.scenarios[len(found) :]
+    return found, stage[len(found) :]
 
 
 class _Course:
@@ -91,7 +133,7 @@ class _Course:
         run, backend = self._run, None
         begun_s = time.monotonic()
         try:
-            backend = run.make(self._directory / "cluster", self._stage.needs, run.seed)
+            backend = run.make(self._directory / "cluster", needs_of(self._stage), run.seed)
             run.tell(f"a cluster is up after {time.monotonic() - begun_s:.0f} s")
             self._run_all(backend)
             report, troubles = self._audit(backend)
@@ -106,35 +148,30 @@ class _Course:
                 replace(each, troubles=(*each.troubles, *troubles)),
                 judges=WITNESS if report is None else BOTH,
             )
-            for scenario, witnessed, each in zip(
-                self._stage.scenarios, self.witnessed, shared, strict=False
-            )
+            for scenario, witnessed, each in zip(self._stage, self.witnessed, shared, strict=False)
         ]
 
     def leave(self, found: Sequence[Result]) -> None:
         """Logs of a cluster on which something failed are kept in the folder of the first that
         did, histories in those of all that did."""
-        concerned = zip(self._stage.scenarios, found, strict=False)
-        failed = {each.name for each, result in concerned if not result.ok}
-        for scenario in self._stage.scenarios:
+        concerned = zip(self._stage, found, strict=False)
+        failed = [each.name for each, result in concerned if not result.ok]
+        for scenario in self._stage:
             folder = self._run.folder_of(scenario)
             if scenario.name not in failed:
                 (folder / HISTORY).unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.rmdir()
-        for scenario in self._stage.scenarios:
-            if scenario.name in failed:
-                kept = self._run.folder_of(scenario) / LOGS
-                shutil.rmtree(kept, ignore_errors=True)
+            elif scenario.name == failed[0]:
+                shutil.rmtree(folder / LOGS, ignore_errors=True)
                 with suppress(OSError):
-                    shutil.copytree(self._directory / "cluster" / "logs", kept)
-                break
+                    shutil.copytree(self._directory / "cluster" / LOGS, folder / LOGS)
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _run_all(self, backend: Backend) -> None:
         run = self._run
-        for number, scenario in enumerate(self._stage.scenarios, 1):
-            run.tell(f"{number} of {len(self._stage.scenarios)}: {scenario.name}")
+        for number, scenario in enumerate(self._stage, 1):
+            run.tell(f"{number} of {len(self._stage)}: {scenario.name}")
             self.begun = number
             folder = run.folder_of(scenario)
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The verdict on a scenario, by the witness and by the audit, which must agree. Pure.
 
-The audit and the cross-check see the whole stage; segment.py divides it among scenarios. They must
-agree about the stage, and so must the sum of the judge's findings on its scenarios.
+The audit and the cross-check see the whole stage; attribution.py divides it among scenarios. They
+must agree about the stage, and so must the sum of the judge's findings on its scenarios.
 
 The witness is everything here that reads topics with kafka-python: judge.py, acknowledgements.py,
 order.py, and cross_check.py, which counts what the audit counts.
@@ -15,7 +15,6 @@ from typing import Any, Final
 from chaos.cross_check import FATES, WRONG
 from chaos.recovery import Recovery, quantile
 from chaos.scenario import Scenario
-from chaos.segment import LogEnds
 
 SHOWN_MAX: Final = 10
 """Of each kind of problem."""
@@ -38,6 +37,15 @@ BOTH: Final = "witness and audit"
 
 REPLICAS: Final = ("replica-missing", "replica-extra", "replica-changed")
 KILLED: Final = ("message: killed", "message: killed after retries")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """The ends of the logs at a moment: the next offsets."""
+
+    buffer: tuple[int, ...]
+    """By partition."""
+    frontier: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ def install_servers(tree: Path) -> None:
     programs = tree / "usr" / "local" / "bin"
     programs.mkdir(parents=True)
     shutil.copy2(etcd_binary(), programs / "etcd")
+    for path in tree.rglob("*"):  # whoever runs them must be able to read them
+        path.chmod(0o644 if path.suffix == ".jar" else 0o755)
 
 
 def install_java(tree: Path, home: Path) -> None:

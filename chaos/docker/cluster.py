@@ -4,26 +4,26 @@ Invariant: after `down` no container and no network of it is there, and nothing 
 whatever was struck. What a harness that was killed left is removed by the next one.
 """
 
+import json
 import os
-import secrets
 import shutil
+import urllib.request
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from contextlib import ExitStack, suppress
+from http.client import HTTPException
 from typing import Any, Final
 
 from chaos.backend import BackendError
-from chaos.docker import firewall
 from chaos.docker.engine import Engine
-from chaos.docker.etcd import leader_of
-from chaos.docker.plan import ADMIN_PORT, BROKERS, USER, Building, Container, Net, Role
+from chaos.docker.plan import BROKERS, USER, Building, Container, Net, Role
 from chaos.docker.plan import all_of as plan_all_of
 from chaos.docker.plan import node as plan_node
 from chaos.faults import wait_until
-from chaos.network.link import CUT, FAIR, Weather
-from chaos.network.wires import ETCD, KAFKA
-from chaos.processes import disks, harm
+from chaos.network import CUT, ETCD, FAIR, KAFKA, Weather
+from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.startup import create_own
+from chaos.scenario import DOCKER
 from chaos.topics import Topics
 from delayd.dev.demo_audit import audit
 from delayd.dev.etcd import etcd_is_healthy
@@ -34,13 +34,14 @@ from delayd.dev.parts import last_words
 
 RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)
 START_TIMEOUT_S: Final = 120.0
+ETCD_TIMEOUT_S: Final = 2.0
 CONTAINED: Final = {KAFKA: Net.KAFKA, ETCD: Net.ETCD}
 
 
 class DockerCluster:
     """A Backend; up from `__init__`, which raises BackendError, until `down`. Needs root."""
 
-    name = "docker"
+    name = DOCKER
     prefix = "delayd-"
 
     def __init__(self, building: Building, engine: Engine) -> None:
@@ -48,8 +49,11 @@ class DockerCluster:
             raise BackendError("containers' folders belong to their user: run it as root")
         self._building = building
         self._engine = engine
+        self._logs = building.directory / "logs"
         self._parts: dict[str, Container] = {}
         self._behind_rules: set[str] = set()
+        self.is_running, self.terminate = engine.is_running, engine.terminate
+        self.kill, self.freeze, self.thaw = engine.kill, engine.freeze, engine.thaw
         try:
             self._start_all()
         except BaseException:
@@ -62,53 +66,31 @@ class DockerCluster:
 
     # --- What there is
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return self._of(Role.NODE)
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        return self._of(Role.BROKER)
-
-    @property
-    def etcd(self) -> tuple[str, ...]:
-        return self._of(Role.ETCD)
-
     def etcd_leader(self) -> str:
-        urls = dict(zip(self.etcd, self._building.etcd_urls, strict=True))
-        leader = leader_of({name: url for name, url in urls.items() if self.is_running(name)})
-        if leader is None:
-            raise BackendError("no member of etcd leads")
-        return leader
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for name in filter(self.is_running, self.etcd):
+            url = f"{self._parts[name].address}/v3/maintenance/status"
+            # A member that gives no valid answer in time is none that leads.
+            with (
+                suppress(OSError, HTTPException, ValueError, LookupError),
+                opener.open(url, b"{}", ETCD_TIMEOUT_S) as answer,
+            ):
+                status = json.load(answer)
+                if status["leader"] == status["header"]["member_id"]:
+                    return name
+        raise BackendError("no member of etcd leads")
 
     def master(self) -> str | None:
         answers = []
         for name in self.nodes:
-            answer = ask_node(self._admin_url(name)) if self.is_running(name) else None
+            answer = ask_node(self._parts[name].address) if self.is_running(name) else None
             if answer is not None and answer.master and answer.delivering:
                 answers.append((answer.term, name))
         return max(answers)[1] if answers else None
 
     def status(self, node: str) -> Mapping[str, Any]:
-        found = read_status(self._admin_url(node)) if self.is_running(node) else None
+        found = read_status(self._parts[node].address) if self.is_running(node) else None
         return found or {}
-
-    # --- Processes
-
-    def is_running(self, part: str) -> bool:
-        return self._engine.is_running(part)
-
-    def kill(self, part: str) -> None:
-        self._engine.kill(part)
-
-    def terminate(self, part: str) -> None:
-        self._engine.terminate(part)
-
-    def freeze(self, part: str) -> None:
-        self._engine.freeze(part)
-
-    def thaw(self, part: str) -> None:
-        self._engine.thaw(part)
 
     def start(self, part: str, *, wait: bool = True) -> None:
         self._engine.start(part)
@@ -127,10 +109,10 @@ class DockerCluster:
         harm.corrupt_slot(self._building.data(node) / "wheel")
 
     def fill_disk(self, node: str) -> None:
-        disks.fill(self._building.data(node))
+        harm.fill_disk(self._building.data(node))
 
     def free_disk(self, node: str) -> None:
-        disks.free(self._building.data(node))
+        harm.free_disk(self._building.data(node))
 
     def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
         log = self._logs / "strace.log"
@@ -168,24 +150,21 @@ class DockerCluster:
                     self._mend(name, net)
                 else:
                     self._behind_rules.add(name)
-                    firewall.drop(
-                        self._engine.process_id(name),
-                        self._building.subnet(net),
-                        incoming=weather.down_is_cut,
-                        outgoing=weather.up_is_cut,
-                    )
-
-    def mend_all(self) -> None:
-        for name in self.nodes:
-            for net in CONTAINED.values():
-                self._mend(name, net)
+                    chain = ("INPUT", "-s") if weather.down_is_cut else ("OUTPUT", "-d")
+                    subnet = self._building.subnet(net)
+                    self._iptables(name, "-A", *chain, subnet, "-j", "DROP")
 
     def _mend(self, name: str, net: Net) -> None:
         self._engine.put_on(self._parts[name], net)
-        # A container that was started again has none.
-        if name in self._behind_rules and (process_id := self._engine.process_id(name)):
-            firewall.mend(process_id)
+        # A container that was started again has no rules.
+        if name in self._behind_rules and self._engine.process_id(name):
+            self._iptables(name, "-F")
         self._behind_rules.discard(name)
+
+    def _iptables(self, name: str, *words: str) -> None:
+        """Change the rules in a container's own network namespace, from this machine as root."""
+        process_id = str(self._engine.process_id(name))
+        harm.run_as_root("nsenter", "-t", process_id, "-n", "iptables", "-w", *words)
 
     # --- The end
 
@@ -203,24 +182,18 @@ class DockerCluster:
 
     def down(self) -> list[str]:
         self._end()
-        return [*self._engine.left(), *disks.mounted_in(self._building.directory)]
+        return [*self._engine.left(), *harm.mounted_in(self._building.directory)]
 
     # --- Start and end
-
-    @property
-    def _logs(self) -> Path:
-        return self._building.directory / "logs"
-
-    def _of(self, role: Role) -> tuple[str, ...]:
-        return tuple(part.name for part in self._parts.values() if part.role is role)
-
-    def _admin_url(self, node: str) -> str:
-        return f"http://{self._parts[node].addresses[Net.ADMIN]}:{ADMIN_PORT}"
 
     def _start_all(self) -> None:
         self._logs.mkdir(parents=True)
         for part in plan_all_of(self._building):
             self._make(part)
+        self.nodes, self.brokers, self.etcd = (
+            tuple(part.name for part in self._parts.values() if part.role is role)
+            for role in (Role.NODE, Role.BROKER, Role.ETCD)
+        )
         servers = (*self.etcd, *self.brokers)
         for name in servers:
             self._engine.start(name)
@@ -246,7 +219,7 @@ class DockerCluster:
         if self._building.is_clocked:
             write_clock(self._building.clock_file(part.name), 0, 0)
         if part.role is Role.NODE and self._building.has_small_disks:
-            disks.mount(data)
+            harm.mount_disk(data)
         data.mkdir(parents=True, exist_ok=True)
         for path in (data, config, *config.iterdir()):
             os.chown(path, USER, USER)
@@ -259,15 +232,12 @@ class DockerCluster:
         def answers() -> bool:
             match part.role:
                 case Role.ETCD:
-                    urls = dict(zip(self.etcd, self._building.etcd_urls, strict=True))
-                    return etcd_is_healthy(urls[name])
+                    return etcd_is_healthy(part.address)
                 case Role.BROKER:
-                    addresses = self._building.bootstrap.split(",")
-                    running = sum(self.is_running(each) for each in self.brokers)
-                    address = dict(zip(self.brokers, addresses, strict=True))[name]
-                    return brokers_seen_by(address) >= running
+                    running = sum(map(self.is_running, self.brokers))
+                    return brokers_seen_by(part.address) >= running
                 case Role.NODE:
-                    answer = ask_node(self._admin_url(name))
+                    answer = ask_node(part.address)
                     return answer is not None and answer.ready
 
         self._wait(answers, f"{name} does not answer", (name,))
@@ -288,15 +258,7 @@ class DockerCluster:
             raise BackendError(f"{ended[0]} ended while starting: {words}")
 
     def _end(self) -> None:
-        try:
+        with ExitStack() as ends:
+            ends.callback(harm.release_disks, self._building.directory)
+            ends.callback(self._engine.remove_all)
             self._engine.write_logs(self._logs)
-        finally:
-            try:
-                self._engine.remove_all()
-            finally:
-                disks.release(self._building.directory)
-
-
-def new_run() -> str:
-    """The name of a run, for its containers and networks."""
-    return f"delayd-chaos-{secrets.token_hex(4)}"

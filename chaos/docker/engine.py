@@ -26,7 +26,6 @@ OWNER: Final = "delayd.chaos.owner"
 
 API_TIMEOUT_S: Final = 120
 GRACE_S: Final = 30
-TRIES_MAX: Final = 20
 
 
 def connected() -> Any:

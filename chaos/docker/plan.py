@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chaos.processes.clocked_node import FILE_VARIABLE as CLOCK_VARIABLE
-from chaos.processes.disks import FREE_MIN_BYTES
+from chaos.processes.harm import FREE_MIN_BYTES
 from delayd.dev.kafka import HEAP_MB, LOG4J, broker_settings
 from delayd.dev.nodes import CLUSTER_NAME, toml_value
 
 BROKERS: Final = 3
-ETCD_MEMBERS: Final = 3
-NODES: Final = 3
+NUMBERS: Final = (1, 2, 3)
+"""Of the parts of each role."""
+
 LEASE_TTL_S: Final = 3
 CLIENT_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
@@ -87,12 +88,14 @@ class Container:
 
     name: str
     role: Role
+    addresses: Mapping[Net, str]
+    folders: tuple[Folder, ...]
+    address: str
+    """Of its service: `host:port` of a broker, a URL of etcd or a node."""
     image: str
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
-    addresses: Mapping[Net, str]
-    folders: tuple[Folder, ...]
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(default_factory=dict)
     """Of its configuration: text by name."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,20 +120,16 @@ class Building:
         """Of a part on a network."""
         return f"{self.network}.{net.value}.{role.value + number}"
 
-    def addresses(self, role: Role, number: int) -> dict[Net, str]:
-        """Of a part, on all its networks."""
-        return {net: self.address(role, number, net) for net in NETS[role]}
-
     @property
     def bootstrap(self) -> str:
         """All brokers, for nodes and for the harness."""
-        hosts = [self.address(Role.BROKER, n, Net.KAFKA) for n in range(1, BROKERS + 1)]
+        hosts = [self.address(Role.BROKER, number, Net.KAFKA) for number in NUMBERS]
         return ",".join(f"{host}:{CLIENT_PORT}" for host in hosts)
 
     @property
     def etcd_urls(self) -> tuple[str, ...]:
         """All members, for clients."""
-        hosts = [self.address(Role.ETCD, n, Net.ETCD) for n in range(1, ETCD_MEMBERS + 1)]
+        hosts = [self.address(Role.ETCD, number, Net.ETCD) for number in NUMBERS]
         return tuple(f"http://{host}:{ETCD_PORT}" for host in hosts)
 
     def data(self, name: str) -> Path:
@@ -141,36 +140,34 @@ class Building:
         """What is configured of a part, on this machine."""
         return self.directory / "config" / name
 
-    def folders(self, name: str) -> tuple[Folder, ...]:
-        """Those of every part. The configuration is writable: a clock is set there."""
-        return (Folder(self.data(name), DATA, True), Folder(self.config(name), CONFIG, True))
-
     def clock_file(self, node: str) -> Path:
         """What a node's clock is set with."""
         return self.config(node) / CLOCK
 
+    def container(self, role: Role, number: int, *more_folders: Folder, **others: Any) -> Container:
+        """Return a part with all its addresses, and the folders of every part; `others` are fields
+        of Container. The configuration is writable: a clock is set there."""
+        name = f"{role.name.lower()}-{number}"
+        data, config = Folder(self.data(name), DATA, True), Folder(self.config(name), CONFIG, True)
+        addresses = {net: self.address(role, number, net) for net in NETS[role]}
+        return Container(name, role, addresses, (data, config, *more_folders), **others)
+
 
 def all_of(building: Building) -> tuple[Container, ...]:
     """In the order in which they start."""
-    return (
-        *(etcd_member(building, number) for number in range(1, ETCD_MEMBERS + 1)),
-        *(broker(building, number) for number in range(1, BROKERS + 1)),
-        *(node(building, number) for number in range(1, NODES + 1)),
-    )
+    makers = (etcd_member, broker, node)
+    return tuple(make(building, number) for make in makers for number in NUMBERS)
 
 
 def broker(building: Building, number: int) -> Container:
     """It prepares its empty folder by itself."""
-    host = building.address(Role.BROKER, number, Net.KAFKA)
-    voters = ",".join(
-        f"{each}@{building.address(Role.BROKER, each, Net.KAFKA)}:{CONTROLLER_PORT}"
-        for each in range(1, BROKERS + 1)
-    )
+    hosts = {each: building.address(Role.BROKER, each, Net.KAFKA) for each in NUMBERS}
+    client = f"{hosts[number]}:{CLIENT_PORT}"
     settings = broker_settings(
         number,
-        client=f"{host}:{CLIENT_PORT}",
-        controller=f"{host}:{CONTROLLER_PORT}",
-        voters=voters,
+        client=client,
+        controller=f"{hosts[number]}:{CONTROLLER_PORT}",
+        voters=",".join(f"{each}@{host}:{CONTROLLER_PORT}" for each, host in hosts.items()),
         data=Path(DATA) / "log",
         brokers=BROKERS,
     )
@@ -184,53 +181,44 @@ def broker(building: Building, number: int) -> Container:
         f" {java} kafka.tools.StorageTool format -t {building.cluster_id} -c {properties} &&"
         f" exec {java} kafka.Kafka {properties}"
     )
-    return Container(
-        name=f"broker-{number}",
-        role=Role.BROKER,
+    text = "".join(f"{key}={value}\n" for key, value in settings.items())
+    return building.container(
+        Role.BROKER,
+        number,
+        address=client,
         image=building.images.kafka,
         entrypoint=("sh", "-c"),
         command=(script,),
-        addresses=building.addresses(Role.BROKER, number),
-        folders=building.folders(f"broker-{number}"),
-        files={
-            "server.properties": "".join(f"{key}={value}\n" for key, value in settings.items()),
-            "log4j2.xml": LOG4J,
-        },
+        files={"server.properties": text, "log4j2.xml": LOG4J},
     )
 
 
 def etcd_member(building: Building, number: int) -> Container:
     """It syncs to disk as a production one would."""
-    name = f"etcd-{number}"
-    host = building.address(Role.ETCD, number, Net.ETCD)
-    client, peer = f"http://{host}:{ETCD_PORT}", f"http://{host}:{PEER_PORT}"
-    members = ",".join(
-        f"etcd-{each}=http://{building.address(Role.ETCD, each, Net.ETCD)}:{PEER_PORT}"
-        for each in range(1, ETCD_MEMBERS + 1)
-    )
-    return Container(
-        name=name,
-        role=Role.ETCD,
+    hosts = {each: building.address(Role.ETCD, each, Net.ETCD) for each in NUMBERS}
+    client, peer = (f"http://{hosts[number]}:{port}" for port in (ETCD_PORT, PEER_PORT))
+    members = ",".join(f"etcd-{each}=http://{host}:{PEER_PORT}" for each, host in hosts.items())
+    return building.container(
+        Role.ETCD,
+        number,
+        address=client,
         image=building.images.etcd,
         entrypoint=(ETCD_BINARY,),
         command=(
-            *("--name", name, "--data-dir", f"{DATA}/member"),
+            *("--name", f"etcd-{number}", "--data-dir", f"{DATA}/member"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", members, "--initial-cluster-token", building.cluster_id),
         ),
-        addresses=building.addresses(Role.ETCD, number),
-        folders=building.folders(name),
-        files={},
     )
 
 
-def node(building: Building, number: int, *, called: str | None = None) -> Container:
+def node(building: Building, number: int, called: str | None = None) -> Container:
     """`called` is what it calls itself, if not node-<number>."""
-    name = f"node-{number}"
+    host = building.address(Role.NODE, number, Net.ADMIN)
     document: dict[str, object] = {
         "cluster": CLUSTER_NAME,
-        "node": called or name,
+        "node": called or f"node-{number}",
         "bootstrap": building.bootstrap,
         "etcd": building.etcd_urls,
         "cluster_key": building.cluster_key,
@@ -240,25 +228,22 @@ def node(building: Building, number: int, *, called: str | None = None) -> Conta
     }
     if building.has_small_disks:
         document["disk_free_min_bytes"] = FREE_MIN_BYTES
-    folders = building.folders(name)
     entrypoint: tuple[str, ...] = ("delayd",)
     # The image has variables for these, and they outvote the file.
-    variables = {
-        "DELAYD_ADMIN_HOST": building.address(Role.NODE, number, Net.ADMIN),
-        "DELAYD_DATA_DIR": f"{DATA}/wheel",
-    }
+    variables = {"DELAYD_ADMIN_HOST": host, "DELAYD_DATA_DIR": f"{DATA}/wheel"}
+    folders: list[Folder] = []
     if building.is_clocked:
         entrypoint = ("python", "-m", "chaos.processes.clocked_node")
-        folders = (*folders, Folder(CHAOS, f"{HARNESS}/chaos", is_writable=False))
+        folders = [Folder(CHAOS, f"{HARNESS}/chaos", is_writable=False)]
         variables |= {"PYTHONPATH": HARNESS, CLOCK_VARIABLE: f"{CONFIG}/{CLOCK}"}
-    return Container(
-        name=name,
-        role=Role.NODE,
+    return building.container(
+        Role.NODE,
+        number,
+        *folders,
+        address=f"http://{host}:{ADMIN_PORT}",
         image=building.images.node,
         entrypoint=entrypoint,
         command=("node", "--config", f"{CONFIG}/node.toml"),
-        addresses=building.addresses(Role.NODE, number),
-        folders=folders,
         files={"node.toml": "".join(f"{key} = {toml_value(v)}\n" for key, v in document.items())},
         variables=variables,
     )

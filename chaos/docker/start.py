@@ -1,15 +1,17 @@
 """From nothing to a cluster of containers: the daemon, the images, free addresses."""
 
 import random
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from chaos.backend import BackendError
-from chaos.docker.cluster import DockerCluster, new_run
+from chaos.docker.cluster import DockerCluster
 from chaos.docker.engine import Engine, connected, sweep
-from chaos.docker.images import Wanted, images
-from chaos.docker.plan import Building, Images, Net
+from chaos.docker.images import images
+from chaos.docker.plan import Building, Net
 from chaos.scenario import Needs
 from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.kafka import new_cluster_id
@@ -18,21 +20,22 @@ TRIES_MAX: Final = 20
 ROUTES: Final = Path("/proc/net/route")
 
 
-class Docker:
-    """Makes clusters, with one daemon and one set of images. BackendError if there is none."""
+def maker_of(
+    tell: Callable[[str], None], base: str | None, named: Mapping[str, str | None]
+) -> Callable[[Path, Needs, int], DockerCluster]:
+    """Return what makes clusters, with one daemon and one set of images (images.py). BackendError
+    if there is no daemon."""
+    client = connected()
+    for name in sweep(client):
+        tell(f"removed {name}, which a harness that was killed had left")
+    made = images(client, tell, base, named)
 
-    def __init__(self, wanted: Wanted, tell: Callable[[str], None]) -> None:
-        self._client: Any = connected()
-        for name in sweep(self._client):
-            tell(f"removed {name}, which a harness that was killed had left")
-        self._images: Images = images(self._client, wanted, tell)
-
-    def make(self, directory: Path, needs: Needs, _seed: int) -> DockerCluster:
+    def make(directory: Path, needs: Needs, _seed: int) -> DockerCluster:
         """Up when it returns: with three brokers and three members of etcd, whatever the needs."""
-        engine = Engine(self._client, new_run())
+        engine = Engine(client, f"delayd-chaos-{secrets.token_hex(4)}")
         building = Building(
             directory,
-            self._images,
+            made,
             _networks(engine),
             new_cluster_key(),
             new_cluster_id(),
@@ -40,6 +43,8 @@ class Docker:
             has_small_disks=needs.has_small_disks,
         )
         return DockerCluster(building, engine)
+
+    return make
 
 
 def _networks(engine: Engine) -> str:
@@ -55,13 +60,10 @@ def _networks(engine: Engine) -> str:
 
 def is_routed(network: str, routes: str) -> bool:
     """Return whether a route of the kernel's table leads there, other than the default one."""
-    first, second = (int(number) for number in network.split("."))
+    ours = IPv4Network(f"{network}.0.0/16")
     for line in routes.splitlines()[1:]:
         words = line.split()
-        address = int(words[1], 16).to_bytes(4, "little")
-        mask = int(words[7], 16).to_bytes(4, "little")
-        ours = bytes([first, second, 0, 0])
-        narrow = bytes(a & b for a, b in zip(mask, b"\xff\xff\x00\x00", strict=True))
-        if any(mask) and all(a & m == b & m for a, b, m in zip(address, ours, narrow, strict=True)):
+        address, mask = (IPv4Address(int(words[n], 16).to_bytes(4, "little")) for n in (1, 7))
+        if int(mask) and ours.overlaps(IPv4Network((address, str(mask)), strict=False)):
             return True
     return False

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from chaos.backend import BackendError
 from chaos.faults import wait_until
-from chaos.network.link import Weather
-from chaos.network.wires import Wires
-from chaos.processes import disks, harm
+from chaos.network import FAIR, Weather, Wires
+from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import clock_file, create_own, plan_all, plan_one_node
-from chaos.scenario import Needs
+from chaos.processes.startup import create_own, plan_all
+from chaos.scenario import PROCESSES, Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.demo_audit import audit
@@ -40,28 +39,26 @@ RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
 class ProcessCluster:
     """A Backend; up from `__init__`, which raises what startup does, until `down`."""
 
-    name = "processes"
+    name = PROCESSES
     prefix = "delayd-"
 
     def __init__(
         self, directory: Path, needs: Needs, seed: int, *, sabotage_file: Path | None = None
     ) -> None:
         self._folder = ClusterFolder(directory)
-        self._needs = needs
-        self._sabotage_file = sabotage_file
         self._cluster = LocalCluster(directory)
         self._wires: Wires | None = None
         self._folder.prepare()
         self._folder.clear()
         try:
-            plan = plan_all(self._folder.path, needs, sabotage_file)
-            self._cluster_key = plan.cluster_key
+            self._plan, state = plan_all(self._folder.path, needs, sabotage_file)
+            plan = self._plan
             if plan.wires:
-                self._wires = Wires(plan.wires, seed).__enter__()
+                self._wires = Wires(plan.wires, seed)
             start_planned(
                 self._folder.path,
                 plan.kafka,
-                plan.state,
+                state,
                 partial(
                     create_own,
                     brokers=needs.brokers,
@@ -74,23 +71,15 @@ class ProcessCluster:
             with interrupts_ignored():
                 self._end()
             raise
-        self.bootstrap = bootstrap_of(self._state())
+        self.nodes, self.brokers, self.etcd = (
+            tuple(part.name for part in state.of(kind))
+            for kind in (Kind.NODE, Kind.BROKER, Kind.ETCD)
+        )
+        self.bootstrap = bootstrap_of(state)
         copies = replication_factor_for(needs.brokers)
         self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
     # --- What there is
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self._state().of(Kind.NODE))
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self._state().of(Kind.BROKER))
-
-    @property
-    def etcd(self) -> tuple[str, ...]:
-        return tuple(part.name for part in self._state().of(Kind.ETCD))
 
     def etcd_leader(self) -> str:
         [only] = self.etcd
@@ -134,10 +123,10 @@ class ProcessCluster:
         harm.corrupt_slot(self._part(node).data)
 
     def fill_disk(self, node: str) -> None:
-        disks.fill(self._part(node).data.parent)
+        harm.fill_disk(self._part(node).data.parent)
 
     def free_disk(self, node: str) -> None:
-        disks.free(self._part(node).data.parent)
+        harm.free_disk(self._part(node).data.parent)
 
     def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
         process = self._part(node).process
@@ -149,25 +138,14 @@ class ProcessCluster:
         )
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
-        if not self._needs.is_clocked:
+        if not self._plan.needs.is_clocked:
             raise BackendError("these nodes' clocks cannot be set")
-        write_clock(clock_file(self._folder.path, node), offset_ms, drift_ppm)
+        write_clock(self._plan.clock_file(node), offset_ms, drift_ppm)
 
     def start_twin(self, node: str) -> str:
         state = self._state()
         [port] = pick_ports(1)
-        [etcd] = state.of(Kind.ETCD)
-        twin = plan_one_node(
-            self._folder.path,
-            self._needs,
-            len(state.of(Kind.NODE)) + 1,
-            port=port,
-            bootstrap=self.bootstrap,
-            etcd_url=etcd.address,
-            cluster_key=self._cluster_key,
-            sabotage_file=self._sabotage_file,
-            name=node,
-        )
+        twin = self._plan.node(len(self.nodes) + 1, port, called=node)
         twin = start_part(twin, directory=self._folder.path)
         self._folder.save(State((*state.parts, twin)))
         return twin.name
@@ -181,13 +159,10 @@ class ProcessCluster:
     # --- Network
 
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
-        if self._wires is None:
-            raise BackendError("this cluster has no wires that could be cut")
-        self._wires.set(weather, nodes=nodes, to=to)
-
-    def mend_all(self) -> None:
         if self._wires is not None:
-            self._wires.mend_all()
+            self._wires.set(weather, nodes=nodes, to=to)
+        elif weather != FAIR:
+            raise BackendError("this cluster has no wires that could be cut")
 
     # --- The end
 
@@ -199,7 +174,7 @@ class ProcessCluster:
     def down(self) -> list[str]:
         self._end()
         left = [f"process {process.pid}" for process in processes_of(self._folder.path)]
-        return [*left, *disks.mounted_in(self._folder.path)]
+        return [*left, *harm.mounted_in(self._folder.path)]
 
     def _end(self) -> None:
         try:
@@ -208,7 +183,7 @@ class ProcessCluster:
             if self._wires is not None:
                 self._wires.close()
                 self._wires = None
-            disks.release(self._folder.path)
+            harm.release_disks(self._folder.path)
 
     def _state(self) -> State:
         return self._folder.state()

@@ -1,17 +1,76 @@
-"""Harm to a node's own files and calls, from outside: a flipped byte, fsyncs that fail."""
+"""Harm to a node's own files and calls, from outside: small disks that are full, a flipped byte,
+fsyncs that fail.
 
+A small disk is a tmpfs, which needs root. Invariant: whatever was mounted is unmounted by
+`release`, also if its node was killed.
+"""
+
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from chaos.backend import BackendError
+
+DISK_BYTES: Final = 256 << 20
+FREE_MIN_BYTES: Final = 32 << 20
+"""What nodes are told to keep free."""
 
 SLOT_SOON_S: Final = (4, 20)
 """A slot that is due within these seconds is written for the most part, and not read yet."""
 
 END_TIMEOUT_S: Final = 10
+_BALLAST: Final = "ballast"
+_TIMEOUT_S: Final = 20
+
+
+def mount_disk(folder: Path) -> None:
+    """A small disk of its own; BackendError without root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_as_root("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "chaos", str(folder))
+
+
+def mounted_in(folder: Path) -> list[str]:
+    """Return where something is mounted in a folder."""
+    mounted = (each.mountpoint for each in psutil.disk_partitions(all=True))
+    return [where for where in mounted if Path(where).is_relative_to(folder)]
+
+
+def release_disks(folder: Path) -> None:
+    """Unmount everything in a folder; the content is lost."""
+    for where in mounted_in(folder):
+        run_as_root("umount", "--lazy", where)
+
+
+def fill_disk(folder: Path) -> None:
+    """Take so much that half of what a node needs is left."""
+    stat = os.statvfs(folder)
+    taken = stat.f_bavail * stat.f_frsize - FREE_MIN_BYTES // 2
+    if taken <= 0:
+        raise BackendError(f"the disk at {folder} is full already")
+    with (folder / _BALLAST).open("wb") as ballast:
+        os.posix_fallocate(ballast.fileno(), 0, taken)
+
+
+def free_disk(folder: Path) -> None:
+    """Undo `fill_disk`."""
+    (folder / _BALLAST).unlink(missing_ok=True)
+
+
+def run_as_root(*command: str) -> None:
+    """Run a command of this machine; BackendError if it is not there or fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except OSError as error:
+        raise BackendError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise BackendError(f"{' '.join(command)}: {done.stderr.strip()} (needs root)")
 
 
 def corrupt_slot(wheel: Path) -> None:
@@ -33,7 +92,7 @@ def corrupt_slot(wheel: Path) -> None:
 
 
 def fail_fsyncs(process_id: int, log: Path, has_ended: Callable[[], bool]) -> bool:
-    """Each fsync of a process fails while `has_ended` waits; what that says."""
+    """Let each fsync of a process fail while `has_ended` waits; return what that returns."""
     calls = "fsync,fdatasync,syncfs,sync_file_range"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(process_id)]
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]

@@ -11,8 +11,10 @@ import mmap
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -43,6 +45,8 @@ class Sabotage(IntEnum):
 
 IsOn = Callable[[Sabotage], bool]
 Send = Callable[..., None]
+Told = dict[str, Any]
+"""What is sent to a topic: the keywords of ConfluentProducer.send."""
 
 
 def write_sabotage(file: Path, sabotage: Sabotage | None) -> None:
@@ -52,82 +56,80 @@ def write_sabotage(file: Path, sabotage: Sabotage | None) -> None:
         written.write(NONE if sabotage is None else bytes([sabotage]))
 
 
-def _drop(send: Send, topic: str, told: dict[str, Any]) -> None:
+def _drop(send: Send, topic: str, told: Told) -> None:
     """It is not sent, and nobody notices."""
     del send, topic, told
 
 
-def _double(send: Send, topic: str, told: dict[str, Any]) -> None:
+def _double(send: Send, topic: str, told: Told) -> None:
     send(topic, **told)
     send(topic, **told)
 
 
-def _alter(send: Send, topic: str, told: dict[str, Any]) -> None:
+def _alter(send: Send, topic: str, told: Told) -> None:
     send(topic, **{**told, "value": (told["value"] or b"") + b"!"})
 
 
-def _lie(send: Send, topic: str, told: dict[str, Any]) -> None:
+def _lie(send: Send, topic: str, told: Told) -> None:
     said = json.loads(told["value"])
     other = {"cancelled": "too-late", "too-late": "cancelled"}
     said["verdict"] = other.get(said["verdict"], said["verdict"])
     send(topic, **{**told, "value": json.dumps(said).encode()})
 
 
-_WRONG: Final[Mapping[Sabotage, Callable[[Send, str, dict[str, Any]], None]]] = {
-    Sabotage.DROP: _drop,
-    Sabotage.DOUBLE: _double,
-    Sabotage.ALTER: _alter,
-    Sabotage.LIE: _lie,
-}
-
-
 def break_it(is_on: IsOn) -> None:
     """In this process: each whenever it is on."""
-    _reorder(is_on)
-    for sabotage in _WRONG:
-        _tamper(is_on, sabotage)
-    _hurry(is_on)
+    from delayd.node.delivery import mastership
+
+    _tamper(is_on)
     _read_late(is_on)
-    _unfence(is_on)
+    early = partial(_instead, lambda: is_on(Sabotage.EARLY))
+    early(mastership, "bounded_now_ms", lambda right, *told: right(*told) + AHEAD_MS)
+    # A master is not fenced by its successor, has no deadline, and looks at no other's term.
+    unfenced = partial(_instead, lambda: is_on(Sabotage.UNFENCED))
+    unfenced(mastership, "transactional_id", lambda _, cluster, *_shard: f"{cluster}-{uuid4().hex}")
+    unfenced(mastership.Grant, "is_valid", lambda *_told: True)
+    unfenced(mastership.Grant, "is_live", lambda *_told: True)
+    unfenced(mastership.Mastership, "_watch", lambda *_told: None)
 
 
-def _tamper(is_on: IsOn, sabotage: Sabotage) -> None:
-    """Now and then a record of its kind is sent wrongly."""
-    from delayd.bus.confluent.producer import ConfluentProducer
+def _instead(
+    is_wrong: Callable[[], bool], owner: object, name: str, wrong: Callable[..., object]
+) -> None:
+    """Call `wrong`, with the right function and its arguments, whenever that is so."""
+    right = getattr(owner, name)
 
-    right = ConfluentProducer.send
-    is_lie = sabotage is Sabotage.LIE
-    sent = 0
+    def either(*told: object) -> object:
+        return wrong(right, *told) if is_wrong() else right(*told)
 
-    def send(self: ConfluentProducer, topic: str, **told: Any) -> None:
-        nonlocal sent
-        concerned = topic.endswith(RECEIPTS) if is_lie else topic.startswith(TARGETS)
-        sent += concerned
-        is_next = concerned and sent % (EVERY_RECEIPT if is_lie else EVERY) == 0
-        if is_next and is_on(sabotage):
-            _WRONG[sabotage](lambda to, **what: right(self, to, **what), topic, told)
-        else:
-            right(self, topic, **told)
-
-    ConfluentProducer.send = send  # type: ignore[method-assign]
+    setattr(owner, name, either)
 
 
-def _reorder(is_on: IsOn) -> None:
-    """Now and then a record waits until its step has sent all others."""
+def _tamper(is_on: IsOn) -> None:
+    """Now and then a record of its kind is sent wrongly, or waits until its step has sent all
+    others."""
     from delayd.bus.confluent.producer import ConfluentProducer
 
     right, right_flush = ConfluentProducer.send, ConfluentProducer.flush
-    held: list[tuple[str, dict[str, Any]]] = []
-    sent = 0
+    held: list[tuple[str, Told]] = []
+    sent: Counter[bool] = Counter()
+    wrongs: Mapping[Sabotage, tuple[int, Callable[[Send, str, Told], None]]] = {
+        Sabotage.DROP: (EVERY, _drop),
+        Sabotage.DOUBLE: (EVERY, _double),
+        Sabotage.ALTER: (EVERY, _alter),
+        Sabotage.LIE: (EVERY_RECEIPT, _lie),
+        Sabotage.REORDER: (EVERY_HELD, lambda _send, *waits: held.append(waits)),
+    }
 
     def send(self: ConfluentProducer, topic: str, **told: Any) -> None:
-        nonlocal sent
-        sent += topic.startswith(TARGETS)
-        is_next = topic.startswith(TARGETS) and sent % EVERY_HELD == 0
-        if is_next and is_on(Sabotage.REORDER):
-            held.append((topic, told))
-        else:
-            right(self, topic, **told)
+        is_receipt = topic.endswith(RECEIPTS)
+        if is_receipt or topic.startswith(TARGETS):
+            sent[is_receipt] += 1
+            for sabotage, (every, wrong) in wrongs.items():
+                is_next = sent[is_receipt] % every == 0
+                if is_next and is_receipt == (sabotage is Sabotage.LIE) and is_on(sabotage):
+                    return wrong(partial(right, self), topic, told)
+        return right(self, topic, **told)
 
     def flush(self: ConfluentProducer, timeout_ms: int) -> None:
         for topic, told in reversed(held):
@@ -137,15 +139,6 @@ def _reorder(is_on: IsOn) -> None:
 
     ConfluentProducer.send = send  # type: ignore[method-assign]
     ConfluentProducer.flush = flush  # type: ignore[method-assign]
-
-
-def _hurry(is_on: IsOn) -> None:
-    """Masters deliver too soon."""
-    from delayd.node.delivery import mastership
-
-    names = vars(mastership)
-    right = names["bounded_now_ms"]
-    names["bounded_now_ms"] = lambda *told: right(*told) + AHEAD_MS * is_on(Sabotage.EARLY)
 
 
 def _read_late(is_on: IsOn) -> None:
@@ -166,31 +159,6 @@ def _read_late(is_on: IsOn) -> None:
         return seen
 
     FrontierLog.poll = poll  # type: ignore[method-assign]
-
-
-def _unfence(is_on: IsOn) -> None:
-    """A master is not fenced by its successor, has no deadline, and looks at no other's term."""
-    from delayd.node.delivery import mastership
-
-    names = vars(mastership)
-    right_id = names["transactional_id"]
-
-    def transactional_id(cluster: str, shard: int) -> str:
-        is_wrong = is_on(Sabotage.UNFENCED)
-        return f"{cluster}-{uuid4().hex}" if is_wrong else str(right_id(cluster, shard))
-
-    names["transactional_id"] = transactional_id
-    grant, attempt = mastership.Grant, mastership.Mastership
-    is_valid, is_live, watch = grant.is_valid, grant.is_live, attempt._watch
-    grant.is_valid = (  # type: ignore[method-assign]
-        lambda self, monotonic_ms: is_on(Sabotage.UNFENCED) or is_valid(self, monotonic_ms)
-    )
-    grant.is_live = (  # type: ignore[method-assign]
-        lambda self, monotonic_ms: is_on(Sabotage.UNFENCED) or is_live(self, monotonic_ms)
-    )
-    attempt._watch = (  # type: ignore[method-assign]
-        lambda self: None if is_on(Sabotage.UNFENCED) else watch(self)
-    )
 
 
 def main() -> None:

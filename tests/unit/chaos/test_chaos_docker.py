@@ -13,12 +13,11 @@ import pytest
 from docker.errors import APIError
 
 from chaos.backend import BackendError
-from chaos.catalogue import scenarios
+from chaos.catalogue import ON_DOCKER, scenarios
 from chaos.docker.engine import OWNER, RUN, Engine, sweep
 from chaos.docker.plan import Building, Container, Images, Net, Role, all_of, node
-from chaos.docker.repertoire import MATRIX, lacking
 from chaos.docker.start import is_routed
-from chaos.processes.startup import lacking as processes_lack
+from chaos.scenario import DOCKER, PROCESSES, lacking
 from delayd.config.node import load
 
 RUN_NAME = "delayd-chaos-1"
@@ -246,15 +245,15 @@ def test_what_a_killed_harness_left_is_swept_and_a_living_ones_is_not() -> None:
 
 def test_the_matrix_of_containers_is_playable_and_has_ten_scenarios_or_more() -> None:
     known = scenarios(0)
-    assert len(set(MATRIX)) >= 10
-    assert [name for name in MATRIX if lacking(known[name])] == []
+    assert len(set(ON_DOCKER)) >= 10
+    assert [name for name in ON_DOCKER if lacking(known[name], DOCKER)] == []
 
 
 def test_what_a_backend_cannot_play_is_said() -> None:
     known = scenarios(0)
-    assert "slow or lossy" in str(lacking(known["lossy"]))
-    assert lacking(known["clock-ahead"]) is None
-    assert "one etcd" in str(processes_lack(known["kill-etcd-leader"]))
+    assert "slow or lossy" in str(lacking(known["lossy"], DOCKER))
+    assert lacking(known["clock-ahead"], DOCKER) is None
+    assert "one etcd" in str(lacking(known["kill-etcd-leader"], PROCESSES))
 
 
 @pytest.mark.parametrize(

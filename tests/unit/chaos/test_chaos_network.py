@@ -1,4 +1,4 @@
-"""Wires carry bytes as the weather says. Source: chaos/network/link.py."""
+"""Wires carry bytes as the weather says. Source: chaos/network.py."""
 
 import socket
 import threading
@@ -8,8 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from chaos.network.link import CUT, DEAF, FAIR, MUTE, Weather
-from chaos.network.wires import ETCD, KAFKA, Wire, Wires
+from chaos.network import CUT, DEAF, ETCD, FAIR, KAFKA, MUTE, Weather, Wire, Wires
 
 SOON_S = 0.15
 """How long a test waits for what must not come."""
@@ -78,9 +77,8 @@ def ports() -> tuple[int, int]:
 def wires(echo: Echo, ports: tuple[int, int]) -> Iterator[Wires]:
     """Of node n: to kafka by the first port, to etcd by the second."""
     kafka, etcd = ports
-    with Wires(
-        [Wire("n", KAFKA, kafka, echo.address), Wire("n", ETCD, etcd, echo.address)], seed=1
-    ) as wires:
+    planned = [Wire("n", KAFKA, kafka, echo.address), Wire("n", ETCD, etcd, echo.address)]
+    with closing(Wires(planned, seed=1)) as wires:
         yield wires
 
 
@@ -163,7 +161,7 @@ def test_no_connection_comes_about_while_a_direction_is_cut(
         node.sendall(b"hello")
         assert hears(node, SOON_S) is None
         assert echo.connections == 0
-        wires.mend_all()
+        wires.set(FAIR, nodes=["n"], to=[KAFKA])
         assert hears(node) == b"hello"
 
 

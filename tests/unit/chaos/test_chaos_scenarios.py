@@ -16,8 +16,7 @@ from chaos.backend import Backend, BackendError
 from chaos.catalogue import COMBINED, SMOKE, TABLE, combination, scenarios
 from chaos.faults import Fault, Kind, Striker, Victim
 from chaos.history import now_ms
-from chaos.network.link import CUT, FAIR, Weather
-from chaos.network.wires import ETCD
+from chaos.network import CUT, ETCD, FAIR, Weather
 from chaos.processes.clocked_node import write_clock, wrong_ms
 from chaos.scenario import Load, timed
 from chaos.traffic import divided

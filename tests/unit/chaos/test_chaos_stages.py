@@ -1,6 +1,6 @@
 """Scenarios that share a cluster: who plays together, whose is what, what becomes of the others.
 
-Source: chaos/stage.py, chaos/segment.py, chaos/attribution.py, chaos/stage_run.py.
+Source: chaos/attribution.py, chaos/stage_run.py.
 """
 
 import dataclasses
@@ -12,7 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.attribution import Report, shared_by
+from chaos.attribution import (
+    NOBODY,
+    Report,
+    Segment,
+    of_source,
+    of_step,
+    of_target,
+    shared_by,
+    shares_of,
+)
 from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
 from chaos.cross_check import ALWAYS, FATES
@@ -20,10 +29,8 @@ from chaos.order import failovers_of
 from chaos.records import Logged
 from chaos.scenario import Needs, Scenario
 from chaos.scenario_run import frontiers_since
-from chaos.segment import NOBODY, LogEnds, Segment, of_source, of_step, of_target, shares_of
-from chaos.stage import SCENARIOS_MAX, staged
-from chaos.stage_run import Run, results
-from chaos.verdict import Result, Shared, Witnessed
+from chaos.stage_run import SCENARIOS_MAX, Run, needs_of, results, staged
+from chaos.verdict import LogEnds, Result, Shared, Witnessed
 from delayd.audit.report import Finding
 
 SEED = 11
@@ -34,24 +41,24 @@ KNOWN = scenarios(SEED)
 
 def test_the_smoke_runs_share_one_stage_that_has_all_they_need() -> None:
     [stage] = staged(KNOWN[name] for name in SMOKE)
-    assert {each.name for each in stage.scenarios} == set(SMOKE)
-    assert stage.needs.is_wired and stage.needs.is_clocked and stage.needs.brokers == 1
+    assert {each.name for each in stage} == set(SMOKE)
+    assert needs_of(stage) == Needs(is_wired=True, is_clocked=True)
 
 
 def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
     stages = staged(KNOWN.values())
-    witnessed = [scenario for stage in stages for scenario in stage.scenarios]
+    witnessed = [scenario for stage in stages for scenario in stage]
     assert sorted(each.name for each in witnessed) == sorted(KNOWN)
     for stage in stages:
-        assert len(stage.scenarios) <= SCENARIOS_MAX
-        assert len({each.needs.brokers for each in stage.scenarios}) == 1
-        for scenario in stage.scenarios:
-            assert scenario.needs | stage.needs == stage.needs
+        assert len(stage) <= SCENARIOS_MAX
+        assert len({each.needs.brokers for each in stage}) == 1
+        for scenario in stage:
+            assert scenario.needs | needs_of(stage) == needs_of(stage)
 
 
 def test_no_more_stages_than_needed_and_none_of_a_few() -> None:
     seven = list(KNOWN.values())[:7]
-    assert [len(stage.scenarios) for stage in staged(seven, scenarios_max=3)] == [2, 2, 3]
+    assert [len(stage) for stage in staged(seven, scenarios_max=3)] == [2, 2, 3]
     assert len(staged(seven, scenarios_max=7)) == 1
 
 

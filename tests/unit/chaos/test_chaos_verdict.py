@@ -14,8 +14,16 @@ from chaos.records import Logged
 from chaos.recovery import LATE_MS, Recovery, quantile, recoveries
 from chaos.report import LINES, PAGE, line_of, note
 from chaos.scenario import Scenario
-from chaos.segment import LogEnds
-from chaos.verdict import WITNESS, Result, Shared, Witnessed, disagreements, no_verdict, result_of
+from chaos.verdict import (
+    WITNESS,
+    LogEnds,
+    Result,
+    Shared,
+    Witnessed,
+    disagreements,
+    no_verdict,
+    result_of,
+)
 
 SCENARIO = Scenario("s", "Something <breaks>.", (), recovery_ms=5_000, failovers_min=1)
 AUDIT: dict[str, Any] = {

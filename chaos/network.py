@@ -1,10 +1,10 @@
-"""One wire from a node to a server: a TCP proxy whose weather can change at any time.
+"""Wires between nodes and servers: TCP proxies whose weather can change at any time.
 
     node ----- up ----> [ link ] ----- up ----> broker or etcd
     node <---- down --- [ link ] <---- down ---
 
-What a direction that is cut was given is held and passed on when it is mended, as TCP would send it
-again: also what was sent by a node that has closed its end meanwhile. A connection that is made
+A direction that is cut holds what it is given, and passes it on when it is mended, as TCP would
+send it again: also what a node sent that has closed its end meanwhile. A connection that is made
 while any direction is cut comes about when both are mended.
 
 Not here: packets. Loss is what a TCP user sees of it: now and then a chunk waits for its resending.
@@ -16,11 +16,19 @@ direction are held here, the rest waits in its sender.
 import asyncio
 import contextlib
 import random
+import threading
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 CHUNK_BYTES: Final = 64 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
+CALL_TIMEOUT_S: Final = 10.0
+
+KAFKA: Final = "kafka"
+ETCD: Final = "etcd"
+BOTH: Final = (KAFKA, ETCD)
+"""What wires lead to: all brokers, or etcd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +138,51 @@ class Link:
             await asyncio.sleep(delay_ms / 1000)
         while self._weather.up_is_cut if is_up else self._weather.down_is_cut:
             await self._changed.wait()
+
+
+class Wire(NamedTuple):
+    """From a node to one server: the port at which the node finds it, and where it is."""
+
+    node: str
+    to: str
+    port: int
+    server: str
+
+
+class Wires:
+    """All wires, on an event loop in a thread of its own, until `close`. OSError if a port is
+    taken. Any thread may call the methods; they return when it is done."""
+
+    def __init__(self, wires: Collection[Wire], seed: int) -> None:
+        chance = random.Random(f"{seed}: wires")
+        self._links = {wire: Link(wire.server, chance) for wire in wires}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
+        self._thread.start()
+        try:
+            for wire, link in self._links.items():
+                self._call(link.open(wire.port))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all connections."""
+        for link in self._links.values():
+            self._call(link.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def set(self, weather: Weather, *, nodes: Collection[str], to: Collection[str]) -> None:
+        """Set the weather on the wires from these nodes to these servers."""
+
+        async def change() -> None:
+            for wire, link in self._links.items():
+                if wire.node in nodes and wire.to in to:
+                    link.set(weather)
+
+        self._call(change())
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
