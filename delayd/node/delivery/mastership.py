@@ -19,7 +19,7 @@ from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.planner import Planner, StepContent
-from delayd.node.delivery.step_writer import KILLED, Fate, StepResult, StepWriter
+from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
 from delayd.node.delivery.takeover_run import run_takeover
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
@@ -204,7 +204,7 @@ class Mastership:
         begun_ms = self._clock.monotonic_ms()
         writer = self._writer(plan)
         try:
-            result = self._carry_out(plan, content, writer)
+            self._carry_out(plan, content, writer)
         except DelaydError as error:
             self._counters.failed += 1
             if isinstance(error, ProducerError):
@@ -215,9 +215,9 @@ class Mastership:
             raise
         self.has_stepped = True
         self._quarantine.note_committed(self._clock.monotonic_ms(), writer.sent)
-        for topic, (problem, count) in result.turned_away.items():
+        for topic, (problem, count) in writer.turned_away.items():
             self._targets.turned_away(topic, problem, count)
-        self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, result.message_count)
+        self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, writer.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
         """Return by lane how many records a step may take, for the lanes that are limited."""
@@ -258,15 +258,15 @@ class Mastership:
                 f"master's is {self.term}"
             )
 
-    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> StepResult:
+    def _carry_out(self, plan: Plan, content: StepContent, writer: StepWriter) -> None:
         """Write deliveries, replies and retries, then the frontier that covers them, and commit."""
         begun_ms = self._clock.monotonic_ms()
         self._commit.begin()
-        result = writer.write(content)
-        fates = result.fates
-        frontier = plan.frontier
-        if result.own_writes != frontier.own_writes:
-            frontier = replace(frontier, own_writes=result.own_writes)
+        writer.write(content)
+        fates, frontier = writer.fates, plan.frontier
+        own_writes = tuple(writer.own_writes)
+        if own_writes != frontier.own_writes:
+            frontier = replace(frontier, own_writes=own_writes)
             self._planner.wrote(frontier.own_writes)
         record = FrontierRecord(
             frontier=frontier,
@@ -275,12 +275,12 @@ class Mastership:
             counts=StepCounts(
                 delivered=fates[Fate.DELIVERED],
                 late=plan.late,
-                killed=result.killed_count,
-                retried=result.requeued_count,
+                killed=writer.killed_count,
+                retried=writer.requeued_count,
                 dead=fates[Fate.DEAD],
                 answers=len(content.replies) + len(content.judged),
             ),
-            digest=result.digest,
+            digest=writer.digest,
             settings=self._settings,
             smoothing=self.smoothing.queues(frontier, plan.now_ms),
         )
@@ -293,17 +293,16 @@ class Mastership:
         self._counters.committed(
             took_ms=self._last_step_ms - begun_ms,
             messages={
-                KILLED: result.killed_count,
+                KILLED: writer.killed_count,
                 **{fate.value: count for fate, count in fates.items()},
             },
-            verdicts=result.verdicts,
-            letters=result.letters,
+            verdicts=writer.verdicts,
+            letters=writer.letters,
         )
         # By the broker's clock: when the frontier was there, and the commit that followed.
         commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
-        self._counters.delivered(result.dues_ms, ack.append_ms + commit_ms)
-        self._counters.smoothed(result.smoothed_ms, ack.append_ms + commit_ms)
-        return result
+        self._counters.delivered(writer.dues_ms, ack.append_ms + commit_ms)
+        self._counters.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
 
     def _check(self, written: Written) -> None:
         """Raise what ends the mastership, if the step must not be committed."""

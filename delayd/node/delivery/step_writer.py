@@ -12,7 +12,6 @@ Source: docs/design/frontier.md, "Step" and "Targets".
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from zlib import crc32
 
@@ -71,41 +70,11 @@ KILLED = "killed"
 """In place of a fate: a cancel or a replace had come before."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What was written of a step; it becomes true with the commit."""
-
-    own_writes: tuple[int, ...]
-    """R: the last record in each partition of the buffer that was acknowledged to the shard."""
-    fates: Counter[Fate]
-    message_count: int
-    """Messages that were due, without those that were deferred before they were read."""
-    killed_count: int
-    digest: int
-    """Of what was delivered: the sum of the CRC-32 of the sources."""
-    turned_away: Mapping[str, tuple[str, int]]
-    """By target: why messages were not sent there, and how many."""
-    dues_ms: Mapping[str, list[int]]
-    """By target: when the messages that were sent there were due. Without those that had been
-    requeued: their delay is the target's, and would hide delayd's own."""
-    smoothed_ms: Mapping[str, list[int]]
-    """Of those that were sent after smoothing had deferred them: when they were due at first, by
-    target."""
-    verdicts: Mapping[str, int]
-    """Receipts."""
-    letters: Mapping[str, int]
-    """Dead letters, by reason."""
-
-    @property
-    def requeued_count(self) -> int:
-        """Return how many messages were written back into the buffer."""
-        return _requeued_count(self.fates)
-
-
 class StepWriter:
     """Writes one step; made for it, and thrown away with it. Used by one thread.
 
-    Raises ProducerError when the producer does; the transaction is then lost, and so is this.
+    What it has counted becomes true with the commit. Raises ProducerError when the producer does;
+    the transaction is then lost, and so is this.
     """
 
     def __init__(
@@ -121,36 +90,53 @@ class StepWriter:
         self._note_progress = context.note_progress
         self._now_ms = plan.now_ms
         self._cursors = plan.before.cursors
-        self._own_writes = list(plan.frontier.own_writes)
         self._unflushed_bytes: dict[str, int] = {}
         self._chunks: Counter[str] = Counter()
         self.tried: set[str] = set()
         """Unproven targets that records were sent to, as far as that is limited."""
         self.sent: dict[str, tuple[int, list[str]]] = {}
         """By target: its lane, and the sources that were sent there, if any."""
-        self._fates: Counter[Fate] = Counter()
-        self._digest = 0
-        self._turned_away: dict[str, tuple[str, int]] = {}
-        self._dues_ms: defaultdict[str, list[int]] = defaultdict(list)
-        self._smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
-        self._verdicts: Counter[str] = Counter()
-        self._letters: Counter[str] = Counter()
+        self.own_writes = list(plan.frontier.own_writes)
+        """R: the last record in each partition of the buffer that was acknowledged to the shard."""
+        self.fates: Counter[Fate] = Counter()
+        self.message_count = 0
+        """Messages that were due, without those that were deferred before they were read."""
+        self.killed_count = 0
+        self.digest = 0
+        """Of what was delivered: the sum of the CRC-32 of the sources."""
+        self.turned_away: dict[str, tuple[str, int]] = {}
+        """By target: why messages were not sent there, and how many."""
+        self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """By target: when the messages that were sent there were due. Without those that had been
+        requeued: their delay is the target's, and would hide delayd's own."""
+        self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
+        """Of those that were sent after smoothing had deferred them: when they were due at first,
+        by target."""
+        self.verdicts: Counter[str] = Counter()
+        """Receipts."""
+        self.letters: Counter[str] = Counter()
+        """Dead letters, by reason."""
 
-    def write(self, content: StepContent) -> StepResult:
+    @property
+    def requeued_count(self) -> int:
+        """Return how many messages were written back into the buffer."""
+        return sum(self.fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))
+
+    def write(self, content: StepContent) -> None:
         """Produce all of it; requeued messages are acknowledged when this returns."""
-        message_count, killed_count = 0, content.deferred.killed_count
+        self.killed_count = content.deferred.killed_count
         for messages, killed in content.pieces:
-            message_count += len(messages)
-            killed_count += killed
+            self.message_count += len(messages)
+            self.killed_count += killed
             lanes = {frame.body[0]: frame.lane for frame in messages}
             self._targets.look_up(lanes)
             count, digest = write_fast(
                 messages, self._fast_targets(lanes), self._now_ms, self._producer, self._write_one
             )
-            self._fates[Fate.DELIVERED] += count
-            self._digest += digest
+            self.fates[Fate.DELIVERED] += count
+            self.digest += digest
         for frame in content.deferred.messages:
-            self._fates[self._defer(frame)] += 1
+            self.fates[self._defer(frame)] += 1
         for frame in content.replies:
             dead, told = frame.body
             if dead is not None:
@@ -159,21 +145,9 @@ class StepWriter:
                 self._receipt(told)
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if _requeued_count(self._fates):
+        if self.requeued_count:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
-        return StepResult(
-            own_writes=tuple(self._own_writes),
-            fates=self._fates,
-            message_count=message_count,
-            killed_count=killed_count,
-            digest=self._digest,
-            turned_away=self._turned_away,
-            dues_ms=self._dues_ms,
-            smoothed_ms=self._smoothed_ms,
-            verdicts=self._verdicts,
-            letters=self._letters,
-        )
 
     def _fast_targets(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Return those of these targets, with their lanes, that need not be asked about each
@@ -186,16 +160,16 @@ class StepWriter:
             partition_count = self._targets.partitions_for_all(topic, bytes_max)
             if partition_count is not None and not self._smoothing.limits(topic):
                 sources = self.sent.setdefault(topic, (lane, []))[1]
-                found[topic] = FastTarget(partition_count, sources, self._dues_ms[topic])
+                found[topic] = FastTarget(partition_count, sources, self.dues_ms[topic])
         return found
 
     def _write_one(self, frame: Frame) -> None:
         """Write a message that the fast path leaves."""
         source = source_of(frame.partition, frame.offset)
         fate = self._deliver(frame, source)
-        self._fates[fate] += 1
+        self.fates[fate] += 1
         if fate is Fate.DELIVERED:
-            self._digest += crc32(source.encode())
+            self.digest += crc32(source.encode())
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; requeue it if the target would refuse it."""
@@ -207,8 +181,8 @@ class StepWriter:
         if problem is None:
             problem = self._quarantine.problem(self._clock.monotonic_ms(), topic, source)
         if problem is not None:
-            count = self._turned_away.get(topic, ("", 0))[1]
-            self._turned_away[topic] = (problem, count + 1)
+            count = self.turned_away.get(topic, ("", 0))[1]
+            self.turned_away[topic] = (problem, count + 1)
             return self._retry(frame, source, problem)
         defer_ms = self._quarantine.defer_ms(self._clock.monotonic_ms(), topic, self.tried)
         if defer_ms:
@@ -223,9 +197,9 @@ class StepWriter:
         partition = self._targets.partition_for(topic, partition, key)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
         if turn is not None:
-            self._smoothed_ms[topic].append(turn.since_ms)
+            self.smoothed_ms[topic].append(turn.since_ms)
         elif not is_requeued(frame.body):
-            self._dues_ms[topic].append(frame.due_ms)
+            self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL:
             self._tell(frame, Verdict.DELIVERED, "")
@@ -305,12 +279,12 @@ class StepWriter:
         self._receipt(told)
 
     def _receipt(self, told: Body) -> None:
-        self._verdicts[verdict_of(told)] += 1
+        self.verdicts[verdict_of(told)] += 1
         key, value, headers = receipt_record(told, at_ms=self._now_ms)
         self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
 
     def _on_own_write(self, ack: Ack) -> None:
-        self._own_writes[ack.partition] = max(self._own_writes[ack.partition], ack.offset)
+        self.own_writes[ack.partition] = max(self.own_writes[ack.partition], ack.offset)
 
     def _make_room(self, topic: str, size_bytes: int) -> bool:
         """Send chunks that fit to a topic that takes only small batches, for Kafka judges whole
@@ -334,10 +308,6 @@ class StepWriter:
         return True
 
     def _dead_letter(self, body: Body, source: str) -> None:
-        self._letters[reason_of(body)] += 1
+        self.letters[reason_of(body)] += 1
         key, value, headers = dead_letter(body, source=source)
         self._producer.send(self._settings.dead.name, key=key, value=value, headers=headers)
-
-
-def _requeued_count(fates: Counter[Fate]) -> int:
-    return sum(fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))

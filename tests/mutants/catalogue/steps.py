@@ -148,7 +148,7 @@ STEPS = (
         "a frontier records, as R, what its step has requeued",
         "frontier.md#verdicts",
         "delayd/node/delivery/mastership.py",
-        "if result.own_writes != frontier.own_writes:",
+        "if own_writes != frontier.own_writes:",
         "if False:",
     ),
     one_edit(
@@ -156,7 +156,7 @@ STEPS = (
         "requeued records are acknowledged before the frontier record that names them",
         "frontier.md#verdicts",
         STEP,
-        "if _requeued_count(self._fates):",
+        "if self.requeued_count:",
         "if False:",
     ),
     one_edit(
