@@ -16,10 +16,9 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
-from delayd.node.export.export_view import ExportView
 from delayd.node.export.exporter import Export, Exporter, ExportError
 from delayd.node.export.freezing import freeze
-from delayd.node.export.manifest import Manifest, result_of
+from delayd.node.export.manifest import RESULT, Manifest
 from delayd.node.export.writer import write_export
 from delayd.node.replica.replica import Replica
 from delayd.request import RequestLimits, continuation, parse
@@ -143,7 +142,6 @@ class ExportingNode:
             export_hold_ms=hold_ms,
             disk_free_min_bytes=free_min_bytes,
         )
-        self.view = ExportView(self.replica)
         self.exporter = Exporter(
             self.replica, SystemClock(), folder=folder / "exports", node="node-1"
         )
@@ -181,9 +179,9 @@ class ExportingNode:
         folder = self.folder / "here"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        freeze(self.view, folder, Manifest("n", str(self.folder), at.record), lambda: None)
+        freeze(self.replica, folder, Manifest("n", str(self.folder), at.record), lambda: None)
         write_export(folder)
-        return pq.ParquetFile(result_of(folder))
+        return pq.ParquetFile(folder / RESULT)
 
 
 class RunningExport:

@@ -138,7 +138,7 @@ class DeliveryLoop:
     @property
     def failing_targets(self) -> list[FailingTarget]:
         """Targets that refused messages and are not known to be well again."""
-        return self._targets.failing()
+        return self._targets.failures.report()
 
     @property
     def smoothing_ms(self) -> Mapping[str, int]:

@@ -216,7 +216,7 @@ class Mastership:
         self.has_stepped = True
         self._quarantine.note_committed(self._clock.monotonic_ms(), writer.sent)
         for topic, (problem, count) in writer.turned_away.items():
-            self._targets.turned_away(topic, problem, count)
+            self._targets.failures.turned_away(topic, problem, count)
         self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, writer.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:

@@ -104,7 +104,8 @@ class Planner:
         """Return the next step at `now_ms`; nothing changes until it is begun."""
         self._slot_opener.turn(now_ms)
         if not self._slot_opener.has_found_late:
-            return self._wait(now_ms)
+            # It is not known yet what O may pass: a step that moves nothing.
+            return Plan(self.frontier, stand_still(self.frontier), now_ms)
         return self._queue.plan(now_ms, ingested, limits)
 
     def begin(self, plan: Plan) -> StepContent:
@@ -162,11 +163,6 @@ class Planner:
         slot = min((s for s in (slot, self._wheel.whole_below) if s is not None), default=None)
         unopened = None if slot is None else max(slot * SLOT_MS - OPEN_AHEAD_MS, now_ms)
         return min((due for due in (known, unopened) if due is not None), default=None)
-
-    def _wait(self, now_ms: int) -> Plan:
-        """Return a step that moves nothing: it is not known yet what O may pass."""
-        before = self._queue.frontier
-        return Plan(before, stand_still(before), now_ms)
 
     def _is_killed(self, frame: Frame, after: Frontier) -> bool:
         """True if a cancel marker below O' kills the message. Only a message with an id can be

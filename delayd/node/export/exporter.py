@@ -26,9 +26,8 @@ import structlog
 
 from delayd.errors import DelaydError, DiskError
 from delayd.node.export.child import NO_ROOM, Child
-from delayd.node.export.export_view import ExportView
 from delayd.node.export.freezing import freeze
-from delayd.node.export.manifest import Manifest, result_of
+from delayd.node.export.manifest import RESULT, Manifest
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from replication.record import FrontierRecord
@@ -142,7 +141,6 @@ class Export:
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
         self._replica = exporter.replica
-        self._view = ExportView(exporter.replica)
         self._lock = threading.Lock()
         self._aborted: ExportError | None = None
         self._child: Child | None = None
@@ -215,7 +213,9 @@ class Export:
                 f"{record.settings.buffer.topic_id}, and not of this node's",
                 oldest_step=self._oldest_step(),
             )
-        if not self._view.pin(record.frontier):
+        with self._replica.changed:
+            is_pinned = self._replica.retention.pin(record.frontier)
+        if not is_pinned:
             raise ExportError(
                 Refusal.TOO_OLD,
                 f"the cut of step {record.frontier.step} is older than what this node still has",
@@ -237,7 +237,9 @@ class Export:
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             limit.cancel()
-            self._view.unpin()
+            with self._replica.changed:
+                self._replica.retention.unpin()
+                self._replica.wheel.release_splits()
 
     def _oldest_step(self) -> int:
         oldest = self._replica.oldest_cut
@@ -262,7 +264,7 @@ class Export:
     def _write(self, record: FrontierRecord, folder: Path) -> None:
         folder.mkdir()
         manifest = Manifest(self._exporter.node, self._replica.wheel.root, record)
-        frames = freeze(self._view, folder, manifest, self._pause)
+        frames = freeze(self._replica, folder, manifest, self._pause)
         needed = self._replica.disk_free_min_bytes + ROW_BYTES_MAX * frames
         free = self._replica.free_bytes()
         if free < needed:
@@ -280,7 +282,7 @@ class Export:
                 raise self._aborted
             if code != 0:
                 raise ExportError(Refusal.NO_ROOM if code == NO_ROOM else Refusal.FAILED, problem)
-            self._file = os.open(result_of(folder), os.O_RDWR | os.O_CLOEXEC)
+            self._file = os.open(folder / RESULT, os.O_RDWR | os.O_CLOEXEC)
             self.size_bytes = os.fstat(self._file).st_size
 
     def _check(self) -> None:

@@ -22,6 +22,7 @@ from replication.rank import Rank
 from replication.record import FrontierRecord, decode, encode
 
 FORMAT = 2
+MANIFEST, SEGMENTS, KILLS, RESULT = "manifest.json", "segments", "kills", "pending.parquet"
 LINES_RUN = 4096
 
 _SEGMENT = Struct("<?QQQQQQ")
@@ -38,21 +39,6 @@ class Manifest:
     record: FrontierRecord
 
 
-def result_of(folder: Path) -> Path:
-    """Return where the writer puts the file."""
-    return folder / "pending.parquet"
-
-
-def segments_file(folder: Path) -> Path:
-    """Return where the slots and hours are listed."""
-    return folder / "segments"
-
-
-def kills_file(folder: Path) -> Path:
-    """Return where the killed messages are listed."""
-    return folder / "kills"
-
-
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it; OSError if that fails."""
     fields = {
@@ -61,12 +47,12 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         "data_dir": manifest.data_dir,
         "frontier": json.loads(encode(manifest.record)),
     }
-    (folder / "manifest.json").write_text(json.dumps(fields))
+    (folder / MANIFEST).write_text(json.dumps(fields))
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return what `write_manifest` wrote."""
-    fields = json.loads((folder / "manifest.json").read_text())
+    fields = json.loads((folder / MANIFEST).read_text())
     assert fields["format"] == FORMAT, f"a manifest of format {fields['format']}"
     record = decode(json.dumps(fields["frontier"]).encode())
     return Manifest(fields["node"], fields["data_dir"], record)
@@ -79,7 +65,7 @@ def segment_lines(segments: Sequence[FrozenSegment]) -> bytes:
 
 def read_segments(folder: Path) -> Iterator[FrozenSegment]:
     """Yield all slots and hours of the export, by time."""
-    with segments_file(folder).open("rb") as file:
+    with (folder / SEGMENTS).open("rb") as file:
         while data := file.read(_SEGMENT.size * LINES_RUN):
             for is_hour, number, generation, *rest in _SEGMENT.iter_unpack(data):
                 yield FrozenSegment(SegmentName(is_hour, number, generation), *rest)
@@ -94,7 +80,7 @@ def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 def read_kills(folder: Path) -> Iterator[tuple[Rank, int]]:
     """Yield all kills by rank: the message's rank, and the offset of the cancel marker."""
-    with kills_file(folder).open("rb") as file:
+    with (folder / KILLS).open("rb") as file:
         while data := file.read(_KILL_READ.size * LINES_RUN):
             for _, due_ms, partition, offset, length, value in _KILL_READ.iter_unpack(data):
                 yield Rank(due_ms, partition, offset), kill_of(value[:length]).marker_offset

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 from delayd.node.export.child import NO_ROOM, ORPHANED
-from delayd.node.export.manifest import read_kills, read_manifest, read_segments, result_of
+from delayd.node.export.manifest import RESULT, read_kills, read_manifest, read_segments
 from delayd.node.export.rows import PendingFile
 from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
 from delayd.wheel.layout import Layout
@@ -27,7 +27,7 @@ def write_export(folder: Path) -> int:
     manifest = read_manifest(folder)
     layout = Layout(manifest.data_dir)
     cut = manifest.record.frontier
-    file = PendingFile(result_of(folder))
+    file = PendingFile(folder / RESULT)
     reader = SegmentsReader(cut, lambda: read_kills(folder), file.write)
     for segment in read_segments(folder):
         reader.read(layout.segment_file(segment.name), segment)

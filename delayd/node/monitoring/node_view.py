@@ -161,7 +161,7 @@ class NodeView:
             "ingested": self._replica.ingested,
             "ingested_count": self._replica.ingested_count,
             "delivered_count": self._delivery.delivered_count,
-            "failing_targets": self._delivery.failing_targets,
+            "failing_targets": [target._asdict() for target in self._delivery.failing_targets],
             "log_ms": self._replica.log_ms,
             "wheel": asdict(self._replica.stats()),
             "kafka_problem": self._kafka_watch.problem,

@@ -3,7 +3,7 @@
 The ingest thread puts records in, the delivery thread plans steps and reads payloads, both under
 one lock: `changed`, a condition that is notified when something may have become due. Not here: what
 a master plans (`delayd.node.delivery.planner`) and what an export reads
-(`delayd.node.export.export_view`).
+(`delayd.node.export.freezing`).
 
 Invariants: records go in once, in offset order; what is ingested is what the wheel will hold after
 the next checkpoint; nothing is forgotten that a frontier younger than `export_hold` may ask for.
@@ -77,7 +77,7 @@ class Replica:
     """One node's state between its threads.
 
     Its lock is held by whoever uses `wheel` and `retention` from outside: the planner of a
-    mastership and the view of an export.
+    mastership and an export.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from delayd.bus import Cluster, TopicState
 from delayd.bus.murmur2 import partition_of
 from delayd.bus.overrides import BATCH_BYTES_MAX
 from delayd.errors import KafkaUnreachableError
-from delayd.node.targets.failures import FailingTarget, TargetFailures
+from delayd.node.targets.failures import TargetFailures
 from delayd.runtime.bounded_dict import BoundedDict
 from delayd.runtime.clock import Clock
 
@@ -85,7 +85,7 @@ class _Target:
 
 
 class Targets:
-    """A cache of topic descriptions. Used by the delivery thread only, but for `failing`.
+    """A cache of topic descriptions. Used by the delivery thread only, but for `failures`.
 
     Unless `unreplicated` is allowed, on a cluster of more than one broker a partition with one
     replica in sync is a problem, and so is one that must have all of its replicas in sync.
@@ -114,7 +114,7 @@ class Targets:
         self.record_limits: dict[str, int] = {}
         """By topic that takes only small batches: how many records of its lane are enough for a
         step."""
-        self._failing = TargetFailures()
+        self.failures = TargetFailures(clock)
         self._probed_ms = clock.monotonic_ms()
 
     def look_up(self, topics: Iterable[str]) -> None:
@@ -205,21 +205,6 @@ class Targets:
             self._known.pop(topic, None)
             self.record_limits.pop(topic, None)
 
-    def turned_away(self, topic: str, problem: str, messages: int) -> None:
-        """Count messages that were not sent to this topic, for `failing`."""
-        self._failing.turned_away(
-            topic,
-            problem,
-            messages,
-            wall_ms=self._clock.wall_ms(),
-            monotonic_ms=self._clock.monotonic_ms(),
-        )
-
-    def failing(self) -> list[FailingTarget]:
-        """Return targets that turned messages away and are not known to be well again. Any thread
-        may ask."""
-        return self._failing.report()
-
     def _evicted(self, topic: str, _: _Target) -> None:
         self.record_limits.pop(topic, None)
 
@@ -228,10 +213,10 @@ class Targets:
         if now_ms - self._probed_ms < PROBE_MS:
             return []
         self._probed_ms = now_ms
-        self._failing.forget_healed(now_ms, self._is_failing)
+        self.failures.forget_healed(self._is_failing)
         return [
             topic
-            for topic in self._failing.topics()
+            for topic in self.failures.topics()
             if topic not in wanted
             and ((known := self._known.get(topic)) is None or known.ask_ms <= now_ms)
         ]

@@ -22,6 +22,7 @@ from delayd.commands.examine.commands import app
 from delayd.commands.examine.exporting import Exported, export
 from delayd.commands.examine.showing_export import exported_lines
 from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
+from delayd.node.export.freezing import segments_from
 from delayd.node.export.rows import PendingFile
 
 HOUR_MS = 3_600_000
@@ -233,7 +234,7 @@ def test_a_wheel_that_has_not_come_to_its_frontier_is_exported_as_of_what_it_for
     append_ms = CUT.append_ms + 60_000
     node.see(cut(9, beyond, cursor_ms=BEGIN_MS + HOUR_MS, append_ms=append_ms))
     node.replica.checkpoint()
-    assert node.view.pin(CUT.record.frontier), "a node would export at it"
+    assert node.replica.retention.pin(CUT.record.frontier), "a node would export at it"
     expected = content(node.written_here(CUT))
     node.close()
     file = tmp_path / "file"
@@ -325,7 +326,7 @@ def test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out(tmp_path
     last = MESSAGES + CANCELS
     node.take(*(schedule(last, BEGIN_MS + HOUR_MS, partition=partition) for partition in (0, 1)))
     node.see(CUT)
-    names = node.view.segments_from(0)
+    names = segments_from(node.replica.wheel, 0)
     with_both = {hour for is_hour, hour in names if is_hour} & {
         slot // 3_600 for is_hour, slot in names if not is_hour
     }

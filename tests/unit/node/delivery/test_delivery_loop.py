@@ -122,7 +122,7 @@ def test_a_refused_step_is_tried_otherwise_without_a_wait(
     desk.delivery.start()
     wait_for(lambda: len(desk.read("mails")) == 1 and len(desk.read("delayd-buffer")) == 3)
     [failing] = desk.delivery.failing_targets
-    assert (failing["topic"], failing["messages"]) == ("orders", 1), "counted once, when committed"
+    assert (failing.topic, failing.messages) == ("orders", 1), "counted once, when committed"
 
 
 def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:

@@ -29,7 +29,7 @@ from delayd.errors import DiskError
 from delayd.node.export import exporter
 from delayd.node.export.child import ORPHANED, Child
 from delayd.node.export.exporter import ExportError, Refusal
-from delayd.node.export.manifest import Manifest, kills_file, segments_file, write_manifest
+from delayd.node.export.manifest import KILLS, SEGMENTS, Manifest, write_manifest
 from delayd.node.export.segments import DamagedSegmentError
 from replication.settings import Topic
 
@@ -311,8 +311,8 @@ def test_a_writer_ends_when_its_node_is_gone_whatever_it_waits_for(
     folder = tmp_path / "never-ending"
     folder.mkdir()
     write_manifest(folder, Manifest("n", str(tmp_path), AT.record))
-    kills_file(folder).touch()
-    os.mkfifo(segments_file(folder))
+    (folder / KILLS).touch()
+    os.mkfifo(folder / SEGMENTS)
     process = Child(folder)._process
     with process:
         assert process.stdin is not None

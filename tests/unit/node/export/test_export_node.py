@@ -65,7 +65,7 @@ def test_a_kill_on_its_way_to_the_disk_counts(node: ExportingNode) -> None:
     ids = node.replica.wheel.ids
     ids.capture()
     node.take(cancel(3, "c"))
-    assert [len(run) for run in node.view.kill_lines(0)] == [2]
+    assert [len(run) for run in node.replica.wheel.ids.kill_lines(0)] == [2]
     assert node.pending(cut(1, (4, 0))) == []
     assert node.pending(cut(2, (3, 0))) == [(0, 1)]
 

@@ -186,7 +186,7 @@ def test_forgotten_kills_are_never_needed_at_a_later_cut(open_node: Opener) -> N
     node.see(at)
     for _ in range(2):
         node.replica.checkpoint()
-    assert [len(run) for run in node.view.kill_lines(0) if run] == [1]
+    assert [len(run) for run in node.replica.wheel.ids.kill_lines(0) if run] == [1]
     assert node.pending(at) == [(0, 4)]
 
 
@@ -221,7 +221,7 @@ def test_while_everything_goes_on_a_cut_gives_the_same_rows(open_node: Opener) -
 
     worker = threading.Thread(target=work)
     # The pin that an export of its own would take for each.
-    assert node.view.pin(at.record.frontier)
+    assert node.replica.retention.pin(at.record.frontier)
     worker.start()
     try:
         for _ in range(8):
@@ -229,7 +229,8 @@ def test_while_everything_goes_on_a_cut_gives_the_same_rows(open_node: Opener) -
     finally:
         ending.set()
         worker.join()
-        node.view.unpin()
+        node.replica.retention.unpin()
+        node.replica.wheel.release_splits()
     assert failed == []
     assert sources(node.export(at)) == expected
 

@@ -5,58 +5,7 @@ from manual_clock import ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.node.targets.checks import PROBE_MS, Targets
-from delayd.node.targets.failures import QUIET_MS, TOPICS_MAX, TargetFailures
-
-
-def turned_away(failing: TargetFailures, topic: str, at_ms: int, problem: str = "gone") -> None:
-    failing.turned_away(topic, problem, 1, wall_ms=5_000_000 + at_ms, monotonic_ms=at_ms)
-
-
-def test_a_target_fails_since_the_first_message_that_was_turned_away() -> None:
-    """docs/operations.md, "Failing targets"."""
-    failing = TargetFailures()
-    turned_away(failing, "orders", 1)
-    turned_away(failing, "orders", 2, "denied")
-    turned_away(failing, "others", 3)
-    assert failing.report() == [
-        {"topic": "orders", "problem": "denied", "since_ms": 5_000_001, "messages": 2},
-        {"topic": "others", "problem": "gone", "since_ms": 5_000_003, "messages": 1},
-    ]
-
-
-def test_one_that_is_well_is_shown_until_it_has_been_quiet() -> None:
-    """docs/operations.md, "Failing targets"."""
-    failing = TargetFailures()
-    turned_away(failing, "orders", 1)
-    failing.forget_healed(QUIET_MS + 1, lambda topic: False)
-    assert failing.topics() == ["orders"]
-    failing.forget_healed(QUIET_MS + 2, lambda topic: False)
-    assert failing.report() == []
-
-
-def test_one_that_fails_stays_however_quiet_it_is() -> None:
-    """docs/operations.md, "Failing targets": its next retry may be hours away."""
-    failing = TargetFailures()
-    turned_away(failing, "orders", 1)
-    failing.forget_healed(10**9, lambda topic: topic == "orders")
-    assert failing.topics() == ["orders"]
-
-
-def test_only_those_that_failed_last_are_kept() -> None:
-    """docs/operations.md, "Failing targets": a new bad name every second fills no memory."""
-    failing = TargetFailures()
-    turned_away(failing, "busy", 0)
-    for number in range(TOPICS_MAX):
-        turned_away(failing, f"t{number}", number)
-        turned_away(failing, "busy", number)
-    topics = failing.topics()
-    assert len(topics) == TOPICS_MAX and topics[-1] == "busy" and "t0" not in topics
-    assert failing.report()[0] == {
-        "topic": "busy",
-        "problem": "gone",
-        "since_ms": 5_000_000,
-        "messages": TOPICS_MAX + 1,
-    }
+from delayd.node.targets.failures import QUIET_MS, TOPICS_MAX, FailingTarget
 
 
 @pytest.fixture
@@ -75,6 +24,37 @@ def targets(kafka: MemoryKafka, clock: ManualClock) -> Targets:
     return Targets(MemoryBus(kafka).cluster(), clock, 1_000)
 
 
+def turned_away(targets: Targets, topic: str, problem: str = "gone") -> None:
+    targets.failures.turned_away(topic, problem, 1)
+
+
+def test_a_target_fails_since_the_first_message_that_was_turned_away(
+    targets: Targets, clock: ManualClock
+) -> None:
+    """docs/operations.md, "Failing targets"."""
+    since_ms = clock.wall_ms()
+    for topic, problem in (("orders", "gone"), ("orders", "denied"), ("others", "gone")):
+        turned_away(targets, topic, problem)
+        clock.now_ms += 1
+    assert targets.failures.report() == [
+        FailingTarget("orders", "denied", since_ms, messages=2),
+        FailingTarget("others", "gone", since_ms + 2, messages=1),
+    ]
+
+
+def test_only_those_that_failed_last_are_kept(targets: Targets, clock: ManualClock) -> None:
+    """docs/operations.md, "Failing targets": a new bad name every second fills no memory."""
+    turned_away(targets, "busy")
+    clock.now_ms += 1
+    for number in range(TOPICS_MAX):
+        turned_away(targets, f"t{number}")
+        turned_away(targets, "busy")
+    topics = targets.failures.topics()
+    assert len(topics) == TOPICS_MAX and topics[-1] == "busy" and "t0" not in topics
+    busy = targets.failures.report()[0]
+    assert (busy.topic, busy.messages) == ("busy", TOPICS_MAX + 1)
+
+
 def test_a_failing_target_is_reported_until_it_is_well_and_quiet(
     kafka: MemoryKafka, targets: Targets, clock: ManualClock
 ) -> None:
@@ -83,19 +63,19 @@ def test_a_failing_target_is_reported_until_it_is_well_and_quiet(
     found = targets.problem_of("later", None, None, 10)
     assert found is not None
     since_ms = clock.wall_ms()
-    targets.turned_away("later", found, 1)
-    targets.turned_away("later", found, 1)
+    turned_away(targets, "later", found)
+    turned_away(targets, "later", found)
     clock.now_ms += 3_600_000
     targets.look_up([])
-    failing = {"topic": "later", "problem": found, "since_ms": since_ms, "messages": 2}
-    assert targets.failing() == [failing], "the next retry may be hours away"
+    failing = FailingTarget("later", found, since_ms, messages=2)
+    assert targets.failures.report() == [failing], "the next retry may be hours away"
     kafka.create_topic("later")
     clock.now_ms += PROBE_MS
     targets.look_up([])
-    assert targets.failing() == [failing], "that it is well was only asked for now"
+    assert targets.failures.report() == [failing], "that it is well was only asked for now"
     clock.now_ms += PROBE_MS
     targets.look_up([])
-    assert targets.failing() == []
+    assert targets.failures.report() == []
 
 
 def test_a_target_that_turned_a_message_away_is_reported_though_it_is_well(
@@ -103,10 +83,13 @@ def test_a_target_that_turned_a_message_away_is_reported_though_it_is_well(
 ) -> None:
     """docs/operations.md, "Failing targets": a record may be too large for a healthy topic."""
     targets.look_up(["orders"])
-    targets.turned_away("orders", "too large", 1)
+    turned_away(targets, "orders", "too large")
     clock.now_ms += PROBE_MS
     targets.look_up(["orders"])
-    assert [failing["topic"] for failing in targets.failing()] == ["orders"]
-    clock.now_ms += QUIET_MS
+    assert [failing.topic for failing in targets.failures.report()] == ["orders"]
+    clock.now_ms += QUIET_MS - PROBE_MS
     targets.look_up(["orders"])
-    assert targets.failing() == []
+    assert targets.failures.topics() == ["orders"], "it has not been quiet for long enough"
+    clock.now_ms += PROBE_MS
+    targets.look_up(["orders"])
+    assert targets.failures.report() == []
