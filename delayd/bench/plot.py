@@ -7,7 +7,7 @@ below it, hollow, the median of what it is compared with.
 from collections.abc import Iterable
 from typing import Final
 
-from delayd.audit.showing.building.elements import Element, element, render
+from delayd.audit.showing.building.elements import Html, element
 from delayd.bench.figures import Figure
 from delayd.bench.result import Result, number_text, range_text
 
@@ -33,31 +33,23 @@ def plot(result: Result) -> str:
     rows = [
         part for number, figure in enumerate(drawn) for part in _row(figure, TOP + ROW * number)
     ]
-    return (
-        render(
-            element(
-                "svg",
-                element("style", STYLE),
-                element("rect", width=WIDTH, height=height, class_="back"),
-                _text(
-                    f"delayd bench {result.bench}: median (bar), runs (dots), compared with "
-                    "(hollow)",
-                    12,
-                    20,
-                ),
-                rows,
-                xmlns="http://www.w3.org/2000/svg",
-                viewBox=f"0 0 {WIDTH} {height}",
-                width=WIDTH,
-                height=height,
-                role="img",
-            )
-        )
-        + "\n"
+    title = f"delayd bench {result.bench}: median (bar), runs (dots), compared with (hollow)"
+    picture = element(
+        "svg",
+        element("style", STYLE),
+        element("rect", width=WIDTH, height=height, class_="back"),
+        _text(title, 12, 20),
+        rows,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {height}",
+        width=WIDTH,
+        height=height,
+        role="img",
     )
+    return f"{picture}\n"
 
 
-def _row(figure: Figure, y: int) -> Iterable[Element]:
+def _row(figure: Figure, y: int) -> Iterable[Html]:
     top = max(*figure.runs, *figure.against_runs, 1e-9)
 
     def across(value: float) -> float:
@@ -78,10 +70,10 @@ def _row(figure: Figure, y: int) -> Iterable[Element]:
     yield _text(said, RIGHT + 14, y + 29, "faint")
 
 
-def _bar(end: float, y: int, class_: str) -> Element:
+def _bar(end: float, y: int, class_: str) -> Html:
     width = max(1.0, end - LEFT)
     return element("rect", x=float(LEFT), y=float(y), width=width, height=BAR, class_=class_)
 
 
-def _text(words: str, x: int, y: int, class_: str | None = None) -> Element:
+def _text(words: str, x: int, y: int, class_: str | None = None) -> Html:
     return element("text", words, x=float(x), y=float(y), class_=class_)

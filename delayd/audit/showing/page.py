@@ -1,6 +1,6 @@
 """The report as one HTML page: no network, no other file, complete without its little script.
 
-What it shows is bounded (bounded.py); the same report gives the same bytes.
+What it shows is bounded (limits.py); the same report gives the same bytes.
 """
 
 import base64
@@ -8,24 +8,18 @@ import hashlib
 from importlib import resources
 
 from delayd.audit.report import Report
-from delayd.audit.showing.building.elements import Element, Verbatim, element, render
-from delayd.audit.showing.sections.cut import the_cut
-from delayd.audit.showing.sections.findings import findings
-from delayd.audit.showing.sections.lateness import lateness
-from delayd.audit.showing.sections.over_time import over_time
-from delayd.audit.showing.sections.replicas import replicas
-from delayd.audit.showing.sections.requests import requests
-from delayd.audit.showing.sections.travel import travel
-from delayd.audit.showing.sections.verdict import SIGNS, verdict
+from delayd.audit.showing.building.elements import Html, element
+from delayd.audit.showing.sections import lateness, over_time, replicas, requests, the_cut, travel
+from delayd.audit.showing.verdict import SIGNS, findings, verdict
 from delayd.audit.showing.words import visible
 
 
 def page(report: Report) -> str:
     """Return the whole page; UTF-8 when it is written to a file."""
-    return "<!doctype html>\n" + render(element("html", _head(report), _body(report), lang="en"))
+    return "<!doctype html>\n" + element("html", _head(report), _body(report), lang="en")
 
 
-def _head(report: Report) -> Element:
+def _head(report: Report) -> Html:
     word, _ = SIGNS[report.ok]
     return element(
         "head",
@@ -34,11 +28,11 @@ def _head(report: Report) -> Element:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="generator", content=f"delayd {visible(report.version)}"),
         element("title", f"delayd audit: {word} ({visible(report.cluster)})"),
-        element("style", Verbatim(_file("style.css"))),
+        element("style", Html(_file("style.css"))),
     )
 
 
-def _body(report: Report) -> Element:
+def _body(report: Report) -> Html:
     return element(
         "body",
         element(
@@ -57,7 +51,7 @@ def _body(report: Report) -> Element:
             "Judged from Kafka's topics and the export of every node; nothing that delayd says "
             "about itself was believed. All times are UTC.",
         ),
-        element("script", Verbatim(_file("filter.js"))),
+        element("script", Html(_file("filter.js"))),
     )
 
 

@@ -11,11 +11,11 @@ from delayd.audit.showing.building.scales import (
     HOUR,
     MINUTE,
     SECOND,
-    Linear,
-    Log,
     count_ticks,
     interval_of,
     late_ticks,
+    linear,
+    logarithmic,
     time_ticks,
 )
 
@@ -27,13 +27,13 @@ times = st.integers(-(10**12), 10**14)
 
 @given(st.floats(-1e18, 1e18), st.integers(0, 10**12), st.integers(0, 10**12))
 def test_no_place_is_outside_of_the_axis(value: float, low: int, span: int) -> None:
-    for scale in (Linear(low, low + span, 50, 340), Log(1 + low, 1 + low + span, 50, 340)):
+    for scale in (linear(low, low + span, 50, 340), logarithmic(1 + low, 1 + low + span, 50, 340)):
         assert 50 <= scale(value) <= 340 + 1e-9
 
 
 @given(st.lists(st.floats(1, 1e9), min_size=2))
 def test_a_larger_value_is_never_at_a_smaller_place(values: list[float]) -> None:
-    for scale in (Linear(1, 1e9, 0, 100), Log(1, 1e9, 0, 100)):
+    for scale in (linear(1, 1e9, 0, 100), logarithmic(1, 1e9, 0, 100)):
         places = [scale(value) for value in sorted(values)]
         assert all(after >= before - 1e-9 for before, after in pairwise(places))
 

@@ -8,7 +8,7 @@ A label has a box, and the browser shows it only if it fits in there, whatever t
 from collections.abc import Sequence
 from typing import Final
 
-from delayd.audit.showing.building.elements import Element, Node, element, number
+from delayd.audit.showing.building.elements import Html, Node, element, number
 from delayd.audit.showing.building.scales import Scale, Tick
 
 WIDE: Final = 1000
@@ -97,7 +97,7 @@ class Drawing:
             text = element("span", words, style=f"min-width:{chars}ch")
             self._labels.append(element("div", text, class_="tick", style=box))
 
-    def render(self, words: str) -> Element:
+    def render(self, words: str) -> Html:
         """Return the drawing; `words` are for whoever does not see it."""
         svg = element(
             "svg",
@@ -119,7 +119,7 @@ class Drawing:
 
 def figure(
     slug: str, caption: str, description: str, drawing: Drawing, legend: Node = None
-) -> Element:
+) -> Html:
     """Return a figure with its caption; `description` is for whoever does not see it."""
     shown = drawing.render(f"{caption}. {description}")
     return element("figure", shown, element("figcaption", caption, legend), id=slug)

@@ -1,48 +1,42 @@
-"""HTML and SVG as values: built from elements, written out in one place, escaped there.
+"""HTML and SVG, written and escaped in one place.
 
 Nothing else in this folder writes a `<`. What a user has chosen goes through `words.visible`
 first, so that it cannot move what stands around it either.
 """
 
 import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 VOID: Final = frozenset({"meta", "input", "br"})
 """HTML elements without an end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verbatim:
-    """The content of a `style` or `script` of our own, which is not escaped."""
+class Html(str):
+    """Text that is HTML already, and is not escaped again; other text is."""
 
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """One element; None among the children is nothing."""
-
-    name: str
-    attributes: tuple[tuple[str, str], ...]
-    children: tuple["Node", ...]
+    __slots__ = ()
 
 
-Node: TypeAlias = Element | Verbatim | str | None
+Node: TypeAlias = str | None
 Attribute: TypeAlias = str | int | float | bool | None
 
 
-def element(name: str, /, *children: "Node | Iterable[Node]", **attributes: Attribute) -> Element:
+def element(name: str, /, *children: Node | Iterable[Node], **attributes: Attribute) -> Html:
     """Return an element. In names of attributes `_` is `-`, one at the end is nothing (`class_`);
     True is an attribute without a value, None and False are none. Sequences of children are
-    flattened."""
-    given = [
-        (key.removesuffix("_").replace("_", "-"), "" if value is True else _attribute(value))
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    ]
-    return Element(name, tuple(given), tuple(_flat(children)))
+    flattened; None among them is nothing."""
+    given = ""
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            given += f" {key.removesuffix('_').replace('_', '-')}"
+            if value is not True and value != "":
+                text = number(value) if isinstance(value, float) else str(value)
+                given += f'="{html.escape(text)}"'
+    if name in VOID:
+        assert not children, f"{name} has no content"
+        return Html(f"<{name}{given}>")
+    return Html(f"<{name}{given}>{_content(children)}</{name}>")
 
 
 def number(value: float) -> str:
@@ -51,42 +45,10 @@ def number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def render(node: Node) -> str:
-    """Return a node as text."""
-    parts: list[str] = []
-    _write(node, parts)
-    return "".join(parts)
-
-
-def _attribute(value: str | int | float) -> str:
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _flat(children: "Sequence[Node | Iterable[Node]]") -> Iterable[Node]:
-    for child in children:
-        if child is None or isinstance(child, Element | Verbatim | str):
-            yield child
-        else:
-            yield from child
-
-
-def _write(node: Node, parts: list[str]) -> None:
-    match node:
-        case None:
-            return
+def _content(child: "Node | Iterable[Node | Iterable[Node]]") -> str:
+    match child:
+        case None | Html():
+            return child or ""
         case str():
-            parts.append(html.escape(node, quote=False))
-        case Verbatim():
-            parts.append(node.text)
-        case Element():
-            said = "".join(
-                f" {key}" if value == "" else f' {key}="{html.escape(value)}"'
-                for key, value in node.attributes
-            )
-            parts.append(f"<{node.name}{said}>")
-            if node.name in VOID:
-                assert not node.children, f"{node.name} has no content"
-                return
-            for child in node.children:
-                _write(child, parts)
-            parts.append(f"</{node.name}>")
+            return html.escape(child, quote=False)
+    return "".join(map(_content, child))

@@ -5,9 +5,9 @@ outside is put to the nearer end, so that nothing is ever drawn outside of a fig
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from delayd.audit.showing.words import duration_text, moment_of, short_count
 
@@ -31,44 +31,27 @@ class Tick:
     label: str
 
 
-class Scale(Protocol):
-    """A value's place."""
-
-    def __call__(self, value: float) -> float:
-        """Between the ends of the axis."""
+Scale: TypeAlias = Callable[[float], float]
+"""A value's place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Equal distances for equal differences."""
+def linear(low: float, high: float, start: float, end: float) -> Scale:
+    """Return a scale with equal distances for equal differences."""
 
-    low: float
-    high: float
-    start: float
-    end: float
+    def place(value: float) -> float:
+        if high <= low:
+            return start
+        share = (min(max(value, low), high) - low) / (high - low)
+        return start + share * (end - start)
 
-    def __call__(self, value: float) -> float:
-        """Return the value's place."""
-        if self.high <= self.low:
-            return self.start
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
+    return place
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Equal distances for equal ratios; `low` is above 0, what is below it stands there."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        """Return the value's place."""
-        assert self.low > 0, "a logarithm has no 0"
-        exponents = Linear(math.log(self.low), math.log(self.high), self.start, self.end)
-        return exponents(math.log(max(value, self.low)))
+def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
+    """Return a scale with equal distances for equal ratios; `low` is above 0, and what is below it
+    stands there."""
+    exponents = linear(math.log(low), math.log(high), start, end)
+    return lambda value: exponents(math.log(max(value, low)))
 
 
 def count_ticks(high: float, most: int = 5) -> list[Tick]:

@@ -6,8 +6,8 @@ from typing import Final
 
 from delayd.audit.report import HeatCell
 from delayd.audit.showing.building.drawing import WIDE, Drawing, figure
-from delayd.audit.showing.building.elements import Element, Node, element
-from delayd.audit.showing.building.scales import Linear, time_ticks
+from delayd.audit.showing.building.elements import Html, Node, element
+from delayd.audit.showing.building.scales import linear, time_ticks
 from delayd.audit.showing.limits import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
 from delayd.audit.showing.words import (
     NAME_CHARS_MAX,
@@ -25,7 +25,7 @@ LOG: Final = "the log"
 """The row of what should be there."""
 
 
-def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Element | None:
+def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Html | None:
     """Return the figure, with a row for each of `absent`, nodes of which nothing is known; None if
     nothing is pending anywhere."""
     if not any(cell.pending or cell.differ for cell in cells):
@@ -50,7 +50,7 @@ def _map(cells: Sequence[HeatCell], width_ms: int, rows: Sequence[str]) -> Drawi
     base = TOP + ROW * len(rows)
     drawing = Drawing(base + 28)
     low, high = min(cell.at_ms for cell in cells), max(cell.at_ms for cell in cells) + width_ms
-    across = Linear(low, high, 0, WIDE)
+    across = linear(low, high, 0, WIDE)
     most = max(cell.pending for cell in cells)
     drawing.time_axis(across, time_ticks(low, high, 9), TOP, base)
     known = {cell.node for cell in cells}

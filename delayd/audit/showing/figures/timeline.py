@@ -7,13 +7,13 @@ from typing import Final
 
 from delayd.audit.report import Failover, Moment, Reign, Report
 from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
-from delayd.audit.showing.building.elements import Element, Node, element, number
+from delayd.audit.showing.building.elements import Html, Node, element, number
 from delayd.audit.showing.building.scales import (
-    Linear,
-    Log,
     Scale,
     count_ticks,
     late_ticks,
+    linear,
+    logarithmic,
     time_ticks,
 )
 from delayd.audit.showing.limits import MARKS_MAX, moments_within, reigns_within
@@ -55,7 +55,7 @@ class _Shown:
         return moment.delivered * 1000 / self.interval_ms
 
 
-def timeline(report: Report) -> Element | None:
+def timeline(report: Report) -> Html | None:
     """Return the figure; None if nothing was delivered and nobody led."""
     shown = _shown(report)
     if shown is None:
@@ -97,7 +97,7 @@ def _shown(report: Report) -> _Shown | None:
 
 def _panels(shown: _Shown) -> Drawing:
     drawing = Drawing(HEIGHT)
-    across = Linear(shown.low_ms, shown.high_ms, 0, WIDE)
+    across = linear(shown.low_ms, shown.high_ms, 0, WIDE)
     ticks = time_ticks(shown.low_ms, shown.high_ms, 9)
     drawing.time_axis(across, ticks, DELIVERIES_TOP, LATENESS_BASE)
     _deliveries(drawing, shown, across)
@@ -109,7 +109,7 @@ def _panels(shown: _Shown) -> Drawing:
 
 def _deliveries(drawing: Drawing, shown: _Shown, across: Scale) -> None:
     ticks = count_ticks(max(map(shown.rate, shown.moments), default=0), 4)
-    up = Linear(0, ticks[-1].value, DELIVERIES_BASE, DELIVERIES_TOP)
+    up = linear(0, ticks[-1].value, DELIVERIES_BASE, DELIVERIES_TOP)
     drawing.label("Deliveries per second", 0, WIDE, 0, "panel")
     drawing.value_axis(up, ticks)
     outline, intervals = [], []
@@ -140,7 +140,7 @@ def _tip(moment: Moment, interval_ms: int) -> str:
 def _lateness(drawing: Drawing, shown: _Shown, across: Scale) -> None:
     late = [moment for moment in shown.moments if moment.delivered]
     ticks = late_ticks(max((moment.late_p99 for moment in late), default=0))
-    up = Log(1, ticks[-1].value, LATENESS_BASE, LATENESS_TOP)
+    up = logarithmic(1, ticks[-1].value, LATENESS_BASE, LATENESS_TOP)
     drawing.label("Lateness: median, p99 (log)", 0, WIDE, LATENESS_TOP - 24, "panel")
     drawing.value_axis(up, ticks)
     for class_, values in (
@@ -205,7 +205,7 @@ def _legend(shown: _Shown) -> Node:
     return element("span", keys, class_="legend")
 
 
-def _key(class_: str, words: str) -> Element:
+def _key(class_: str, words: str) -> Html:
     return element("span", element("i", class_=f"key {class_}"), words)
 
 

@@ -1,13 +1,13 @@
-"""The histogram of lateness: one bar for each bin, the percentiles as lines."""
+"""Figures of lateness: its histogram, and a little curve for a cell of a table."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from delayd.audit.report import Bin, Lateness
+from delayd.audit.report import Bin, Lateness, TopicHour
 from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
-from delayd.audit.showing.building.elements import Element
-from delayd.audit.showing.building.scales import Linear, count_ticks
+from delayd.audit.showing.building.elements import Html, element, number
+from delayd.audit.showing.building.scales import count_ticks, linear
 from delayd.audit.showing.limits import BINS_MAX
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
@@ -18,9 +18,10 @@ BINS_WIDTH_MIN: Final = 8
 BAR_GAP: Final = 1
 BAR_HEIGHT_MIN: Final = 2.0
 """So that a single message among millions is seen."""
+SPARK_WIDTH, SPARK_HEIGHT = 120, 22
 
 
-def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Element | None:
+def histogram(bins: Sequence[Bin], lateness: Lateness | None) -> Html | None:
     """Return the figure; None without bins. Bars are equally wide, whatever time they stand for."""
     shown = _bins_shown(bins)
     if not shown:
@@ -53,7 +54,7 @@ def _bins_shown(bins: Sequence[Bin]) -> list[Bin]:
 def _bars(bins: Sequence[Bin], lateness: Lateness | None) -> Drawing:
     drawing = Drawing(BASE + 26)
     ticks = count_ticks(max(each.count for each in bins), 4)
-    up = Linear(0, ticks[-1].value, BASE, TOP)
+    up = linear(0, ticks[-1].value, BASE, TOP)
     wide = WIDE / max(len(bins), BINS_WIDTH_MIN)
     drawing.value_axis(up, ticks)
     for n, each in enumerate(bins):
@@ -78,7 +79,7 @@ def _percentiles(drawing: Drawing, bins: Sequence[Bin], lateness: Lateness, wide
         names.setdefault(value, []).append(name)
     for row, (value, same) in enumerate(names.items()):
         n = min(max(bisect_right(starts, value) - 1, 0), len(bins) - 1)
-        share = Linear(bins[n].from_ms, bins[n].to_ms, 0, 1)(value)
+        share = linear(bins[n].from_ms, bins[n].to_ms, 0, 1)(value)
         x = (n + share) * wide
         words = f"{', '.join(same)} {duration_text(value)}"
         drawing.line(x, row * LINE, x, BASE, "percentile")
@@ -87,3 +88,24 @@ def _percentiles(drawing: Drawing, bins: Sequence[Bin], lateness: Lateness, wide
 
 def _range(each: Bin) -> str:
     return f"{duration_text(each.from_ms)} to {duration_text(each.to_ms)}"
+
+
+def spark(hours: Sequence[TopicHour]) -> Html | None:
+    """Return the p99 of each hour, from 0 to the highest; None for a single hour."""
+    if len(hours) < 2:
+        return None
+    top = max(hour.lateness.p99 for hour in hours)
+    across = linear(hours[0].hour_ms, hours[-1].hour_ms, 2, SPARK_WIDTH - 2)
+    up = linear(0, top, SPARK_HEIGHT - 2, 2)
+    points = " ".join(
+        f"{number(across(hour.hour_ms))},{number(up(hour.lateness.p99))}" for hour in hours
+    )
+    return element(
+        "svg",
+        element("polyline", points=points, class_="spark"),
+        width=SPARK_WIDTH,
+        height=SPARK_HEIGHT,
+        viewBox=f"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}",
+        role="img",
+        aria_label=f"p99 over {len(hours)} hours, at most {duration_text(top)}",
+    )
