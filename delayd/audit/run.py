@@ -18,10 +18,9 @@ import pyarrow
 import pyarrow.parquet
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from delayd import __version__
 from delayd.audit.bounds import Bounds
@@ -42,7 +41,7 @@ from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
 from delayd.audit.statistics import figures_of, heat_cells, travel_to
-from delayd.audit.table_loader import Source, Tables, kept, read_tables
+from delayd.audit.table_loader import Source, Tables, TableStore, read_tables
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
 from delayd.cluster.topics import load_settings
 from delayd.config.cluster_key import check_key
@@ -102,10 +101,11 @@ def run(
             ) as spark,
             _spark_errors_told(folder / "spark"),
         ):
-            tables = read_tables(spark, source, seen, folder / "tables", progress)
+            store = TableStore(spark, folder / "tables", progress)
+            tables = read_tables(store, source, seen)
             with progress.stage("waiting for the nodes' exports"):
                 cut = exporting.finish()
-            report = judge(spark, tables, cut, folder / "tables", options, progress)
+            report = Judging(store, tables, cut, options).report()
     return replace(report, wall_ms=source.clock.monotonic_ms() - begun_ms)
 
 
@@ -116,62 +116,30 @@ def settings_for(offsets: int) -> Mapping[str, str] | None:
     return FOR_LITTLE if offsets <= LITTLE_MAX else None
 
 
-def judge(
-    spark: SparkSession,
-    tables: Tables,
-    cut: Cut,
-    folder: Path,
-    options: AuditOptions,
-    progress: Progress,
-) -> Report:
-    """Return the report over tables that were read and exports that were taken at the same cut."""
-    return _Judging(spark, tables, cut, folder, options, progress).report()
-
-
 @dataclass(frozen=True, slots=True)
-class _Judging:
-    _spark: SparkSession
+class Judging:
+    """The judgement of tables that were read, and of exports that were taken at the same cut."""
+
+    _store: TableStore
     _tables: Tables
     _cut: Cut
-    _folder: Path
     _options: AuditOptions
-    _progress: Progress
 
     def report(self) -> Report:
-        tables, bounds = self._tables, self._tables.bounds
+        """Judge everything, and return the report."""
+        tables, bounds, seen = self._tables, self._tables.bounds, self._cut.seen
         nodes, pending = self._exports()
-        messages = self._kept(
+        messages = self._store.keep(
             "messages",
             MESSAGES,
             lambda: judge_messages(tables.logged, tables.deliveries, tables.letters, bounds),
+            "judging messages",
         )
-        with self._progress.stage("following the frontier"):
-            links = links_of(tables.frontiers, bounds)
-            history = history_of(links, bounds)
         expected = expected_pending(tables.logged, bounds)
-        # Called within their stages: some start jobs of their own.
-        jobs: dict[str, Callable[[], DataFrame]] = {
-            "delivery": lambda: judge_delivery(
-                *(tables.logged, messages, tables.deliveries, tables.letters, tables.receipts),
-                *(tables.frontiers, bounds),
-            ),
-            "verdicts": lambda: judge_verdicts(
-                tables.logged, messages, tables.receipts, tables.frontiers, bounds
-            ),
-            "order": lambda: judge_order(tables.logged, tables.deliveries, history, bounds),
-            "frontier": lambda: judge_frontier(
-                tables.frontiers, links, history, tables.logged, bounds
-            ),
-        }
-        if nodes:
-            jobs["replicas"] = lambda: judge_replicas(expected, pending, nodes, bounds)
-        findings = reduce(
-            DataFrame.unionByName,
-            [self._kept(f"findings-{job}", FINDINGS, judged) for job, judged in jobs.items()],
-        )
+        findings = self._findings(messages, expected, pending, nodes)
         found = self._counts(findings)
         fates, overdue = self._fates(messages)
-        with self._progress.stage("working out the figures"):
+        with self._store.progress.stage("working out the figures"):
             figures, requeued = figures_of(messages, tables.frontiers)
             heat = heat_cells(expected, pending, findings)
         return Report(
@@ -179,7 +147,14 @@ class _Judging:
             made_ms=tables.read_ms,
             wall_ms=0,
             version=__version__,
-            cut=self._cut_info(),
+            cut=CutInfo(
+                step=bounds.frontier.step,
+                term=bounds.frontier.term,
+                offset=seen.offset,
+                append_ms=seen.append_ms,
+                read_ms=tables.read_ms,
+                records=tables.counts,
+            ),
             fates=fates,
             marks=tuple(sorted(map(tuple, marks_of(tables.logged, tables.receipts).collect()))),
             found=found,
@@ -193,41 +168,66 @@ class _Judging:
                 compared=len(nodes),
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
-                last_step_ms=self._cut.seen.append_ms,
+                last_step_ms=seen.append_ms,
                 requeued=requeued,
             ),
             travel=self._travel(messages),
         )
 
-    def _travel(self, messages: DataFrame) -> Travel | None:
-        if self._options.at_ms is None:
-            return None
-        with self._progress.stage("travelling in time"):
-            return travel_to(messages, self._options.at_ms)
-
     def _exports(self) -> tuple[tuple[NodeState, ...], DataFrame]:
         """Return the nodes as they answered, and what those that did hold."""
         nodes: list[NodeState] = []
-        tables: list[DataFrame] = []
+        pending = self._store.spark.createDataFrame([], PENDING)
         for export in self._cut.exports:
             count, problem = None, export.problem
             if export.file is not None:
                 count, problem = _count_of(export, export.file, self._tables.bounds)
             nodes.append(NodeState(export.node, export.admin, count, problem))
             if problem is None:
-                rows = self._spark.read.parquet(str(export.file))
-                tables.append(
-                    rows.withColumn("node", F.lit(export.node)).select(*PENDING.fieldNames())
-                )
+                rows = self._store.spark.read.parquet(str(export.file))
+                rows = rows.withColumn("node", F.lit(export.node))
+                pending = pending.unionByName(rows.select(*PENDING.fieldNames()))
         wanted = self._options.nodes or (1 if self._cut.is_compared else 0)
         missing = wanted - len(nodes)
         if missing > 0:
             nodes.append(NodeState("?", "", None, f"{missing} of {wanted} nodes are not known"))
-        nothing = self._spark.createDataFrame([], PENDING)
-        return tuple(nodes), reduce(DataFrame.unionByName, tables, nothing)
+        return tuple(nodes), pending
+
+    def _findings(
+        self,
+        messages: DataFrame,
+        expected: DataFrame,
+        pending: DataFrame,
+        nodes: Sequence[NodeState],
+    ) -> DataFrame:
+        """Return what all jobs find wrong."""
+        tables, bounds = self._tables, self._tables.bounds
+        logged, frontiers = tables.logged, tables.frontiers
+        with self._store.progress.stage("following the frontier"):
+            links = links_of(frontiers, bounds)
+            history = history_of(links, bounds)
+        # Called within their stages: some start jobs of their own.
+        jobs: dict[str, Callable[[], DataFrame]] = {
+            "delivery": lambda: judge_delivery(
+                *(logged, messages, tables.deliveries, tables.letters, tables.receipts),
+                *(frontiers, bounds),
+            ),
+            "verdicts": lambda: judge_verdicts(
+                logged, messages, tables.receipts, frontiers, bounds
+            ),
+            "order": lambda: judge_order(logged, tables.deliveries, history, bounds),
+            "frontier": lambda: judge_frontier(frontiers, links, history, logged, bounds),
+        }
+        if nodes:
+            jobs["replicas"] = lambda: judge_replicas(expected, pending, nodes, bounds)
+        found = [
+            self._store.keep(f"findings-{job}", FINDINGS, judged, f"judging findings-{job}")
+            for job, judged in jobs.items()
+        ]
+        return reduce(DataFrame.unionByName, found)
 
     def _counts(self, findings: DataFrame) -> tuple[tuple[str, int], ...]:
-        with self._progress.stage("counting what is wrong"):
+        with self._store.progress.stage("counting what is wrong"):
             counts = {
                 row.fault: row["count"] for row in findings.groupBy("fault").count().collect()
             }
@@ -250,30 +250,21 @@ class _Judging:
         counted = messages.groupBy("fate").agg(
             F.count("*").alias("count"), F.count_if(is_overdue).alias("overdue")
         )
-        with self._progress.stage("counting fates"):
+        with self._store.progress.stage("counting fates"):
             rows = counted.collect()
         fates = Fates(**{row["fate"]: row["count"] for row in rows})
         return fates, sum(row["overdue"] for row in rows)
 
-    def _cut_info(self) -> CutInfo:
-        seen, tables = self._cut.seen, self._tables
-        return CutInfo(
-            step=seen.record.frontier.step,
-            term=seen.record.frontier.term,
-            offset=seen.offset,
-            append_ms=seen.append_ms,
-            read_ms=tables.read_ms,
-            records=tables.counts,
-        )
-
     def _unproven(self, messages: DataFrame) -> Sequence[Unproven]:
-        with self._progress.stage("looking why messages are unproven"):
+        with self._store.progress.stage("looking why messages are unproven"):
             counts = unproven_of(messages, self._tables.bounds).limit(NOTES_MAX + 1).collect()
         return [Unproven(*row) for row in counts]
 
-    def _kept(self, name: str, schema: StructType, judged: Callable[[], DataFrame]) -> DataFrame:
-        with self._progress.stage(f"judging {name}"):
-            return kept(self._spark, self._folder, name, schema, judged())
+    def _travel(self, messages: DataFrame) -> Travel | None:
+        if self._options.at_ms is None:
+            return None
+        with self._store.progress.stage("travelling in time"):
+            return travel_to(messages, self._options.at_ms)
 
 
 def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, str | None]:

@@ -4,9 +4,10 @@ The buffer comes first, because its requests name the targets. Payloads do not g
 hashes of them. Ends are fixed as late as possible, see spans.py.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +23,8 @@ from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
 from delayd.audit.reading.access import Access
+from delayd.audit.reading.kafka import read_topics
 from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.topics import read_topics
 from delayd.audit.spans import (
     TIMEOUT_MS,
     Span,
@@ -40,6 +41,24 @@ from delayd.runtime.clock import Clock
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStore:
+    """The folder in which Spark keeps the tables of an audit, each computed once."""
+
+    spark: SparkSession
+    folder: Path
+    progress: Progress
+
+    def keep(
+        self, name: str, schema: StructType, rows: Callable[[], DataFrame], doing: str
+    ) -> DataFrame:
+        """Compute a table now, and show what is being done; return it as read from disk."""
+        file = str(self.folder / f"{name}.parquet")
+        with self.progress.stage(doing):
+            rows().select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
+            return self.spark.read.schema(schema).parquet(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,67 +96,56 @@ class Tables:
     """Targets that were delivered to, and do not exist any more."""
 
 
-def read_tables(
-    spark: SparkSession, source: Source, seen: SeenFrontier, folder: Path, progress: Progress
-) -> Tables:
-    """Write all tables of an audit at the cut `seen` below `folder`, and return them."""
-    folder.mkdir(parents=True, exist_ok=True)
+def read_tables(store: TableStore, source: Source, seen: SeenFrontier) -> Tables:
+    """Keep all tables of an audit at the cut `seen`, and return them."""
+    store.folder.mkdir(parents=True, exist_ok=True)
     access = Access(
         source.bootstrap, source.kafka, seen.record.settings.cluster, source.cluster_key
-    ).write(folder / "access.json")
+    ).write(store.folder / "access.json")
     try:
-        return _Reading(spark, source, access, seen, folder, progress).read()
+        return _Reading(store, source, access, seen).read()
     finally:
         access.unlink()  # it holds secrets, and the folder may stay
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    _spark: SparkSession
+    _store: TableStore
     _source: Source
     _access: Path
     _seen: SeenFrontier
-    _folder: Path
-    _progress: Progress
 
     def read(self) -> Tables:
+        bus, clock = self._source.bus, self._source.clock
         settings = self._seen.record.settings
-        kafka = self._source.bus.cluster()
-        with contextlib.closing(kafka):
-            own = (settings.buffer.name, settings.receipts.name, settings.dead.name)
-            kept_as = kafka.describe(own, TIMEOUT_MS)
+        with closing(bus.cluster()) as kafka:
+            names = [settings.buffer.name, settings.receipts.name, settings.dead.name]
+            states = kafka.describe(names, TIMEOUT_MS)
 
             def span_of_own(name: str) -> Span:
-                return as_configured(span_of(kafka, self._source.clock, name), kept_as[name].config)
+                return as_configured(span_of(kafka, clock, name), states[name].config)
 
             buffer = span_of_own(settings.buffer.name)
-            requests = self._table(
-                "requests",
-                REQUESTS,
-                [buffer],
-                "buffer",
-                lambda records: requests_of(records, settings),
+            narrowed = partial(requests_of, settings=settings)
+            requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
+            logged = self._store.keep(
+                "logged", LOGGED, lambda: logged_of(requests, settings), "making logged"
             )
-            logged = self._kept("logged", LOGGED, logged_of(requests, settings))
             named = self._targets(requests)
-            targets = target_spans(self._source.bus, self._source.clock, named)
-            receipts = span_of_own(settings.receipts.name)
-            letters = span_of_own(settings.dead.name)
-            read_ms = self._source.clock.wall_ms()
+            targets = target_spans(bus, clock, named)
+            receipts, letters = map(span_of_own, names[1:])
+            read_ms = clock.wall_ms()
             latest = latest_ends(kafka, buffer.topic)
-            frontier = self._up_to_the_cut(
-                span_of(kafka, self._source.clock, settings.frontier.name)
-            )
+            frontier = self._up_to_the_cut(span_of(kafka, clock, settings.frontier.name))
         tables = {
             "deliveries": self._table("deliveries", DELIVERIES, targets, "target", deliveries_of),
             "receipts": self._table("receipts", RECEIPTS, [receipts], "receipts", receipts_of),
             "letters": self._table("letters", LETTERS, [letters], "dead", letters_of),
             "frontiers": self._table("frontiers", FRONTIERS, [frontier], "frontier", frontiers_of),
         }
-        whole = [buffer, receipts, letters, *targets]
-        with self._progress.stage("finding what Kafka has deleted"):
-            own_spans = (buffer, receipts, letters)
-            trimmed_ms = trimmed_of(self._source, own_spans, targets, tables["deliveries"], read_ms)
+        own = (buffer, receipts, letters)
+        with self._store.progress.stage("finding what Kafka has deleted"):
+            trimmed_ms = trimmed_of(self._source, own, targets, tables["deliveries"], read_ms)
         bounds = Bounds(
             settings=settings,
             frontier=self._seen.record.frontier,
@@ -150,40 +158,34 @@ class _Reading:
             target_partitions={span.topic: span.partitions for span in targets},
             proofs_checked=self._source.cluster_key is not None,
         )
-        missing = sorted(set(named) - bounds.target_partitions.keys())
-        deserted = self._deserted(logged, missing, bounds)
+        deserted = self._deserted(logged, named, bounds)
         gone_ms = dict.fromkeys(deserted, (read_ms,))
         return Tables(
             logged=logged,
-            bounds=replace(bounds, trimmed_ms={**bounds.trimmed_ms, **gone_ms}),
+            bounds=replace(bounds, trimmed_ms={**trimmed_ms, **gone_ms}),
             read_ms=read_ms,
-            counts=tuple((span.topic, span.offsets) for span in (*whole, frontier)),
+            counts=tuple((span.topic, span.offsets) for span in (*own, *targets, frontier)),
             compacted=tuple(span.topic for span in targets if span.is_compacted),
             deserted=deserted,
             **tables,
         )
 
     def _targets(self, requests: DataFrame) -> list[str]:
-        with self._progress.stage("finding the targets"):
-            rows = (
-                requests.where(F.col("topic").isNotNull() & (F.col("op") != "reject"))
-                .select("topic")
-                .distinct()
-                .limit(TARGETS_MAX + 1)
-                .collect()
-            )
+        asked = requests.where(F.col("topic").isNotNull() & (F.col("op") != "reject"))
+        with self._store.progress.stage("finding the targets"):
+            rows = asked.select("topic").distinct().limit(TARGETS_MAX + 1).collect()
         if len(rows) > TARGETS_MAX:
             raise AuditError(
                 f"the requests name more than {TARGETS_MAX} targets", remedy="tell us of your case"
             )
         return sorted(row.topic for row in rows)
 
-    def _deserted(
-        self, logged: DataFrame, missing: Sequence[str], bounds: Bounds
-    ) -> tuple[str, ...]:
+    def _deserted(self, logged: DataFrame, named: Sequence[str], bounds: Bounds) -> tuple[str, ...]:
+        """Return the targets among those named that were delivered to, and are gone."""
+        missing = sorted(set(named) - bounds.target_partitions.keys())
         if not missing:
             return ()
-        with self._progress.stage("looking for deleted targets"):
+        with self._store.progress.stage("looking for deleted targets"):
             return tuple(
                 sorted(row.topic for row in deserted_of(logged, missing, bounds).collect())
             )
@@ -209,25 +211,10 @@ class _Reading:
         """Return a table made of topics, on disk."""
         spans = [span for span in spans if span.starts != span.ends]
         if not spans:
-            return self._spark.createDataFrame([], schema)
-        records = read_topics(self._spark, self._access, spans, role)
+            return self._store.spark.createDataFrame([], schema)
+        records = read_topics(self._store.spark, self._access, spans, role)
         what = spans[0].topic if len(spans) == 1 else f"{len(spans)} {role}s"
-        return self._kept(name, schema, narrowed(records), f"reading {what}")
-
-    def _kept(
-        self, name: str, schema: StructType, rows: DataFrame, doing: str | None = None
-    ) -> DataFrame:
-        with self._progress.stage(doing or f"making {name}"):
-            return kept(self._spark, self._folder, name, schema, rows)
-
-
-def kept(
-    spark: SparkSession, folder: Path, name: str, schema: StructType, rows: DataFrame
-) -> DataFrame:
-    """Compute a table now; return it as read from disk."""
-    file = str(folder / f"{name}.parquet")
-    rows.select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
-    return spark.read.schema(schema).parquet(file)
+        return self._store.keep(name, schema, lambda: narrowed(records), f"reading {what}")
 
 
 def trimmed_of(
@@ -248,11 +235,10 @@ def trimmed_of(
         for row in first_fired_of(deliveries).collect():
             if row.topic in first_ms:
                 first_ms[row.topic][row.partition] = row.fired_ms
-    found = {}
-    for span in (*own, *targets):
-        before_ms = trimmed_before_ms(
+    bounds_ms = {
+        span.topic: trimmed_before_ms(
             source.bus, source.clock, span, read_ms, first_ms.get(span.topic)
         )
-        if before_ms is not None:
-            found[span.topic] = before_ms
-    return found
+        for span in (*own, *targets)
+    }
+    return {topic: before_ms for topic, before_ms in bounds_ms.items() if before_ms is not None}

@@ -31,7 +31,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import open_session
 from delayd.audit.run import AuditOptions
-from delayd.audit.table_loader import Source, Tables
+from delayd.audit.table_loader import Source, Tables, TableStore
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
@@ -107,10 +107,9 @@ def scene(
             set(),
         )
         options = AuditOptions(cluster=stage.cluster.name, prefix=stage.prefix)
-        progress = Progress(Console(quiet=True))
         with spark_for as spark:
-            audit = Audit(spark, source, cut, options, folder / "tables", progress)
-            yield Scene(stage.brokers, stage.prefix, audit, on)
+            store = TableStore(spark, folder / "tables", Progress(Console(quiet=True)))
+            yield Scene(stage.brokers, stage.prefix, Audit(store, source, cut, options), on)
 
 
 def take_cut(stage: Stage, folder: Path) -> Cut:

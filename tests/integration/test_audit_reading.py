@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from raw_records import RawWriter
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.kafka import read_ranges
+from delayd.audit.reading.kafka import read_ranges, read_topics
 from delayd.audit.reading.ranges import Range
-from delayd.audit.reading.topics import read_topics
 from delayd.audit.spans import Span, span_of
 from delayd.audit.tables import RECORDS
 from delayd.bus.murmur2 import murmur2

@@ -4,11 +4,11 @@ What is done for each record is only what librdkafka's binding leaves no choice 
 message for its parts. Records keep their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from delayd.audit.reading.murmur2 import murmur2_of
 from delayd.audit.tables import RECORDS
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
+Prover: TypeAlias = Callable[[int, bytes | None, bytes | None, Headers], bool]
+"""A check, of partition, key, value and headers, that the last of these is the right proof of the
+master's own record."""
 
 RECORD_ALLOWANCE_BYTES: Final = 128
 HEADER_ALLOWANCE_BYTES: Final = 10
@@ -33,14 +36,6 @@ _APPEND_TIME: Final = 2
 _WITH_RECORD_HEADERS: Final = ("buffer", "dead")
 _HEADERS_TYPE: Final = SCHEMA.field("headers").type
 _CONTROL_TYPE: Final = SCHEMA.field("control").type
-
-
-class Prover(Protocol):
-    """A check that the last header is the right proof of the master's own record."""
-
-    def __call__(
-        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,18 @@
-"""Kafka topics as a Spark data source, "delayd-kafka": one Spark partition per task of ranges.py.
+"""Kafka topics as tables, by a Spark data source with one Spark partition per task of ranges.py.
 
 Options: `access` (file, access.py), `role` (what the topics are, headers.py), `tasks` (JSON),
 `stall_ms`. Rows: tables.RECORDS, in the order of each range.
-
-Not here: which ranges are read, and how a table is made of it (topics.py).
 """
 
 import gc
 import hmac
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -21,7 +20,8 @@ from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
 from delayd.audit.reading.log_time import log_time_before
 from delayd.audit.reading.partition import Partition, Wanted, open_client
-from delayd.audit.reading.ranges import Range
+from delayd.audit.reading.ranges import OFFSETS_MAX, Range, tasks_of
+from delayd.audit.spans import Span
 from delayd.audit.tables import RECORDS
 from delayd.config.cluster_key import proof_key
 from delayd.request.proof import proof_of
@@ -32,6 +32,37 @@ ROLES: Final = ("buffer", "target", "receipts", "dead", "frontier")
 BATCH_RECORDS: Final = 8192
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """A batch is closed by what reaches one of them."""
+
+STALL_MS: Final = 60_000
+"""How long a read may stand still: as long as a broker takes to come back."""
+
+
+def read_topics(
+    spark: SparkSession,
+    access: Path,
+    spans: Sequence[Span],
+    role: str,
+    *,
+    offsets_max: int = OFFSETS_MAX,
+    stall_ms: int = STALL_MS,
+) -> DataFrame:
+    """Return tables.RECORDS of spans of topics that all have this role (headers.py), in one scan.
+
+    The table is a plan: each action on it reads the topics again. `access` is what `Access.write`
+    wrote; it must be there as long as the table is. A range that cannot be read makes the action
+    fail that needs it, with a ReadError in the message. `offsets_max`: of a task.
+    """
+    assert role in ROLES, f"no role: {role}"
+    tasks = tasks_of(spans, spark.sparkContext.defaultParallelism, offsets_max)
+    spark.dataSource.register(DelaydKafka)
+    return (
+        spark.read.format(DelaydKafka.name())
+        .option("access", str(access.resolve()))
+        .option("role", role)
+        .option("tasks", json.dumps(tasks))
+        .option("stall_ms", str(stall_ms))
+        .load()
+    )
 
 
 class DelaydKafka(DataSource):

@@ -18,18 +18,11 @@ QUESTIONS_MAX: Final = 32
 
 
 class TimedLog(Protocol):
-    """A partition, for its times."""
+    """A partition, for its times; partition.py says what each returns."""
 
-    def largest_ms(self, start: int, end: int) -> int | None:
-        """Return the largest timestamp of committed records in [start, end); None if there are
-        none."""
-
-    def first_ms(self, start: int, end: int) -> int | None:
-        """Return the timestamp of the first committed record in [start, end); None if there is
-        none."""
-
-    def first_since(self, timestamp_ms: int) -> int | None:
-        """Return the first offset of anything that is not older."""
+    def largest_ms(self, start: int, end: int) -> int | None: ...
+    def first_ms(self, start: int, end: int) -> int | None: ...
+    def first_since(self, timestamp_ms: int) -> int | None: ...
 
 
 def log_time_before(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import SCHEMA
-from delayd.audit.reading.kafka import read_ranges
+from delayd.audit.reading.kafka import STALL_MS, read_ranges
 from delayd.audit.reading.partition import ReadError
 from delayd.audit.reading.plan import Planner, unplanned_file
 from delayd.audit.reading.positions import Positions
@@ -34,8 +34,6 @@ from delayd.audit.tables import RECORDS
 from delayd.bus.confluent import ConfluentBus
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
-
-STALL_MS: Final = 60_000
 
 
 class DelaydFollow(DataSource):

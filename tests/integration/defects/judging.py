@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from defects.operation import Expected
 from delayd.audit.cut import Cut, Export
@@ -15,12 +14,11 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.faults import JOBS
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.progress import Progress
-from delayd.audit.reading.topics import read_topics
+from delayd.audit.reading.kafka import read_topics
 from delayd.audit.report import Report
-from delayd.audit.run import AuditOptions, judge
+from delayd.audit.run import AuditOptions, Judging
 from delayd.audit.spans import Span, span_of
-from delayd.audit.table_loader import Source, Tables, kept, read_tables
+from delayd.audit.table_loader import Source, Tables, TableStore, read_tables
 from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, RECEIPTS
 
 AWAY = "the node is not running"
@@ -30,22 +28,21 @@ AWAY = "the node is not running"
 class Audit:
     """Audits at one cut, as often as one likes."""
 
-    spark: SparkSession
+    store: TableStore
     source: Source
     cut: Cut
     options: AuditOptions
-    folder: Path
-    progress: Progress
 
     def read(self, name: str) -> Tables:
         """All topics, into a folder of this name."""
-        folder = self.folder / name
-        return read_tables(self.spark, self.source, self.cut.seen, folder, self.progress)
+        store = replace(self.store, folder=self.store.folder / name)
+        return read_tables(store, self.source, self.cut.seen)
 
     def read_again(self, known: Tables, changed: Collection[str]) -> Tables:
         """The same, where only these topics have changed; never the buffer."""
         settings = self.cut.seen.record.settings
         targets = tuple(known.bounds.target_partitions)
+        store = replace(self.store, folder=self.store.folder / "again")
         with self._access() as access:
 
             def read(name: str, topics: Sequence[str], role: str) -> Any:
@@ -58,8 +55,8 @@ class Audit:
                     "frontiers": (FRONTIERS, frontiers_of),
                 }[name]
                 spans = [span for topic in topics if any((span := self._span(topic)).ends)]
-                records = read_topics(self.spark, access, spans, role)
-                return kept(self.spark, self.folder / "again", name, schema, of(records))
+                records = read_topics(store.spark, access, spans, role)
+                return store.keep(name, schema, lambda: of(records), name)
 
             return replace(
                 known,
@@ -76,21 +73,21 @@ class Audit:
             for each in self.cut.exports
         )
         cut = Cut(self.cut.seen, exports)
-        return judge(self.spark, tables, cut, self.folder, self.options, self.progress)
+        return Judging(self.store, tables, cut, self.options).report()
 
     def findings(self) -> list[dict[str, Any]]:
         """All findings of the last report; it keeps a few examples only."""
         return [
             finding
             for job in JOBS
-            for finding in pq.read_table(self.folder / f"findings-{job}.parquet").to_pylist()
+            for finding in pq.read_table(self.store.folder / f"findings-{job}.parquet").to_pylist()
         ]
 
     @contextlib.contextmanager
     def _access(self) -> Iterator[Path]:
         source = self.source
         access = Access(source.bootstrap, source.kafka, self.options.cluster, source.cluster_key)
-        file = access.write(self.folder / "access.json")
+        file = access.write(self.store.folder / "access.json")
         try:
             yield file
         finally:
