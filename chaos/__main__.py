@@ -42,21 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             smoke = " (smoke)" if scenario.name in SMOKE else ""
             print(f"{scenario.name:18} {scenario.what}{smoke}")
         return 0
-    names = {"run": getattr(options, "names", ()), "smoke": SMOKE}.get(options.command, known)
-    if options.command == "matrix" and options.backend == DOCKER:
-        names = ON_DOCKER
+    matrix = ON_DOCKER if options.backend == DOCKER else tuple(known)
+    names = {"smoke": SMOKE, "matrix": matrix}.get(options.command, options.names)
     if unknown := [name for name in names if name not in known]:
         print(f"chaos: there is no scenario {unknown[0]!r}; see `list`", file=sys.stderr)
         return 2
     with interrupts_raised():
         if options.command == "checks":
             return _check(seed, options)
-        chosen = [known[name] for name in names]
-        is_small = options.small or options.command == "smoke"
-        return _run([_loaded(each, options, is_small=is_small) for each in chosen], seed, options)
+        return _run([_loaded(known[name], options) for name in names], seed, options)
 
 
-def _loaded(scenario: Scenario, options: argparse.Namespace, *, is_small: bool) -> Scenario:
+def _loaded(scenario: Scenario, options: argparse.Namespace) -> Scenario:
+    is_small = options.small or options.command == "smoke"
     load = scenario.load.small() if is_small else scenario.load
     if options.requests is not None:
         load = replace(load, requests=options.requests)
@@ -144,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--base", default=None, help="the image that others are built on")
         for part in ("node", "kafka", "etcd"):
             command.add_argument(f"--{part}-image", default=None, help="instead of building one")
+        command.set_defaults(names=())
         if name == "run":
             command.add_argument("names", nargs="+", metavar="SCENARIO")
     return parser

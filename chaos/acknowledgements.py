@@ -59,14 +59,9 @@ def reception_faults(
     all that consumers may have received."""
     there = {(record.topic, record.place) for record in committed}
     faults = []
-    for event in history.receipts():
-        topic, place, source = event.told["topic"], event.told["place"], event.told["source"]
+    for at_ms, client, topic, place, source in history.receipts():
         if (topic, place) not in there:
-            faults.append(f"{topic} {place}: {event.client} received it, and it is not there")
-        due_ms = due_ms_of.get(source, 0)
-        if event.at_ms < due_ms:
-            faults.append(
-                f"{source}: early: {event.client} received it {due_ms - event.at_ms} ms"
-                " before it was due"
-            )
+            faults.append(f"{topic} {place}: {client} received it, and it is not there")
+        if (early_ms := due_ms_of.get(source or "", 0) - at_ms) > 0:
+            faults.append(f"{source}: early: {client} received it {early_ms} ms before it was due")
     return faults

@@ -6,10 +6,12 @@ does not matter what a producer believes of a request whose acknowledgement was 
 Invariant: a record is read once; `read` returns when it has all that was committed at its call.
 """
 
+import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from chaos.records import Logged
@@ -19,6 +21,11 @@ READ_ALL_TIMEOUT_S: Final = 600
 POLL_MS: Final = 50
 POLL_RECORDS_MAX: Final = 5_000
 ASSIGN_EVERY_S: Final = 1.0
+PAUSE_S: Final = 0.5
+JOIN_TIMEOUT_S: Final = 60.0
+
+OWN: Final = ("buffer", "dead", "receipts", "frontier")
+"""Topics of delayd's own, without their prefix."""
 
 
 class Evidence:
@@ -27,28 +34,26 @@ class Evidence:
     def __init__(
         self,
         bootstrap: str,
-        *,
-        buffer: str,
-        dead: str,
-        receipts: str,
+        prefix: str,
         targets: Sequence[str],
-        frontier: str | None = None,
+        *,
+        with_frontier: bool = False,
         since: Mapping[str, Sequence[int]] | None = None,
         seen: Callable[[Logged], None] = lambda _record: None,
     ) -> None:
-        """`seen` gets each record as it comes; `frontier` is read too if it is named. Topics
-        in `since` are read from those offsets, one for each partition, others from their start."""
+        """`prefix` is that of delayd's topics; `seen` gets each record as it comes. Topics in
+        `since` are read from those offsets, one for each partition, others from their start."""
         self._consumer, self._partition_type = _consumer(bootstrap, "read_committed")
         self._since = since or {}
         self._seen = seen
         self._assigned_s = -ASSIGN_EVERY_S
-        self._topics = (buffer, dead, receipts, *targets, *([frontier] if frontier else []))
-        self._of_topic: dict[str, list[Logged]] = {topic: [] for topic in self._topics}
-        self.requests = self._of_topic[buffer]
-        self.dead = self._of_topic[dead]
-        self.receipts = self._of_topic[receipts]
         self.targets = tuple(targets)
-        self.frontiers = self._of_topic[frontier] if frontier else []
+        own = OWN if with_frontier else OWN[:-1]
+        self._topics = (*(f"{prefix}{name}" for name in own), *targets)
+        self._of_topic: dict[str, list[Logged]] = defaultdict(list)
+        self.requests, self.dead, self.receipts, self.frontiers = (
+            self._of_topic[f"{prefix}{name}"] for name in OWN
+        )
 
     @property
     def delivered(self) -> list[Logged]:
@@ -108,6 +113,28 @@ class Evidence:
                 else:
                     self._consumer.seek_to_beginning(each)
         return sorted(found)
+
+
+@contextmanager
+def observing(evidence: Evidence) -> Iterator[None]:
+    """Read along meanwhile, whatever becomes of brokers, in a thread of its own."""
+    is_over = threading.Event()
+
+    def observe() -> None:
+        while not is_over.is_set():
+            try:
+                evidence.glance()
+            except Exception:  # kafka-python raises what it likes while brokers are away
+                is_over.wait(PAUSE_S)
+        evidence.close()
+
+    thread = threading.Thread(target=observe, name="consumer", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(JOIN_TIMEOUT_S)
 
 
 Ends = dict[str, tuple[int, ...]]

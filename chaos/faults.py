@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from chaos.backend import Backend, BackendError
 from chaos.history import now_ms
@@ -24,6 +24,7 @@ DOWN_MS: Final = 1_000
 """How long what was killed is away, if nothing else is said."""
 
 POLL_S: Final = 0.05
+T = TypeVar("T")
 
 
 class Kind(Enum):
@@ -146,21 +147,14 @@ class Striker:
                 return ()
 
     def _master(self) -> str:
-        found: list[str] = []
-
-        def look() -> bool:
-            master = self._backend.master()
-            found[:] = [master] if master is not None else []
-            return bool(found)
-
-        if not wait_until(look, MASTER_TIMEOUT_S):
+        if (master := wait_until(self._backend.master, MASTER_TIMEOUT_S)) is None:
             raise BackendError(f"no node has delivered for {MASTER_TIMEOUT_S:.0f} s")
-        return found[0]
+        return master
 
     def _restart(self, end: Callable[[str], None], fault: Fault, victims: tuple[str, ...]) -> None:
         for part in victims:
             end(part)
-        _pause(fault.for_ms)
+        pause(fault.for_ms)
         self._start(victims)
 
     def _kill_and_wipe(self, part: str) -> None:
@@ -177,17 +171,16 @@ class Striker:
         for part in victims:
             begin(part)
         try:
-            _pause(fault.for_ms)
+            pause(fault.for_ms)
         finally:
             for part in victims:
                 end(part)
 
     def _weather(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        self._backend.weather(fault.weather, victims, fault.to)
-        try:
-            _pause(fault.for_ms)
-        finally:
-            self._backend.weather(FAIR, victims, fault.to)
+        def change(weather: Weather, node: str) -> None:
+            self._backend.weather(weather, (node,), fault.to)
+
+        self._hold(partial(change, fault.weather), partial(change, FAIR), fault, victims)
 
     def _flap(self, fault: Fault, victims: tuple[str, ...]) -> None:
         """Cut and mended again, each for as long as a lease is good for or not quite."""
@@ -197,7 +190,7 @@ class Striker:
             while now_ms() < until_ms:
                 weather = FAIR if number % 2 else fault.weather
                 self._backend.weather(weather, victims, fault.to)
-                _pause(times_ms[number % len(times_ms)])
+                pause(times_ms[number % len(times_ms)])
                 number += 1
         finally:
             self._backend.weather(FAIR, victims, fault.to)
@@ -216,7 +209,7 @@ class Striker:
         try:
             for node in victims:
                 self._await_end(node, "had no room on its disk")
-            _pause(fault.for_ms)
+            pause(fault.for_ms)
         finally:
             for node in victims:
                 self._backend.free_disk(node)
@@ -226,7 +219,7 @@ class Striker:
         for node in victims:
             if not self._backend.fail_fsyncs(node, ENDS_TIMEOUT_S):
                 raise BackendError(f"{node} went on although its fsyncs failed")
-        _pause(fault.for_ms)
+        pause(fault.for_ms)
         self._start(victims)
 
     def _clock(self, fault: Fault, victims: tuple[str, ...]) -> None:
@@ -239,7 +232,7 @@ class Striker:
         for node in victims:
             twin = self._backend.start_twin(node)
             try:
-                _pause(fault.for_ms)
+                pause(fault.for_ms)
             finally:
                 self._backend.remove_twin(twin)
 
@@ -250,7 +243,7 @@ class Striker:
 
     def _recreate_target(self, fault: Fault, _victims: tuple[str, ...]) -> None:
         self._backend.topics.delete(self._target)
-        _pause(fault.for_ms)
+        pause(fault.for_ms)
         self._backend.topics.create(self._target, 2)
 
     def _await_end(self, node: str, why: str) -> None:
@@ -262,16 +255,14 @@ class Striker:
             self._backend.start(part, wait=False)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Poll a condition; False if it did not come to hold in time."""
+def wait_until(look: Callable[[], T], timeout_s: float) -> T:
+    """Look until that returns something true, and return it; what is false, after the time."""
     deadline_ms = now_ms() + int(timeout_s * 1000)
-    while not condition():
-        if now_ms() > deadline_ms:
-            return False
+    while not (found := look()) and now_ms() <= deadline_ms:
         threading.Event().wait(POLL_S)
-    return True
+    return found
 
 
-def _pause(for_ms: int) -> None:
-    """That is the fault, not a wait for something."""
+def pause(for_ms: int) -> None:
+    """Do nothing for a time that is part of the plan, not wait for something."""
     threading.Event().wait(for_ms / 1000)

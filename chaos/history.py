@@ -16,11 +16,10 @@ Invariant: events of one request come in the order above, whatever thread they a
 import json
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 NO_TRANSACTION: Final = -1
 
@@ -38,19 +37,14 @@ class What(Enum):
     RECEIVED = "received"
 
 
-class Event(NamedTuple):
-    """`number` is of the request or the transaction; `told` is what else the kind has."""
+class Received(NamedTuple):
+    """A record as a consumer got it."""
 
     at_ms: int
-    what: What
     client: str
-    number: int
-    told: Mapping[str, Any]
-
-    def to_json(self) -> str:
-        """One line."""
-        head = {"at_ms": self.at_ms, "what": self.what.value, "client": self.client}
-        return json.dumps({**head, "number": self.number, **self.told})
+    topic: str
+    place: str
+    source: str | None
 
 
 @dataclass(slots=True)
@@ -60,12 +54,9 @@ class Sent:
     client: str
     key: bytes | None
     value: bytes | None
-    at_ms: int
     transaction: int = NO_TRANSACTION
     place: str | None = None
     """Its place by its acknowledgement: `partition/offset`."""
-    stored_ms: int | None = None
-    """When that came."""
     trouble: str | None = None
 
 
@@ -77,7 +68,7 @@ class History:
         self._file = to.open("w") if to is not None else None
         self._requests: list[Sent] = []
         self._transactions: list[What] = []
-        self._received: list[Event] = []
+        self._received: list[Received] = []
 
     def sent(
         self,
@@ -87,35 +78,33 @@ class History:
         transaction: int = NO_TRANSACTION,
     ) -> int:
         """A request's number, for `stored` or `doubtful`. To be called before it is sent."""
+        told = {"key": _text(key), "value": _text(value), "transaction": transaction}
         with self._lock:
-            number, at_ms = len(self._requests), now_ms()
-            self._requests.append(Sent(client, key, value, at_ms, transaction))
-            told = {"key": _text(key), "value": _text(value), "transaction": transaction}
-            self._write(Event(at_ms, What.SENT, client, number, told))
+            number = len(self._requests)
+            self._requests.append(Sent(client, key, value, transaction))
+            self._write(What.SENT, client, number, **told)
         return number
 
     def stored(self, number: int, partition: int, offset: int) -> None:
         """The broker has acknowledged it."""
         with self._lock:
-            request, at_ms = self._requests[number], now_ms()
-            request.place, request.stored_ms = f"{partition}/{offset}", at_ms
-            told = {"place": request.place}
-            self._write(Event(at_ms, What.STORED, request.client, number, told))
+            request = self._requests[number]
+            request.place = f"{partition}/{offset}"
+            self._write(What.STORED, request.client, number, place=request.place)
 
     def doubtful(self, number: int, why: str) -> None:
         """Its client was told that it failed, and cannot know."""
         with self._lock:
             request = self._requests[number]
             request.trouble = why
-            event = Event(now_ms(), What.DOUBTFUL, request.client, number, {"why": why})
-            self._write(event)
+            self._write(What.DOUBTFUL, request.client, number, why=why)
 
     def began(self, client: str) -> int:
         """A transaction's number, for its requests and for `ended`."""
         with self._lock:
             number = len(self._transactions)
             self._transactions.append(What.UNKNOWN)
-            self._write(Event(now_ms(), What.BEGAN, client, number, {}))
+            self._write(What.BEGAN, client, number)
         return number
 
     def ended(self, client: str, number: int, how: What) -> None:
@@ -123,15 +112,14 @@ class History:
         assert how in (What.COMMITTED, What.ABORTED, What.UNKNOWN), how
         with self._lock:
             self._transactions[number] = how
-            self._write(Event(now_ms(), how, client, number, {}))
+            self._write(how, client, number)
 
     def received(self, client: str, topic: str, place: str, source: str | None) -> None:
         """A consumer got a record."""
-        told = {"topic": topic, "place": place, "source": source}
         with self._lock:
-            event = Event(now_ms(), What.RECEIVED, client, len(self._received), told)
-            self._received.append(event)
-            self._write(event)
+            number, told = len(self._received), {"topic": topic, "place": place, "source": source}
+            at_ms = self._write(What.RECEIVED, client, number, **told)
+            self._received.append(Received(at_ms, client, topic, place, source))
 
     def requests(self) -> tuple[Sent, ...]:
         """All that were sent so far, by their numbers."""
@@ -143,7 +131,7 @@ class History:
         with self._lock:
             return self._transactions[number]
 
-    def receipts(self) -> tuple[Event, ...]:
+    def receipts(self) -> tuple[Received, ...]:
         """All that consumers received, in order."""
         with self._lock:
             return tuple(self._received)
@@ -153,9 +141,13 @@ class History:
         if self._file is not None:
             self._file.close()
 
-    def _write(self, event: Event) -> None:
+    def _write(self, what: What, client: str, number: int, **told: object) -> int:
+        """Write an event as one line; return its time. The caller holds the lock."""
+        at_ms = now_ms()
         if self._file is not None:
-            self._file.write(event.to_json() + "\n")
+            head = {"at_ms": at_ms, "what": what.value, "client": client, "number": number}
+            self._file.write(json.dumps({**head, **told}) + "\n")
+        return at_ms
 
 
 def now_ms() -> int:

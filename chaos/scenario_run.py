@@ -9,25 +9,24 @@ leaves a cluster on which no other can run.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from chaos.acknowledgements import acknowledgement_faults, reception_faults
 from chaos.backend import Backend, BackendError
-from chaos.confluent_sender import ConfluentSender
-from chaos.evidence import Ends, Evidence, ends_of
-from chaos.faults import Kind, Striker, wait_until
+from chaos.evidence import OWN, Ends, Evidence, ends_of, observing
+from chaos.faults import Kind, Striker, pause
 from chaos.history import History, now_ms
-from chaos.observer import Observer
 from chaos.order import failovers_of, order_faults
 from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiescent
 from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
-from chaos.traffic import Traffic
+from chaos.traffic import ConfluentSender, Traffic
 from chaos.verdict import LogEnds, Witnessed
 from chaos.workload import CHAOS_SHARES, EXPECT, Scene, mixture
 
@@ -73,12 +72,16 @@ class _ScenarioRun:
 
     def __post_init__(self) -> None:
         self._chance = Random(f"{self._seed}: {self._scenario.name}: victims")
-        self._topics = {name: f"{self._backend.prefix}{name}" for name in _TOPICS}
+        kinds = [strike.fault.kind for strike in self._scenario.strikes]
+        self._is_recreated = Kind.RECREATE_TARGET in kinds
+        self._buffer = f"{self._backend.prefix}buffer"
+        self._frontier = f"{self._backend.prefix}frontier"
 
     def go(self) -> Witnessed:
         at_ms, begun_s = now_ms(), time.monotonic()
-        since = ends_of(self._backend.bootstrap, self._topics.values())
-        begin = LogEnds(since[self._topics["buffer"]], since[self._topics["frontier"]][0])
+        topics = [f"{self._backend.prefix}{name}" for name in OWN]
+        since = ends_of(self._backend.bootstrap, topics)
+        begin = LogEnds(since[self._buffer], since[self._frontier][0])
         found = Witnessed(at_ms, 0.0, 0, begin, frozenset(), is_quiescent=False)
         try:
             found = self._go(found, since)
@@ -97,22 +100,19 @@ class _ScenarioRun:
     def _go(self, begun: Witnessed, since: Ends) -> Witnessed:
         scene = self._scene()
         self._targets = frozenset((*scene.targets, scene.late, scene.never))
-        frontier = self._topics["frontier"]
-        since = {**since, frontier: (max(0, begun.begin.frontier - FRONTIERS_BEFORE),)}
-        evidence = self._evidence_of(scene, since, frontier=frontier)
-        try:
+        since[self._frontier] = (max(0, begun.begin.frontier - FRONTIERS_BEFORE),)
+        evidence = self._evidence_of(scene, since, with_frontier=True)
+        with closing(evidence):
             striker = self._send_and_strike(scene, since)
             is_quiescent = self._quiesce(scene, evidence)
             return replace(self._judge(begun, scene, evidence, striker), is_quiescent=is_quiescent)
-        finally:
-            evidence.close()
 
-    def _send_and_strike(self, scene: Scene, since: Mapping[str, Sequence[int]]) -> Striker:
+    def _send_and_strike(self, scene: Scene, since: Ends) -> Striker:
         count, backend = self._scenario.load.requests, self._backend
         plan = mixture(scene, count=count, seed=self._seed, shares=CHAOS_SHARES)
         striker = Striker(backend, scene.late, lambda parts: self._chance.choice(sorted(parts)))
-        with Observer(self._evidence_of(scene, since, seen=self._note)):
-            traffic = Traffic(backend.bootstrap, self._topics["buffer"], plan, self._history)
+        with observing(self._evidence_of(scene, since, seen=self._note)):
+            traffic = Traffic(backend.bootstrap, self._buffer, plan, self._history)
             try:
                 with traffic:
                     self._strike(striker, scene)
@@ -134,12 +134,9 @@ class _ScenarioRun:
             self._troubles += restore(self._backend)
             restored_s = time.monotonic()
             timeout_ms = self._scenario.settle_ms
-            buffer = self._topics["buffer"]
-            sender = ConfluentSender(self._backend.bootstrap, buffer, "fence", self._history)
-            until_ms = scene.first_due_ms + NEAR_MS
-            findings_once_over(
-                evidence, sender.send, scene.targets[0], timeout_ms, until_ms=until_ms
-            )
+            bootstrap, until_ms = self._backend.bootstrap, scene.first_due_ms + NEAR_MS
+            send = ConfluentSender(bootstrap, self._buffer, "fence", self._history).send
+            findings_once_over(evidence, send, scene.targets[0], timeout_ms, until_ms=until_ms)
             told_s = time.monotonic()
             restless = wait_until_quiescent(self._backend, timeout_ms)
         except (BackendError, TimeoutError) as error:
@@ -201,29 +198,10 @@ class _ScenarioRun:
             RETRIED_FOR_MS,
         )
 
-    @property
-    def _is_recreated(self) -> bool:
-        kinds = [strike.fault.kind for strike in self._scenario.strikes]
-        return Kind.RECREATE_TARGET in kinds
-
-    def _evidence_of(
-        self,
-        scene: Scene,
-        since: Mapping[str, Sequence[int]],
-        *,
-        frontier: str | None = None,
-        seen: Callable[[Logged], None] = lambda _record: None,
-    ) -> Evidence:
-        return Evidence(
-            self._backend.bootstrap,
-            buffer=self._topics["buffer"],
-            dead=self._topics["dead"],
-            receipts=self._topics["receipts"],
-            targets=(*scene.targets, scene.late, scene.never),
-            frontier=frontier,
-            since=since,
-            seen=seen,
-        )
+    def _evidence_of(self, scene: Scene, since: Ends, **options: Any) -> Evidence:
+        targets = (*scene.targets, scene.late, scene.never)
+        backend = self._backend
+        return Evidence(backend.bootstrap, backend.prefix, targets, since=since, **options)
 
     def _strike(self, striker: Striker, scene: Scene) -> None:
         late = threading.Thread(target=self._create_late, args=(scene,), daemon=True)
@@ -232,7 +210,7 @@ class _ScenarioRun:
         try:
             for strike in timed(self._scenario, self._seed):
                 at_ms = scene.first_due_ms + int(scene.spread_ms * strike.share)
-                wait_until(lambda at_ms=at_ms: now_ms() >= at_ms, 3_600)  # type: ignore[misc]
+                pause(at_ms - now_ms())
                 self._tell(str(strike.fault))
                 striker.strike(strike.fault)
         finally:
@@ -240,15 +218,11 @@ class _ScenarioRun:
                 late.join()
 
     def _create_late(self, scene: Scene) -> None:
-        at_ms = scene.first_due_ms + int(scene.spread_ms * LATE_AT)
-        wait_until(lambda: now_ms() >= at_ms, 3_600)
+        pause(scene.first_due_ms + int(scene.spread_ms * LATE_AT) - now_ms())
         try:
             self._backend.topics.create(scene.late, 2)
         except BackendError as error:
             self._troubles.append(f"{scene.late} could not be created: {error}")
-
-
-_TOPICS: Final = ("buffer", "dead", "receipts", "frontier")
 
 
 def log_ends_of(backend: Backend) -> LogEnds:

@@ -11,7 +11,7 @@ Invariant: the same seed makes the same plan.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -148,6 +148,122 @@ class _Writer:
     def new_id(self) -> str:
         return f"{self.scene.run}-id-{self.written}"
 
+    # --- The kinds, by their names in the shares
+
+    def plain(self) -> None:
+        due_ms = self.due_ms()
+        self.put(self.lead_ms(due_ms), topic=self.target(), due=due_ms)
+
+    def ahead(self) -> None:
+        at_ms = self.scene.first_due_ms - self.chance.randrange(LEAD_MS, LEAD_MS + 1_500)
+        self.put(at_ms, topic=self.target(), due=self.due_ms())
+
+    def overdue(self) -> None:
+        at_ms = self.due_ms()
+        self.put(at_ms, topic=self.target(), due=at_ms - self.chance.randrange(1, 5_000))
+
+    def named(self) -> tuple[str, int]:
+        due_ms, id = self.due_ms(), self.new_id()
+        self.put(self.lead_ms(due_ms), id, topic=self.target(), due=due_ms, key="another key")
+        return id, due_ms
+
+    def cancelled(self, times: int = 1) -> None:
+        id, due_ms = self.named()
+        for _ in range(times):
+            self.put(self.around_ms(due_ms), id, op="cancel")
+
+    def cancelled_early(self) -> None:
+        id, due_ms = self.named()
+        self.put(due_ms - self.chance.randrange(100, LEAD_MS), id, op="cancel")
+
+    def cancelled_twice(self) -> None:
+        self.cancelled(times=2)
+
+    def replaced(self) -> None:
+        id, due_ms = self.named()
+        at_ms = self.around_ms(due_ms)
+        new_ms = at_ms + self.chance.randrange(0, 1_000)
+        self.put(at_ms, id, op="replace", topic=self.target(), due=new_ms)
+        if self.chance.random() < 0.5:
+            self.put(self.around_ms(new_ms), id, op="cancel")
+
+    def sent_again(self) -> None:
+        """As it was: long before it is due, or about when it is."""
+        due_ms, id = self.due_ms(), self.new_id()
+        first = self.put(self.lead_ms(due_ms), id, topic=self.target(), due=due_ms)
+        later_ms = self.chance.choice((first.at_ms, self.around_ms(due_ms)))
+        self.plan.append(first._replace(at_ms=later_ms))
+
+    def conflicting(self) -> None:
+        id, due_ms = self.named()
+        at_ms = self.chance.choice((due_ms - LEAD_MS, self.around_ms(due_ms)))
+        self.put(at_ms, id, topic=self.target(), due=due_ms + 500)
+
+    def late(self) -> None:
+        self.missing(self.scene.late, self.scene.late_share)
+
+    def never(self) -> None:
+        self.missing(self.scene.never, self.scene.never_share)
+
+    def missing(self, topic: str, share: tuple[float, float]) -> None:
+        due_ms = self.due_ms(share)
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        self.put(self.lead_ms(due_ms), id, topic=topic, due=due_ms)
+
+    def cancelled_in_retry(self) -> None:
+        """A cancel while the first attempt fails, or at any time after; some after the last."""
+        due_ms, id = self.due_ms(self.scene.never_share), self.new_id()
+        self.put(self.lead_ms(due_ms), id, topic=self.scene.never, due=due_ms)
+        after_ms = self.chance.randrange(self.scene.retried_for_ms)
+        at_ms = self.chance.choice((self.around_ms(due_ms), due_ms + after_ms))
+        self.put(at_ms, id, op="cancel")
+
+    def unknown_id(self) -> None:
+        self.put(self.due_ms(), self.new_id(), op="cancel")
+
+    def far(self) -> None:
+        """Pending for hours or days; of those with an id some are cancelled."""
+        at_ms, due_ms = self.due_ms(), self.scene.first_due_ms + self.chance.randrange(*FAR_MS)
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        self.put(at_ms, id, topic=self.target(), due=due_ms)
+        if id is not None and self.chance.random() < 0.3:
+            self.put(at_ms + 500, id, op="cancel")
+
+    def bad(self) -> None:
+        at_ms, topic = self.due_ms(), self.target()
+        kinds: list[tuple[str, dict[str, object]]] = [
+            ("missing-due", {"topic": topic}),
+            ("bad-delay", {"topic": topic, "delay": "soon"}),
+            ("bad-delay", {"topic": topic, "delay": "soon", "op": "replace"}),
+            ("unknown-header", {"topic": topic, "due": at_ms, "dew": "drop"}),
+            ("forbidden-topic", {"topic": "__consumer_offsets", "due": at_ms}),
+            ("unexpected-header", {"op": "cancel", "topic": topic}),
+            ("bad-proof", {"topic": topic, "due": at_ms, "continues": 0, "proof": "00" * 32}),
+        ]
+        reason, asks = self.chance.choice(kinds)
+        needs_id = "op" in asks
+        id = self.new_id() if needs_id or self.chance.random() < 0.5 else None
+        bad = self.put(at_ms, id, **asks)
+        self.plan[-1] = bad._replace(headers=(*bad.headers, (EXPECT, reason.encode())))
+
+    def transaction(self, due_ms: int, *, commits: bool) -> PlannedTransaction:
+        """Messages with and without ids; and cancels of messages that were scheduled outside."""
+        at_ms = due_ms - LEAD_MS
+        target = self.target()
+        requests = []
+        for number in range(TRANSACTION_RECORDS):
+            asks: dict[str, object] = {"topic": target, "due": due_ms + number}
+            match number % 4:
+                case 0:
+                    requests.append(self.request(at_ms, None, asks))
+                case 1:
+                    requests.append(self.request(at_ms, self.new_id(), asks))
+                case _:
+                    id = self.new_id()
+                    self.put(at_ms - 500, id, **asks)
+                    requests.append(self.request(at_ms, id, {"op": "cancel"}))
+        return PlannedTransaction(at_ms, tuple(requests), commits)
+
 
 def storm(
     run: str, topic: str, *, count: int, rate: int, send_ms: int, begin_ms: int, seed: int
@@ -179,12 +295,11 @@ def neighbours(
 def mixture(scene: Scene, *, count: int, seed: int, shares: Mapping[str, int] = SHARES) -> Plan:
     """`count` requests of all kinds in these shares, and transactions besides."""
     writer = _Writer(scene, random.Random(seed))
-    kinds = [_KINDS[name] for name in shares]
-    for kind in writer.chance.choices(kinds, weights=list(shares.values()), k=count):
-        kind(writer)
+    for kind in writer.chance.choices(list(shares), weights=list(shares.values()), k=count):
+        getattr(writer, kind)()
     for number, offset_ms in enumerate(range(0, scene.spread_ms, TRANSACTION_EVERY_MS)):
         due_ms = scene.first_due_ms + offset_ms
-        transaction = _transaction(writer, due_ms, commits=offset_ms % 500 == 0)
+        transaction = writer.transaction(due_ms, commits=offset_ms % 500 == 0)
         open_ms = scene.slow_ms if number % 10 == 5 else 0
         writer.plan.append(transaction._replace(open_ms=open_ms))
     return _in_order(writer.plan)
@@ -193,154 +308,3 @@ def mixture(scene: Scene, *, count: int, seed: int, shares: Mapping[str, int] = 
 def _in_order(plan: Plan) -> Plan:
     """By time; the sort is stable, so that of equal times a message comes before its cancel."""
     return sorted(plan, key=lambda planned: planned.at_ms)
-
-
-def _plain(writer: _Writer) -> None:
-    due_ms = writer.due_ms()
-    writer.put(writer.lead_ms(due_ms), topic=writer.target(), due=due_ms)
-
-
-def _ahead(writer: _Writer) -> None:
-    at_ms = writer.scene.first_due_ms - writer.chance.randrange(LEAD_MS, LEAD_MS + 1_500)
-    writer.put(at_ms, topic=writer.target(), due=writer.due_ms())
-
-
-def _overdue(writer: _Writer) -> None:
-    at_ms = writer.due_ms()
-    writer.put(at_ms, topic=writer.target(), due=at_ms - writer.chance.randrange(1, 5_000))
-
-
-def _named(writer: _Writer) -> tuple[str, int]:
-    due_ms, id = writer.due_ms(), writer.new_id()
-    writer.put(writer.lead_ms(due_ms), id, topic=writer.target(), due=due_ms, key="another key")
-    return id, due_ms
-
-
-def _cancelled(writer: _Writer) -> None:
-    id, due_ms = _named(writer)
-    writer.put(writer.around_ms(due_ms), id, op="cancel")
-
-
-def _cancelled_early(writer: _Writer) -> None:
-    id, due_ms = _named(writer)
-    writer.put(due_ms - writer.chance.randrange(100, LEAD_MS), id, op="cancel")
-
-
-def _cancelled_twice(writer: _Writer) -> None:
-    id, due_ms = _named(writer)
-    for _ in range(2):
-        writer.put(writer.around_ms(due_ms), id, op="cancel")
-
-
-def _replaced(writer: _Writer) -> None:
-    id, due_ms = _named(writer)
-    at_ms = writer.around_ms(due_ms)
-    new_ms = at_ms + writer.chance.randrange(0, 1_000)
-    writer.put(at_ms, id, op="replace", topic=writer.target(), due=new_ms)
-    if writer.chance.random() < 0.5:
-        writer.put(writer.around_ms(new_ms), id, op="cancel")
-
-
-def _sent_again(writer: _Writer) -> None:
-    """As it was: long before it is due, or about when it is."""
-    due_ms, id = writer.due_ms(), writer.new_id()
-    first = writer.put(writer.lead_ms(due_ms), id, topic=writer.target(), due=due_ms)
-    later_ms = writer.chance.choice((first.at_ms, writer.around_ms(due_ms)))
-    writer.plan.append(first._replace(at_ms=later_ms))
-
-
-def _conflicting(writer: _Writer) -> None:
-    id, due_ms = _named(writer)
-    at_ms = writer.chance.choice((due_ms - LEAD_MS, writer.around_ms(due_ms)))
-    writer.put(at_ms, id, topic=writer.target(), due=due_ms + 500)
-
-
-def _late(writer: _Writer) -> None:
-    due_ms = writer.due_ms(writer.scene.late_share)
-    id = writer.new_id() if writer.chance.random() < 0.5 else None
-    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.late, due=due_ms)
-
-
-def _never(writer: _Writer) -> None:
-    due_ms = writer.due_ms(writer.scene.never_share)
-    id = writer.new_id() if writer.chance.random() < 0.5 else None
-    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
-
-
-def _cancelled_in_retry(writer: _Writer) -> None:
-    """A cancel while the first attempt fails, or at any time after; some after the last."""
-    due_ms, id = writer.due_ms(writer.scene.never_share), writer.new_id()
-    writer.put(writer.lead_ms(due_ms), id, topic=writer.scene.never, due=due_ms)
-    after_ms = writer.chance.randrange(writer.scene.retried_for_ms)
-    at_ms = writer.chance.choice((writer.around_ms(due_ms), due_ms + after_ms))
-    writer.put(at_ms, id, op="cancel")
-
-
-def _unknown_id(writer: _Writer) -> None:
-    writer.put(writer.due_ms(), writer.new_id(), op="cancel")
-
-
-def _far(writer: _Writer) -> None:
-    """Pending for hours or days; of those with an id some are cancelled."""
-    at_ms, due_ms = writer.due_ms(), writer.scene.first_due_ms + writer.chance.randrange(*FAR_MS)
-    id = writer.new_id() if writer.chance.random() < 0.5 else None
-    writer.put(at_ms, id, topic=writer.target(), due=due_ms)
-    if id is not None and writer.chance.random() < 0.3:
-        writer.put(at_ms + 500, id, op="cancel")
-
-
-def _bad(writer: _Writer) -> None:
-    at_ms, topic = writer.due_ms(), writer.target()
-    kinds: list[tuple[str, dict[str, object]]] = [
-        ("missing-due", {"topic": topic}),
-        ("bad-delay", {"topic": topic, "delay": "soon"}),
-        ("bad-delay", {"topic": topic, "delay": "soon", "op": "replace"}),
-        ("unknown-header", {"topic": topic, "due": at_ms, "dew": "drop"}),
-        ("forbidden-topic", {"topic": "__consumer_offsets", "due": at_ms}),
-        ("unexpected-header", {"op": "cancel", "topic": topic}),
-        ("bad-proof", {"topic": topic, "due": at_ms, "continues": 0, "proof": "00" * 32}),
-    ]
-    reason, asks = writer.chance.choice(kinds)
-    needs_id = "op" in asks
-    id = writer.new_id() if needs_id or writer.chance.random() < 0.5 else None
-    bad = writer.put(at_ms, id, **asks)
-    writer.plan[-1] = bad._replace(headers=(*bad.headers, (EXPECT, reason.encode())))
-
-
-def _transaction(writer: _Writer, due_ms: int, *, commits: bool) -> PlannedTransaction:
-    """Messages with and without ids; and cancels of messages that were scheduled outside."""
-    at_ms = due_ms - LEAD_MS
-    target = writer.target()
-    requests = []
-    for number in range(TRANSACTION_RECORDS):
-        asks: dict[str, object] = {"topic": target, "due": due_ms + number}
-        match number % 4:
-            case 0:
-                requests.append(writer.request(at_ms, None, asks))
-            case 1:
-                requests.append(writer.request(at_ms, writer.new_id(), asks))
-            case _:
-                id = writer.new_id()
-                writer.put(at_ms - 500, id, **asks)
-                requests.append(writer.request(at_ms, id, {"op": "cancel"}))
-    return PlannedTransaction(at_ms, tuple(requests), commits)
-
-
-_KINDS: Final[Mapping[str, Callable[[_Writer], object]]] = {
-    "plain": _plain,
-    "ahead": _ahead,
-    "overdue": _overdue,
-    "named": _named,
-    "cancelled": _cancelled,
-    "cancelled_early": _cancelled_early,
-    "cancelled_twice": _cancelled_twice,
-    "replaced": _replaced,
-    "sent_again": _sent_again,
-    "conflicting": _conflicting,
-    "late": _late,
-    "never": _never,
-    "cancelled_in_retry": _cancelled_in_retry,
-    "unknown_id": _unknown_id,
-    "far": _far,
-    "bad": _bad,
-}

@@ -115,11 +115,8 @@ class DockerCluster:
         harm.free_disk(self._building.data(node))
 
     def fail_fsyncs(self, node: str, timeout_s: float) -> bool:
-        log = self._logs / "strace.log"
-        process_id = self._engine.process_id(node)
-        return harm.fail_fsyncs(
-            process_id, log, lambda: wait_until(lambda: not self.is_running(node), timeout_s)
-        )
+        process_id, log = self._engine.process_id(node), self._logs / "strace.log"
+        return harm.fail_fsyncs(process_id, log, lambda: self.is_running(node), timeout_s)
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
         if not self._building.is_clocked:

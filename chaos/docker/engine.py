@@ -46,7 +46,7 @@ class Engine:
         self._run = run
         owner = identity_of(os.getpid())
         self._labels = {RUN: run, OWNER: f"{owner.pid}:{owner.started}"}
-        self._own = {"label": f"{RUN}={run}"}
+        self._label = f"{RUN}={run}"
         self._networks: dict[Net, Any] = {}
 
     # --- To make
@@ -64,7 +64,8 @@ class Engine:
                     labels=self._labels,
                 )
             except APIError as error:
-                self._remove_networks()
+                while self._networks:
+                    self._networks.popitem()[1].remove()
                 if "overlaps" in str(error):
                     return False
                 raise BackendError(f"no network {subnet}: {error}") from error
@@ -150,7 +151,7 @@ class Engine:
     def write_logs(self, folder: Path) -> None:
         """A file for each part."""
         folder.mkdir(parents=True, exist_ok=True)
-        for container in self._all():
+        for container in self._client.containers.list(filters={"label": self._label}, all=True):
             name = container.name.removeprefix(f"{self._run}-")
             with suppress(DockerException), (folder / f"{name}.log").open("wb") as log:
                 log.writelines(container.logs(stream=True, follow=False))
@@ -162,13 +163,12 @@ class Engine:
 
     def remove_all(self) -> None:
         """Whatever state it is in."""
-        for container in self._all():
-            _remove(container)
-        self._remove_networks()
+        for each in _things(self._client, self._label):
+            _remove(each)
 
     def left(self) -> list[str]:
         """What of this run there is still."""
-        return [each.name for each in (*self._all(), *self._all_networks())]
+        return [each.name for each in _things(self._client, self._label)]
 
     def _full(self, part: str) -> str:
         return f"{self._run}-{part}"
@@ -189,29 +189,24 @@ class Engine:
         except APIError as error:
             raise BackendError(f"{what} {part}: {error}") from error
 
-    def _all(self) -> list[Any]:
-        return list(self._client.containers.list(filters=self._own, all=True))
-
-    def _all_networks(self) -> list[Any]:
-        return list(self._client.networks.list(filters=self._own))
-
-    def _remove_networks(self) -> None:
-        self._networks.clear()
-        for network in self._all_networks():
-            with suppress(NotFound):
-                network.remove()
-
 
 def sweep(client: Any) -> list[str]:
     """Remove what harnesses that no longer run have left; its names."""
     swept = []
-    for kind, options in ((client.containers, {"all": True}), (client.networks, {})):
-        for each in kind.list(filters={"label": RUN}, **options):
-            labels = each.attrs.get("Labels") or each.attrs["Config"]["Labels"]
-            if not _is_alive(labels.get(OWNER, "0:")):
-                swept.append(str(each.name))
-                _remove(each)
+    for each in _things(client, RUN):
+        labels = each.attrs.get("Labels") or each.attrs["Config"]["Labels"]
+        pid, _, started = labels.get(OWNER, "0:").partition(":")
+        if not is_alive(ProcessIdentity(int(pid), started)):
+            swept.append(str(each.name))
+            _remove(each)
     return swept
+
+
+def _things(client: Any, label: str) -> list[Any]:
+    """All containers and then all networks that carry it."""
+    filters = {"label": label}
+    containers = client.containers.list(filters=filters, all=True)
+    return [*containers, *client.networks.list(filters=filters)]
 
 
 def _remove(thing: Any) -> None:
@@ -222,9 +217,3 @@ def _remove(thing: Any) -> None:
             thing.remove(force=True, v=True)
         else:
             thing.remove()
-
-
-def _is_alive(owner: str) -> bool:
-    """Return whether the harness that a label names still runs."""
-    pid, _, started = owner.partition(":")
-    return is_alive(ProcessIdentity(int(pid), started))

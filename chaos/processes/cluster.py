@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.backend import BackendError
-from chaos.faults import wait_until
 from chaos.network import FAIR, Weather, Wires
 from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
@@ -133,9 +132,7 @@ class ProcessCluster:
         if process is None:
             raise BackendError(f"{node} does not run")
         log = self._folder.path / "logs" / "strace.log"
-        return harm.fail_fsyncs(
-            process.pid, log, lambda: wait_until(lambda: not self.is_running(node), timeout_s)
-        )
+        return harm.fail_fsyncs(process.pid, log, lambda: self.is_running(node), timeout_s)
 
     def set_clock(self, node: str, offset_ms: int, drift_ppm: int) -> None:
         if not self._plan.needs.is_clocked:

@@ -15,6 +15,7 @@ from typing import Final
 import psutil
 
 from chaos.backend import BackendError
+from chaos.faults import wait_until
 
 DISK_BYTES: Final = 256 << 20
 FREE_MIN_BYTES: Final = 32 << 20
@@ -91,8 +92,10 @@ def corrupt_slot(wheel: Path) -> None:
         slot.write(bytes([byte ^ 0x10]))
 
 
-def fail_fsyncs(process_id: int, log: Path, has_ended: Callable[[], bool]) -> bool:
-    """Let each fsync of a process fail while `has_ended` waits; return what that returns."""
+def fail_fsyncs(
+    process_id: int, log: Path, is_running: Callable[[], bool], timeout_s: float
+) -> bool:
+    """Let each fsync of a process fail until it has ended; False if it has not in time."""
     calls = "fsync,fdatasync,syncfs,sync_file_range"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(process_id)]
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]
@@ -102,7 +105,7 @@ def fail_fsyncs(process_id: int, log: Path, has_ended: Callable[[], bool]) -> bo
         except OSError as error:
             raise BackendError(f"strace, which fails fsyncs: {error}") from error
     try:
-        return has_ended()
+        return wait_until(lambda: not is_running(), timeout_s)
     finally:
         tracer.terminate()
         tracer.wait(END_TIMEOUT_S)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from clusters import TestCluster
 
 from chaos import quiesce
-from chaos.confluent_sender import ConfluentSender
+from chaos.traffic import ConfluentSender
 from chaos.evidence import Evidence
 from chaos.history import NO_TRANSACTION, History, What
 from chaos.judge import Findings
@@ -42,13 +42,7 @@ def playing(cluster: TestCluster, plan: Plan) -> Iterator[ConfluentSender]:
 
 def evidence_of(cluster: TestCluster, targets: Sequence[str]) -> Evidence:
     """A reader of all that the cluster writes."""
-    return Evidence(
-        cluster.bootstrap,
-        buffer=cluster.buffer,
-        dead=cluster.dead,
-        receipts=cluster.receipts,
-        targets=targets,
-    )
+    return Evidence(cluster.bootstrap, f"{cluster.name}-", targets)
 
 
 def findings_once_over(
