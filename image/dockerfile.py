@@ -81,21 +81,15 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    pairs = [word.partition("=") for word in shlex.split(text)]
-    return {name: value for name, _, value in pairs}
+    return dict(word.split("=", 1) for word in shlex.split(text))
 
 
 def _healthcheck(text: str) -> dict[str, Any]:
     options, _, command = text.partition("CMD ")
-    told = _pairs(options)
-
-    def ns(option: str) -> int:
-        return int(told[f"--{option}"].removesuffix("s")) * NS_OF_SECOND
-
+    told = {name: value.removesuffix("s") for name, value in _pairs(options).items()}
+    times = {"Interval": "--interval", "Timeout": "--timeout", "StartPeriod": "--start-period"}
     return {
         "Test": ["CMD", *json.loads(command)],
-        "Interval": ns("interval"),
-        "Timeout": ns("timeout"),
-        "StartPeriod": ns("start-period"),
+        **{name: int(told[option]) * NS_OF_SECOND for name, option in times.items()},
         "Retries": int(told["--retries"]),
     }

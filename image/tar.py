@@ -24,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ NO_RUNTIME: Final = ("jmods", "include", "man", "docs", "demo", "src.zip", "*.de
 """Of a Java: what only builders of programs need."""
 
 PYTHON: Final = re.compile(r"(?:\./)?(usr/(?:local/)?bin)/python(3\.\d+)")
+CPP: Final = re.compile(r".*/libstdc\+\+\.so\.6")
+"""The library of C++, which LevelDB and Java need."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,13 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--java goes with audit and servers")
     with tempfile.TemporaryDirectory(prefix="delayd-image-") as work:
         layers, path = base_layers(options.base, Path(work))
-        python = next(filter(None, map(python_of, layers)), None)
+        python = next(found_in(layers, PYTHON), None)
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
-        if python is None or python[1] != here:
-            has = "no Python" if python is None else f"Python {python[1]}"
+        if python is None or python[2] != here:
+            has = "no Python" if python is None else f"Python {python[2]}"
             print(f"image: the base has {has}, and this is Python {here}", file=sys.stderr)
             return 1
-        if not any(map(has_cpp, layers)):
+        if not any(found_in(layers, CPP)):
             print("image: the base has no libstdc++.so.6 (libstdc++6)", file=sys.stderr)
             return 1
         tree = Path(work) / "tree"
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             install_servers(tree)
             config = {"Env": [f"PATH={path}"], "User": f"{USER}:{USER}"}
         else:
-            install(tree, *python, extra="audit" if options.target == "audit" else None)
+            install(tree, python[1], here, extra="audit" if options.target == "audit" else None)
             version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
             steps = steps_of((ROOT / "Dockerfile").read_text())
             told = {"VERSION": version, "REVISION": options.revision}
@@ -107,19 +109,11 @@ def base_layers(base: Path, work: Path) -> tuple[list[Path], str]:
     return layers, variables.get("PATH", BASE_PATH)
 
 
-def python_of(layer: Path) -> tuple[str, str] | None:
-    """Where a layer has its Python, and which: `("usr/bin", "3.11")`."""
-    with tarfile.open(layer) as tar:
-        for name in tar.getnames():
-            if found := PYTHON.fullmatch(name):
-                return found[1], found[2]
-    return None
-
-
-def has_cpp(layer: Path) -> bool:
-    """Return whether a layer has the library of C++; LevelDB and Java need it."""
-    with tarfile.open(layer) as tar:
-        return any(name.endswith("/libstdc++.so.6") for name in tar.getnames())
+def found_in(layers: Sequence[Path], pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The names of the layers' files that match."""
+    for layer in layers:
+        with tarfile.open(layer) as tar:
+            yield from filter(None, map(pattern.fullmatch, tar.getnames()))
 
 
 def install(tree: Path, folder: str, version: str, extra: str | None = None) -> None:
@@ -178,18 +172,13 @@ def install_java(tree: Path, home: Path) -> None:
 
 def name_user(tree: Path, layers: Sequence[Path]) -> None:
     """Spark asks the system for the name of who runs it."""
-    text = next(filter(None, map(passwd_of, reversed(layers))), "")
+    text = ""
+    for layer in layers:
+        with tarfile.open(layer) as tar:
+            for name in {"etc/passwd", "./etc/passwd"} & set(tar.getnames()):
+                text = _file(tar, name).read().decode()
     (tree / "etc").mkdir()
     (tree / "etc" / "passwd").write_text(f"{text}delayd:x:{USER}:{USER}::/tmp:/usr/sbin/nologin\n")
-
-
-def passwd_of(layer: Path) -> str | None:
-    """The users that a layer names."""
-    with tarfile.open(layer) as tar:
-        for name in ("etc/passwd", "./etc/passwd"):
-            if name in tar.getnames():
-                return _file(tar, name).read().decode()
-    return None
 
 
 def write_layer(tree: Path, layer: Path) -> None:

@@ -15,7 +15,8 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -88,8 +89,7 @@ class Cluster:
     def apply(self) -> None:
         """overlays/dev with components, the images of K8S_IMAGES, and `settings`."""
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            self._lay_out(folder)
+            self._lay_out(Path(name))
             rendered = self.kubectl("kustomize", name)
         self.kubectl("apply", "-f", "-", given=rendered)
 
@@ -153,18 +153,17 @@ class Cluster:
         """All nodes."""
         return wait_for(f"{count} nodes that are ready", lambda: self.ready(count), timeout_s)
 
-    def wait_replaced(self, pod: str, uid: str, timeout_s: float = 300) -> None:
-        """Another pod has the name, and is ready."""
+    @contextmanager
+    def replacing(self, pod: str) -> Iterator[None]:
+        """What is done inside ends a pod; another one has its name at the end, and is ready."""
+        uid = self.read("pod", pod)["metadata"]["uid"]
+        yield
 
         def is_back() -> bool:
             found = self.read("pod", pod)
             return found["metadata"]["uid"] != uid and is_ready(found)
 
-        wait_for(f"{pod} to be back", is_back, timeout_s)
-
-    def uid(self, pod: str) -> str:
-        """Of the pod that has this name now."""
-        return str(self.read("pod", pod)["metadata"]["uid"])
+        wait_for(f"{pod} to be back", is_back, 300)
 
     def shell(self, variable: str, **values: str) -> None:
         """The command that an environment variable holds."""

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,20 +39,21 @@ Traffic = Callable[[str], AbstractContextManager[Run]]
 
 
 @pytest.fixture(scope="session")
-def table() -> list[str]:
-    """Rows of the runs that were judged."""
-    return []
-
-
-@pytest.fixture(scope="session")
 def note() -> list[str]:
-    """What was found out besides."""
+    """What was found out beside the table."""
     return []
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, table: list[str], note: list[str]) -> Iterator[Cluster]:
-    """Three nodes that are ready, and a master. At the end the table is printed."""
+def runs() -> list[Run]:
+    """Of every test so far."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, note: list[str], runs: list[Run]) -> Iterator[Cluster]:
+    """Three nodes that are ready, and a master. At the end the table is printed: the runs that
+    came to a report."""
     made = Cluster()
     if "K8S_REUSE" not in os.environ:
         made.remove()
@@ -64,22 +66,15 @@ def cluster(request: pytest.FixtureRequest, table: list[str], note: list[str]) -
     yield made
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
+        table = [row for run in runs if run.report.get("late_ms") for row in run.rows()]
         print("\n".join(["", *note, "", HEAD, *table]))
     if not request.session.testsfailed and "K8S_KEEP" not in os.environ:
         made.remove()
 
 
-@pytest.fixture(scope="session")
-def all_runs() -> list[Run]:
-    """Of every test so far."""
-    return []
-
-
 @pytest.fixture
-def traffic(cluster: Cluster, table: list[str], all_runs: list[Run]) -> Iterator[Traffic]:
-    """Makes a test's runs: what clients saw must be what was promised. Runs that came to a report
-    are in the table."""
-    runs: list[Run] = []
+def traffic(cluster: Cluster, runs: list[Run]) -> Traffic:
+    """Makes a test's runs: what clients saw must be what was promised."""
 
     @contextmanager
     def judged(name: str) -> Iterator[Run]:
@@ -91,11 +86,7 @@ def traffic(cluster: Cluster, table: list[str], all_runs: list[Run]) -> Iterator
         assert run.report.get("verdict") == "ok", f"{told} {run.report.get('examples')}"
         assert run.report["delivered"] > 0 and run.report["answers"].get("cancelled", 0) > 0
 
-    yield judged
-    all_runs.extend(runs)
-    for run in runs:
-        if run.report.get("late_ms"):
-            table.extend(run.rows())
+    return judged
 
 
 IDLE_S = 30
@@ -169,10 +160,8 @@ def test_a_master_that_is_deleted_by_force_five_times(cluster: Cluster, traffic:
     with traffic("kill") as run:
         for number in range(5):
             master = cluster.wait_master()
-            uid = cluster.uid(master)
-            with run.mark(f"master deleted by force, {number + 1}"):
+            with run.mark(f"master deleted by force, {number + 1}"), cluster.replacing(master):
                 cluster.inside("delete", "pod", master, "--force", "--grace-period=0")
-                cluster.wait_replaced(master, uid)
             cluster.wait_ready()
             time.sleep(STEADY_S)
 
@@ -208,12 +197,10 @@ def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, traffic: Traf
     with traffic("evict") as run:
         master = cluster.wait_master()
         other = next(pod for pod in cluster.wait_ready() if pod != master)
-        uid = cluster.uid(master)
-        with run.mark("master evicted"):
+        with run.mark("master evicted"), cluster.replacing(master):
             evict(cluster, master)
             with pytest.raises(KubectlError, match="disruption budget"):
                 evict(cluster, other)
-            cluster.wait_replaced(master, uid)
 
 
 def evict(cluster: Cluster, pod: str) -> None:
@@ -240,11 +227,9 @@ def test_a_lost_volume(cluster: Cluster, traffic: Traffic) -> None:
     with traffic("volume") as run:
         master = cluster.wait_master()
         pod = next(pod for pod in cluster.wait_ready() if pod != master)
-        uid = cluster.uid(pod)
-        with run.mark("volume of a follower lost"):
+        with run.mark("volume of a follower lost"), cluster.replacing(pod):
             cluster.inside("delete", "pvc", f"data-{pod}", "--wait=false")
             cluster.inside("delete", "pod", pod, "--force", "--grace-period=0")
-            cluster.wait_replaced(pod, uid)
 
 
 def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, traffic: Traffic) -> None:
@@ -276,25 +261,20 @@ def test_a_master_that_is_killed(cluster: Cluster, traffic: Traffic) -> None:
     """SIGKILL: it neither resigns nor ends its step. Its container is started again in its pod."""
     if "K8S_KILL" not in os.environ:
         pytest.skip("K8S_KILL says how the process of a pod's node is killed; it is not set")
+
+    def is_back(pod: str, restarts: int) -> bool:
+        found = cluster.read("pod", pod)
+        return node_state(found)["restartCount"] > restarts and is_ready(found)
+
     with traffic("sigkill") as run:
         for number in range(3):
             master = cluster.wait_master()
             before = node_state(cluster.read("pod", master))["restartCount"]
             with run.mark(f"master's process killed (SIGKILL), {number + 1}"):
                 cluster.shell("K8S_KILL", pod=master)
-                wait_started_again(cluster, master, before)
+                wait_for(f"{master} to be started again", partial(is_back, master, before), 300)
             cluster.wait_ready()
             time.sleep(STEADY_S)
-
-
-def wait_started_again(cluster: Cluster, pod: str, restarts: int) -> None:
-    """The pod's node was started once more than so often, and is ready."""
-
-    def is_back() -> bool:
-        found = cluster.read("pod", pod)
-        return node_state(found)["restartCount"] > restarts and is_ready(found)
-
-    wait_for(f"{pod} to be started again", is_back, 300)
 
 
 def test_a_frozen_kubelet(cluster: Cluster, traffic: Traffic) -> None:
@@ -327,19 +307,14 @@ def test_a_bad_setting_is_told_by_one_node_and_the_others_go_on(
         try:
             cluster.settings.update(settings)
             cluster.apply()
-            note.append(wait_told(cluster, said))
+            [pod] = wait_for(f"one that says {said!r}", lambda: tellers(cluster, said), 180)
+            assert sum(is_ready(each) for each in cluster.pods()) == 2
+            note.append(told_by(pod))
         finally:
             cluster.settings.clear()
             cluster.settings.update(good)
             cluster.apply()
         cluster.wait_ready()
-
-
-def wait_told(cluster: Cluster, said: str) -> str:
-    """One node says so and is started again ever more rarely; the other two are ready."""
-    [pod] = wait_for(f"a node that says {said!r} and waits", lambda: tellers(cluster, said), 180)
-    assert sum(is_ready(each) for each in cluster.pods()) == 2
-    return told_by(pod)
 
 
 def tellers(cluster: Cluster, said: str) -> list[Any]:
@@ -383,19 +358,15 @@ def alter_buffer(cluster: Cluster, config: str) -> None:
 
 def test_the_label_shows_the_master(cluster: Cluster) -> None:
     master = cluster.wait_master()
-    wait_for(
-        "the label",
-        lambda: (
-            [pod["metadata"]["name"] for pod in cluster.pods(f"{NODES},delayd.io/role=master")]
-            == [master]
-        ),
-        30,
-    )
+
+    def is_shown() -> bool:
+        shown = cluster.pods(f"{NODES},delayd.io/role=master")
+        return [pod["metadata"]["name"] for pod in shown] == [master]
+
+    wait_for("the label", is_shown, 30)
 
 
-def test_the_audit_says_ok_of_all_of_it(
-    cluster: Cluster, note: list[str], all_runs: list[Run]
-) -> None:
+def test_the_audit_says_ok_of_all_of_it(cluster: Cluster, note: list[str], runs: list[Run]) -> None:
     cluster.wait_ready()
     name = f"audit-{time.time_ns()}"
     cluster.start_job("delayd-audit", name, {})
@@ -406,9 +377,9 @@ def test_the_audit_says_ok_of_all_of_it(
     counts = {key: report[key] for key in (*wanted, "altered", "unknown", "replicas_differ")}
     note.append(f"audit: {report['verdict']} {counts} failovers {len(report['failovers'])}")
     assert is_well and report["verdict"] == "ok", report["found"]
-    if "K8S_REUSE" not in os.environ and all(run.report for run in all_runs):
-        sent = sum(run.report["sent"] for run in all_runs)
-        unsure = sum(run.report["unsure"] for run in all_runs)
+    if "K8S_REUSE" not in os.environ and all(run.report for run in runs):
+        sent = sum(run.report["sent"] for run in runs)
+        unsure = sum(run.report["unsure"] for run in runs)
         assert sent - unsure <= report["accepted"] <= sent
     assert [node["problem"] for node in report["nodes"]] == [None] * 3
     assert all(".delayd-nodes." in node["admin"] for node in report["nodes"])

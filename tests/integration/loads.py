@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from clusters import TestCluster
 
 from chaos import quiesce
-from chaos.traffic import ConfluentSender
 from chaos.evidence import Evidence
 from chaos.history import NO_TRANSACTION, History, What
 from chaos.judge import Findings
+from chaos.traffic import ConfluentSender
 from chaos.workload import Plan
 
 
