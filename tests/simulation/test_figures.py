@@ -11,23 +11,23 @@ import pytest
 from simulated.world import World
 from structlog.testing import capture_logs
 
-from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
+from delayd.node.monitoring.node_view import NodeView
 from delayd.request import Reason
 
 ETCD_FAULTS = ("etcd partition", "etcd paused", "leases ended")
 
 
-def played(world: World) -> list[MetricsSnapshot]:
-    """Return the nodes' figures at the end of a run in which no process died by itself."""
+def played(world: World) -> list[NodeView]:
+    """Return the nodes at the end of a run in which no process died by itself."""
     with capture_logs() as lines:
         world.run()
     views = [machine._view for machine in world.machines]
     assert [machine.lives for machine in world.machines] == [1] * len(views)
-    nodes = [view.metrics_snapshot() for view in views if view is not None]
+    nodes = [view for view in views if view is not None]
     failed = [
         line for line in lines if line["event"] in ("etcd_call_failed", "cursor_not_mirrored")
     ]
-    assert len(failed) <= sum(node.etcd_failures for node in nodes), "others are not logged"
+    assert len(failed) <= sum(node.control.etcd_failures for node in nodes), "others are not logged"
     return nodes
 
 
@@ -53,23 +53,27 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     nodes = played(world)
     frontiers = [json.loads(record.value or b"") for record in world.records("delayd-frontier")]
     done = summed([Counter(frontier["counts"]) for frontier in frontiers])
-    messages = summed([Counter(node.steps.messages) for node in nodes])
-    assert sum(node.steps.committed for node in nodes) == frontiers[-1]["step"] > 10
+    messages = summed([Counter(node.delivery.counters.messages) for node in nodes])
+    assert (
+        sum(node.delivery.counters.committed_count for node in nodes) == frontiers[-1]["step"] > 10
+    )
     assert messages["delivered"] == done["delivered"] > 0
     put_back = sum(messages[fate] for fate in ("retried", "deferred", "smoothed"))
     assert put_back == done["retried"]
     assert (messages["dead"], messages["killed"]) == (done["dead"], done["killed"])
     told = [json.loads(record.value or b"") for record in world.records("delayd-receipts")]
-    assert summed([Counter(node.steps.verdicts) for node in nodes]) == Counter(
+    assert summed([Counter(node.delivery.counters.verdicts) for node in nodes]) == Counter(
         receipt["verdict"] for receipt in told
     )
     letters = headers_of(world, "delayd-dead", "delayd-reason")
-    assert summed([Counter(node.steps.letters) for node in nodes]) == letters
+    assert summed([Counter(node.delivery.counters.letters) for node in nodes]) == letters
     refused = {r: n for r, n in letters.items() if r not in (Reason.DEAD.slug, "conflict")}
     for node in nodes:
-        assert {reason: count for reason, count in node.rejects.items() if count} == refused
-        assert node.ingested == len(world.records("delayd-buffer"))
-    late = [sum(d.counts) for node in nodes for d in node.steps.lateness.values()]
+        assert {
+            reason: count for reason, count in node.ingestion.rejects.items() if count
+        } == refused
+        assert node.replica.ingested_count == len(world.records("delayd-buffer"))
+    late = [sum(d.counts) for node in nodes for d in node.delivery.counters.lateness.values()]
     assert 0 < sum(late) <= messages["delivered"]
     world.close()
 
@@ -81,12 +85,15 @@ def test_each_leadership_that_was_won_has_ended_for_one_reason(tmp_path: Path) -
         world = World(seed, tmp_path / str(seed), kinds=ETCD_FAULTS)
         nodes = played(world)
         newest = json.loads(world.records("delayd-frontier")[-1].value or b"")
-        ends = summed([Counter(node.leaderships_ended) for node in nodes])
-        assert sum(node.leaderships_won for node in nodes) == ends.total() >= newest["term"]
-        assert not any(node.is_master or node.lease_margin_ms is not None for node in nodes)
-        assert {node.term for node in nodes} <= set(range(newest["term"] + 1))
+        ends = summed([Counter(node.control.ended) for node in nodes])
+        assert sum(node.control.won_count for node in nodes) == ends.total() >= newest["term"]
+        assert not any(node.role == "master" for node in nodes)
+        assert all(node.control.lease_margin_ms is None for node in nodes)
+        assert {node.frontier.term for node in nodes if node.frontier is not None} <= set(
+            range(newest["term"] + 1)
+        )
         ended += ends
-        failures += sum(node.etcd_failures for node in nodes)
+        failures += sum(node.control.etcd_failures for node in nodes)
         world.close()
     assert ended["shutdown"] >= 5 and failures > 0
     assert ended.keys() & {"lease-lost", "lease-expired"}, "leases ended early in some"

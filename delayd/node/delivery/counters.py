@@ -10,8 +10,8 @@ Invariant: bounded, whatever names the requests bring: TOPICS_MAX topics, all ot
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
 TOPICS_MAX: Final = 100
 """Topics with a histogram of their own, those that were delivered to first: about 2,000 samples."""
@@ -29,28 +29,20 @@ STEP_BOUNDS_MS: Final = (2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 1
 """Upper bounds, each included. A step is cut to take about 200 ms; its time-out is 5 s."""
 
 
-class Distribution(NamedTuple):
-    """A histogram as it was read: counts per bound, and beyond the last one."""
-
-    bounds_ms: tuple[int, ...]
-    counts: tuple[int, ...]
-    sum_ms: int
-
-
 class Histogram:
-    """Counts durations by fixed bounds."""
+    """Counts durations by fixed bounds, and beyond the last one."""
 
-    __slots__ = ("_bounds_ms", "_counts", "_sum_ms")
+    __slots__ = ("bounds_ms", "counts", "sum_ms")
 
     def __init__(self, bounds_ms: tuple[int, ...]) -> None:
-        self._bounds_ms = bounds_ms
-        self._counts = [0] * (len(bounds_ms) + 1)
-        self._sum_ms = 0
+        self.bounds_ms = bounds_ms
+        self.counts = [0] * (len(bounds_ms) + 1)
+        self.sum_ms = 0
 
     def add(self, duration_ms: int) -> None:
         """Count one."""
-        self._counts[bisect_left(self._bounds_ms, duration_ms)] += 1
-        self._sum_ms += duration_ms
+        self.counts[bisect_left(self.bounds_ms, duration_ms)] += 1
+        self.sum_ms += duration_ms
 
     def add_since(self, times_ms: list[int], until_ms: int) -> None:
         """Count the time from each of these until then; sorts them.
@@ -59,32 +51,14 @@ class Histogram:
         """
         times_ms.sort()
         older = len(times_ms)
-        self._sum_ms += older * until_ms - sum(times_ms)
-        for place, bound_ms in enumerate(self._bounds_ms):
+        self.sum_ms += older * until_ms - sum(times_ms)
+        for place, bound_ms in enumerate(self.bounds_ms):
             if not older:
                 return
             beyond = bisect_left(times_ms, until_ms - bound_ms, 0, older)
-            self._counts[place] += older - beyond
+            self.counts[place] += older - beyond
             older = beyond
-        self._counts[-1] += older
-
-    def read(self) -> Distribution:
-        """Return it as it is now."""
-        return Distribution(self._bounds_ms, tuple(self._counts), self._sum_ms)
-
-
-class StepFigures(NamedTuple):
-    """A `StepCounters` as it was read."""
-
-    committed: int
-    failed: int
-    seconds: Distribution
-    messages: Mapping[str, int]
-    verdicts: Mapping[str, int]
-    letters: Mapping[str, int]
-    lateness: Mapping[str, Distribution]
-    smoothed: Mapping[str, Distribution]
-    drift_ms: int | None
+        self.counts[-1] += older
 
 
 class StepCounters:
@@ -96,13 +70,14 @@ class StepCounters:
         self.drift_ms: int | None = None
         """How far the broker's clock was from this node's at the last step, beyond what the
         moments of sending and of the report explain; None before the first one."""
-        self._committed = 0
-        self._took = Histogram(STEP_BOUNDS_MS)
-        self._messages: Counter[str] = Counter()
-        self._verdicts: Counter[str] = Counter()
-        self._letters: Counter[str] = Counter()
-        self._lateness: dict[str, Histogram] = {}
-        self._smoothed: dict[str, Histogram] = {}
+        self.committed_count = 0
+        self.took = Histogram(STEP_BOUNDS_MS)
+        self.messages: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+        self.letters: Counter[str] = Counter()
+        self.lateness: dict[str, Histogram] = {}
+        """By target; a reader lists it at once, because it grows. So does the other one."""
+        self.smoothing_lateness: dict[str, Histogram] = {}
 
     def committed(
         self,
@@ -113,37 +88,23 @@ class StepCounters:
         letters: Mapping[str, int],
     ) -> None:
         """Count a committed step: messages by fate, receipts by verdict, dead letters by reason."""
-        self._committed += 1
-        self._took.add(took_ms)
-        self._messages.update(messages)
-        self._verdicts.update(verdicts)
-        self._letters.update(letters)
+        self.committed_count += 1
+        self.took.add(took_ms)
+        self.messages.update(messages)
+        self.verdicts.update(verdicts)
+        self.letters.update(letters)
 
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Count by target how late messages were at `at_ms`, given their due times; sorts the
         lists."""
         for topic, times_ms in dues_ms.items():
             if times_ms:
-                _of_topic(self._lateness, topic).add_since(times_ms, at_ms)
+                _of_topic(self.lateness, topic).add_since(times_ms, at_ms)
 
     def smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Count the same of messages that smoothing had deferred."""
         for topic, times_ms in sinces_ms.items():
-            _of_topic(self._smoothed, topic).add_since(times_ms, at_ms)
-
-    def read(self) -> StepFigures:
-        """Return them as they are now."""
-        return StepFigures(
-            self._committed,
-            self.failed,
-            self._took.read(),
-            dict(self._messages),
-            dict(self._verdicts),
-            dict(self._letters),
-            {topic: histogram.read() for topic, histogram in _items(self._lateness)},
-            {topic: histogram.read() for topic, histogram in _items(self._smoothed)},
-            self.drift_ms,
-        )
+            _of_topic(self.smoothing_lateness, topic).add_since(times_ms, at_ms)
 
 
 def _of_topic(histograms: dict[str, Histogram], topic: str) -> Histogram:
@@ -152,8 +113,3 @@ def _of_topic(histograms: dict[str, Histogram], topic: str) -> Histogram:
         name = topic if len(histograms) < TOPICS_MAX else OTHER
         found = histograms.setdefault(name, Histogram(LATENESS_BOUNDS_MS))
     return found
-
-
-def _items(growing: Mapping[str, Histogram]) -> Iterable[tuple[str, Histogram]]:
-    # Another thread may add one meanwhile; a list is made at once.
-    return list(growing.items())

@@ -24,7 +24,7 @@ from delayd.node.monitoring.node_view import NodeView
 
 def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
     """Return the application for one node. If there is a token, exports need it."""
-    exposition = Exposition()
+    exposition = Exposition(node)
     app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
 
     @app.get("/livez")
@@ -51,7 +51,7 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
     @app.get("/metrics")
     def metrics() -> Response:
         """Figures, in the text format of Prometheus."""
-        return Response(exposition.of(node.metrics_snapshot()), media_type=CONTENT_TYPE)
+        return Response(exposition.page(), media_type=CONTENT_TYPE)
 
     @app.get("/pending")
     def pending() -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """A node's figures as Prometheus reads them: each metric's name, meaning and where it comes from.
 
 FAMILIES is the one list of them; docs/reference/metrics.md is generated from it. Nothing is counted
-here, and nothing is remembered between two scrapes: all is read from `MetricsSnapshot`. Not here:
-the metrics of `delayd audit --follow` (`delayd.audit.following.metrics`).
+here, and nothing is remembered between two scrapes: each figure is read from a `NodeView` when its
+line is made, and two of them may be of different moments. Not here: the metrics of
+`delayd audit --follow` (`delayd.audit.following.metrics`).
 
-Invariants: - labels have closed sets of values, but for topics
-(`delayd.node.delivery.counters.TOPICS_MAX`), partitions of the
-  buffer (as many as it was made with) and names of nodes;
+Invariants:
+- labels have closed sets of values, but for topics (`delayd.node.delivery.counters.TOPICS_MAX`),
+  partitions of the buffer (as many as it was made with) and names of nodes;
 - a counter's closed set is shown in full, with zeros: what has not happened yet can be alerted on.
 """
 
@@ -14,7 +15,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -26,18 +27,17 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from delayd import __version__
-from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Distribution
+from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Histogram
 from delayd.node.delivery.step_writer import KILLED, Fate
-from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
+from delayd.node.monitoring.node_view import NodeView
 from delayd.request import Reason, Verdict
 from replication.election import State
 from replication.election_facts import ResignReason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
+Samples = Iterable[tuple[tuple[str, ...], float | Histogram]]
 """Values of labels, and the sample's value."""
-Distributions = Iterable[tuple[tuple[str, ...], Distribution]]
 
 
 class Kind(Enum):
@@ -46,6 +46,13 @@ class Kind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+
+
+_TYPES: Final[Mapping[Kind, Callable[..., Metric]]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +64,20 @@ class Family:
     labels: tuple[str, ...]
     meaning: str
     """Plain text that ends with a full stop; it is the metric's HELP too."""
-    samples: Callable[[MetricsSnapshot], Samples] = lambda _: ()
-    distributions: Callable[[MetricsSnapshot], Distributions] = lambda _: ()
-    """Of histograms, instead."""
+    samples: Callable[[NodeView], Samples]
 
 
-def _gauge(name: str, meaning: str, value: Callable[[MetricsSnapshot], float | None]) -> Family:
+def _gauge(name: str, meaning: str, value: Callable[[NodeView], float | None]) -> Family:
     """Return a gauge without labels; it has no sample while the value is None."""
 
-    def samples(of: MetricsSnapshot) -> Samples:
+    def samples(of: NodeView) -> Samples:
         found = value(of)
         return [] if found is None else [((), found)]
 
     return Family(name, Kind.GAUGE, (), meaning, samples)
 
 
-def _counter(name: str, meaning: str, value: Callable[[MetricsSnapshot], int]) -> Family:
+def _counter(name: str, meaning: str, value: Callable[[NodeView], int]) -> Family:
     """Return a counter without labels."""
     return Family(name, Kind.COUNTER, (), meaning, lambda of: [((), value(of))])
 
@@ -82,12 +87,12 @@ def _counters(
     label: str,
     meaning: str,
     values: Iterable[str],
-    counts: Callable[[MetricsSnapshot], Mapping[str, int]],
+    counts: Callable[[NodeView], Mapping[str, int]],
 ) -> Family:
     """Return a counter with one label of a closed set, shown in full."""
     known = tuple(values)
 
-    def samples(of: MetricsSnapshot) -> Samples:
+    def samples(of: NodeView) -> Samples:
         counted = counts(of)
         return [((value,), counted.get(value, 0)) for value in known]
 
@@ -96,6 +101,11 @@ def _counters(
 
 def _one_of(value: str, known: Iterable[str]) -> Samples:
     return [((each,), float(each == value)) for each in known]
+
+
+def _by_topic(histograms: Mapping[str, Histogram]) -> Samples:
+    # Another thread may add one meanwhile; a list is made at once.
+    return [((topic,), histogram) for topic, histogram in list(histograms.items())]
 
 
 def _seconds(value_ms: int | None) -> float | None:
@@ -107,21 +117,21 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _gauge(
         "delayd_ready",
         "1 if the node could take over now, as GET /readyz reports.",
-        lambda of: of.is_ready,
+        lambda of: of.unready() is None,
     ),
     Family(
         "delayd_role",
         Kind.GAUGE,
         ("role",),
         "1 for the node's role: master (it delivers) or follower.",
-        lambda of: _one_of("master" if of.is_master else "follower", ("master", "follower")),
+        lambda of: _one_of(of.role, ("master", "follower")),
     ),
     Family(
         "delayd_leader_info",
         Kind.GAUGE,
         ("master",),
         "1, with the node that held the leader key when this node last read it; empty for none.",
-        lambda of: [((of.master or "",), 1)],
+        lambda of: [((of.control.master_name or "",), 1)],
     ),
     Family(
         "delayd_build_info",
@@ -129,18 +139,27 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("version", "python", "driver", "cluster", "node"),
         "1, with the versions and names of this node.",
         lambda of: [
-            ((__version__, platform.python_version(), of.driver, of.cluster, of.node), 1),
+            (
+                (
+                    __version__,
+                    platform.python_version(),
+                    of.config.driver,
+                    of.config.cluster,
+                    of.config.node,
+                ),
+                1,
+            ),
         ],
     ),
     _gauge(
         "delayd_kafka_up",
         "0 while Kafka does not answer this node, or refuses it. Asked every 30 s.",
-        lambda of: of.lets_in,
+        lambda of: of.kafka_health.problem is None,
     ),
     _counter(
         "delayd_etcd_failures_total",
         "Calls to etcd that failed.",
-        lambda of: of.etcd_failures,
+        lambda of: of.control.etcd_failures,
     ),
     Family(
         "delayd_loop_age_seconds",
@@ -148,7 +167,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("loop",),
         "Time since the last sign of life of the ingest and the delivery loop; GET /livez fails"
         " above 30.",
-        lambda of: [((name,), age / 1000) for name, age in of.loop_ages_ms.items()],
+        lambda of: [((name,), age / 1000) for name, age in of.loop_ages_ms().items()],
     ),
     # Is it in time?
     Family(
@@ -158,7 +177,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Time from when a message was due (or accepted, if later) until its step was committed,"
         f" by the broker's clock, by target; above {TOPICS_MAX} targets the others are {OTHER}."
         " Requeued messages are left out. Master only.",
-        distributions=lambda of: [((topic,), d) for topic, d in of.steps.lateness.items()],
+        lambda of: _by_topic(of.delivery.counters.lateness),
     ),
     Family(
         "delayd_smoothing_lateness_seconds",
@@ -166,7 +185,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("topic",),
         "The same for messages that rate_max deferred, from their first due time: how late"
         " smoothing made them. Master only.",
-        distributions=lambda of: [((topic,), d) for topic, d in of.steps.smoothed.items()],
+        lambda of: _by_topic(of.delivery.counters.smoothing_lateness),
     ),
     Family(
         "delayd_smoothing_delay_seconds",
@@ -174,7 +193,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("topic",),
         "How late the most recently deferred message will be, by target with a rate_max; 0 if"
         " none waits for its turn. Master only.",
-        lambda of: [((topic,), ms / 1000) for topic, ms in of.smoothing_ms.items()],
+        lambda of: [((topic,), ms / 1000) for topic, ms in of.delivery.smoothing_ms.items()],
     ),
     Family(
         "delayd_delivery_lag_seconds",
@@ -182,9 +201,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("role",),
         "How far the cursor of the newest frontier that this node has read is behind its clock."
         " An idle master moves the cursor only every idle_step_interval_ms.",
-        lambda of: [
-            (("master" if of.is_master else "follower",), of.delivery_lag_ms / 1000),
-        ],
+        lambda of: [((of.role,), of.delivery_lag_ms() / 1000)],
     ),
     Family(
         "delayd_ingest_lag_offsets",
@@ -192,39 +209,42 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("partition",),
         "Offsets of the buffer that this node has not read, as of its last checkpoint. Commit"
         " markers count, and so do records behind an open transaction.",
-        lambda of: [((str(n),), e) for n, e in enumerate(of.unread) if e is not None],
+        lambda of: [((str(n),), e) for n, e in enumerate(of.ingestion.unread) if e is not None],
     ),
     _gauge(
         "delayd_ingest_delay_seconds",
         "Age of the first record of the last batch when this node had ingested it.",
-        lambda of: _seconds(of.ingest_delay_ms),
+        lambda of: _seconds(of.ingestion.delay_ms),
     ),
     # What was done?
     _counter(
         "delayd_ingested_records_total",
         "Records of the buffer that this node has ingested. Every node ingests all of them.",
-        lambda of: of.ingested,
+        lambda of: of.replica.ingested_count,
     ),
     _counters(
         "delayd_rejects_total",
         "reason",
         "Requests that this node refused at ingest. Every node refuses the same ones.",
         (reason.slug for reason in Reason),
-        lambda of: of.rejects,
+        lambda of: of.ingestion.rejects,
     ),
     _counters(
         "delayd_steps_total",
         "outcome",
         "Steps of this node: committed, or failed. After a failed step it takes over again.",
         ("committed", "failed"),
-        lambda of: {"committed": of.steps.committed, "failed": of.steps.failed},
+        lambda of: {
+            "committed": of.delivery.counters.committed_count,
+            "failed": of.delivery.counters.failed,
+        },
     ),
     Family(
         "delayd_step_seconds",
         Kind.HISTOGRAM,
         (),
         "Duration of committed steps, empty ones too.",
-        distributions=lambda of: [((), of.steps.seconds)],
+        lambda of: [((), of.delivery.counters.took)],
     ),
     _counters(
         "delayd_step_messages_total",
@@ -233,109 +253,109 @@ FAMILIES: Final[tuple[Family, ...]] = (
         " (requeued without one), smoothed (requeued to its turn, because of rate_max), dead, or"
         " killed (by a cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
-        lambda of: of.steps.messages,
+        lambda of: of.delivery.counters.messages,
     ),
     _counters(
         "delayd_verdicts_total",
         "verdict",
         "Receipts in committed steps.",
         (verdict.slug for verdict in Verdict),
-        lambda of: of.steps.verdicts,
+        lambda of: of.delivery.counters.verdicts,
     ),
     _counters(
         "delayd_dead_letters_total",
         "reason",
         "Dead letters in committed steps.",
         (reason.slug for reason in Reason),
-        lambda of: of.steps.letters,
+        lambda of: of.delivery.counters.letters,
     ),
     _gauge(
         "delayd_failing_targets",
         "Targets that fail; GET /status names them. Master only.",
-        lambda of: of.failing_targets,
+        lambda of: len(of.delivery.failing_targets),
     ),
     # Who leads?
     _counter(
         "delayd_leaderships_won_total",
         "Elections that this node won.",
-        lambda of: of.leaderships_won,
+        lambda of: of.control.won_count,
     ),
     _counters(
         "delayd_leaderships_ended_total",
         "reason",
         "Leaderships of this node that ended, by reason.",
         (reason.value for reason in ResignReason),
-        lambda of: of.leaderships_ended,
+        lambda of: of.control.ended,
     ),
     Family(
         "delayd_election_state",
         Kind.GAUGE,
         ("state",),
         "1 for the node's state in the election.",
-        lambda of: _one_of(of.election, (state.value for state in State)),
+        lambda of: _one_of(of.control.state.value, (state.value for state in State)),
     ),
     _gauge(
         "delayd_term",
         "Term of the newest frontier that this node has read.",
-        lambda of: of.term,
+        lambda of: of.frontier.term if of.frontier else 0,
     ),
     _gauge(
         "delayd_frontier_step",
         "Step of the newest frontier that this node has read.",
-        lambda of: of.step,
+        lambda of: of.frontier.step if of.frontier else 0,
     ),
     _gauge(
         "delayd_lease_margin_seconds",
         "How long the master may go on without another keepalive. Master only.",
-        lambda of: _seconds(of.lease_margin_ms),
+        lambda of: _seconds(of.control.lease_margin_ms),
     ),
     _gauge(
         "delayd_clock_drift_seconds",
         "The broker's clock minus this node's at its last step, less what transit time explains."
         " Only on nodes that have been master.",
-        lambda of: _seconds(of.steps.drift_ms),
+        lambda of: _seconds(of.delivery.counters.drift_ms),
     ),
     _gauge(
         "delayd_log_time_ahead_seconds",
         "How far the newest append time in the buffer is ahead of this node's clock; 0 if it is"
         " not ahead.",
-        lambda of: of.log_ahead_ms / 1000,
+        lambda of: of.log_ahead_ms() / 1000,
     ),
     # What does it hold?
     _gauge(
         "delayd_pending_messages",
         "Messages due from the cursor's second on. A cancelled message counts until then.",
-        lambda of: of.pending,
+        lambda of: of.replica.wheel.counts.total,
     ),
     _gauge(
         "delayd_wheel_slots",
         "Slots in the wheel; a delivered one stays for export_hold_s.",
-        lambda of: of.slots,
+        lambda of: of.replica.stats().slots,
     ),
     _gauge(
         "delayd_wheel_frames",
         "Frames in the wheel: messages and pending replies, delivered ones too.",
-        lambda of: of.frames,
+        lambda of: of.replica.stats().frames,
     ),
     _gauge(
         "delayd_wheel_bytes",
         "Bytes of these frames.",
-        lambda of: of.wheel_bytes,
+        lambda of: of.replica.stats().bytes,
     ),
     _gauge(
         "delayd_checkpoint_age_seconds",
         "Time since the last checkpoint was durable.",
-        lambda of: of.checkpoint_age_ms / 1000,
+        lambda of: of.checkpoint_age_ms() / 1000,
     ),
     _gauge(
         "delayd_disk_free_bytes",
         "Free bytes on the disk of the wheel, as of the last checkpoint.",
-        lambda of: of.disk_free_bytes,
+        lambda of: of.replica.seen_free_bytes,
     ),
     _gauge(
         "delayd_disk_free_min_bytes",
         "Below this the node forgets early, and stops if that is not enough.",
-        lambda of: of.disk_free_min_bytes,
+        lambda of: of.replica.disk_free_min_bytes,
     ),
 )
 """In the order in which a person looks."""
@@ -351,50 +371,36 @@ PROCESS_METRICS: Final[Mapping[str, tuple[Kind, str]]] = {
 """The library's own, read from /proc; the same for every program that uses it."""
 
 
-class Exposition:
-    """Renders looks at one node. Used by one thread at a time, or by several."""
+class Exposition(Collector):
+    """Renders one node. Used by one thread at a time, or by several."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
-    def of(self, snapshot: MetricsSnapshot) -> bytes:
+    def page(self) -> bytes:
         """Return the whole page."""
-        return generate_latest(_Look(snapshot)) + generate_latest(self._process)
-
-
-class _Look(Collector):
-    """What the library renders."""
-
-    def __init__(self, snapshot: MetricsSnapshot) -> None:
-        self._snapshot = snapshot
+        return generate_latest(self) + generate_latest(self._process)
 
     def collect(self) -> Iterator[Metric]:
         """Yield each family, those without samples too."""
         for family in FAMILIES:
-            yield _metric(family, self._snapshot)
+            metric: Any = _TYPES[family.kind](family.name, family.meaning, labels=family.labels)
+            for values, value in family.samples(self._node):
+                if isinstance(value, Histogram):
+                    metric.add_metric(values, _buckets(value), value.sum_ms / 1000)
+                else:
+                    metric.add_metric(values, value)
+            yield metric
 
 
-def _metric(family: Family, snapshot: MetricsSnapshot) -> Metric:
-    name, meaning, labels = family.name, family.meaning, family.labels
-    if family.kind is Kind.HISTOGRAM:
-        histogram = HistogramMetricFamily(name, meaning, labels=labels)
-        for values, distribution in family.distributions(snapshot):
-            histogram.add_metric(values, _buckets(distribution), distribution.sum_ms / 1000)
-        return histogram
-    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
-    metric = kind(name, meaning, labels=labels)
-    for values, value in family.samples(snapshot):
-        metric.add_metric(values, value)
-    return metric
-
-
-def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     """Return upper bounds and how many are not above them: cumulative, as Prometheus wants them."""
-    bounds = [str(bound_ms / 1000) for bound_ms in distribution.bounds_ms]
+    bounds = [str(bound_ms / 1000) for bound_ms in histogram.bounds_ms]
     buckets: list[tuple[str, float]] = []
     total = 0
-    for bound, count in zip([*bounds, "+Inf"], distribution.counts, strict=True):
+    for bound, count in zip([*bounds, "+Inf"], histogram.counts, strict=True):
         total += count
         buckets.append((bound, total))
     return buckets

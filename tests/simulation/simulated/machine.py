@@ -114,7 +114,7 @@ class Machine:
         """Return whether its delivery may finish a step, by its own clock."""
         if self._view is None or not self.is_up:
             return False
-        delivery = self._view._delivery
+        delivery = self._view.delivery
         grant = delivery._grant
         if delivery._mastership is None or grant is None:
             return False

@@ -61,10 +61,10 @@ def test_a_burst_goes_out_in_rank_order_at_the_rate_and_says_how_late_it_is(make
     assert all(b - a in (40, 60) for a, b in pairwise(later)), later
     assert {header(record, "delayd-due") for record in out} == {str(DUE_MS)}
     assert {header(record, "delayd-attempt") for record in out} == {None}
-    figures = node.counters.read()
+    figures = node.counters
     assert figures.messages[Fate.SMOOTHED.value] == COUNT - at_once == len(later)
     assert sum(figures.lateness["orders"].counts) == at_once
-    smoothed = figures.smoothed["orders"]
+    smoothed = figures.smoothing_lateness["orders"]
     assert sum(smoothed.counts) == len(later)
     assert abs(smoothed.sum_ms - sum(at_ms - DUE_MS for at_ms in later)) < 50 * len(later)
     assert node.smoothing_ms() == {"orders": 0} and not node.failures

@@ -4,10 +4,9 @@ The text is read by the parser of prometheus-client, another implementation than
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ from delayd import __version__
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.metrics import FAMILIES, PROCESS_METRICS, Exposition, Family, Kind
-from delayd.node.monitoring.metrics_snapshot import MetricsSnapshot
 from delayd.request import Reason, Verdict
+from replication.election import State
 from replication.election_facts import ResignReason
 
 ROOT = Path(__file__).parents[4]
@@ -47,42 +46,50 @@ def tally_of_a_master() -> StepCounters:
     return counters
 
 
-def snapshot(**changed: Any) -> MetricsSnapshot:
-    """A master in the middle of its work."""
-    made = MetricsSnapshot(
-        node="node-1",
-        cluster="c",
-        driver="confluent",
-        master="node-1",
-        is_master=True,
-        election="master",
-        term=3,
-        step=70,
-        is_ready=True,
-        lets_in=True,
-        etcd_failures=5,
-        leaderships_won=2,
-        leaderships_ended={"lease-lost": 1},
-        lease_margin_ms=1_500,
-        steps=tally_of_a_master().read(),
-        delivery_lag_ms=250,
-        failing_targets=6,
-        smoothing_ms={"orders": 1_500, "mails": 0},
-        ingested=1_000,
-        rejects={"bad-due": 4},
-        unread=(0, 17, None),
-        ingest_delay_ms=35,
-        log_ahead_ms=0,
-        pending=900,
-        slots=11,
-        frames=950,
-        wheel_bytes=123_456,
-        loop_ages_ms={"ingest": 50, "delivery": 1_250},
-        checkpoint_age_ms=700,
-        disk_free_bytes=10**12,
-        disk_free_min_bytes=2**28,
-    )
-    return replace(made, **changed)
+FIGURES: dict[str, Any] = {
+    "config.node": "node-1",
+    "config.cluster": "c",
+    "config.driver": "confluent",
+    "role": "master",
+    "control.master_name": "node-1",
+    "control.state": State.MASTER,
+    "control.etcd_failures": 5,
+    "control.won_count": 2,
+    "control.ended": {"lease-lost": 1},
+    "control.lease_margin_ms": 1_500,
+    "frontier.term": 3,
+    "frontier.step": 70,
+    "unready": lambda: None,
+    "kafka_health.problem": None,
+    "delivery_lag_ms": lambda: 250,
+    "delivery.failing_targets": range(6),
+    "delivery.smoothing_ms": {"orders": 1_500, "mails": 0},
+    "ingestion.rejects": {"bad-due": 4},
+    "ingestion.unread": (0, 17, None),
+    "ingestion.delay_ms": 35,
+    "log_ahead_ms": lambda: 0,
+    "replica.ingested_count": 1_000,
+    "replica.wheel.counts.total": 900,
+    "replica.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=123_456),
+    "replica.seen_free_bytes": 10**12,
+    "replica.disk_free_min_bytes": 2**28,
+    "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
+    "checkpoint_age_ms": lambda: 700,
+}
+"""What a master shows in the middle of its work, by its place in a `NodeView`."""
+
+
+def master(changed: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Such a master."""
+    node = SimpleNamespace()
+    figures = {**FIGURES, "delivery.counters": tally_of_a_master(), **changed}
+    for place, value in figures.items():
+        *parts, last = place.split(".")
+        at = node
+        for part in parts:
+            at = at.__dict__.setdefault(part, SimpleNamespace())
+        setattr(at, last, value)
+    return node
 
 
 def parsed(text: bytes) -> list[Sample]:
@@ -96,10 +103,10 @@ def parsed(text: bytes) -> list[Sample]:
     return samples
 
 
-def shown(of: MetricsSnapshot) -> dict[str, dict[tuple[str, ...], float]]:
+def shown(of: Any) -> dict[str, dict[tuple[str, ...], float]]:
     """By metric and values of its labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for sample in parsed(Exposition().of(of)):
+    for sample in parsed(Exposition(of).page()):
         found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
     return found
 
@@ -132,9 +139,9 @@ def test_the_table_of_the_page_is_the_list_of_families(request: pytest.FixtureRe
 
 @pytest.mark.parametrize("is_master", [True, False])
 def test_a_node_exposes_exactly_the_families_of_the_page(is_master: bool) -> None:
-    of = snapshot() if is_master else follower()
+    of = master() if is_master else follower()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    found = exposed(Exposition().of(of))
+    found = exposed(Exposition(of).page())
     assert {name: kind for name, (kind, _) in found.items()} == dict(rows)
     assert len(rows) == len(dict(rows)) > 30
 
@@ -162,30 +169,32 @@ def test_names_follow_the_conventions_of_prometheus(family: Family) -> None:
 
 def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
     """What a change of it changes on the page."""
-    before = shown(snapshot())
+    before = shown(master())
     changes: dict[str, Any] = {
-        "steps": StepCounters().read(),
-        "leaderships_ended": {"shutdown": 9},
-        "rejects": {"bad-due": 5},
-        "smoothing_ms": {"orders": 5},
-        "unread": (1, 1, 1),
-        "loop_ages_ms": {"ingest": 1, "delivery": 2},
-        "is_master": False,
-        "is_ready": False,
-        "lets_in": False,
-        "election": "follower",
-        **dict.fromkeys(("node", "cluster", "driver", "master"), "another"),
+        "delivery.counters": StepCounters(),
+        "control.ended": {"shutdown": 9},
+        "control.state": State.FOLLOWER,
+        "ingestion.rejects": {"bad-due": 5},
+        "ingestion.unread": (1, 1, 1),
+        "delivery.smoothing_ms": {"orders": 5},
+        "delivery.failing_targets": (),
+        "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
+        "unready": lambda: "why",
+        "kafka_health.problem": "away",
+        "replica.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=7),
+        "role": "follower",
+        **{name: "another" for name, value in FIGURES.items() if isinstance(value, str)},
     }
-    for field in fields(MetricsSnapshot):
-        changed = changes.get(field.name, 77)
-        assert shown(snapshot(**{field.name: changed})) != before, field.name
+    for name, value in FIGURES.items():
+        changed = changes.get(name, (lambda: 77) if callable(value) else 77)
+        assert shown(master({name: changed})) != before, name
 
 
 # --- Values
 
 
 def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
-    found = shown(snapshot())
+    found = shown(master())
     assert {name: found[name][()] for name in found if list(found[name]) == [()]}.items() >= {
         "delayd_ready": 1,
         "delayd_kafka_up": 1,
@@ -217,7 +226,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
     assert found["delayd_ingest_lag_offsets"] == {("0",): 0, ("1",): 17}
     assert found["delayd_loop_age_seconds"] == {("ingest",): 0.05, ("delivery",): 1.25}
     assert found["delayd_steps_total"] == {("committed",): 2, ("failed",): 1}
-    [build] = [s for s in parsed(Exposition().of(snapshot())) if s.name == "delayd_build_info"]
+    [build] = [s for s in parsed(Exposition(master()).page()) if s.name == "delayd_build_info"]
     assert (build.value, build.labels["version"], build.labels["node"]) == (
         1,
         __version__,
@@ -226,7 +235,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
 
 
 def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
-    found = shown(snapshot())
+    found = shown(master())
     assert found["delayd_verdicts_total"] == {
         (verdict.slug,): {"cancelled": 2, "dead": 1}.get(verdict.slug, 0) for verdict in Verdict
     }
@@ -250,7 +259,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
 
 
 def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> None:
-    samples = [s for s in parsed(Exposition().of(snapshot())) if "lateness" in s.name]
+    samples = [s for s in parsed(Exposition(master()).page()) if "lateness" in s.name]
     buckets = {
         float(sample.labels["le"]): sample.value
         for sample in samples
@@ -270,22 +279,24 @@ def test_the_buckets_of_a_histogram_are_cumulative_and_end_with_its_count() -> N
 
 
 def test_a_topic_with_a_rate_shows_how_late_it_is_now() -> None:
-    delays = shown(snapshot())["delayd_smoothing_delay_seconds"]
+    delays = shown(master())["delayd_smoothing_delay_seconds"]
     assert delays == {("orders",): 1.5, ("mails",): 0}
 
 
-def follower() -> MetricsSnapshot:
+def follower() -> Any:
     """A node that was never master, before anything happened."""
-    return snapshot(
-        is_master=False,
-        master=None,
-        election="follower",
-        lease_margin_ms=None,
-        ingest_delay_ms=None,
-        unread=(None, None, None),
-        disk_free_bytes=None,
-        steps=StepCounters().read(),
-        smoothing_ms={},
+    return master(
+        {
+            "role": "follower",
+            "control.master_name": None,
+            "control.state": State.FOLLOWER,
+            "control.lease_margin_ms": None,
+            "ingestion.delay_ms": None,
+            "ingestion.unread": (None, None, None),
+            "replica.seen_free_bytes": None,
+            "delivery.counters": StepCounters(),
+            "delivery.smoothing_ms": {},
+        }
     )
 
 
@@ -310,8 +321,9 @@ def test_however_many_targets_there_are_the_page_is_bounded() -> None:
     counters = StepCounters()
     for number in range(10 * TOPICS_MAX):
         counters.delivered({f"topic-{number}": [START_MS]}, START_MS)
-    text = Exposition().of(snapshot(steps=counters.read()))
-    counts = shown(snapshot(steps=counters.read()))["delayd_lateness_seconds_count"]
+    node = master({"delivery.counters": counters})
+    text = Exposition(node).page()
+    counts = shown(node)["delayd_lateness_seconds_count"]
     assert len(counts) == TOPICS_MAX + 1
     assert counts[(OTHER,)] == 9 * TOPICS_MAX and sum(counts.values()) == 10 * TOPICS_MAX
     assert text.count(b"\n") < 2_500
@@ -319,15 +331,14 @@ def test_however_many_targets_there_are_the_page_is_bounded() -> None:
 
 def test_hostile_names_are_escaped() -> None:
     name = 'a"b\\c\nd'
-    assert shown(snapshot(master=name))["delayd_leader_info"] == {(name,): 1}
+    assert shown(master({"control.master_name": name}))["delayd_leader_info"] == {(name,): 1}
 
 
 # --- The route
 
 
 async def ask() -> tuple[int, str, bytes]:
-    node: Any = SimpleNamespace(metrics_snapshot=snapshot)  # nothing else is asked
-    app = build_app(node)
+    app = build_app(master())
     async with AsyncClient(transport=ASGITransport(app), base_url="http://node") as client:
         answer = await client.get("/metrics")
         return answer.status_code, answer.headers["content-type"], answer.content
@@ -338,5 +349,5 @@ def test_the_route_answers_in_the_text_format_without_a_token() -> None:
 
     status, kind, body = asyncio.run(ask())
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert exposed(body).keys() == exposed(Exposition().of(snapshot())).keys()
+    assert exposed(body).keys() == exposed(Exposition(master()).page()).keys()
     assert len(parsed(body)) > 100
