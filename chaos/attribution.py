@@ -49,14 +49,6 @@ class Segment:
         return self.begin.frontier <= offset < self.end.frontier
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """The findings, by segment in their order; `nobodys` is the rest."""
-
-    found: tuple[Counter[str], ...]
-    nobodys: Counter[str]
-
-
 def of_source(segments: Sequence[Segment], source: str) -> int:
     """Return whose request that is, by number in the sequence, or NOBODY."""
     return next((n for n, each in enumerate(segments) if each.has_source(source)), NOBODY)
@@ -76,14 +68,15 @@ def of_step(segments: Sequence[Segment], offset: int | None) -> int:
 
 def shares_of(
     audit: Mapping[str, Any], plain: Mapping[int, Mapping[str, int]], segments: Sequence[Segment]
-) -> Shares:
-    """An audit's JSON divided. It names few examples of each fault. Of the faults that the plain
-    check counts too (`plain`, by segment or NOBODY), its division is taken where both count as
-    many; what is beyond the examples of another fault is nobody's."""
+) -> tuple[list[Counter[str]], Counter[str]]:
+    """Return an audit's findings by segment, and what is nobody's. It names few examples of each
+    fault. Of the faults that the plain check counts too (`plain`, by segment or NOBODY), its
+    division is taken where both count as many; what is beyond the examples of another fault is
+    nobody's."""
     found: list[Counter[str]] = [Counter() for _ in segments]
     nobodys: Counter[str] = Counter(audit["found"])
     if len(segments) == 1:
-        return Shares((nobodys,), Counter())
+        return [nobodys], Counter()
     divided = {name for name in WRONG if total(plain.values())[name] == nobodys[name]}
     whose = [
         (_owner(finding, segments), finding["fault"], 1)
@@ -95,7 +88,7 @@ def shares_of(
         if number != NOBODY:
             found[number][fault] += count
             nobodys[fault] -= count
-    return Shares(tuple(+each for each in found), +nobodys)
+    return [+each for each in found], +nobodys
 
 
 def attribute(
@@ -139,21 +132,17 @@ def shared_by(
         for name, count in counts.get(NOBODY, {}).items()
         if count
     ]
-    shares = Shares(tuple(Counter() for _ in witnessed), Counter())
+    found = [Counter[str]() for _ in witnessed]
     if report is not None:
-        shares = shares_of(report, counts, segments)
-        nobodys += [
-            f"{count} {fault} by the audit, of no scenario"
-            for fault, count in shares.nobodys.items()
-        ]
+        found, rest = shares_of(report, counts, segments)
+        nobodys += [f"{n} {fault} by the audit, of no scenario" for fault, n in rest.items()]
         outcomes = [each.outcomes for each in witnessed]
         judged = None if None in outcomes else total(each or {} for each in outcomes)
         nobodys += disagreements(report, total(counts.values()), judged)
-    blamed = [not each.is_quiescent for each in witnessed]
-    is_broken = any(blamed)
+    is_broken = not all(each.is_quiescent for each in witnessed)
     return [
-        Shared(found, counts[n], nobodys if blamed[n] or not is_broken else ())
-        for n, found in enumerate(shares.found)
+        Shared(found[n], counts[n], () if is_broken and each.is_quiescent else nobodys)
+        for n, each in enumerate(witnessed)
     ]
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 from chaos.records import Logged
 
 READ_TIMEOUT_MS: Final = 60_000
-READ_ALL_TIMEOUT_S: Final = 600
 POLL_MS: Final = 50
 POLL_RECORDS_MAX: Final = 5_000
 ASSIGN_EVERY_S: Final = 1.0
@@ -66,15 +65,8 @@ class Evidence:
 
     def read(self) -> None:
         """Read on; topics that do not exist yet are passed over. TimeoutError if it takes long."""
-        partitions = self._assign()
-        ends: dict[Any, int] = self._consumer.end_offsets(partitions)  # the stable ends
-        polls = 0
-        while any(self._consumer.position(each) < end for each, end in ends.items()):
-            polled = self._consumer.poll(timeout_ms=POLL_MS)
-            polls = 0 if polled else polls + 1
-            if polls * POLL_MS > READ_TIMEOUT_MS:
-                raise TimeoutError("the topics could not be read to their ends")
-            self._take(polled)
+        for records in _polled(self._consumer, self._assign()):
+            self._take(records)
 
     def glance(self) -> None:
         """Take what is there or comes within POLL_MS. While brokers are away kafka-python raises
@@ -82,18 +74,16 @@ class Evidence:
         if time.monotonic() - self._assigned_s > ASSIGN_EVERY_S:
             self._assign()
             self._assigned_s = time.monotonic()
-        self._take(self._consumer.poll(timeout_ms=POLL_MS))
+        self._take(_records(self._consumer))
 
     def close(self) -> None:
         """Give back the sockets."""
         self._consumer.close()
 
-    def _take(self, polled: Mapping[Any, Iterable[Any]]) -> None:
-        for records in polled.values():
-            for record in records:
-                logged = _logged(record)
-                self._of_topic[record.topic].append(logged)
-                self._seen(logged)
+    def _take(self, records: Iterable[Logged]) -> None:
+        for record in records:
+            self._of_topic[record.topic].append(record)
+            self._seen(record)
 
     def _assign(self) -> list[Any]:
         """All partitions that exist by now; those known before go on where they stood."""
@@ -169,14 +159,7 @@ def read_all(
         if partitions_of is not None:
             partitions_of.update(Counter(place.topic for place in places))
         consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        deadline_s = time.monotonic() + READ_ALL_TIMEOUT_S
-        found: list[Logged] = []
-        while any(consumer.position(place) < ends[place] for place in places):
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{there} were not read within {READ_ALL_TIMEOUT_S} s")
-            for records in consumer.poll(timeout_ms=2 * POLL_MS).values():
-                found += [_logged(record) for record in records]
+        found = [record for records in _polled(consumer, places) for record in records]
         again = [place for place, n in Counter(each[:3] for each in found).items() if n > 1]
         assert not again, f"kafka-python returned {len(again)} records twice: {again[:3]}"
         return found
@@ -192,9 +175,25 @@ def partition_for(key: bytes, partitions: int) -> int:
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def _logged(record: Any) -> Logged:
-    place = (record.topic, record.partition, record.offset, record.timestamp)
-    return Logged(*place, record.key, record.value, tuple(record.headers))
+def _polled(consumer: Any, partitions: Iterable[Any]) -> Iterator[list[Logged]]:
+    """Read on to the stable ends that there are now. TimeoutError if nothing comes for long."""
+    ends: dict[Any, int] = consumer.end_offsets(list(partitions))
+    polls = 0
+    while any(consumer.position(each) < end for each, end in ends.items()):
+        records = _records(consumer)
+        polls = 0 if records else polls + 1
+        if polls * POLL_MS > READ_TIMEOUT_MS:
+            raise TimeoutError("the topics could not be read to their ends")
+        yield records
+
+
+def _records(consumer: Any) -> list[Logged]:
+    polled = consumer.poll(timeout_ms=POLL_MS).values()
+    return [
+        Logged(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+        for records in polled
+        for r in records
+    ]
 
 
 def _consumer(bootstrap: str, isolation: str) -> tuple[Any, Any]:

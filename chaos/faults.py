@@ -104,9 +104,9 @@ class Striker:
             Kind.WEATHER: self._weather,
             Kind.FLAP: self._flap,
             Kind.WIPE: partial(self._restart, self._kill_and_wipe),
-            Kind.CORRUPT: self._corrupt,
+            Kind.CORRUPT: partial(self._restart, self._corrupt_and_wipe),
             Kind.FILL_DISK: self._fill_disk,
-            Kind.FAIL_FSYNC: self._fail_fsync,
+            Kind.FAIL_FSYNC: partial(self._restart, self._fail_fsyncs),
             Kind.CLOCK: self._clock,
             Kind.TWIN: self._twin,
             Kind.ROLL: self._roll,
@@ -195,13 +195,15 @@ class Striker:
         finally:
             self._backend.weather(FAIR, victims, fault.to)
 
-    def _corrupt(self, _fault: Fault, victims: tuple[str, ...]) -> None:
+    def _corrupt_and_wipe(self, node: str) -> None:
         """What operations.md says of `corruption`: empty the folder, start again."""
-        for node in victims:
-            self._backend.corrupt_slot(node)
-            self._await_end(node, "read a corrupted slot")
-            self._backend.lose_data(node)
-        self._start(victims)
+        self._backend.corrupt_slot(node)
+        self._await_end(node, "read a corrupted slot")
+        self._backend.lose_data(node)
+
+    def _fail_fsyncs(self, node: str) -> None:
+        if not self._backend.fail_fsyncs(node, ENDS_TIMEOUT_S):
+            raise BackendError(f"{node} went on although its fsyncs failed")
 
     def _fill_disk(self, fault: Fault, victims: tuple[str, ...]) -> None:
         for node in victims:
@@ -213,13 +215,6 @@ class Striker:
         finally:
             for node in victims:
                 self._backend.free_disk(node)
-        self._start(victims)
-
-    def _fail_fsync(self, fault: Fault, victims: tuple[str, ...]) -> None:
-        for node in victims:
-            if not self._backend.fail_fsyncs(node, ENDS_TIMEOUT_S):
-                raise BackendError(f"{node} went on although its fsyncs failed")
-        pause(fault.for_ms)
         self._start(victims)
 
     def _clock(self, fault: Fault, victims: tuple[str, ...]) -> None:

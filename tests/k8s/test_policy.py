@@ -16,120 +16,99 @@ pytestmark = pytest.mark.skipif(
 Break = Callable[[Any], Any]
 
 
-def node(of: Any) -> Any:
-    return next(c for c in pod_spec(of)["containers"] if c["name"] == "node")
+def part(of: Any, path: str) -> Any:
+    """Of an object, what a path of keys and numbers leads to; the first is `pod`, `node` (its
+    container) or a key."""
+    head, *keys = path.split(".")
+    if head == "node":
+        at = next(c for c in pod_spec(of)["containers"] if c["name"] == "node")
+    else:
+        at = pod_spec(of) if head == "pod" else of[head]
+    for key in keys:
+        at = at[int(key) if key.isdigit() else key]
+    return at
 
 
-def context(of: Any) -> Any:
-    return pod_spec(of)["securityContext"]
-
-
-def locks(of: Any) -> Any:
-    return node(of)["securityContext"]
-
-
-def put(at: Break, **values: object) -> Break:
+def put(path: str, /, **values: object) -> Break:
     """Change these values there."""
-    return lambda of: at(of).update(values)
+    return lambda of: part(of, path).update(values)
 
 
-def drop(at: Break, key: str) -> Break:
-    return lambda of: at(of).pop(key)
+def drop(path: str) -> Break:
+    head, _, key = path.rpartition(".")
+    return lambda of: (part(of, head) if head else of).pop(key)
+
+
+def add(path: str, value: object) -> Break:
+    return lambda of: part(of, path).append(value)
 
 
 def as_job(of: Any) -> None:
     of["kind"], of["spec"] = "Job", of["spec"]["jobTemplate"]["spec"]
 
 
+CONTEXT, LOCKS = "pod.securityContext", "node.securityContext"
+SECRET: Final = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 NODES: Final[dict[str, tuple[str, Break]]] = {
-    "root is allowed": ("non-root", drop(context, "runAsNonRoot")),
-    "root runs": ("non-root", put(context, runAsUser=0)),
-    "a container runs as root": ("non-root", put(locks, runAsUser=0)),
-    "the volume is root's": ("non-root", drop(context, "fsGroup")),
-    "any system call": ("seccomp", drop(context, "seccompProfile")),
-    "unconfined": ("seccomp", put(context, seccompProfile={"type": "Unconfined"})),
-    "a token for all": ("no-token", put(pod_spec, automountServiceAccountToken=True)),
+    "root is allowed": ("non-root", drop(f"{CONTEXT}.runAsNonRoot")),
+    "root runs": ("non-root", put(CONTEXT, runAsUser=0)),
+    "a container runs as root": ("non-root", put(LOCKS, runAsUser=0)),
+    "the volume is root's": ("non-root", drop(f"{CONTEXT}.fsGroup")),
+    "any system call": ("seccomp", drop(f"{CONTEXT}.seccompProfile")),
+    "unconfined": ("seccomp", put(CONTEXT, seccompProfile={"type": "Unconfined"})),
+    "a token for all": ("no-token", put("pod", automountServiceAccountToken=True)),
     "the node has the sidecar's token": (
         "no-token",
-        lambda of: node(of)["volumeMounts"].append({"name": "role-label-account"}),
+        add("node.volumeMounts", {"name": "role-label-account"}),
     ),
-    "service links": ("no-service-links", drop(pod_spec, "enableServiceLinks")),
-    "the host's network": ("host", put(pod_spec, hostNetwork=True)),
-    "the host's files": (
-        "host",
-        lambda of: pod_spec(of)["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
-    ),
-    "a folder without end": (
-        "host",
-        lambda of: pod_spec(of)["volumes"].append({"name": "x", "emptyDir": {}}),
-    ),
-    "latest": ("pinned-image", put(node, image="delayd:latest")),
-    "no tag": ("pinned-image", put(node, image="registry:5000/delayd")),
-    "pulled at every start": ("pinned-image", put(node, imagePullPolicy="Always")),
-    "memory without end": ("limits", lambda of: node(of)["resources"]["limits"].pop("memory")),
-    "no limits": ("limits", lambda of: node(of)["resources"].pop("limits")),
-    "no requests": ("limits", lambda of: node(of)["resources"].pop("requests")),
-    "the first container too": (
-        "limits",
-        lambda of: pod_spec(of)["initContainers"][0].pop("resources"),
-    ),
-    "a root that can be written": ("locked", drop(locks, "readOnlyRootFilesystem")),
-    "escalation": ("locked", put(locks, allowPrivilegeEscalation=True)),
-    "capabilities": ("locked", lambda of: locks(of)["capabilities"].update(add=["NET_RAW"])),
-    "privileged": ("locked", put(locks, privileged=True)),
-    "no last words": ("last-words", drop(node, "terminationMessagePolicy")),
-    "a secret in the environment": (
-        "secrets-in-files",
-        lambda of: node(of)["env"].append(
-            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
-        ),
-    ),
+    "service links": ("no-service-links", drop("pod.enableServiceLinks")),
+    "the host's network": ("host", put("pod", hostNetwork=True)),
+    "the host's files": ("host", add("pod.volumes", {"name": "x", "hostPath": {"path": "/"}})),
+    "a folder without end": ("host", add("pod.volumes", {"name": "x", "emptyDir": {}})),
+    "latest": ("pinned-image", put("node", image="delayd:latest")),
+    "no tag": ("pinned-image", put("node", image="registry:5000/delayd")),
+    "pulled at every start": ("pinned-image", put("node", imagePullPolicy="Always")),
+    "memory without end": ("limits", drop("node.resources.limits.memory")),
+    "no limits": ("limits", drop("node.resources.limits")),
+    "no requests": ("limits", drop("node.resources.requests")),
+    "the first container too": ("limits", drop("pod.initContainers.0.resources")),
+    "a root that can be written": ("locked", drop(f"{LOCKS}.readOnlyRootFilesystem")),
+    "escalation": ("locked", put(LOCKS, allowPrivilegeEscalation=True)),
+    "capabilities": ("locked", put(f"{LOCKS}.capabilities", add=["NET_RAW"])),
+    "privileged": ("locked", put(LOCKS, privileged=True)),
+    "no last words": ("last-words", drop("node.terminationMessagePolicy")),
+    "a secret in the environment": ("secrets-in-files", add("node.env", SECRET)),
     "all secrets in the environment": (
         "secrets-in-files",
-        lambda of: node(of)["envFrom"].append({"secretRef": {"name": "s"}}),
+        add("node.envFrom", {"secretRef": {"name": "s"}}),
     ),
-    "no liveness": ("probes", drop(node, "livenessProbe")),
+    "no liveness": ("probes", drop("node.livenessProbe")),
     "liveness that waits for Kafka": (
         "node-probes",
-        lambda of: node(of)["livenessProbe"]["httpGet"].update(path="/readyz"),
+        put("node.livenessProbe.httpGet", path="/readyz"),
     ),
-    "a short start": (
-        "node-probes",
-        lambda of: node(of)["startupProbe"].update(failureThreshold=3),
-    ),
+    "a short start": ("node-probes", put("node.startupProbe", failureThreshold=3)),
     "volumes that go with the set": (
         "kept-volumes",
-        lambda of: of["spec"].pop("persistentVolumeClaimRetentionPolicy"),
+        drop("spec.persistentVolumeClaimRetentionPolicy"),
     ),
-    "one after the other": ("parallel", lambda of: of["spec"].pop("podManagementPolicy")),
-    "no time to end": ("parallel", put(pod_spec, terminationGracePeriodSeconds=5)),
-    "all on one host": ("spread", drop(pod_spec, "topologySpreadConstraints")),
+    "one after the other": ("parallel", drop("spec.podManagementPolicy")),
+    "no time to end": ("parallel", put("pod", terminationGracePeriodSeconds=5)),
+    "all on one host": ("spread", drop("pod.topologySpreadConstraints")),
 }
-
+JOB: Final = "spec.jobTemplate.spec"
 OTHERS: Final[dict[str, tuple[str, str, Break]]] = {
-    "an audit without end": (
-        "CronJob",
-        "bounded-job",
-        lambda of: of["spec"]["jobTemplate"]["spec"].pop("activeDeadlineSeconds"),
-    ),
-    "an audit that is tried for ever": (
-        "CronJob",
-        "bounded-job",
-        lambda of: of["spec"]["jobTemplate"]["spec"].pop("backoffLimit"),
-    ),
+    "an audit without end": ("CronJob", "bounded-job", drop(f"{JOB}.activeDeadlineSeconds")),
+    "an audit that is tried for ever": ("CronJob", "bounded-job", drop(f"{JOB}.backoffLimit")),
     "a Job, which no later apply could change": ("CronJob", "no-job", as_job),
     "an account that hands out its token": (
         "ServiceAccount",
         "no-token",
-        lambda of: of.pop("automountServiceAccountToken"),
+        drop("automountServiceAccountToken"),
     ),
-    "any pod": ("Role", "least-rights", lambda of: of["rules"][0].pop("resourceNames")),
-    "any verb": ("Role", "least-rights", lambda of: of["rules"][0].update(verbs=["*"])),
-    "more than labels": (
-        "Role",
-        "least-rights",
-        lambda of: of["rules"][0]["resources"].append("secrets"),
-    ),
+    "any pod": ("Role", "least-rights", drop("rules.0.resourceNames")),
+    "any verb": ("Role", "least-rights", put("rules.0", verbs=["*"])),
+    "more than labels": ("Role", "least-rights", add("rules.0.resources", "secrets")),
     "every namespace": ("Role", "least-rights", lambda of: of.update(kind="ClusterRole")),
 }
 

@@ -140,7 +140,7 @@ class Run:
             if self.is_enough:
                 break
             last_ms = max(last_ms, send.due_ms)
-            (self._cancel if send.is_cancel else self._schedule)(send)
+            self._send(send)
         self._producer.flush(timeout=60)
         return last_ms
 
@@ -159,9 +159,11 @@ class Run:
 
     def finish(self, patience_s: int) -> dict[str, Any]:
         """Wait for the outcomes, then for whatever must not come, and judge."""
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and not self._is_over():
+        deadline, is_over = time.monotonic() + patience_s, False
+        while time.monotonic() < deadline and not is_over:
             time.sleep(0.5)
+            with self._lock:
+                is_over = self.tally.is_over()
         time.sleep(SETTLE_S)
         self._ending.set()
         self._reader.join(timeout=30)
@@ -170,36 +172,28 @@ class Run:
             raise self.failure
         return self.tally.report()
 
-    def _is_over(self) -> bool:
-        with self._lock:
-            return self.tally.is_over()
-
-    def _schedule(self, send: Send) -> None:
-        value = f"message {send.number} of {self.tally.run}".encode()
-        with self._lock:
-            self.tally.asked[send.number] = Asked(send.due_ms, value, is_acknowledged=False)
-        asks = {"topic": self._target, "due": send.due_ms}
+    def _send(self, send: Send) -> None:
+        tally, id = self.tally, self.tally.id_of(send.number).encode()
+        if send.is_cancel:
+            value, asks = None, {"op": "cancel"}
+        else:
+            value = f"message {send.number} of {tally.run}".encode()
+            asks = {"topic": self._target, "due": str(send.due_ms)}
+            with self._lock:
+                tally.asked[send.number] = Asked(send.due_ms, value, is_acknowledged=False)
 
         def acknowledged(_place: object) -> None:
             with self._lock:
-                self.tally.asked[send.number] = Asked(send.due_ms, value)
+                if value is None:
+                    tally.cancelled.add(send.number)
+                else:
+                    tally.asked[send.number] = Asked(send.due_ms, value)
 
-        self._send(send.number, value, asks).add_callback(acknowledged)
-
-    def _cancel(self, send: Send) -> None:
-        def acknowledged(_place: object) -> None:
-            with self._lock:
-                self.tally.cancelled.add(send.number)
-
-        self._send(send.number, None, {"op": "cancel"}).add_callback(acknowledged)
-
-    def _send(self, number: int, value: bytes | None, asks: Mapping[str, object]) -> Any:
-        id = self.tally.id_of(number)
-        headers = [(f"delayd-{name}", str(said).encode()) for name, said in asks.items()]
-        headers.append(("delayd-id", id.encode()))
-        return self._producer.send(
-            f"{self._prefix}buffer", key=id.encode(), value=value, headers=headers
-        )
+        headers = [(f"delayd-{name}", said.encode()) for name, said in asks.items()]
+        headers.append(("delayd-id", id))
+        topic = f"{self._prefix}buffer"
+        future = self._producer.send(topic, key=id, value=value, headers=headers)
+        future.add_callback(acknowledged)
 
     def _read(self) -> None:
         while not self._ending.is_set():

@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 
 import pytest
 
 from chaos.network import CUT, DEAF, ETCD, FAIR, KAFKA, MUTE, Weather, Wire, Wires
+from delayd.dev.ports import pick_ports
 
 SOON_S = 0.15
 """How long a test waits for what must not come."""
@@ -65,21 +67,29 @@ def echo() -> Iterator[Echo]:
         yield server
 
 
-@pytest.fixture
-def ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Node n with a wire to kafka and one to etcd, which are the same server."""
+
+    wires: Wires
+    kafka: int
+    etcd: int
+
+    def connect(self) -> socket.socket:
+        """A connection over the wire to kafka."""
+        return connect(self.kafka)
+
+    def weather(self, weather: Weather) -> None:
+        """On the wire to kafka."""
+        self.wires.set(weather, nodes=["n"], to=[KAFKA])
 
 
 @pytest.fixture
-def wires(echo: Echo, ports: tuple[int, int]) -> Iterator[Wires]:
-    """Of node n: to kafka by the first port, to etcd by the second."""
-    kafka, etcd = ports
+def n(echo: Echo) -> Iterator[Node]:
+    kafka, etcd = pick_ports(2)
     planned = [Wire("n", KAFKA, kafka, echo.address), Wire("n", ETCD, etcd, echo.address)]
     with closing(Wires(planned, seed=1)) as wires:
-        yield wires
+        yield Node(wires, kafka, etcd)
 
 
 def connect(port: int) -> socket.socket:
@@ -95,11 +105,9 @@ def hears(connection: socket.socket, within_s: float = TIMEOUT_S) -> bytes | Non
         return None
 
 
-def test_in_fair_weather_all_bytes_come_in_their_order(
-    wires: Wires, ports: tuple[int, int]
-) -> None:
+def test_in_fair_weather_all_bytes_come_in_their_order(n: Node) -> None:
     sent = bytes(range(256)) * 4_000
-    with connect(ports[0]) as node:
+    with n.connect() as node:
         sending = threading.Thread(target=node.sendall, args=(sent,))
         sending.start()
         got = b""
@@ -109,43 +117,37 @@ def test_in_fair_weather_all_bytes_come_in_their_order(
     assert got == sent
 
 
-def test_what_a_cut_wire_was_given_comes_when_it_is_mended(
-    wires: Wires, echo: Echo, ports: tuple[int, int]
-) -> None:
-    with connect(ports[0]) as node:
+def test_what_a_cut_wire_was_given_comes_when_it_is_mended(n: Node, echo: Echo) -> None:
+    with n.connect() as node:
         node.sendall(b"before")
         assert hears(node) == b"before"
-        wires.set(CUT, nodes=["n"], to=[KAFKA])
+        n.weather(CUT)
         node.sendall(b"during")
         assert hears(node, SOON_S) is None
         assert echo.got == b"before"
-        wires.set(FAIR, nodes=["n"], to=[KAFKA])
+        n.weather(FAIR)
         assert hears(node) == b"during"
 
 
-def test_what_a_closed_end_had_sent_before_comes_too(
-    wires: Wires, echo: Echo, ports: tuple[int, int]
-) -> None:
-    with connect(ports[0]) as node:
+def test_what_a_closed_end_had_sent_before_comes_too(n: Node, echo: Echo) -> None:
+    with n.connect() as node:
         node.sendall(b"a")
         assert hears(node) == b"a"
-        wires.set(CUT, nodes=["n"], to=[KAFKA])
+        n.weather(CUT)
         node.sendall(b"b")
-    wires.set(FAIR, nodes=["n"], to=[KAFKA])
+    n.weather(FAIR)
     echo.wait_for(b"ab")
 
 
-def test_a_deaf_node_is_heard_and_a_mute_one_is_not(
-    wires: Wires, echo: Echo, ports: tuple[int, int]
-) -> None:
-    with connect(ports[0]) as node:
+def test_a_deaf_node_is_heard_and_a_mute_one_is_not(n: Node, echo: Echo) -> None:
+    with n.connect() as node:
         node.sendall(b"1")
         assert hears(node) == b"1"
-        wires.set(DEAF, nodes=["n"], to=[KAFKA])
+        n.weather(DEAF)
         node.sendall(b"2")
         echo.wait_for(b"12")
         assert hears(node, SOON_S) is None
-        wires.set(MUTE, nodes=["n"], to=[KAFKA])
+        n.weather(MUTE)
         assert hears(node) == b"2"  # what was under way to it
         node.sendall(b"3")
         assert hears(node, SOON_S) is None
@@ -154,39 +156,37 @@ def test_a_deaf_node_is_heard_and_a_mute_one_is_not(
 
 @pytest.mark.parametrize("weather", [CUT, DEAF, MUTE], ids=["cut", "deaf", "mute"])
 def test_no_connection_comes_about_while_a_direction_is_cut(
-    wires: Wires, echo: Echo, ports: tuple[int, int], weather: Weather
+    n: Node, echo: Echo, weather: Weather
 ) -> None:
-    wires.set(weather, nodes=["n"], to=[KAFKA])
-    with connect(ports[0]) as node:
+    n.weather(weather)
+    with n.connect() as node:
         node.sendall(b"hello")
         assert hears(node, SOON_S) is None
         assert echo.connections == 0
-        wires.set(FAIR, nodes=["n"], to=[KAFKA])
+        n.weather(FAIR)
         assert hears(node) == b"hello"
 
 
-def test_only_the_wires_that_were_named_are_cut(wires: Wires, ports: tuple[int, int]) -> None:
-    wires.set(CUT, nodes=["n"], to=[KAFKA])
-    wires.set(CUT, nodes=["m"], to=[ETCD])
-    with connect(ports[1]) as node:
+def test_only_the_wires_that_were_named_are_cut(n: Node) -> None:
+    n.weather(CUT)
+    n.wires.set(CUT, nodes=["m"], to=[ETCD])
+    with connect(n.etcd) as node:
         node.sendall(b"x")
         assert hears(node) == b"x"
 
 
-def test_a_slow_wire_delays_each_way(wires: Wires, ports: tuple[int, int]) -> None:
-    with connect(ports[0]) as node:
-        wires.set(Weather(delay_ms=50), nodes=["n"], to=[KAFKA])
+def test_a_slow_wire_delays_each_way(n: Node) -> None:
+    with n.connect() as node:
+        n.weather(Weather(delay_ms=50))
         begun_s = time.monotonic()
         node.sendall(b"x")
         assert hears(node) == b"x"
         assert time.monotonic() - begun_s >= 0.1
 
 
-def test_a_lossy_wire_resends_and_loses_nothing(
-    wires: Wires, echo: Echo, ports: tuple[int, int]
-) -> None:
-    with connect(ports[0]) as node:
-        wires.set(Weather(stall_chance=1.0, stall_ms=50), nodes=["n"], to=[KAFKA])
+def test_a_lossy_wire_resends_and_loses_nothing(n: Node, echo: Echo) -> None:
+    with n.connect() as node:
+        n.weather(Weather(stall_chance=1.0, stall_ms=50))
         begun_s = time.monotonic()
         node.sendall(b"x")
         assert hears(node) == b"x"
@@ -194,9 +194,7 @@ def test_a_lossy_wire_resends_and_loses_nothing(
     echo.wait_for(b"x")
 
 
-def test_a_server_that_is_not_there_is_a_closed_connection(
-    wires: Wires, echo: Echo, ports: tuple[int, int]
-) -> None:
+def test_a_server_that_is_not_there_is_a_closed_connection(n: Node, echo: Echo) -> None:
     echo.close()
-    with connect(ports[0]) as node:
+    with n.connect() as node:
         assert hears(node) == b""
