@@ -5,12 +5,11 @@ Machines differ, so figures come with a ratio: mostly against bare confluent-kaf
 necessary part of the same work on the same brokers. Each benchmark counts which of its own messages
 were lost, doubled, early or altered.
 
-    raw.py ingest.py deliver.py hot_second.py lateness.py failovers.py
-    scale.py memory.py startup.py   (on the two clusters of pending.py)
+    rates.py hot_second.py lateness.py failovers.py pair.py    in `all`
     neighbours.py audits.py wheels/    not in `all`
     load.py sending.py reading.py receipts.py    messages, from the first to the verdict
     bare.py             the bare driver
-    brokers.py nodes.py process_costs.py    where it happens, and what it costs
+    job.py brokers.py nodes.py process_costs.py    where it happens, and what it costs
     figures.py goals.py result.py report.py plot.py    what comes of it
 
 Not here: tests. A benchmark never passes or fails by how large a figure is.

@@ -4,22 +4,19 @@ confluent-kafka alone, with the same values, headers and sizes of transactions: 
 writes a target in transactions, writes it at the due times, takes over a transactional id.
 """
 
-import dataclasses
 import threading
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, arguments_given, say, started
+from delayd.bench.job import Job, started
 from delayd.bench.load import DELIVERED_HEADERS, Load
 from delayd.bench.process_costs import cpu_s
 from delayd.bench.reading import READER
 from delayd.bench.sending import produce
-from delayd.bench.watching import Progress
 from delayd.runtime.clock import SystemClock
-from delayd.runtime.gc_tuning import tune_collector
 
 TRANSACTION_RECORDS: Final = 10_000
 """As many as a step of a node takes by default."""
@@ -28,6 +25,20 @@ BATCH_RECORDS: Final = 2_000
 IDLE_ROUNDS_MAX: Final = 600
 PAUSE_S: Final = 0.001
 INIT_S: Final = 30
+
+
+class Progress(NamedTuple):
+    """A stretch of work."""
+
+    rate: float
+    """Messages per second."""
+    cpu_us: float
+    """Processor time for each message; a node's with that of its child processes."""
+
+    @classmethod
+    def of(cls, count: int, elapsed_ms: int, used_s: float) -> "Progress":
+        """Return what it is to handle so many messages in this time."""
+        return cls(count * 1000 / max(1, elapsed_ms), used_s * 10**6 / count)
 
 
 class Bare:
@@ -76,8 +87,9 @@ class Bare:
 
     def at_due_times(self, load: Load) -> AbstractContextManager[Job]:
         """Return a process that writes a load to its target, each message as soon as it is due,
-        in transactions; at the end it says {"cpu_s"}. It must begin before the first is due."""
-        return started(__name__, kafka=self._kafka, load=dataclasses.asdict(load))
+        in transactions, and then says the seconds of processor time that this took. It must begin
+        before the first is due."""
+        return started(write_at_due_times, self._kafka, load)
 
     def takeover(self, target: str, partitions: int) -> int:
         """Return the ms from the end of a producer in mid-transaction to its successor's first
@@ -117,8 +129,7 @@ class _Stretch:
     def progress(self, count: int) -> Progress:
         """Return rate and cost of so many messages since then."""
         elapsed_ms = self._clock.monotonic_ms() - self._begun_ms
-        used_s = cpu_s() - self._begun_s
-        return Progress(count * 1000 / max(1, elapsed_ms), used_s * 10**6 / count)
+        return Progress.of(count, elapsed_ms, cpu_s() - self._begun_s)
 
 
 def _transactional(kafka: dict[str, str], name: str) -> Producer:
@@ -134,8 +145,8 @@ def _produce(producer: Producer, load: Load, number: int) -> None:
         producer.poll(0)
 
 
-def write_at_due_times(kafka: dict[str, str], load: Load) -> dict[str, Any]:
-    """Write the load; return the result of the process."""
+def write_at_due_times(kafka: dict[str, str], load: Load) -> float:
+    """Write the load. Return the seconds of processor time that it took."""
     clock = SystemClock(offset_ms=0)
     producer = _transactional(kafka, f"{load.target}-paced")
     waiting = list(load.by_due())
@@ -154,15 +165,4 @@ def write_at_due_times(kafka: dict[str, str], load: Load) -> dict[str, Any]:
             _produce(producer, load, number)
             written += 1
         producer.commit_transaction()
-    return {"cpu_s": cpu_s() - begun_cpu_s}
-
-
-def main() -> None:
-    """Run the process."""
-    tune_collector()
-    given = arguments_given()
-    say(write_at_due_times(given["kafka"], Load(**given["load"])))
-
-
-if __name__ == "__main__":
-    main()
+    return cpu_s() - begun_cpu_s

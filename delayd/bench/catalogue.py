@@ -9,19 +9,14 @@ from typing import Final, NamedTuple
 
 from delayd.bench.audits import bench_audit
 from delayd.bench.context import Context, Sizes
-from delayd.bench.deliver import bench_deliver
 from delayd.bench.errors import BenchError
 from delayd.bench.failovers import bench_failover, bench_handover
 from delayd.bench.figures import Figure
 from delayd.bench.hot_second import bench_hot_second
-from delayd.bench.ingest import bench_ingest
 from delayd.bench.lateness import bench_lateness
-from delayd.bench.memory import bench_memory
 from delayd.bench.neighbours import bench_neighbours
-from delayd.bench.pending import Pair, standing
-from delayd.bench.raw import bench_raw
-from delayd.bench.scale import bench_scale
-from delayd.bench.startup import bench_startup
+from delayd.bench.pair import Pair, bench_memory, bench_scale, bench_startup, standing
+from delayd.bench.rates import bench_deliver, bench_ingest, bench_raw
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions

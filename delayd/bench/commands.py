@@ -12,10 +12,9 @@ from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster,
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.hot_second import warm_up
-from delayd.bench.machine import machine
 from delayd.bench.plot import plot
 from delayd.bench.report import report
-from delayd.bench.result import Result, result_from_json, sizes_said, table_of
+from delayd.bench.result import Result, machine, result_from_json, sizes_said, table_of
 from delayd.bench.wheels.measuring import bench_wheel
 from delayd.config.cli_options import Config
 from delayd.config.security import Security, load_security

@@ -2,8 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from delayd.bench.brokers import Brokers
+from delayd.bench.errors import TooSlowError
+
+PATIENCES: Final = (1, 2, 4)
+"""How many times the usual time a run gets: a machine with other work has slow moments."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +41,13 @@ class Context:
         for number in range(1, self.sizes.runs + 1):
             self.tell(f"{name}, run {number}")
             yield number
+
+    def patiently(self, play: Callable[[int], T]) -> T:
+        """Return what `play` returns, given one of PATIENCES: a larger one each time that it was
+        too slow. Raises TooSlowError when the largest is not enough."""
+        for patience in PATIENCES[:-1]:
+            try:
+                return play(patience)
+            except TooSlowError:
+                self.tell("too slow, once more with more time")
+        return play(PATIENCES[-1])

@@ -18,7 +18,7 @@ from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import LEAD_MS, START_MS, paced
 from delayd.bench.nodes import QUICK_LOOK_S, BenchNodes, running
-from delayd.bench.reading import reading
+from delayd.bench.reading import reading, received
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import finish, sending
 from delayd.dev.ledger import Kill
@@ -66,7 +66,7 @@ def _bench(context: Context, name: str, *, gently: bool) -> list[Figure]:
                 context.tell(f"{name}, run {run + 1}")
                 ends.append(_end_master(nodes, gently=gently))
             finish(sender)
-            found = reader.finish(load.end_ms + LATE_MS_MAX)
+            found = received(reader, load.end_ms + LATE_MS_MAX)
     for end, other in zip(ends, bare, strict=True):
         _add(measured, name, found, end, other, gently=gently)
     measured.add_faults(name, found.faults())

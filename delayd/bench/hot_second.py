@@ -9,15 +9,14 @@ from typing import Final, NamedTuple
 
 from delayd.bench.bare import Bare
 from delayd.bench.context import Context
-from delayd.bench.deliver import lead_ms
-from delayd.bench.errors import patiently, too_slow
+from delayd.bench.errors import TooSlowError
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
 from delayd.bench.process_costs import MemoryPeak, tree_cpu_s, tree_memory
-from delayd.bench.reading import reading
+from delayd.bench.reading import reading, received
 from delayd.bench.receipts import Receipts
-from delayd.bench.sending import fill
+from delayd.bench.sending import fill, lead_ms
 from replication.rank import lane_of
 from replication.settings import LANES
 
@@ -52,7 +51,7 @@ def bench_hot_second(context: Context) -> list[Figure]:
     time."""
     measured = Measured()
     for _ in context.runs("hot-second"):
-        patiently(context.tell, lambda patience: _play(context, measured, patience))
+        context.patiently(lambda patience: _play(context, measured, patience))
     return measured.figures()
 
 
@@ -76,13 +75,13 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
             nodes.wait_until_ingested(hot.count + beside.count)
             ingested_s = cpu_s_of(nodes)
             if nodes.clock.wall_ms() >= beside.first_due_ms:
-                raise too_slow()
+                raise TooSlowError
             Event().wait((at_ms - nodes.clock.wall_ms()) / 1000)
             due_s = cpu_s_of(nodes)
             with MemoryPeak(lambda: tree_memory(pid).anon, SAMPLE_S) as memory:
-                found = of_hot.finish(at_ms + LATE_MS_MAX)
+                found = received(of_hot, at_ms + LATE_MS_MAX)
                 delivered_s = cpu_s_of(nodes)
-                of_others = of_beside.finish(beside.end_ms + LATE_MS_MAX)
+                of_others = received(of_beside, beside.end_ms + LATE_MS_MAX)
         used_s = {
             name: ingested_s[name] - begun_s[name] + delivered_s[name] - due_s[name]
             for name in nodes.names
@@ -142,8 +141,8 @@ def play_bare(context: Context, load: Load) -> BarePlayed:
     times."""
     kafka = context.brokers.client
     with Bare(kafka).at_due_times(load) as writer, reading(kafka, load) as reader:
-        used_s = float(writer.next()["cpu_s"])
-        found = reader.finish(load.end_ms + LATE_MS_MAX)
+        used_s = float(writer.next())
+        found = received(reader, load.end_ms + LATE_MS_MAX)
     return BarePlayed(found, used_s * 10**6 / load.count)
 
 

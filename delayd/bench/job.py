@@ -1,22 +1,23 @@
-"""A part of a benchmark in a process of its own: `python -m MODULE`.
+"""A part of a benchmark in a process of its own, so that its processor time and memory are its own
+and it shares no interpreter's lock.
 
-Its arguments are the first line of its standard input, as JSON: they may hold passwords. It prints
-lines of JSON on its standard output. Processor time and memory are its own, and it shares no
-interpreter's lock.
+`python -m delayd.bench.job` reads pickles: a function and its arguments, which may hold passwords,
+then orders. It writes pickles of what the function says, its result last.
 
 Invariants: it is killed when its context is left; its complaints are in the error's message.
 """
 
-import json
+import contextlib
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from delayd.bench.errors import BenchError
+from delayd.runtime.gc_tuning import tune_collector
 
 LOG_TAIL_CHARS: Final = 600
 
@@ -24,37 +25,29 @@ LOG_TAIL_CHARS: Final = 600
 class Job:
     """A running part."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
         self._log = log
+        self.pid = process.pid
 
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-        return self._process.pid
-
-    def said(self) -> Generator[dict[str, Any], None, None]:
-        """Yield its lines, as they come. Raises BenchError if it ends before it should."""
+    def next(self) -> Any:
+        """Return what it says next. Raises BenchError if it ends before."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            yield json.loads(line)
-        self._process.wait()
+        try:
+            return pickle.load(self._process.stdout)
+        except EOFError:
+            code = self._process.wait()
         told = " ".join(self._log.read_text(errors="replace").split())
         raise BenchError(
-            f"a part of it ended with {self._process.returncode}: {told[-LOG_TAIL_CHARS:]}",
+            f"a part of it ended with {code}: {told[-LOG_TAIL_CHARS:]}",
             remedy="is there room on the disk, and memory?",
         )
 
-    def next(self) -> dict[str, Any]:
-        """Return its next line. Raises as `said`."""
-        with closing(self.said()) as said:
-            return next(said)
-
-    def tell(self, order: dict[str, Any]) -> None:
-        """Write a line to its standard input."""
+    def tell(self, order: object) -> None:
+        """Give it an order."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(order) + "\n")
+            pickle.dump(order, self._process.stdin)
             self._process.stdin.flush()
         except BrokenPipeError:
             self.next()  # says why it ended
@@ -65,40 +58,56 @@ class Job:
         self._process.wait()
 
 
-@contextmanager
-def started(module: str, *words: str, **arguments: Any) -> Iterator[Job]:
-    """Run the module, with these words and arguments, until the context is left."""
+@contextlib.contextmanager
+def started(work: Callable[..., object], *arguments: object, **named: object) -> Iterator[Job]:
+    """Call the function in a process of its own, until the context is left."""
     with tempfile.TemporaryDirectory(prefix="delayd-bench-log-") as folder:
         log = Path(folder, "log")
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *words],
+                [sys.executable, "-m", __name__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                text=True,
             )
         with process:
             try:
                 job = Job(process, log)
-                job.tell(arguments)
+                job.tell((work, arguments, named))
                 yield job
             finally:
                 process.kill()
 
 
-def run(module: str, *words: str, **arguments: Any) -> dict[str, Any]:
-    """Return the result that such a process prints at its end. Raises BenchError if it fails."""
-    with started(module, *words, **arguments) as job:
+def run(work: Callable[..., object], **named: object) -> Any:
+    """Return the result of the function, called in such a process. Raises BenchError if it
+    fails."""
+    with started(work, **named) as job:
         return job.next()
 
 
-def arguments_given() -> dict[str, Any]:
-    """Return, in a job, its arguments."""
-    given: dict[str, Any] = json.loads(sys.stdin.readline())
-    return given
+def heard() -> Any:
+    """Return, in a job, the next order; None if there are no more."""
+    try:
+        return pickle.load(sys.stdin.buffer)
+    except EOFError:
+        return None
 
 
-def say(what: dict[str, Any]) -> None:
-    """Print, in a job, one line for the process that started it."""
-    print(json.dumps(what), flush=True)
+def say(what: object) -> None:
+    """Tell, in a job, something to the process that started it."""
+    pickle.dump(what, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Run the process."""
+    tune_collector()
+    work, arguments, named = heard()
+    result = work(*arguments, **named)
+    with contextlib.suppress(BrokenPipeError):
+        say(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
 from delayd.bench.load import Load, in_order, shuffled
 from delayd.bench.nodes import BenchNodes, running
-from delayd.bench.reading import reading
+from delayd.bench.reading import reading, received
 from delayd.bench.sending import fill, finish, sending
 
 NODES: Final = 3
@@ -70,7 +70,7 @@ def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) 
         sending(kafka, nodes.buffer, load, LEAD_MS) as sender,
     ):
         finish(sender)
-        found = reader.finish(load.end_ms + LATE_MS_MAX)
+        found = received(reader, load.end_ms + LATE_MS_MAX)
     used_s = {name: used_s - before_s[name] for name, used_s in cpu_s_of(nodes).items()}
     nodes.wait_until_ingested(before + load.count)
     seconds = max(1, sizes.seconds // BARE_SHARE)

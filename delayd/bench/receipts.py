@@ -7,12 +7,14 @@ process: on one host with one clock a dead process sends nothing.
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.bench.load import Load
 from delayd.dev.ledger import nearest_rank, successor_times
+
+COPIES_MAX: Final = 255
 
 
 class Faults(NamedTuple):
@@ -25,15 +27,34 @@ class Faults(NamedTuple):
     """Records that differ from every message of the load."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receipts:
     """By number: when the first copy was received and fired (0: never, unknown), and how often."""
 
     load: Load
-    received_ms: "array[int]"
-    fired_ms: "array[int]"
-    copies: bytearray
-    altered: int
+    received_ms: "array[int]" = field(init=False)
+    fired_ms: "array[int]" = field(init=False)
+    copies: bytearray = field(init=False)
+    seen: int = 0
+    """Messages with a receipt."""
+    altered: int = 0
+
+    def __post_init__(self) -> None:
+        self.received_ms = array("q", bytes(8 * self.load.count))
+        self.fired_ms = array("q", bytes(8 * self.load.count))
+        self.copies = bytearray(self.load.count)
+
+    def write_down(self, received_ms: int, value: bytes | None, fired_ms: int = 0) -> None:
+        """Count one more record."""
+        number = self.load.number_of(value)
+        if number is None:
+            self.altered += 1
+            return
+        copies = self.copies[number] = min(self.copies[number] + 1, COPIES_MAX)
+        if copies == 1:
+            self.seen += 1
+            self.received_ms[number] = received_ms
+            self.fired_ms[number] = fired_ms
 
     def faults(self) -> Faults:
         """Return what is wrong, given that nothing more is to come."""

@@ -4,15 +4,23 @@
 """
 
 import json
+import os
+import platform
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.table import Table
 
+from delayd import __version__
 from delayd.bench.context import Sizes
 from delayd.bench.figures import Figure, figure_from_json, rounded
+from delayd.dev.jars import KAFKA_VERSION
 from delayd.errors import DelaydError
+from delayd.runtime.java import find_java
 
 
 class ResultError(DelaydError):
@@ -93,3 +101,36 @@ def range_text(figure: Figure) -> str:
 def ratio_text(figure: Figure) -> str:
     """Return the ratio; nothing where there is nothing to compare with."""
     return "" if figure.ratio is None else f"{figure.ratio:.2f}"
+
+
+def machine(*, has_own_brokers: bool = True) -> dict[str, Any]:
+    """Return what matters of this machine for reading figures, and what the bench's own brokers run
+    on."""
+    found = {
+        "delayd": __version__,
+        "cpu": _cpu(),
+        "cpus": os.cpu_count(),
+        "memory_mib": psutil.virtual_memory().total // 2**20,
+        "arch": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+    if has_own_brokers:
+        found |= {"kafka": KAFKA_VERSION, "java": _java()}
+    return found
+
+
+def _java() -> str:
+    try:
+        return str(find_java(os.environ).major)
+    except DelaydError:
+        return "unknown"
+
+
+def _cpu() -> str:
+    """Return the model's name, which psutil does not tell; not every kernel has it."""
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or "unknown"

@@ -1,13 +1,11 @@
 """Sends a load to a buffer, as any Kafka client would, in a process of its own.
 
-All at once, or each message `lead_ms` before its place in an even rate. It says {"sent", "failed"}
-when Kafka has acknowledged all of it.
+All at once, or each message `lead_ms` before its place in an even rate.
 
 Invariant: what is paced is sent in the order of the numbers, each at its time or as soon after it
 as Kafka takes it.
 """
 
-import dataclasses
 import threading
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -15,10 +13,9 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, arguments_given, say, started
+from delayd.bench.job import Job, started
 from delayd.bench.load import USER_HEADERS, Load
 from delayd.runtime.clock import SystemClock
-from delayd.runtime.gc_tuning import tune_collector
 
 PRODUCER: Final[dict[str, str | int | bool]] = {
     "acks": "all",
@@ -30,8 +27,17 @@ FILLING_LINGER_MS: Final = 20
 PACED_LINGER_MS: Final = 2
 PAUSE_S: Final = 0.002
 FLUSH_S: Final = 60
+LEAD_MS: Final = 8_000
+MESSAGES_PER_LEAD_MS: Final = 50
+"""The first message is due a ms later for each so many: slower machines take longer."""
 
 Header = tuple[str, bytes]
+
+
+def lead_ms(messages: int) -> int:
+    """Return how long before they are due so many messages are sent, so that all are ingested by
+    then."""
+    return LEAD_MS + messages // MESSAGES_PER_LEAD_MS
 
 
 def fill(kafka: dict[str, str], buffer: str, *loads: Load) -> None:
@@ -45,13 +51,12 @@ def sending(
     kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None = None
 ) -> AbstractContextManager[Job]:
     """Return a process that sends a load at once or, with `lead_ms`, at its even rate."""
-    arguments = {"buffer": buffer, "load": dataclasses.asdict(load), "lead_ms": lead_ms}
-    return started(__name__, kafka=kafka, **arguments)
+    return started(send, kafka, buffer, load, lead_ms)
 
 
 def finish(sender: Job) -> None:
     """Wait until all is sent. Raises BenchError if Kafka refused any message."""
-    if failed := sender.next()["failed"]:
+    if failed := sender.next():
         raise BenchError(f"{failed} requests were refused by Kafka")
 
 
@@ -67,8 +72,8 @@ def produce(
             producer.poll(0.1)
 
 
-def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> dict[str, Any]:
-    """Send the load; return the result of the process."""
+def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) -> int:
+    """Send the load. Return how many messages Kafka has not acknowledged."""
     clock = SystemClock(offset_ms=0)
     failed = [0]
 
@@ -95,16 +100,4 @@ def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) ->
             produce(producer, buffer, value, key, [*USER_HEADERS, target, due])
         sent = may_go
         producer.poll(0)
-    left = producer.flush(FLUSH_S)
-    return {"sent": load.count, "failed": failed[0] + left}
-
-
-def main() -> None:
-    """Run the process."""
-    tune_collector()
-    given = arguments_given()
-    say(send(given["kafka"], given["buffer"], Load(**given["load"]), given["lead_ms"]))
-
-
-if __name__ == "__main__":
-    main()
+    return failed[0] + producer.flush(FLUSH_S)

@@ -1,24 +1,18 @@
 """What is measured, each in a process of its own, so that its memory and its bytes are its own.
 
-    python -m delayd.bench.wheels.jobs NAME     (its arguments: see bench/job.py)
-
-Prints lines of JSON: `{"at": name}` where whoever started it may want to look, then its result.
-Times that a result gives are of the wheel's calls and of making the messages, not of starting.
+Each says a word where whoever started it may want to look, and returns its result. Times in it are
+of the wheel's calls and of making the messages, not of starting.
 """
 
-import contextlib
-import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from delayd.bench.job import arguments_given, say
+from delayd.bench.job import say
 from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
 from delayd.bench.wheels.load import Load
 from delayd.bench.wheels.wheel_driver import ID_MEMORY_MS, DrivenWheel
 from delayd.runtime.clock import SystemClock
-from delayd.runtime.gc_tuning import tune_collector
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.frame import encode
 
@@ -95,7 +89,7 @@ def ingest(directory: str, messages: int, span_ms: int, base_ms: int, *, stay: b
     if stay:
         say(result)
         work.store(BATCH_MESSAGES)
-        say({"at": "on"})
+        say("on")
         threading.Event().wait(STAY_S_MAX)
     wheel.close()
     return result
@@ -184,7 +178,7 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
     wheel = DrivenWheel(Path(directory), base_ms)
     clock = SystemClock()
     baseline = memory_of().anon
-    say({"at": "begin"})
+    say("begin")
     started_ns = clock.monotonic_ns()
     spent_ns = 0
     frames = 0
@@ -198,7 +192,7 @@ def read(directory: str, slot: int, base_ms: int) -> Result:
         del run  # whoever delivers it would not keep it
         started_ns = clock.monotonic_ns()
     spent_ns += clock.monotonic_ns() - started_ns
-    say({"at": "end"})
+    say("end")
     wheel.close()
     return {"seconds": spent_ns / 10**9, "frames": frames, "baseline_bytes": baseline}
 
@@ -213,20 +207,3 @@ def read_plainly(directory: str) -> Result:
                 while file.read(READ_BYTES):
                     pass
     return {"seconds": (clock.monotonic_ns() - started_ns) / 10**9}
-
-
-JOBS: Final[dict[str, Callable[..., Result]]] = {
-    job.__name__: job for job in (ingest, append, open_again, cost, drain, read, read_plainly)
-}
-
-
-def main() -> None:
-    """Run one job."""
-    name = sys.argv[1]
-    tune_collector()
-    with contextlib.suppress(BrokenPipeError):
-        say(JOBS[name](**arguments_given()))
-
-
-if __name__ == "__main__":
-    main()

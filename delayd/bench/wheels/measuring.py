@@ -6,14 +6,15 @@ a run holds all messages over 30 days; it is killed, opened, added to and draine
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.job import run, started
+from delayd.bench.job import Job, run, started
 from delayd.bench.process_costs import anon_peak
+from delayd.bench.wheels import jobs
 from delayd.runtime.clock import SystemClock
 from replication.rank import SLOT_MS
 
@@ -27,7 +28,6 @@ FEW_SHARE: Final = 100
 """The wheel that the large one's cost is compared with holds one of so many messages: 100,000."""
 TENTH: Final = 10
 MIB: Final = 2**20
-JOBS: Final = "delayd.bench.wheels.jobs"
 
 Tell = Callable[[str], None]
 
@@ -84,17 +84,13 @@ class _Run:
             with self._folder() as folder:
                 self._tell(f"reading a second, {name}")
                 self._ingest(folder, messages, span_ms)
-                plain = run(JOBS, "read_plainly", directory=folder)
-                with (
-                    started(
-                        JOBS, "read", directory=folder, slot=slot, base_ms=self._base_ms
-                    ) as job,
-                    closing(job.said()) as said,
-                ):
-                    _expect(next(said), "begin")
+                plain = run(jobs.read_plainly, directory=folder)
+                where = {"directory": folder, "base_ms": self._base_ms}
+                with started(jobs.read, slot=slot, **where) as job:
+                    _expect(job, "begin")
                     with anon_peak(job.pid) as anon:
-                        _expect(next(said), "end")
-                    found = next(said)
+                        _expect(job, "end")
+                    found = job.next()
             if found["frames"] != messages:
                 raise BenchError(f"of {messages} messages {found['frames']} were read")
             against = "bare read of the same file"
@@ -108,7 +104,7 @@ class _Run:
         with self._folder() as folder:
             self._tell("ingest into little that is pending")
             self._ingest(folder, self._few, FAR_MS)
-            few = run(JOBS, "cost", messages=self._few, **self._where(folder))
+            few = run(jobs.cost, messages=self._few, **self._where(folder))
         with self._folder() as folder:
             self._tell("ingest of a tenth over 30d")
             tenth = self._ingest(folder, max(1, self._messages // TENTH), FAR_MS)
@@ -116,9 +112,9 @@ class _Run:
             self._tell("ingest over 30d")
             large, opened = self._kill(folder)
             self._tell("ingest into what is pending")
-            more = run(JOBS, "cost", messages=self._few, **self._where(folder))
+            more = run(jobs.cost, messages=self._few, **self._where(folder))
             self._tell("draining")
-            drained = run(JOBS, "drain", **self._where(folder))
+            drained = run(jobs.drain, **self._where(folder))
         self._ingested("30d", large)
         add = self._measured.add
         held = ("anon_bytes", "anon_peak_bytes", "file_bytes")
@@ -136,17 +132,13 @@ class _Run:
 
     def _kill(self, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ingest over 30 days, kill the process behind a checkpoint, and open the wheel again."""
-        with (
-            started(
-                JOBS, "ingest", messages=self._messages, stay=True, **self._where(folder)
-            ) as job,
-            closing(job.said()) as said,
-        ):
-            large = next(said)
-            _expect(next(said), "on")
+        where = self._where(folder)
+        with started(jobs.ingest, messages=self._messages, stay=True, **where) as job:
+            large = job.next()
+            _expect(job, "on")
             job.kill()
         self._tell("opening what was killed")
-        opened = run(JOBS, "open_again", directory=folder, base_ms=self._base_ms)
+        opened = run(jobs.open_again, directory=folder, base_ms=self._base_ms)
         if opened["frames"] < self._messages:
             raise BenchError(
                 f"of {self._messages} messages {opened['frames']} are there after a kill"
@@ -155,7 +147,8 @@ class _Run:
 
     def _ingest(self, folder: str, messages: int, span_ms: int) -> dict[str, Any]:
         where = self._where(folder, span_ms)
-        return run(JOBS, "ingest", messages=messages, stay=False, **where)
+        found: dict[str, Any] = run(jobs.ingest, messages=messages, stay=False, **where)
+        return found
 
     def _where(self, folder: str, span_ms: int = FAR_MS) -> dict[str, Any]:
         return {"directory": folder, "span_ms": span_ms, "base_ms": self._base_ms}
@@ -164,7 +157,7 @@ class _Run:
         with self._folder() as folder:
             self._tell(f"plain append, beside {name}")
             where = self._where(folder, SPREADS_MS[name])
-            bare = run(JOBS, "append", messages=self._messages, **where)
+            bare = run(jobs.append, messages=self._messages, **where)
         self._measured.add(
             f"ingest-{name}",
             "messages/s",
@@ -183,5 +176,6 @@ class _Run:
             yield folder
 
 
-def _expect(said: dict[str, Any], name: str) -> None:
-    assert said.get("at") == name, f"{said} where {name} was to be told"
+def _expect(job: Job, word: str) -> None:
+    said = job.next()
+    assert said == word, f"{said} where {word} was to be told"

@@ -1,8 +1,5 @@
 """The measuring reader, with a client in place of Kafka's that always has more."""
 
-import io
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -50,14 +47,13 @@ class EndlessConsumer:
 
 
 def test_what_was_received_counts_though_more_is_coming_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A load that nobody keeps up with: what came in time was received."""
     monkeypatch.setattr(reading, "Consumer", EndlessConsumer)
     monkeypatch.setattr(reading, "SETTLE_MS", 0)
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"until_ms": 0}\n'))
-    reading._Reading({}, LOAD, tmp_path, with_fired=False).run()
-    copies = (tmp_path / "copies").read_bytes()
-    received_count = sum(map(bool, copies))
-    assert received_count == AT_ONCE
-    assert all(reading._array(tmp_path / "received")[:AT_ONCE])
+    monkeypatch.setattr(reading, "say", lambda _word: None)
+    monkeypatch.setattr(reading, "heard", lambda: 0)
+    found = reading.read({}, LOAD, with_fired=False)
+    assert found is not None and found.seen == sum(map(bool, found.copies)) == AT_ONCE
+    assert all(found.received_ms[:AT_ONCE])

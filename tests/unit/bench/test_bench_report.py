@@ -3,6 +3,7 @@
 Rewrite the page and the picture of the kept run with --rewrite.
 """
 
+import contextlib
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,14 +14,12 @@ from typer.testing import CliRunner
 from delayd.bench.brokers import Brokers
 from delayd.bench.catalogue import ALL, ON_BROKERS, ON_CLUSTER, WANTED, measure, sizes_of
 from delayd.bench.context import Context, Sizes
-from delayd.bench.errors import BenchError, TooSlowError, patiently, too_slow
-from delayd.bench.explaining import EXPLAINED
+from delayd.bench.errors import BenchError, TooSlowError
 from delayd.bench.figures import FAULTS, Figure
 from delayd.bench.goals import GOALS, Goal, goal_of
-from delayd.bench.machine import machine
 from delayd.bench.plot import plot
-from delayd.bench.report import report
-from delayd.bench.result import Result, ResultError, result_from_json
+from delayd.bench.report import EXPLAINED, report
+from delayd.bench.result import Result, ResultError, machine, result_from_json
 from delayd.cli import app
 from delayd.config.security import Security
 
@@ -28,6 +27,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 KEPT = DOCS / "performance" / "all.json"
 PAGE = DOCS / "performance.md"
 PICTURE = DOCS / "performance" / "all.svg"
+CONTEXT = Context(Brokers("", "", Security.none()), Sizes(runs=1), lambda _what: None)
 
 
 def result_of(*figures: Figure, name: str = "raw", runs: int = 5) -> Result:
@@ -166,31 +166,29 @@ def test_the_machine_is_named() -> None:
     assert {"kafka", "java"} <= set(machine())
 
 
-def test_a_run_that_was_too_slow_gets_more_time_and_then_gives_up() -> None:
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        (TooSlowError(), TooSlowError(), None),
+        (TooSlowError(),) * 3,
+        (BenchError("something else"),),
+    ],
+)
+def test_a_run_that_was_too_slow_gets_more_time_and_then_gives_up(
+    outcomes: tuple[BenchError | None, ...],
+) -> None:
     tried: list[int] = []
 
     def play(patience: int) -> str:
         tried.append(patience)
-        if len(tried) < 3:
-            raise too_slow()
+        if error := outcomes[len(tried) - 1]:
+            raise error
         return "played"
 
-    assert patiently(lambda _what: None, play) == "played"
-    assert tried == [1, 2, 4]
-
-    def never(_patience: int) -> None:
-        raise too_slow()
-
-    with pytest.raises(TooSlowError):
-        patiently(lambda _what: None, never)
-
-    def fails(_patience: int) -> None:
-        tried.append(0)
-        raise BenchError("something else")
-
-    with pytest.raises(BenchError):
-        patiently(lambda _what: None, fails)
-    assert tried.count(0) == 1
+    last = outcomes[-1]
+    with pytest.raises(type(last)) if last else contextlib.nullcontext():
+        assert CONTEXT.patiently(play) == "played"
+    assert tried == [1, 2, 4][: len(outcomes)]
 
 
 @pytest.mark.parametrize(
@@ -229,9 +227,8 @@ def test_a_benchmark_that_fails_takes_nothing_from_the_others(
     monkeypatch.setitem(ON_BROKERS, "ingest", fails)
     monkeypatch.setitem(ON_BROKERS, "raw", lambda _order: found_by_raw)
     found: dict[str, list[Figure]] = {}
-    context = Context(Brokers("", "", Security.none()), Sizes(runs=1), lambda _what: None)
 
-    failed = measure(("ingest", "raw"), lambda _name: context, found)
+    failed = measure(("ingest", "raw"), lambda _name: CONTEXT, found)
 
     assert found == {"raw": found_by_raw}
     assert list(failed) == ["ingest"]
