@@ -29,7 +29,7 @@ from delayd.dev.demo_audit import audit
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import brokers_seen_by, replication_factor_for
-from delayd.dev.nodes import CLUSTER_NAME, ask_node, read_status
+from delayd.dev.nodes import CLUSTER_NAME, ask_node, master_among, read_status
 from delayd.dev.parts import last_words
 
 RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)
@@ -81,12 +81,8 @@ class DockerCluster:
         raise BackendError("no member of etcd leads")
 
     def master(self) -> str | None:
-        answers = []
-        for name in self.nodes:
-            answer = ask_node(self._parts[name].address) if self.is_running(name) else None
-            if answer is not None and answer.master and answer.delivering:
-                answers.append((answer.term, name))
-        return max(answers)[1] if answers else None
+        running = [name for name in self.nodes if self.is_running(name)]
+        return master_among({name: ask_node(self._parts[name].address) for name in running})
 
     def status(self, node: str) -> Mapping[str, Any]:
         found = read_status(self._parts[node].address) if self.is_running(node) else None

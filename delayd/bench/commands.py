@@ -31,43 +31,53 @@ WHEEL_MESSAGES_QUICK: Final = 100_000
 WHEEL_RUNS: Final = 3
 
 
+Name = Annotated[
+    str,
+    typer.Argument(help=f"{', '.join(ALL)}; all of these; neighbours, audit or wheel; or report."),
+]
+File = Annotated[
+    Path | None, typer.Argument(help="For report: the --json output of an earlier run.")
+]
+Messages = Annotated[
+    int | None, typer.Option(min=1000, help="Messages per run, where a benchmark counts them.")
+]
+Rate = Annotated[
+    int | None, typer.Option(min=100, help="Messages per second, where a benchmark has a rate.")
+]
+Seconds = Annotated[int | None, typer.Option(min=1, help="How long the rate lasts.")]
+Pending = Annotated[
+    int | None, typer.Option(min=100, help="Messages pending meanwhile, due much later.")
+]
+Runs = Annotated[
+    int | None, typer.Option(min=1, max=100, help="Runs; in failover and handover, kills.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for all.")]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of a local one.")
+]
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="Where `wheel` writes: on the disk to be measured.")
+]
+Picture = Annotated[
+    Path | None, typer.Option("--plot", help="Draw the figures into this file, as SVG.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
 def bench(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help=f"{', '.join(ALL)}; all of these; neighbours, audit or wheel; or report."
-        ),
-    ],
-    file: Annotated[
-        Path | None, typer.Argument(help="For report: the --json output of an earlier run.")
-    ] = None,
-    messages: Annotated[
-        int | None, typer.Option(min=1000, help="Messages per run, where a benchmark counts them.")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option(min=100, help="Messages per second, where a benchmark has a rate.")
-    ] = None,
-    seconds: Annotated[int | None, typer.Option(min=1, help="How long the rate lasts.")] = None,
-    pending: Annotated[
-        int | None, typer.Option(min=100, help="Messages pending meanwhile, due much later.")
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(min=1, max=100, help="Runs; in failover and handover, kills."),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for all.")] = False,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap", "-b", help="Brokers to use instead of a local one."),
-    ] = None,
+    name: Name,
+    file: File = None,
+    messages: Messages = None,
+    rate: Rate = None,
+    seconds: Seconds = None,
+    pending: Pending = None,
+    runs: Runs = None,
+    quick: Quick = False,
+    bootstrap: Bootstrap = None,
     config: Config = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where `wheel` writes: on the disk to be measured.")
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the figures into this file, as SVG.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    directory: Directory = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure delayd on this machine, and the bare driver on the same brokers.
 
@@ -78,27 +88,29 @@ def bench(
     Example: delayd bench all --quick
     """
     _check(name, file, directory, bootstrap)
+    is_fine = True
     if file is not None:
         result = result_from_json(file.read_text())
         typer.echo(report(result), nl=False)
-        _draw(result, picture)
-        return
-    given = {"messages": messages, "rate": rate, "seconds": seconds, "pending": pending}
-    chosen = {key: value for key, value in {**given, "runs": runs}.items() if value is not None}
-    tune_collector()
-    if name == WHEEL:
-        result = _measure_wheel(directory, chosen, quick=quick)
-    elif name in ON_CLUSTER:
-        result = _measure_on_cluster(name, chosen, quick=quick)
     else:
-        result = _measure(name, bootstrap, config, chosen, quick=quick)
-    if as_json:
-        typer.echo(json.dumps(result.to_json()))
-    else:
-        Console().print(table_of(result))
-    _draw(result, picture)
-    is_whole = name != EVERYTHING or set(result.sizes) == set(ALL)
-    if is_wrong(result.figures) or not is_whole:
+        given = {"messages": messages, "rate": rate, "seconds": seconds, "pending": pending}
+        chosen = {key: value for key, value in {**given, "runs": runs}.items() if value is not None}
+        tune_collector()
+        if name == WHEEL:
+            result = _measure_wheel(directory, chosen, quick=quick)
+        elif name in ON_CLUSTER:
+            result = _measure_on_cluster(name, chosen, quick=quick)
+        else:
+            result = _measure(name, bootstrap, config, chosen, quick=quick)
+        if as_json:
+            typer.echo(json.dumps(result.to_json()))
+        else:
+            Console().print(table_of(result))
+        is_whole = name != EVERYTHING or set(result.sizes) == set(ALL)
+        is_fine = is_whole and not is_wrong(result.figures)
+    if picture is not None:
+        picture.write_text(plot(result))
+    if not is_fine:
         raise typer.Exit(1)
 
 
@@ -118,12 +130,7 @@ def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str 
 
 
 def _measure(
-    name: str,
-    bootstrap: str | None,
-    config: Path | None,
-    chosen: dict[str, int],
-    *,
-    quick: bool,
+    name: str, bootstrap: str | None, config: Path | None, chosen: dict[str, int], *, quick: bool
 ) -> Result:
     security = Security.none() if bootstrap is None else load_security(config)
     names = ALL if name == EVERYTHING else (name,)
@@ -159,11 +166,6 @@ def _measure_wheel(directory: Path | None, chosen: dict[str, int], *, quick: boo
         figures = bench_wheel(count, runs, directory, _tell)
     sizes = {WHEEL: {"runs": runs, "messages": count}}
     return Result(WHEEL, machine(has_own_brokers=False), sizes, tuple(figures))
-
-
-def _draw(result: Result, picture: Path | None) -> None:
-    if picture is not None:
-        picture.write_text(plot(result))
 
 
 def _tell(what: str) -> None:

@@ -23,12 +23,13 @@ from delayd.bench.errors import BenchError
 from delayd.bus.overrides import of_role
 from delayd.cluster.topics import create_topics, topic_names
 from delayd.config.cluster_key import new_cluster_key
+from delayd.dev.folder import CONTENTS
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import create_topic
 from delayd.dev.nodes import ask_node, plan_node, read_status
-from delayd.dev.parts import Part, State, last_words
+from delayd.dev.parts import State, last_words
 from delayd.dev.ports import pick_ports
-from delayd.dev.processes import processes_of, send, wait_until_gone
+from delayd.dev.processes import ProcessIdentity, processes_of, send, wait_until_gone
 from delayd.dev.report import master_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
@@ -51,39 +52,31 @@ class BenchNodes:
         self.brokers = brokers
         self.clock = SystemClock(offset_ms=0)
         self._name = f"bench-{uuid4().hex[:8]}"
-        self._node_count = nodes
+        self.buffer = f"{self._name}-buffer"
+        """The topic that requests are written to."""
+        self.names = tuple(f"node-{number}" for number in range(1, nodes + 1))
         self._opened = contextlib.ExitStack()
         self._state = State(())
         self._topics: list[str] = []
-
-    @property
-    def buffer(self) -> str:
-        """Return the topic that requests are written to."""
-        return f"{self._name}-buffer"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the nodes."""
-        return tuple(part.name for part in self._state.parts)
 
     def __enter__(self) -> Self:
         with self._opened:
             folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="delayd-bench-"))
             self._directory = Path(folder)
-            for name in ("config", "data", "logs"):
+            for name in CONTENTS:
                 (self._directory / name).mkdir()
-            key = new_cluster_key()
+            key, prefix = new_cluster_key(), f"{self._name}-"
             self._opened.callback(self._delete_topics)
-            self._topics += topic_names(f"{self._name}-").all()
+            self._topics += topic_names(prefix).all()
             create_topics(
                 self.brokers.bus,
                 cluster=self._name,
-                prefix=f"{self._name}-",
+                prefix=prefix,
                 partitions=PARTITIONS,
                 cluster_key=key,
             )
-            self._opened.callback(self._end_processes)
-            ports = pick_ports(self._node_count)
+            self._opened.callback(end_processes, lambda: processes_of(self._directory))
+            settings = {"cluster": self._name, "prefix": prefix, **self.brokers.node_settings}
             self._state = State(
                 tuple(
                     plan_node(
@@ -93,14 +86,9 @@ class BenchNodes:
                         bootstrap=self.brokers.bootstrap,
                         etcd_url=self.brokers.etcd_url,
                         cluster_key=key,
-                        settings={
-                            "cluster": self._name,
-                            "prefix": f"{self._name}-",
-                            **self.brokers.node_settings,
-                        },
-                        env={},
+                        settings=settings,
                     )
-                    for number, port in enumerate(ports, 1)
+                    for number, port in enumerate(pick_ports(len(self.names)), 1)
                 )
             )
             self._opened = self._opened.pop_all()
@@ -134,19 +122,17 @@ class BenchNodes:
 
     def end(self, name: str, signal: Signals) -> int:
         """End a node with SIGTERM or SIGKILL. Return the wall time at which it was surely gone."""
-        part = self._part(name)
-        assert part.process is not None
-        send(part.process, signal)
-        if wait_until_gone([part.process], STOP_TIMEOUT_MS):
+        process = self._process(name)
+        part = self._state.part(name)
+        send(process, signal)
+        if wait_until_gone([process], STOP_TIMEOUT_MS):
             raise BenchError(f"{name} did not end: {last_words(part.log)}")
         self._state = self._state.with_part(replace(part, process=None))
         return self.clock.wall_ms()
 
     def pid(self, name: str) -> int:
         """Return the process id of a running node."""
-        part = self._part(name)
-        assert part.process is not None
-        return part.process.pid
+        return self._process(name).pid
 
     def master(self) -> str | None:
         """Return the node that says it delivers."""
@@ -195,27 +181,19 @@ class BenchNodes:
                 )
             Event().wait(look_s)
 
-    def _part(self, name: str) -> Part:
+    def _process(self, name: str) -> ProcessIdentity:
         part = self._state.part(name)
-        if not part.alive():
+        if part.process is None or not part.alive():
             raise BenchError(f"{name} ended: {last_words(part.log)}")
-        return part
-
-    def _end_processes(self) -> None:
-        end_processes(lambda: processes_of(self._directory))
+        return part.process
 
     def _delete_topics(self) -> None:
-        if not self._topics:
-            return
-        kafka = AdminClient(
-            {
-                "bootstrap.servers": self.brokers.bootstrap,
-                **of_role(self.brokers.security.properties(), "admin"),
-            }
-        )
-        for deleted in kafka.delete_topics(self._topics, operation_timeout=DELETE_S).values():
-            with contextlib.suppress(KafkaException):  # the brokers are gone: so are the topics
-                deleted.result()
+        if self._topics:
+            properties = of_role(self.brokers.security.properties(), "admin")
+            kafka = AdminClient({"bootstrap.servers": self.brokers.bootstrap, **properties})
+            for deleted in kafka.delete_topics(self._topics, operation_timeout=DELETE_S).values():
+                with contextlib.suppress(KafkaException):  # the brokers are gone: so are the topics
+                    deleted.result()
 
 
 @contextlib.contextmanager

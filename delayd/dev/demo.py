@@ -127,13 +127,12 @@ class _Story:
                 first_due_ms=self._clock.wall_ms() + lead_ms,
                 spread_ms=seconds * 1000,
             )
+            scene = self._display.scene
+            scene.planned, scene.payments = batch.count, Payments(batch).count
             with (
                 Witness(cluster.bootstrap, batch, log=self._log, receipts=RECEIPTS) as witness,
                 self._display.watching(
-                    {node["name"]: node["admin"] for node in status["nodes"]},
-                    batch.count,
-                    Payments(batch).count,
-                    witness.snapshot,
+                    {node["name"]: node["admin"] for node in status["nodes"]}, witness.snapshot
                 ),
             ):
                 played = self._play(batch, witness)
@@ -148,7 +147,7 @@ class _Story:
         return DemoReport(
             orders=batch.count,
             payments=Payments(batch).count,
-            masters=self._display.masters(),
+            masters=self._display.masters,
             wall_ms=self._clock.monotonic_ms() - started_ms,
             proof=proof,
             **played._asdict(),
@@ -202,7 +201,7 @@ class _Story:
                 if isinstance(outcome, DelaydError):
                     raise DemoError("an order could not be scheduled") from outcome
                 late += outcome.append_ms > outcome.due_ms
-                self._display.scheduled(count)
+                self._display.scene.scheduled = count
         took_ms = self._clock.monotonic_ms() - begun_ms
         self._display.tell(f"{batch.count} orders scheduled in {took_ms / 1000:.1f} s")
         return took_ms, late
@@ -233,7 +232,7 @@ class _Story:
                 f"nobody took over from {killed} within {TAKEOVER_TIMEOUT_MS // 1000} s",
                 remedy=f"see {self._log.parent}",
             )
-        successor = self._display.masters()[-1]
+        successor = self._display.masters[-1]
         gap_ms = witness.snapshot().failovers[0].gap_ms
         after = "" if gap_ms is None else f", first delivery {gap_ms / 1000:.1f} s after the kill"
         self._display.tell(f"{successor} took over{after}")

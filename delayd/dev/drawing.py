@@ -1,7 +1,7 @@
 """The look of the demo: from a scene to tables for rich, and to plain lines. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from delayd.dev.nodes import NodeAnswer
 from delayd.dev.verdict import Lateness, Progress, Verdict
 
 BAR_WIDTH: Final = 50
@@ -16,27 +17,19 @@ EVENTS_SHOWN: Final = 12
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLook:
-    """A node as it appears: role `master`, `follower` or `down`."""
-
-    name: str
-    role: str
-    ready: bool
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scene:
-    """Everything on show at one moment. `rates` are deliveries in each second so far."""
+    """Everything on show. A field is replaced as a whole, so that another thread can draw it."""
 
-    planned: int
-    payments: int
-    scheduled: int
-    paid: int
-    progress: Progress
-    nodes: tuple[NodeLook, ...] = ()
+    planned: int = 0
+    payments: int = 0
+    scheduled: int = 0
+    paid: int = 0
+    progress: Progress = field(default_factory=Progress)
+    nodes: Mapping[str, NodeAnswer | None] = field(default_factory=dict)
+    """By name; None: it does not answer."""
     rates: tuple[int, ...] = ()
+    """Deliveries in each second so far."""
     events: tuple[str, ...] = ()
 
 
@@ -70,11 +63,15 @@ def draw(scene: Scene) -> RenderableType:
     waiting = max(0, scene.paid - counts.answered)
     witness.append(f"payments that wait for their verdict {waiting}")
     nodes = Table("node", "role", "ready")
-    for node in scene.nodes:
-        style = {"master": "bold green", "down": "bold red"}.get(node.role, "")
-        nodes.add_row(node.name, node.role, "yes" if node.ready else "no")
-        nodes.rows[-1].style = style
-    return Group(bars, witness, nodes, *map(Text, scene.events[-EVENTS_SHOWN:]))
+    for name, answer in scene.nodes.items():
+        role, style = "follower", ""
+        if answer is None:
+            role, style = "down", "bold red"
+        elif answer.is_delivering:
+            role, style = "master", "bold green"
+        ready = "yes" if answer is not None and answer.ready else "no"
+        nodes.add_row(name, role, ready, style=style)
+    return Group(bars, witness, nodes, *map(Text, scene.events))
 
 
 def line(scene: Scene) -> str:

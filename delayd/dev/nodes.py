@@ -34,8 +34,8 @@ class NodeAnswer:
     """What a node's admin server said of the node's own part in the cluster."""
 
     ready: bool
-    master: bool
-    delivering: bool
+    is_delivering: bool
+    """As the master."""
     term: int
 
 
@@ -48,7 +48,7 @@ def plan_node(
     etcd_url: str,
     cluster_key: str,
     settings: Mapping[str, object],
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
 ) -> Part:
     """Write the node's configuration file, and return how to start it."""
     name = f"node-{number}"
@@ -70,7 +70,7 @@ def plan_node(
         kind=Kind.NODE,
         name=name,
         command=(sys.executable, "-m", "delayd.cli", "node", "--config", str(file)),
-        env=env,
+        env=env or {},
         address=f"http://{LOOPBACK}:{port}",
         data=data,
         log=directory / "logs" / f"{name}.log",
@@ -92,10 +92,18 @@ def ask_node(admin_url: str) -> NodeAnswer | None:
     term = document.get("term")
     return NodeAnswer(
         ready=ready is not None and ready.status == 200,
-        master=document.get("role") == "master",
-        delivering=document.get("delivering") is True,
+        is_delivering=document.get("role") == "master" and document.get("delivering") is True,
         term=term if isinstance(term, int) else 0,
     )
+
+
+def master_among(answers: Mapping[str, NodeAnswer | None]) -> str | None:
+    """Return the node, of those that answered, that says it delivers. Of two (an old master has
+    just woken), return the one of higher term."""
+    masters = [
+        (answer.term, name) for name, answer in answers.items() if answer and answer.is_delivering
+    ]
+    return max(masters)[1] if masters else None
 
 
 def toml_value(value: object) -> str:

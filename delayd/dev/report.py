@@ -1,61 +1,41 @@
 """The output of `delayd dev up` and `status`: the shape that docs/reference/cli.md promises."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from delayd.dev.nodes import ask_node
+from delayd.dev.nodes import ask_node, master_among
 from delayd.dev.parts import Kind, Part, State
 
 
-class BrokerReport(TypedDict):
-    """`pid` is None for a dead broker; `address` is `host:port`."""
-
-    name: str
-    pid: int | None
-    address: str
-
-
-class EtcdReport(TypedDict):
-    """`pid` is None for a dead etcd; `url` is where clients reach it."""
-
-    name: str
-    pid: int | None
-    url: str
-
-
-class NodeReport(TypedDict):
-    """`pid` is None for a dead node; `admin` is a URL, `data` the folder of its wheel."""
-
-    name: str
-    pid: int | None
-    admin: str
-    data: str
-
-
 class Report(TypedDict):
-    """The cluster now. `master` is the name of the node that delivers, or None."""
+    """The cluster now. `master` is the name of the node that delivers, or None.
+
+    Each part has a `name`, a `pid` (None: it is dead) and where it is: a broker its `address`
+    (`host:port`), etcd the `url` for clients, a node the URL of its `admin` port and its `data`.
+    """
 
     bootstrap: str
-    brokers: list[BrokerReport]
-    etcd: EtcdReport
+    brokers: list[dict[str, Any]]
+    etcd: dict[str, Any]
     dir: str
-    nodes: list[NodeReport]
+    nodes: list[dict[str, Any]]
     master: str | None
 
 
 def report_of(state: State, directory: str) -> Report:
     """Ask the processes themselves; takes at most a second or two per node that does not answer."""
+
+    def living(part: Part, **where: str) -> dict[str, Any]:
+        pid = part.process.pid if part.process is not None and part.alive() else None
+        return {"name": part.name, "pid": pid, **where}
+
     [etcd] = state.of(Kind.ETCD)
     return Report(
         bootstrap=bootstrap_of(state),
-        brokers=[
-            BrokerReport(name=part.name, pid=_pid_now(part), address=part.address)
-            for part in state.of(Kind.BROKER)
-        ],
-        etcd=EtcdReport(name=etcd.name, pid=_pid_now(etcd), url=etcd.address),
+        brokers=[living(part, address=part.address) for part in state.of(Kind.BROKER)],
+        etcd=living(etcd, url=etcd.address),
         dir=directory,
         nodes=[
-            NodeReport(name=part.name, pid=_pid_now(part), admin=part.address, data=str(part.data))
-            for part in state.of(Kind.NODE)
+            living(part, admin=part.address, data=str(part.data)) for part in state.of(Kind.NODE)
         ],
         master=master_of(state),
     )
@@ -67,15 +47,7 @@ def bootstrap_of(state: State) -> str:
 
 
 def master_of(state: State) -> str | None:
-    """Return the node that says it delivers. Of two (an old master has just woken), return the
-    one of higher term."""
-    masters = []
-    for node in state.of(Kind.NODE):
-        answer = ask_node(node.address) if node.alive() else None
-        if answer is not None and answer.master and answer.delivering:
-            masters.append((answer.term, node.name))
-    return max(masters)[1] if masters else None
-
-
-def _pid_now(part: Part) -> int | None:
-    return part.process.pid if part.process is not None and part.alive() else None
+    """Return the node that says it delivers."""
+    return master_among(
+        {node.name: ask_node(node.address) for node in state.of(Kind.NODE) if node.alive()}
+    )

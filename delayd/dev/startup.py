@@ -34,22 +34,20 @@ from delayd.runtime.java import Java, find_java
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
+PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The options of `up`. `broker_settings` go into each broker's properties,
     `broker_listeners` are further listeners of a single broker, `node_settings` go into each
-    node's configuration file, `node_env` (by node name) into its environment. Without nodes
-    there are Kafka and etcd and no topics."""
+    node's configuration file. Without nodes there are Kafka and etcd and no topics."""
 
     nodes: int = 3
     brokers: int = 1
-    partitions: int = 4
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     broker_listeners: tuple[str, ...] = ()
     node_settings: Mapping[str, object] = field(default_factory=dict)
-    node_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def start_everything(
@@ -77,7 +75,13 @@ def start_everything(
     kafka, state = _plan(directory, options, java, jars)
 
     def create(bootstrap: str) -> None:
-        _create_topics(directory, bootstrap, options)
+        create_topics(
+            ConfluentBus(bootstrap, client_id="delayd-dev"),
+            replication_factor=replication_factor_for(options.brokers),
+            partitions=PARTITIONS,
+            cluster=CLUSTER_NAME,
+            cluster_key=cluster_key_file(directory).read_text(),
+        )
 
     start_planned(
         directory, kafka, state, create if options.nodes else None, save=save, progress=progress
@@ -143,7 +147,6 @@ def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> t
             etcd_url=etcd.address,
             cluster_key=cluster_key,
             settings=options.node_settings,
-            env=options.node_env.get(f"node-{number}", {}),
         )
         for number in range(1, options.nodes + 1)
     )
@@ -174,13 +177,3 @@ def _format(kafka: Kafka, directory: Path) -> None:
                 f"the data folder of {broker.name} could not be prepared: {last_words(log)}",
                 remedy=f"see {log}",
             )
-
-
-def _create_topics(directory: Path, bootstrap: str, options: ClusterOptions) -> None:
-    create_topics(
-        ConfluentBus(bootstrap, client_id="delayd-dev"),
-        replication_factor=replication_factor_for(options.brokers),
-        partitions=options.partitions,
-        cluster=CLUSTER_NAME,
-        cluster_key=cluster_key_file(directory).read_text(),
-    )
