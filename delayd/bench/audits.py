@@ -1,8 +1,10 @@
 """`delayd bench audit`: time and memory of `delayd audit`, against a bare read of the same topics.
 
-One local cluster gets a mixture of requests (mixture.py). When its nodes have delivered what is
-due, it is audited once per run, each time after a bare read. The nodes keep running. The audit's
-memory is that of its whole process tree (process_costs.py).
+One local cluster gets a mixture of requests: half of them due while they are sent, half of them in
+two days. A tenth has an id, and of these a third is cancelled a moment later. Nothing is kept of
+what was sent, however many there are. When the nodes have delivered what is due, the cluster is
+audited once per run, each time after a bare read. The nodes keep running. The audit's memory is
+that of its whole process tree (process_costs.py).
 """
 
 import contextlib
@@ -16,19 +18,36 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from delayd.audit.reading.session import require_spark
 from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.mixture import BUFFER, send, targets_of
+from delayd.bench.load import USER_HEADERS, VALUE_BYTES
 from delayd.bench.process_costs import MemoryPeak, tree_pss
+from delayd.bench.sending import produce
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.dev.nodes import read_status
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
+
+BUFFER: Final = "delayd-buffer"
+VALUE: Final = b"v" * VALUE_BYTES
+TARGETS: Final = 4
+ID_SHARE: Final = 10
+CANCEL_SHARE: Final = 30
+
+SOON_MS: Final = 10_000
+LATER_MS: Final = 48 * 3600 * 1000
+LATER_SPREAD_MS: Final = 2 * 3600 * 1000
+"""As many files on each node as seconds: enough for a bench."""
+
+CANCEL_DISTANCE: Final = 5_000
+"""Messages between one and its cancel: some are delivered by then."""
+
+_STRIDE: Final = 7919
 
 TOPICS: Final = (BUFFER, "delayd-receipts", "delayd-dead", "delayd-frontier")
 
@@ -52,13 +71,10 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     """Return time, memory and findings of an audit of so many messages; needs running nodes."""
     require_spark()
     run = uuid4().hex[:8]
-    targets = targets_of(run)
+    targets = [f"bench.{run}.{number}" for number in range(TARGETS)]
     for target in targets:
         create_topic(open_bus(cluster.bootstrap), target, PARTITIONS)
-    sent = send(cluster.bootstrap, run, messages)
-    if sent.failed:
-        raise AuditBenchError(f"{sent.failed} requests were not written")
-    _wait_until_done(cluster, sent.last_due_ms)
+    _wait_until_done(cluster, _send(cluster.bootstrap, run, targets, messages))
     measured = Measured()
     for _ in range(runs):
         bare_s = _bare_read_s(cluster.bootstrap, (*TOPICS, *targets))
@@ -187,3 +203,56 @@ def _bare_read_s(bootstrap: str, topics: Iterable[str]) -> float:
     elapsed_ms = clock.monotonic_ms() - begun_ms
     consumer.close()
     return elapsed_ms / 1000
+
+
+def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> int:
+    """Write the mixture to the buffer. Return the last due time of the half that is due soon, when
+    Kafka has acknowledged all of it."""
+    clock = SystemClock()
+    failed = [0]
+
+    def note(_error: KafkaError | None, _message: Message) -> None:
+        failed[0] += 1
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "partitioner": "murmur2_random",  # ids have their partition
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 128 * 1024,
+            "delivery.report.only.error": True,
+            "on_delivery": note,
+        }
+    )
+    last_due_ms = 0
+    for number in range(messages + CANCEL_DISTANCE):
+        before = number - CANCEL_DISTANCE
+        if before >= 0 and before % CANCEL_SHARE == 0:
+            id = _key(run, before)
+            produce(producer, BUFFER, None, id, [("delayd-op", b"cancel"), ("delayd-id", id)])
+        if number >= messages:
+            continue
+        now_ms = clock.wall_ms()
+        due_ms = now_ms + number * _STRIDE % SOON_MS
+        if number // ID_SHARE % 2:
+            due_ms = now_ms + LATER_MS + number * _STRIDE % LATER_SPREAD_MS
+        else:
+            last_due_ms = max(last_due_ms, due_ms)
+        headers = [
+            *USER_HEADERS,
+            ("delayd-topic", targets[number % TARGETS].encode()),
+            ("delayd-due", b"%d" % due_ms),
+        ]
+        key = _key(run, number)
+        if number % ID_SHARE == 0:
+            headers.append(("delayd-id", key))
+        produce(producer, BUFFER, VALUE, key, headers)
+    if failed[0] + (left := producer.flush()):
+        raise AuditBenchError(f"{failed[0] + left} requests were not written")
+    return last_due_ms
+
+
+def _key(run: str, number: int) -> bytes:
+    return f"{run}-{number}".encode()

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, started
+from delayd.bench.job import started
 from delayd.bench.load import DELIVERED_HEADERS, Load
 from delayd.bench.process_costs import cpu_s
 from delayd.bench.reading import READER
 from delayd.bench.sending import produce
+from delayd.dev.job import Job
 from delayd.runtime.clock import SystemClock
 
 TRANSACTION_RECORDS: Final = 10_000
@@ -96,7 +97,7 @@ class Bare:
         record at a reader: the cost of a failover on these brokers when the successor learns of
         it at once."""
         name = f"{target}-takeover"
-        load = Load(target, 2, self._clock.wall_ms(), 1, block=1)
+        load = Load(target, 2, self._clock.wall_ms(), 1)
         consumer = Consumer({**self._kafka, **READER})
         consumer.assign([TopicPartition(target, number, 0) for number in range(partitions)])
         consumer.poll(0.1)
@@ -149,7 +150,7 @@ def write_at_due_times(kafka: dict[str, str], load: Load) -> float:
     """Write the load. Return the seconds of processor time that it took."""
     clock = SystemClock(offset_ms=0)
     producer = _transactional(kafka, f"{load.target}-paced")
-    waiting = list(load.by_due())
+    waiting = load.by_due()
     written, begun_cpu_s = 0, cpu_s()
     while written < len(waiting):
         now_ms = clock.wall_ms()

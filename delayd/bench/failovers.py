@@ -17,7 +17,7 @@ from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import LEAD_MS, START_MS, paced
-from delayd.bench.nodes import QUICK_LOOK_S, BenchNodes, running
+from delayd.bench.nodes import QUICK_LOOK_MS, BenchNodes, running
 from delayd.bench.reading import reading, received
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import finish, sending
@@ -86,7 +86,7 @@ def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
     assert name is not None
     at_ms = nodes.clock.wall_ms()
     gone_ms = nodes.end(name, SIGTERM if gently else SIGKILL)
-    nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_S)
+    nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_MS)
     nodes.start(name)
     return Kill(at_ms, gone_ms)
 

@@ -5,13 +5,13 @@ bare driver writes the same messages at their due times, as fast as it can, to t
 """
 
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 
 from delayd.bench.bare import Bare
 from delayd.bench.context import Context
 from delayd.bench.errors import TooSlowError
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.load import Load, in_order, shuffled
+from delayd.bench.load import Load, shuffled
 from delayd.bench.nodes import BenchNodes, running
 from delayd.bench.process_costs import MemoryPeak, tree_cpu_s, tree_memory
 from delayd.bench.reading import reading, received
@@ -38,14 +38,6 @@ AGAINST: Final = "bare transactions at due times"
 AGAINST_CPU: Final = "bare transactions, without a read"
 
 
-class BarePlayed(NamedTuple):
-    """The results of the bare driver."""
-
-    found: Receipts
-    cpu_ms: float
-    """Processor time for 1,000 messages, writing only."""
-
-
 def bench_hot_second(context: Context) -> list[Figure]:
     """Return lateness of such a second and of other messages meanwhile, memory and processor
     time."""
@@ -60,7 +52,7 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
         kafka, count = context.brokers.client, context.sizes.messages
         at_ms = _second_after(nodes.clock.wall_ms() + patience * lead_ms(NODES * count))
         hot = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
-        beside = in_order(
+        beside = Load(
             _other_lane(nodes, hot.target),
             BESIDE_RATE * BESIDE_MS // 1000,
             at_ms - BESIDE_LEAD_MS,
@@ -88,9 +80,9 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
         }
         again_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
         again = shuffled(nodes.create_target(), count, again_ms, SECOND_MS)
-        bare = play_bare(context, again)
+        bare, bare_cpu_ms = play_bare(context, again)
         p50, p99, last = found.quantiles_ms(500, 990, 1000)
-        bare_p50, bare_p99, bare_last = bare.found.quantiles_ms(500, 990, 1000)
+        bare_p50, bare_p99, bare_last = bare.quantiles_ms(500, 990, 1000)
         measured.add("hot-second-p50", "ms late", p50, AGAINST, bare_p50)
         measured.add("hot-second-p99", "ms late", p99, AGAINST, bare_p99)
         measured.add("hot-second-last", "ms late", last, AGAINST, bare_last)
@@ -99,7 +91,7 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
         held_mib = memory.peak_bytes / 2**20
         measured.add("hot-second-memory", "MiB", held_mib, "at rest", rest_bytes / 2**20)
         measured.add("hot-second-takeovers", "takeovers", nodes.term() - term)
-        add_cpu(measured, "hot-second", used_s, master, hot.count, bare.cpu_ms)
+        add_cpu(measured, "hot-second", used_s, master, hot.count, bare_cpu_ms)
         measured.add_faults("hot-second", found.faults())
         measured.add_faults("hot-second-other-lane", of_others.faults())
 
@@ -133,17 +125,17 @@ def warm_up(context: Context) -> None:
     with BenchNodes(context.brokers, 0) as topics:
         first_due_ms = topics.clock.wall_ms() + BARE_LEAD_MS // 2
         count = WARM_UP_RATE * WARM_UP_MS // 1000
-        play_bare(context, in_order(topics.create_target(), count, first_due_ms, WARM_UP_MS))
+        play_bare(context, Load(topics.create_target(), count, first_due_ms, WARM_UP_MS))
 
 
-def play_bare(context: Context, load: Load) -> BarePlayed:
-    """Return what the same reader receives of a load that the bare driver writes at its due
-    times."""
+def play_bare(context: Context, load: Load) -> tuple[Receipts, float]:
+    """Return what the same reader receives of a load that the bare driver writes at its due times,
+    and the driver's processor time for 1,000 messages, in ms, writing only."""
     kafka = context.brokers.client
     with Bare(kafka).at_due_times(load) as writer, reading(kafka, load) as reader:
         used_s = float(writer.next())
         found = received(reader, load.end_ms + LATE_MS_MAX)
-    return BarePlayed(found, used_s * 10**6 / load.count)
+    return found, used_s * 10**6 / load.count
 
 
 def _second_after(at_ms: int) -> int:

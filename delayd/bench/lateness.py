@@ -10,7 +10,7 @@ from typing import Final
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX, add_cpu, cpu_s_of, play_bare
-from delayd.bench.load import Load, in_order, shuffled
+from delayd.bench.load import Load, shuffled
 from delayd.bench.nodes import BenchNodes, running
 from delayd.bench.reading import reading, received
 from delayd.bench.sending import fill, finish, sending
@@ -74,19 +74,19 @@ def _play(context: Context, nodes: BenchNodes, measured: Measured, before: int) 
     used_s = {name: used_s - before_s[name] for name, used_s in cpu_s_of(nodes).items()}
     nodes.wait_until_ingested(before + load.count)
     seconds = max(1, sizes.seconds // BARE_SHARE)
-    bare = play_bare(
+    bare, bare_cpu_ms = play_bare(
         context,
-        in_order(
+        Load(
             nodes.create_target(),
             sizes.rate * seconds,
             nodes.clock.wall_ms() + START_MS,
             seconds * 1000,
         ),
     )
-    late, bare_late = (each.quantiles_ms(*QUANTILES.values()) for each in (found, bare.found))
+    late, bare_late = (each.quantiles_ms(*QUANTILES.values()) for each in (found, bare))
     for name, own, other in zip(QUANTILES, late, bare_late, strict=True):
         measured.add(f"lateness-{name}", "ms late", own, AGAINST, other)
     measured.add("lateness-takeovers", "takeovers", nodes.term() - term)
-    add_cpu(measured, "lateness", used_s, master, load.count, bare.cpu_ms)
+    add_cpu(measured, "lateness", used_s, master, load.count, bare_cpu_ms)
     measured.add_faults("lateness", found.faults())
     return load.count

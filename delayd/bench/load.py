@@ -10,7 +10,6 @@ Each load has a target of its own, so nothing tells one load's messages from ano
 Invariant: within a block, due times do not follow the numbers.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,14 +39,15 @@ _PADDING: Final = b"v" * (VALUE_BYTES - _HEAD_BYTES)
 class Load:
     """`count` messages to `target`, due at an even rate from `first_due_ms` on, for `spread_ms`.
 
-    In blocks of `block` messages they are due in another order than that of their numbers.
+    In blocks of `block` messages they are due in another order than that of their numbers; in
+    blocks of 1, in that order.
     """
 
     target: str
     count: int
     first_due_ms: int
     spread_ms: int
-    block: int
+    block: int = 1
 
     def __post_init__(self) -> None:
         assert 0 < self.count <= COUNT_MAX, f"a load of {self.count} messages"
@@ -78,20 +78,15 @@ class Load:
         is_ours = found < self.count and int(due) == self.due_ms(found)
         return found if is_ours else None
 
-    def by_due(self) -> Iterator[tuple[int, int]]:
-        """Yield (due, number) of all, the earliest first."""
-        return iter(sorted((self.due_ms(number), number) for number in range(self.count)))
+    def by_due(self) -> list[tuple[int, int]]:
+        """Return (due, number) of all, the earliest first."""
+        return sorted((self.due_ms(number), number) for number in range(self.count))
 
     @property
     def end_ms(self) -> int:
         """Return a time after which nothing is due."""
         blocks = -(-self.count // self.block)
         return self.first_due_ms + blocks * self.block * self.spread_ms // self.count
-
-
-def in_order(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:
-    """Return a load whose due times follow the numbers."""
-    return Load(target, count, first_due_ms, spread_ms, block=1)
 
 
 def shuffled(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:

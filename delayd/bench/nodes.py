@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import Signals
-from threading import Event
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -33,16 +32,16 @@ from delayd.dev.processes import ProcessIdentity, processes_of, send, wait_until
 from delayd.dev.report import master_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import SystemClock, wait_until
 
 DELETE_S: Final = 30
 STOP_TIMEOUT_MS: Final = 40_000
-LOOK_S: Final = 0.2
+LOOK_MS: Final = 200
 """Between two looks at a node's status, which costs it some ms."""
 
 INGEST_S_MAX: Final = 900
 
-QUICK_LOOK_S: Final = 0.01
+QUICK_LOOK_MS: Final = 10
 
 
 class BenchNodes:
@@ -165,21 +164,24 @@ class BenchNodes:
         )
 
     def wait(
-        self, condition: Callable[[], bool], timeout_s: float, what: str, look_s: float = LOOK_S
+        self, condition: Callable[[], bool], timeout_s: float, what: str, look_ms: int = LOOK_MS
     ) -> None:
         """Wait for the condition. Raises BenchError if a node that was started ends, or time is
         up."""
-        deadline_ms = self.clock.monotonic_ms() + int(timeout_s * 1000)
-        while not condition():
+
+        def holds() -> bool:
+            if condition():
+                return True
             for part in self._state.parts:
-                if part.process is not None and not part.alive():
-                    raise BenchError(f"{part.name} ended: {last_words(part.log)}")
-            if self.clock.monotonic_ms() > deadline_ms:
-                raise BenchError(
-                    f"not within {timeout_s:.0f} s: {what}",
-                    remedy="measure when this machine does nothing else, or smaller sizes",
-                )
-            Event().wait(look_s)
+                if part.process is not None:
+                    self._process(part.name)  # it runs
+            return False
+
+        if not wait_until(holds, int(timeout_s * 1000), look_ms):
+            raise BenchError(
+                f"not within {timeout_s:.0f} s: {what}",
+                remedy="measure when this machine does nothing else, or smaller sizes",
+            )
 
     def _process(self, name: str) -> ProcessIdentity:
         part = self._state.part(name)

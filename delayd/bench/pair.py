@@ -25,7 +25,7 @@ from delayd.bench.figures import Figure, Measured
 from delayd.bench.hot_second import LATE_MS_MAX
 from delayd.bench.lateness import FAR_FROM_MS, FAR_SPREAD_MS, paced, schedule_far
 from delayd.bench.load import Load, shuffled
-from delayd.bench.nodes import QUICK_LOOK_S, BenchNodes, running
+from delayd.bench.nodes import QUICK_LOOK_MS, BenchNodes, running
 from delayd.bench.process_costs import tree_cpu_s, tree_memory
 from delayd.bench.reading import reading, received
 from delayd.bench.receipts import Faults
@@ -180,12 +180,12 @@ def _start_again(context: Context, standing: Standing) -> tuple[tuple[float, ...
             lambda: nodes.count(name, "ingested_count") >= enough,
             READY_S_MAX,
             "some are taken in",
-            QUICK_LOOK_S,
+            QUICK_LOOK_MS,
         )
         nodes.end(name, SIGKILL)
         begun_ms = nodes.clock.monotonic_ms()
         nodes.start(name)
-        nodes.wait(lambda: nodes.is_ready(name), READY_S_MAX, "it is ready", QUICK_LOOK_S)
+        nodes.wait(lambda: nodes.is_ready(name), READY_S_MAX, "it is ready", QUICK_LOOK_MS)
         ready_ms = nodes.clock.monotonic_ms() - begun_ms
         finish(sender)
         found = received(reader, load.end_ms + LATE_MS_MAX)

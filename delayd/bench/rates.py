@@ -14,7 +14,7 @@ from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.context import Context
 from delayd.bench.errors import TooSlowError
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.load import in_order, shuffled
+from delayd.bench.load import Load, shuffled
 from delayd.bench.nodes import BenchNodes
 from delayd.bench.process_costs import tree_cpu_s
 from delayd.bench.reading import read_back
@@ -39,8 +39,8 @@ def bench_raw(context: Context) -> list[Figure]:
         with BenchNodes(context.brokers, 0) as topics:
             now_ms = topics.clock.wall_ms()
             count = context.sizes.messages
-            plain = bare.produce(in_order(topics.create_target(), count, now_ms, 1000))
-            load = in_order(topics.create_target(), count, now_ms, 1000)
+            plain = bare.produce(Load(topics.create_target(), count, now_ms, 1000))
+            load = Load(topics.create_target(), count, now_ms, 1000)
             transactions = bare.transactions(load)
             consumed = bare.consume(load.target, PARTITIONS, count)
             found = read_back(context.brokers.client, load, topics.clock.wall_ms())
@@ -97,7 +97,7 @@ def _deliver(context: Context, bare: Bare, measured: Measured, patience: int) ->
         nodes.wait_until_ingested(count)
         if nodes.end(name, SIGTERM) >= first_due_ms:
             raise TooSlowError
-        produced = bare.transactions(in_order(nodes.create_target(), count, 0, 1000))
+        produced = bare.transactions(Load(nodes.create_target(), count, 0, 1000))
         nodes.wait(lambda: nodes.clock.wall_ms() > load.end_ms, PROGRESS_S_MAX, "all is due")
         nodes.start()
         progress = _watch(nodes, name, "delivered_count", count)

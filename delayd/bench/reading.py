@@ -16,9 +16,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, heard, say, started
+from delayd.bench.job import started
 from delayd.bench.load import Load
 from delayd.bench.receipts import Receipts
+from delayd.dev.job import Job, heard, say
 from delayd.runtime.clock import SystemClock
 
 READER: Final[dict[str, str | int | bool]] = {

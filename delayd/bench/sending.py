@@ -13,8 +13,9 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from delayd.bench.errors import BenchError
-from delayd.bench.job import Job, started
+from delayd.bench.job import started
 from delayd.bench.load import USER_HEADERS, Load
+from delayd.dev.job import Job
 from delayd.runtime.clock import SystemClock
 
 PRODUCER: Final[dict[str, str | int | bool]] = {

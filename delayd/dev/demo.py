@@ -38,7 +38,7 @@ from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
 from delayd.errors import DelaydError
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import SystemClock, wait_until
 
 NODES: Final = 3
 TOPIC: Final = "order-timeouts"
@@ -167,17 +167,16 @@ class _Story:
         self._display.tell(
             f"delivered: {counts.delivered}, cancelled: {counts.cancelled}; waiting for doubles"
         )
-        settled_ms = self._clock.monotonic_ms() + SETTLE_MS
-        self._wait(lambda: self._clock.monotonic_ms() >= settled_ms)
+        Event().wait(SETTLE_MS / 1000)
         verdict = witness.stop()
         return _Played(schedule_ms, scheduled_late, killed, successor, rejoin_ms, verdict)
 
     def _lose_master(self, batch: Batch, witness: Witness) -> tuple[str, str, int]:
         """Kill the master in the middle. Return its name, its successor, and after how many ms
         it was back."""
-        self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms)
+        self._sleep_until(batch.first_due_ms)
         self._display.tell("the first order is due")
-        self._wait(lambda: self._clock.wall_ms() >= batch.first_due_ms + batch.spread_ms // 2)
+        self._sleep_until(batch.first_due_ms + batch.spread_ms // 2)
         killed = self._kill_master(witness)
         successor = self._await_successor(killed, witness)
         return killed, successor, self._restart(killed)
@@ -206,8 +205,11 @@ class _Story:
         self._display.tell(f"{batch.count} orders scheduled in {took_ms / 1000:.1f} s")
         return took_ms, late
 
+    def _sleep_until(self, at_ms: int) -> None:
+        Event().wait(max(0, at_ms - self._clock.wall_ms()) / 1000)
+
     def _kill_master(self, witness: Witness) -> str:
-        self._wait(lambda: self._display.master() is not None, timeout_ms=TAKEOVER_TIMEOUT_MS)
+        wait_until(lambda: self._display.master() is not None, TAKEOVER_TIMEOUT_MS, POLL_MS)
         master = self._cluster.status()["master"]
         if master is None:
             raise DemoError("no node delivered when the master was to be killed")
@@ -227,7 +229,7 @@ class _Story:
         def took_over() -> bool:
             return self._display.master() not in (None, killed) and delivered()
 
-        if not self._wait(took_over, timeout_ms=TAKEOVER_TIMEOUT_MS):
+        if not wait_until(took_over, TAKEOVER_TIMEOUT_MS, POLL_MS):
             raise DemoError(
                 f"nobody took over from {killed} within {TAKEOVER_TIMEOUT_MS // 1000} s",
                 remedy=f"see {self._log.parent}",
@@ -244,16 +246,6 @@ class _Story:
         took_ms = self._clock.monotonic_ms() - begun_ms
         self._display.tell(f"{killed} is back and ready after {took_ms / 1000:.1f} s")
         return took_ms
-
-    def _wait(self, condition: Callable[[], bool], *, timeout_ms: int | None = None) -> bool:
-        """Wait; return False if the time is up first. Without `timeout_ms` the condition is a
-        time."""
-        begun_ms = self._clock.monotonic_ms()
-        while not condition():
-            if timeout_ms is not None and self._clock.monotonic_ms() - begun_ms > timeout_ms:
-                return False
-            Event().wait(POLL_MS / 1000)
-        return True
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Final
 
 import psutil
 
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import SystemClock, wait_until
 
 CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: its cluster's folder
 
@@ -92,13 +92,8 @@ def is_stopped(process: ProcessIdentity) -> bool:
 def wait_until_stopped(process: ProcessIdentity, timeout_ms: int) -> bool:
     """Wait until a SIGSTOP has reached each thread: until then the others run, and may answer.
     Return False if the process is gone or does not stop within `timeout_ms`."""
-    clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    while not is_stopped(process):
-        if not is_alive(process) or clock.monotonic_ms() > deadline_ms:
-            return False
-        wait_for_an_exit([process], timeout_ms=1)
-    return True
+    wait_until(lambda: is_stopped(process) or not is_alive(process), timeout_ms, poll_ms=1)
+    return is_stopped(process)
 
 
 def identity_of(pid: int) -> ProcessIdentity:
@@ -111,19 +106,15 @@ def identity_of(pid: int) -> ProcessIdentity:
 
 def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
     """Signal this very process. Return False if it is gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not is_alive(process):
-            return False
-        signal.pidfd_send_signal(pidfd, signal_number)
-        return True
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(pidfd)
+        try:
+            if is_alive(process):
+                signal.pidfd_send_signal(pidfd, signal_number)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
 
 
 def wait_for_an_exit(processes: Iterable[ProcessIdentity], timeout_ms: int) -> None:

@@ -1,13 +1,9 @@
-"""The findings of a witness: so far (Progress) and at last (Verdict). Plain values that survive
-JSON.
+"""The findings of a witness: so far (Progress) and at last (Verdict). Plain values.
 
 Not here: how they are found (ledger.py).
 """
 
 from dataclasses import dataclass, field
-from typing import Final
-
-from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +111,3 @@ class Progress:
     recent_p50_ms: int | None = None
     """Median lateness of the last quarter second; None if nothing came."""
     failovers: tuple[Failover, ...] = ()
-
-
-# The inverses of `asdict`.
-VERDICT: Final = TypeAdapter(Verdict)
-PROGRESS: Final = TypeAdapter(Progress)

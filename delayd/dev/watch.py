@@ -1,28 +1,27 @@
 """The witness's child process: consumes the targets of a batch and writes a ledger (ledger.py).
 
-It speaks JSON lines. In: its order {bootstrap, batch, receipts}, where receipts is the topic of the
-receipts of the batch's payments, or null; then {"kill": [at_ms, gone_ms]} and {"stop": true}.
-Out: {"ready"}, then {"progress"} four times a second and at last {"verdict"}.
+It says READY, then its Progress four times a second and at last its Verdict. Its orders are Kills
+and STOP. `receipts` is the topic of the receipts of the batch's payments, if it has any.
 
 Invariants: a receipt's time is taken when the poll that brought it returns; only committed records
 are seen; the process ends when its input does.
 """
 
-import json
 import queue
-import sys
 import threading
 import warnings
-from dataclasses import asdict
 from typing import Any, Final
 
 from delayd.dev.answers import Answer
 from delayd.dev.batch import Batch
+from delayd.dev.job import heard, say
 from delayd.dev.ledger import Kill, Ledger, Receipt, nearest_rank
 from delayd.dev.payments import Payments
-from delayd.dev.verdict import Failover, Progress
+from delayd.dev.verdict import Failover, Progress, Verdict
 from delayd.runtime.clock import SystemClock
 
+READY: Final = "ready"
+STOP: Final = "stop"
 READ_TO_END_MS: Final = 15_000
 """How long the child reads on after it was told to stop. Longer than Kafka lets a dead master's
 transaction hide what is behind it (10 s)."""
@@ -48,9 +47,12 @@ _CONSUMER: Final[dict[str, Any]] = {
 }
 
 
-class _Watch:
-    """What the child does, from its order to its verdict."""
+def watch(bootstrap: str, batch: Batch, receipts: str | None) -> Verdict | None:
+    """Do what the process does. Return None if nobody is there any more to order it."""
+    return _Watch(bootstrap, batch, receipts).run()
 
+
+class _Watch:
     def __init__(self, bootstrap: str, batch: Batch, receipts: str | None) -> None:
         self._clock = SystemClock(offset_ms=0)
         self._ledger = Ledger(batch, None if receipts is None else Payments(batch))
@@ -61,24 +63,25 @@ class _Watch:
         self._failovers: tuple[Failover, ...] = ()
         self._kills = 0
 
-    def run(self, inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> None:
-        """Watch until told to stop, or until nobody is there to tell."""
-        _say({"ready": True})
+    def run(self) -> Verdict | None:
+        inbox: queue.SimpleQueue[Kill | str | None] = queue.SimpleQueue()
+        threading.Thread(target=_listen, args=(inbox,), name="listen", daemon=True).start()
+        say(READY)
         told_ms = self._clock.monotonic_ms()
         while True:
             self._poll()
             while not inbox.empty():
                 order = inbox.get()
                 if order is None:
-                    return
-                if "stop" in order:
-                    _say({"verdict": asdict(self._ledger.verdict(complete=self._read_to_end()))})
-                    return
-                self._ledger.note_kill(Kill(*order["kill"]))
+                    return None
+                if order == STOP:
+                    return self._ledger.verdict(complete=self._read_to_end())
+                assert isinstance(order, Kill), order
+                self._ledger.note_kill(order)
                 self._kills += 1
             if self._clock.monotonic_ms() - told_ms >= PROGRESS_INTERVAL_MS:
                 told_ms = self._clock.monotonic_ms()
-                _say({"progress": asdict(self._progress())})
+                say(self._progress())
 
     def _poll(self) -> None:
         polled = self._consumer.poll(timeout_ms=POLL_MS)
@@ -132,24 +135,7 @@ def open_consumer(bootstrap: str, topics: tuple[str, ...]) -> tuple[Any, list[An
     return consumer, partitions
 
 
-def _say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
-
-
-def _listen(inbox: "queue.SimpleQueue[dict[str, Any] | None]") -> None:
-    for line in sys.stdin:
-        inbox.put(json.loads(line))
+def _listen(inbox: "queue.SimpleQueue[Kill | str | None]") -> None:
+    while (order := heard()) is not None:
+        inbox.put(order)
     inbox.put(None)
-
-
-def main() -> None:
-    """Run the child."""
-    order = json.loads(sys.stdin.readline())
-    batch = Batch(**{**order["batch"], "topics": tuple(order["batch"]["topics"])})
-    inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(inbox,), name="listen", daemon=True).start()
-    _Watch(order["bootstrap"], batch, order["receipts"]).run(inbox)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,18 +13,16 @@ Invariants: the child (watch.py) ends when its parent does, and ignores the term
 """
 
 import contextlib
-import json
-import subprocess
-import sys
 import threading
-from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from delayd.dev.batch import Batch
+from delayd.dev.job import started
 from delayd.dev.ledger import Kill
 from delayd.dev.parts import last_words
-from delayd.dev.verdict import PROGRESS, VERDICT, Counts, Progress, Verdict
+from delayd.dev.verdict import Counts, Progress, Verdict
+from delayd.dev.watch import STOP, watch
 from delayd.errors import DelaydError
 
 READY_TIMEOUT_MS: Final = 30_000  # an interpreter, kafka-python and a few questions: about 1 s
@@ -46,12 +44,10 @@ class Witness:
     def __init__(
         self, bootstrap: str, batch: Batch, *, log: Path, receipts: str | None = None
     ) -> None:
-        self._order = json.dumps(
-            {"bootstrap": bootstrap, "batch": asdict(batch), "receipts": receipts}
-        )
         self._log = log
-        self._process: subprocess.Popen[str] | None = None
-        self._reader: threading.Thread | None = None
+        self._started = started(
+            log, lambda _code: self._failure("it ended"), watch, bootstrap, batch, receipts
+        )
         self._changed = threading.Condition()
         self._progress = Progress()
         self._is_ready = False
@@ -60,22 +56,10 @@ class Witness:
 
     def __enter__(self) -> Self:
         """Begin to watch; the topics must exist. Raises WitnessError if it cannot."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "delayd.dev.watch"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._process.stdout is not None, "its output was asked for"
-        self._reader = threading.Thread(
-            target=self._read, args=(self._process.stdout,), name="witness", daemon=True
-        )
+        self._job = self._started.__enter__()
+        self._reader = threading.Thread(target=self._read, name="witness", daemon=True)
         self._reader.start()
         try:
-            self._tell(self._order)
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._is_ready or self._has_ended, READY_TIMEOUT_MS / 1000
@@ -88,18 +72,13 @@ class Witness:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        assert self._process is not None and self._reader is not None, "the witness was started"
-        self._process.kill()
-        self._process.wait()
+        self._job.kill()
         self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None, "asked for a pipe"
-            with contextlib.suppress(BrokenPipeError):  # the dead process reads nothing more
-                pipe.close()
+        self._started.__exit__(None, None, None)
 
     def note_kill(self, kill: Kill) -> None:
         """Tell it that a master was killed, so that it measures the failover."""
-        self._tell(json.dumps({"kill": kill}))
+        self._job.tell(kill)
 
     def snapshot(self) -> Progress:
         """Return what it has seen, at most a quarter of a second old. Raises WitnessError if it
@@ -129,38 +108,27 @@ class Witness:
         Messages still in delayd are lost by this verdict: call it when all are delivered, or
         overdue.
         """
-        self._tell(json.dumps({"stop": True}))
+        self._job.tell(STOP)
         with self._changed:
             self._changed.wait_for(lambda: self._has_ended, STOP_TIMEOUT_MS / 1000)
             if self._verdict is None:
                 raise self._failure("it gave no verdict")
             return self._verdict
 
-    def _tell(self, line: str) -> None:
-        assert self._process is not None, "the witness was started"
-        assert self._process.stdin is not None, "its input was asked for"
-        try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise self._failure("it ended") from error
-
-    def _read(self, output: IO[str]) -> None:
-        try:
-            for line in output:
-                said = json.loads(line)
+    def _read(self) -> None:
+        with contextlib.suppress(WitnessError):  # it has ended
+            while True:
+                said = self._job.next()
                 with self._changed:
-                    if "progress" in said:
-                        self._progress = PROGRESS.validate_python(said["progress"])
-                    elif "verdict" in said:
-                        self._verdict = VERDICT.validate_python(said["verdict"])
-                    else:
-                        self._is_ready = True
+                    if isinstance(said, Progress):
+                        self._progress = said
+                    elif isinstance(said, Verdict):
+                        self._verdict = said
+                    self._is_ready = True
                     self._changed.notify_all()
-        finally:
-            with self._changed:
-                self._has_ended = True
-                self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def _failure(self, what: str) -> WitnessError:
         return WitnessError(f"the witness: {what}: {last_words(self._log)}", remedy=f"{self._log}")

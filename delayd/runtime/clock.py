@@ -6,7 +6,9 @@ Nothing else in delayd calls `time` or `datetime.now`. `DELAYD_CLOCK_OFFSET_MS` 
 """
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -39,3 +41,14 @@ class SystemClock:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+
+def wait_until(condition: Callable[[], bool], timeout_ms: int, poll_ms: int = 50) -> bool:
+    """Look at the condition every `poll_ms` until it holds. Return False if time is up before."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while not condition():
+        if clock.monotonic_ms() >= deadline_ms:
+            return False
+        threading.Event().wait(poll_ms / 1000)
+    return True

@@ -21,7 +21,7 @@ from delayd.bench.catalogue import ALL, ON_PAIR, measure, sizes_of
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure
 from delayd.bench.goals import GOALS
-from delayd.bench.load import in_order
+from delayd.bench.load import Load
 from delayd.bench.reading import read_back
 from delayd.bench.receipts import Faults
 from delayd.cluster.connect import open_bus
@@ -109,8 +109,8 @@ def test_a_reader_sees_what_is_lost_doubled_early_and_altered(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
     bootstrap, now_ms = kafka_and_etcd.bootstrap, SystemClock().wall_ms()
-    load = in_order(f"bench-reader-{uuid4().hex[:8]}", 10, now_ms - 1_000, 2)
-    ahead = in_order(load.target, 10, now_ms + 3_600_000, 2)
+    load = Load(f"bench-reader-{uuid4().hex[:8]}", 10, now_ms - 1_000, 2)
+    ahead = Load(load.target, 10, now_ms + 3_600_000, 2)
     create_topic(open_bus(bootstrap), load.target, partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap})
     values = [load.value(number) for number in range(9)]

@@ -24,7 +24,7 @@ COMMAND += ["--orders", str(ORDERS), "--seconds", str(SECONDS), "--json"]
 def witnesses_of(demo: int) -> list[psutil.Process]:
     """Return the witnesses that this process has started."""
     children = psutil.Process(demo).children()
-    return [child for child in children if "delayd.dev.watch" in child.cmdline()]
+    return [child for child in children if "delayd.dev.job" in child.cmdline()]
 
 
 def test_every_order_comes_once_or_is_cancelled_for_good_through_a_killed_master(

@@ -2,6 +2,5 @@
 
 measuring.py       the runs and the figures that come of them
 jobs.py            the measured work, each job in a process of its own
-load.py            the messages
-wheel_driver.py    the calls of the wheel, in the order in which a node makes them
+wheel_driver.py    the messages, and the calls of the wheel in the order in which a node makes them
 """

@@ -8,10 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from delayd.bench.job import say
 from delayd.bench.process_costs import cpu_s, forget_caches, memory_of, written_bytes
-from delayd.bench.wheels.load import Load
-from delayd.bench.wheels.wheel_driver import ID_MEMORY_MS, DrivenWheel
+from delayd.bench.wheels.wheel_driver import ID_MEMORY_MS, DrivenWheel, Load
+from delayd.dev.job import say
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.frame import encode

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from delayd.bench.errors import BenchError
 from delayd.bench.figures import Figure, Measured
-from delayd.bench.job import Job, run, started
+from delayd.bench.job import run, started
 from delayd.bench.process_costs import anon_peak
 from delayd.bench.wheels import jobs
+from delayd.dev.job import Job
 from delayd.runtime.clock import SystemClock
 from replication.rank import SLOT_MS
 

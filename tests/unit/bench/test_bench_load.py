@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.bench.load import VALUE_BYTES, Load, in_order, shuffled
+from delayd.bench.load import VALUE_BYTES, Load, shuffled
 from delayd.bench.receipts import Faults, Receipts
 
 BASE_MS = 1_795_379_000_000
@@ -45,16 +45,16 @@ def test_a_message_of_a_load_is_known_by_its_value() -> None:
 
 
 def test_what_was_altered_is_no_message_of_the_load() -> None:
-    load = in_order("target", 500, BASE_MS, 1_000)
+    load = Load("target", 500, BASE_MS, 1_000)
     value = load.value(3)
-    other = in_order("target", 500, BASE_MS + 1, 1_000)
+    other = Load("target", 500, BASE_MS + 1, 1_000)
     wrong = (None, b"", value[:-1], value[:-1] + b"w", b"x" + value[1:], other.value(3))
     assert [load.number_of(each) for each in wrong] == [None] * len(wrong)
-    assert in_order("target", 3, BASE_MS, 1_000).number_of(value) is None
+    assert Load("target", 3, BASE_MS, 1_000).number_of(value) is None
 
 
 def test_what_is_lost_doubled_early_or_altered_is_counted() -> None:
-    load = in_order("target", 10, BASE_MS, 1_000)
+    load = Load("target", 10, BASE_MS, 1_000)
     received = on_time(load)
     received[2] = 0
     received[4] = load.due_ms(4) - 1
@@ -67,7 +67,7 @@ def test_what_is_lost_doubled_early_or_altered_is_counted() -> None:
 
 
 def test_lateness_is_of_what_arrived() -> None:
-    load = in_order("target", 4, BASE_MS, 1_000)
+    load = Load("target", 4, BASE_MS, 1_000)
     received = [load.due_ms(number) + 10 * number for number in range(4)]
     received[3] = 0
     assert receipts(load, received).quantiles_ms(500, 1000) == [10, 20]
@@ -75,7 +75,7 @@ def test_lateness_is_of_what_arrived() -> None:
 
 
 def test_a_successors_first_record_was_both_fired_and_received_after_the_death() -> None:
-    load = in_order("target", 4, BASE_MS, 4_000)
+    load = Load("target", 4, BASE_MS, 4_000)
     gone_ms = BASE_MS + 100
     received = [BASE_MS + 5, gone_ms + 50, gone_ms + 3_200, gone_ms + 3_100]
     fired = [BASE_MS, BASE_MS + 1, gone_ms + 3_000, gone_ms + 3_050]
@@ -87,7 +87,7 @@ def test_a_successors_first_record_was_both_fired_and_received_after_the_death()
 
 
 def test_a_silence_counts_if_it_touches_the_time_asked_about() -> None:
-    load = in_order("target", 5, BASE_MS, 5_000)
+    load = Load("target", 5, BASE_MS, 5_000)
     received = [BASE_MS + at for at in (1, 900, 1_000, 1_300, 9_000)]
     found = receipts(load, received)
     assert found.silence_ms(BASE_MS + 950, BASE_MS + 1_200) == 300

@@ -18,9 +18,8 @@ from delayd.bench.figures import Figure
 from delayd.bench.process_costs import anon_peak, memory_of, tree_of, written_bytes
 from delayd.bench.wheels import jobs, measuring
 from delayd.bench.wheels.jobs import drain
-from delayd.bench.wheels.load import PARTITIONS, Batch, Load
 from delayd.bench.wheels.measuring import bench_wheel
-from delayd.bench.wheels.wheel_driver import DrivenWheel
+from delayd.bench.wheels.wheel_driver import PARTITIONS, Batch, DrivenWheel, Load
 from delayd.cli import app
 from delayd.runtime.clock import SystemClock
 from replication.ids import NOTHING

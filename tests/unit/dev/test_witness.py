@@ -3,9 +3,8 @@
 Source: docs/design, "The wire contract": exactly once, never early, as it was sent.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from batch_received import BATCH, DUE_MS, WATCHED, all_right, judge, receipt
@@ -19,7 +18,7 @@ from delayd.dev.ledger import (
     Receipt,
     nearest_rank,
 )
-from delayd.dev.verdict import PROGRESS, VERDICT, Counts, Lateness, Progress, Stall, Verdict
+from delayd.dev.verdict import Counts, Lateness, Stall, Verdict
 
 
 def with_header(name: str, *contents: bytes | None) -> Receipt:
@@ -279,11 +278,3 @@ def test_a_batch_has_its_limits() -> None:
         replace(BATCH, count=COUNT_MAX + 1)
     with pytest.raises(AssertionError, match="a run called"):
         replace(BATCH, run="A-1")
-
-
-def test_what_the_witness_says_survives_json() -> None:
-    verdict = judge(through_a_kill()[1:], [Kill(KILLED_MS, KILLED_MS)])
-    progress = Progress(verdict.counts, 3, verdict.failovers)
-
-    assert VERDICT.validate_python(json.loads(json.dumps(asdict(verdict)))) == verdict
-    assert PROGRESS.validate_python(json.loads(json.dumps(asdict(progress)))) == progress
