@@ -24,11 +24,10 @@ from delayd.dev.demo_audit import audit
 from delayd.dev.folder import ClusterFolder
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import replication_factor_for
-from delayd.dev.nodes import CLUSTER_NAME, read_status
+from delayd.dev.nodes import CLUSTER_NAME, master_of, read_status
 from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
-from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.startup import start_planned
 from delayd.dev.supervision import start_part
 
@@ -74,7 +73,7 @@ class ProcessCluster:
             tuple(part.name for part in state.of(kind))
             for kind in (Kind.NODE, Kind.BROKER, Kind.ETCD)
         )
-        self.bootstrap = bootstrap_of(state)
+        self.bootstrap = state.bootstrap
         copies = replication_factor_for(needs.brokers)
         self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 

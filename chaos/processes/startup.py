@@ -31,7 +31,6 @@ from delayd.dev.kafka import BrokerPorts, Kafka, plan_kafka, replication_factor_
 from delayd.dev.nodes import CLUSTER_NAME, plan_node
 from delayd.dev.parts import Part, State
 from delayd.dev.ports import LOOPBACK, pick_ports
-from delayd.dev.report import bootstrap_of
 from delayd.dev.supervision import environment_for
 from delayd.runtime.java import find_java
 
@@ -83,7 +82,7 @@ class Plan:
             self.directory,
             number,
             port=port,
-            bootstrap=self._ends(name, KAFKA) or bootstrap_of(State(self.kafka.brokers)),
+            bootstrap=self._ends(name, KAFKA) or State(self.kafka.brokers).bootstrap,
             etcd_url=f"http://{etcd_end}" if etcd_end else self.etcd.address,
             cluster_key=self.cluster_key,
             settings=settings,

@@ -25,11 +25,10 @@ from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.folder import CONTENTS
 from delayd.dev.interrupts import interrupts_ignored
 from delayd.dev.kafka import create_topic
-from delayd.dev.nodes import ask_node, plan_node, read_status
+from delayd.dev.nodes import ask_node, master_of, plan_node, read_status
 from delayd.dev.parts import State, last_words
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import ProcessIdentity, processes_of, send, wait_until_gone
-from delayd.dev.report import master_of
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
 from delayd.runtime.clock import SystemClock, wait_until

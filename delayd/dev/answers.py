@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from delayd.dev.payments import Payments
+from delayd.dev.batch import Payments
 
 _CANCELLED: Final = 1
 _TOO_LATE: Final = 2

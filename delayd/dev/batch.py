@@ -7,7 +7,17 @@ the witness knows which messages are lost or altered without a list of what was 
     key      <run>-<number>
     headers  shop=<run>, trace=<number>, trace=<due>: a repeated name, so that order counts
 
-Invariant: the due times are spread evenly and shuffled, so that they do not follow the numbers.
+A batch may be one of orders, some of which are paid: a rule on the numbers, too. Each payment
+cancels its order's time-out. The cashier (cashier.py) and the witness share this rule and nothing
+else.
+
+    every third order is paid; of those in turn
+    two   at any time between the start and its due time
+    one   within AROUND_MS of its due time, before or after
+    one   up to AFTER_MS after its due time
+
+Invariants: the due times are spread evenly and shuffled, so that they do not follow the numbers;
+the times of payment follow neither the numbers nor the due times.
 """
 
 import re
@@ -20,6 +30,20 @@ COUNT_MAX: Final = 600_000
 """Below the stride, so that it has no divisor in common with any count."""
 
 _ORDER: Final = re.compile(rb"([0-9a-z]+)-([0-9]{7})(?![0-9])")
+
+
+PAID_SHARE: Final = 3
+"""One in so many orders is paid."""
+
+AROUND_MS: Final = 200
+"""Near enough to the due time that cancels meet deliveries under way."""
+
+AFTER_MS: Final = 5_000
+BEFORE_FIRST_MS: Final = 1_000
+"""Payments begin so long before the first order is due."""
+
+_PAYMENT_STRIDE: Final = 7_919
+_PLACES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +99,43 @@ class Batch:
             if found is not None and found[1] == self.run.encode() and int(found[2]) < self.count:
                 return int(found[2])
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Payments:
+    """The payments of a batch. Times are Unix ms."""
+
+    batch: Batch
+
+    @property
+    def count(self) -> int:
+        """Return how many orders are paid."""
+        return -(-self.batch.count // PAID_SHARE)
+
+    @property
+    def last_ms(self) -> int:
+        """Return a time after which no payment comes."""
+        return self.batch.first_due_ms + self.batch.spread_ms + AFTER_MS
+
+    def is_paid(self, number: int) -> bool:
+        """Return whether this order is paid, sooner or later."""
+        return number % PAID_SHARE == 0
+
+    def at_ms(self, number: int) -> int:
+        """Return when this order is paid; it is one of those that are."""
+        assert self.is_paid(number), f"order {number} is not paid"
+        payment = number // PAID_SHARE
+        due_ms = self.batch.due_ms(number)
+        place = payment * _PAYMENT_STRIDE % _PLACES
+        match payment % 4:
+            case 0 | 1:
+                begin_ms = self.batch.first_due_ms - BEFORE_FIRST_MS
+                return begin_ms + (due_ms - begin_ms) * place // _PLACES
+            case 2:
+                return due_ms - AROUND_MS + 2 * AROUND_MS * place // _PLACES
+            case _:
+                return due_ms + AFTER_MS * place // _PLACES
+
+    def in_order(self) -> list[int]:
+        """Return the numbers of all orders that are paid, by the time of payment."""
+        return sorted(range(0, self.batch.count, PAID_SHARE), key=self.at_ms)

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Final, Self
 
 from delayd.client import AsyncClient
-from delayd.dev.payments import Payments
+from delayd.dev.batch import Payments
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock
 

@@ -11,20 +11,34 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypedDict
 
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
-from delayd.dev.parts import Kind, State
+from delayd.dev.nodes import master_of
+from delayd.dev.parts import Kind, LocalClusterError, Part, State
 from delayd.dev.processes import is_stopped, send, wait_until_gone, wait_until_stopped
-from delayd.dev.report import Report, bootstrap_of, master_of, report_of
 from delayd.dev.startup import ClusterOptions, start_everything
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
 
 LOCK_TIMEOUT_S = 30.0  # longer than any change but `up`
 KILL_TIMEOUT_MS = 10_000  # the kernel frees a large heap in well under a second
 STOP_TIMEOUT_MS = 40_000  # a node may finish its step and hand over; a broker moves its leaders
+
+
+class Report(TypedDict):
+    """The cluster now. `master` is the name of the node that delivers, or None.
+
+    Each part has a `name`, a `pid` (None: it is dead) and where it is: a broker its `address`
+    (`host:port`), etcd the `url` for clients, a node the URL of its `admin` port and its `data`.
+    """
+
+    bootstrap: str
+    brokers: list[dict[str, Any]]
+    etcd: dict[str, Any]
+    dir: str
+    nodes: list[dict[str, Any]]
+    master: str | None
 
 
 class LocalCluster:
@@ -61,7 +75,7 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         """Return the brokers as Kafka clients want them."""
-        return bootstrap_of(self._folder.state())
+        return self._folder.state().bootstrap
 
     @property
     def etcd_url(self) -> str:
@@ -99,7 +113,7 @@ class LocalCluster:
 
     def status(self) -> Report:
         """Return the state of the cluster now; dead parts have no pid."""
-        return report_of(self._folder.state(), str(self.directory))
+        return _report_of(self._folder.state(), str(self.directory))
 
     def stopped(self) -> frozenset[str]:
         """Return the names of the parts that SIGSTOP has frozen."""
@@ -179,3 +193,23 @@ class LocalCluster:
         if master is None:
             raise LocalClusterError("no node delivers at the moment", remedy="try again")
         return master
+
+
+def _report_of(state: State, directory: str) -> Report:
+    """Ask the processes themselves; takes at most a second or two per node that does not answer."""
+
+    def living(part: Part, **where: str) -> dict[str, Any]:
+        pid = part.process.pid if part.process is not None and part.alive() else None
+        return {"name": part.name, "pid": pid, **where}
+
+    [etcd] = state.of(Kind.ETCD)
+    return Report(
+        bootstrap=state.bootstrap,
+        brokers=[living(part, address=part.address) for part in state.of(Kind.BROKER)],
+        etcd=living(etcd, url=etcd.address),
+        dir=directory,
+        nodes=[
+            living(part, admin=part.address, data=str(part.data)) for part in state.of(Kind.NODE)
+        ],
+        master=master_of(state),
+    )

@@ -16,14 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd.dev.batch import COUNT_MAX
-from delayd.dev.cluster import LocalCluster
+from delayd.dev.cluster import LocalCluster, Report
 from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, run_demo
 from delayd.dev.demo_report import DemoReport
 from delayd.dev.display import Display
 from delayd.dev.drawing import summary
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.kafka import HEAP_MB
-from delayd.dev.report import Report
 from delayd.dev.startup import ClusterOptions
 
 app = typer.Typer(

@@ -1,7 +1,7 @@
 """The demo's story: an order service's time-outs, delivered through the death of the master.
 
 N orders each get a "cancel if unpaid" message, due within about a minute. A third of them is paid
-(payments.py): before, around and after the due time, and each payment cancels its time-out. In the
+(batch.py): before, around and after the due time, and each payment cancels its time-out. In the
 middle the master is killed with SIGKILL; a follower takes over; the killed node comes back. An
 independent witness (witness.py) counts the messages that arrive and the verdicts that payments get.
 Then `delayd audit` judges every message and every replica (demo_audit.py). Both must find nothing,
@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client, Request
-from delayd.dev.batch import Batch
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.demo_audit import PAGE, audit
@@ -33,7 +33,6 @@ from delayd.dev.demo_report import DemoReport
 from delayd.dev.display import Display
 from delayd.dev.kafka import create_topic
 from delayd.dev.ledger import Kill
-from delayd.dev.payments import Payments
 from delayd.dev.startup import ClusterOptions
 from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness

@@ -4,8 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from delayd.cluster.admin_client import get
-from delayd.dev.errors import LocalClusterError
-from delayd.dev.parts import Kind, Part
+from delayd.dev.parts import Kind, LocalClusterError, Part
 from delayd.dev.ports import LOOPBACK
 
 

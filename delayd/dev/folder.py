@@ -10,9 +10,8 @@ import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.locks import locked
-from delayd.dev.parts import PARTIAL_NAME, State, load, save
+from delayd.dev.parts import PARTIAL_NAME, LocalClusterError, State, load, save
 from delayd.dev.processes import ProcessIdentity, processes_of
 
 CONTENTS = ("config", "data", "logs")

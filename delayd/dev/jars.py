@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from delayd.dev.errors import JarsError
 from delayd.dev.locks import locked
+from delayd.errors import DelaydError
 from delayd.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
@@ -39,6 +39,13 @@ _INDISPENSABLE = (
     f"kafka-server-{KAFKA_VERSION}.jar",
     f"log4j-slf4j-impl-{LOG4J_VERSION}.jar",
 )
+
+
+class JarsError(DelaydError):
+    """Kafka's jars could not be fetched; the cache holds nothing half-done."""
+
+    code = "kafka-jars"
+
 
 FetchProgress = Callable[[int], None]
 """Called with the number of jars that have arrived so far, of JARS_EXPECTED."""

@@ -24,8 +24,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from delayd.dev.answers import Answer, Answers
-from delayd.dev.batch import Batch
-from delayd.dev.payments import Payments
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.verdict import Counts, Failover, Lateness, Stall, Verdict
 
 KILL_WINDOW_MS: Final = 1_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from delayd.cluster.admin_client import get
 from delayd.config.security import Security
-from delayd.dev.parts import Kind, Part
+from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import LOOPBACK
 
 CLUSTER_NAME = "dev"
@@ -104,6 +104,13 @@ def master_among(answers: Mapping[str, NodeAnswer | None]) -> str | None:
         (answer.term, name) for name, answer in answers.items() if answer and answer.is_delivering
     ]
     return max(masters)[1] if masters else None
+
+
+def master_of(state: State) -> str | None:
+    """Return the node that says it delivers."""
+    return master_among(
+        {node.name: ask_node(node.address) for node in state.of(Kind.NODE) if node.alive()}
+    )
 
 
 def toml_value(value: object) -> str:

@@ -15,11 +15,17 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.processes import ProcessIdentity, is_alive
+from delayd.errors import DelaydError
 
 FORMAT = 1
 PARTIAL_NAME = "cluster.partial"  # a state file that is being written
+
+
+class LocalClusterError(DelaydError):
+    """The local cluster is not in the state that the command needs, or a part did not start."""
+
+    code = "local-cluster"
 
 
 class Kind(Enum):
@@ -61,6 +67,11 @@ class State:
     def of(self, kind: Kind) -> tuple[Part, ...]:
         """Return the parts of one kind, in the order of their numbers."""
         return tuple(part for part in self.parts if part.kind is kind)
+
+    @property
+    def bootstrap(self) -> str:
+        """Return all brokers, dead ones too: a client needs one that answers."""
+        return ",".join(part.address for part in self.of(Kind.BROKER))
 
     def part(self, name: str) -> Part:
         """Return the part of that name. Raises LocalClusterError if there is none."""

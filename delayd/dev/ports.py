@@ -10,7 +10,7 @@ import random
 import socket
 from pathlib import Path
 
-from delayd.dev.errors import LocalClusterError
+from delayd.dev.parts import LocalClusterError
 
 LOOPBACK = "127.0.0.1"
 PORT_MIN = 10_000  # below are well-known servers

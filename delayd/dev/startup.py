@@ -13,7 +13,6 @@ from pathlib import Path
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, cache_directory, kafka_jars
@@ -24,11 +23,10 @@ from delayd.dev.kafka import (
     plan_kafka,
     replication_factor_for,
 )
-from delayd.dev.nodes import CLUSTER_NAME, plan_node
-from delayd.dev.parts import Kind, Part, State, last_words
+from delayd.dev.nodes import CLUSTER_NAME, master_of, plan_node
+from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
-from delayd.dev.report import bootstrap_of, master_of
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
 from delayd.runtime.java import Java, find_java
 
@@ -116,7 +114,7 @@ def start_planned(
     if create is None:
         return
     progress("creating the topics")
-    create(bootstrap_of(state))
+    create(state.bootstrap)
     progress("starting the nodes")
     start(state.of(Kind.NODE))
     progress("waiting for a master that delivers")
@@ -135,7 +133,7 @@ def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> t
         listeners=options.broker_listeners,
     )
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
-    bootstrap = bootstrap_of(State(kafka.brokers))
+    bootstrap = State(kafka.brokers).bootstrap
     cluster_key = new_cluster_key()
     cluster_key_file(directory).write_text(cluster_key)
     nodes = tuple(

@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.kafka import brokers_seen_by
 from delayd.dev.nodes import NODE_VARIABLES, ask_node
-from delayd.dev.parts import Kind, Part, State, last_words
+from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words
 from delayd.dev.processes import (
     CLUSTER_VARIABLE,
     ProcessIdentity,

@@ -13,10 +13,9 @@ import warnings
 from typing import Any, Final
 
 from delayd.dev.answers import Answer
-from delayd.dev.batch import Batch
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.job import heard, say
 from delayd.dev.ledger import Kill, Ledger, Receipt, nearest_rank
-from delayd.dev.payments import Payments
 from delayd.dev.verdict import Failover, Progress, Verdict
 from delayd.runtime.clock import SystemClock
 

@@ -38,7 +38,7 @@ class WitnessError(DelaydError):
 class Witness:
     """The witness's process, as its parent holds it. `log` gets its complaints.
 
-    With `receipts`, their topic, the batch is one of orders that have payments (payments.py).
+    With `receipts`, their topic, the batch is one of orders that have payments (batch.py).
     """
 
     def __init__(

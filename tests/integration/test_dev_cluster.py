@@ -20,9 +20,8 @@ from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.kafka import create_topic
-from delayd.dev.parts import load
+from delayd.dev.parts import LocalClusterError, load
 from delayd.dev.processes import processes_of
 from delayd.dev.startup import ClusterOptions
 

@@ -13,10 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from delayd.bus.confluent import ConfluentBus
-from delayd.dev.batch import Batch
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
-from delayd.dev.payments import Payments
 from delayd.dev.verdict import Counts, Verdict
 from delayd.dev.witness import Witness, WitnessError
 from delayd.runtime.clock import SystemClock

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from delayd.dev.answers import Answer
-from delayd.dev.batch import Batch
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.ledger import Kill, Ledger, Receipt
-from delayd.dev.payments import Payments
 from delayd.dev.verdict import Verdict
 
 DUE_MS = 1_000_000

@@ -4,9 +4,8 @@ from typing import Any, Self
 
 import pytest
 
-from delayd.dev.batch import Batch
+from delayd.dev.batch import Batch, Payments
 from delayd.dev.cashier import Cashier
-from delayd.dev.payments import Payments
 from delayd.errors import KafkaUnreachableError
 
 PAYMENTS = Payments(Batch(run="a1", topics=("one",), count=9, first_due_ms=0, spread_ms=10))

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.errors import LocalClusterError
 from delayd.dev.jars import cache_directory
 from delayd.dev.nodes import toml_value
-from delayd.dev.parts import Kind, Part, State, last_words, load, save
+from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words, load, save
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import ProcessIdentity
 

@@ -10,8 +10,8 @@ import pytest
 from batch_received import BATCH, all_right, judge, receipt
 
 from delayd.dev.answers import Answer
+from delayd.dev.batch import AFTER_MS, AROUND_MS, BEFORE_FIRST_MS, PAID_SHARE, Payments
 from delayd.dev.ledger import Receipt
-from delayd.dev.payments import AFTER_MS, AROUND_MS, BEFORE_FIRST_MS, PAID_SHARE, Payments
 from delayd.dev.verdict import Counts, Verdict
 
 PAYMENTS = Payments(BATCH)
