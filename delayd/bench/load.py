@@ -30,9 +30,8 @@ COUNT_MAX: Final = 100_000_000
 
 _STRIDE: Final = 618_970_019  # a prime above all counts, so that stepping by it visits each place
 _KEYS: Final = 10_000
-_HEAD_BYTES: Final = 24
-_DUE_BYTES: Final = 13
-_PADDING: Final = b"v" * (VALUE_BYTES - _HEAD_BYTES)
+_NUMBER: Final = slice(14, 23)
+_PADDING: Final = b"v" * (VALUE_BYTES - 24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +68,9 @@ class Load:
 
     def number_of(self, value: bytes | None) -> int | None:
         """Return the number of a message; None if it is not of the load, or was altered."""
-        if value is None or len(value) != VALUE_BYTES or value[_HEAD_BYTES:] != _PADDING:
-            return None
-        due, number = value[:_DUE_BYTES], value[_DUE_BYTES + 1 : _HEAD_BYTES - 1]
-        if not due.isdigit() or not number.isdigit():
-            return None
-        found = int(number)
-        is_ours = found < self.count and int(due) == self.due_ms(found)
-        return found if is_ours else None
+        digits = (value or b"")[_NUMBER]
+        number = int(digits) if digits.isdigit() else self.count
+        return number if number < self.count and value == self.value(number) else None
 
     def by_due(self) -> list[tuple[int, int]]:
         """Return (due, number) of all, the earliest first."""

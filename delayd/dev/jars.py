@@ -80,11 +80,16 @@ def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: Fet
     return jars
 
 
+def files_of(package: str, pattern: str) -> list[Path]:
+    """Return the files that an installed package has of this pattern; none if there is none."""
+    spec = importlib.util.find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return sorted(file for folder in folders for file in Path(folder).glob(pattern))
+
+
 def ivy_jar() -> Path:
     """Return the Ivy of the installed pyspark. Raises JarsError without one."""
-    spec = importlib.util.find_spec("pyspark")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    jars = sorted(jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar"))
+    jars = files_of("pyspark", "jars/ivy-*.jar")
     if not jars:
         raise JarsError(
             "pyspark, whose Ivy fetches Kafka, is not installed",

@@ -165,13 +165,10 @@ def brokers_seen_by(address: str) -> int:
     silent."""
     if not _accepts(address):
         return 0  # librdkafka would wait out its back-off
-    cluster = ConfluentBus(address, client_id="delayd-dev").cluster()
-    try:
+    bus = ConfluentBus(address, client_id="delayd-dev")
+    with contextlib.suppress(DelaydError), contextlib.closing(bus.cluster()) as cluster:
         return cluster.broker_count(METADATA_TIMEOUT_MS)
-    except DelaydError:
-        return 0
-    finally:
-        cluster.close()
+    return 0
 
 
 def replication_factor_for(brokers: int) -> int:
@@ -181,11 +178,12 @@ def replication_factor_for(brokers: int) -> int:
 
 def _accepts(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S),
+    ):
+        return True
+    return False
 
 
 def new_cluster_id() -> str:

@@ -20,7 +20,7 @@ order in which receipts and kills were written down.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from delayd.dev.answers import Answer, Answers
@@ -138,7 +138,7 @@ class Ledger:
             ),
             failovers=failovers,
             stalls=_stalls(self._received_ms[number] for number in delivered),
-            examples=tuple(self._examples()),
+            examples=tuple(islice(self._examples(), EXAMPLES_MAX)),
         )
 
     def _is_lost(self, number: int) -> bool:
@@ -196,7 +196,6 @@ class Ledger:
         return Lateness(p50, p99, p999, values[-1])
 
     def _examples(self) -> Iterator[str]:
-        left = EXAMPLES_MAX
         false = {} if self._answers is None else dict(self._answers.wrong(self._copies))
         for number, copies in enumerate(self._copies):
             wrong = ["lost"] if self._is_lost(number) else []
@@ -206,9 +205,6 @@ class Ledger:
             wrong += [false[number]] if number in false else []
             if wrong:
                 yield f"{self._batch.key(number).decode()}: {', '.join(wrong)}"
-                left -= 1
-            if left == 0:
-                return
 
 
 def successor_times(

@@ -151,11 +151,9 @@ def read(bootstrap: str, buffer: str, count: int) -> list[Record]:
 
 
 def freeze(cluster: LocalCluster) -> None:
-    """Stop the broker, and wait until the kernel has stopped it."""
+    """Stop the broker."""
     cluster.kill("broker-1", signal.SIGSTOP)
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not cluster.stopped():
-        assert time.monotonic() < deadline_s, "the broker does not stop"
+    assert cluster.stopped(), "the broker does not stop"
 
 
 def id_of(record: Record) -> str:

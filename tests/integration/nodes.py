@@ -1,13 +1,9 @@
 """Real nodes as processes, for tests: started from a file, watched over HTTP, killed for real."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +12,11 @@ from typing import Any
 from typer.testing import CliRunner
 
 from delayd import cli
-from delayd.dev.nodes import toml_value
+from delayd.dev.nodes import read_status, toml_value
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import identity_of, wait_until_stopped
 from delayd.errors import DelaydError
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import SystemClock, wait_until
 
 CLOCK = SystemClock()
 
@@ -33,11 +29,7 @@ machine with other work can stand still for many seconds."""
 
 def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     """Wait until a condition holds; AssertionError that says what did not happen."""
-    deadline_ms = CLOCK.monotonic_ms() + int(timeout_s * 1000)
-    while not condition():
-        if CLOCK.monotonic_ms() > deadline_ms:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
-        threading.Event().wait(0.02)
+    assert wait_until(condition, int(timeout_s * 1000), 20), f"not within {timeout_s} s: {what}"
 
 
 def delayd(
@@ -117,14 +109,7 @@ class NodeProcess:
 
     def status(self) -> dict[str, Any]:
         """`GET /status`; empty while the node does not answer."""
-        try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/status", timeout=1
-            ) as answer:
-                fields: dict[str, Any] = json.load(answer)
-                return fields
-        except (OSError, urllib.error.URLError, ValueError):
-            return {}
+        return read_status(f"http://127.0.0.1:{self.port}") or {}
 
     def is_master(self) -> bool:
         """Does it deliver now, as it says?"""

@@ -63,7 +63,7 @@ def test_a_second_up_is_refused_and_says_how_to_end_the_first(cluster: LocalClus
 
 def test_a_killed_broker_is_shown_dead_and_comes_back_with_its_data(cluster: LocalCluster) -> None:
     address = cluster.status()["brokers"][0]["address"]
-    _create_topic(cluster, "kept")
+    create_topic(ConfluentBus(cluster.bootstrap), "kept")
     _produce(cluster, "kept", b"before the kill")
 
     assert cluster.kill("broker-1") == "broker-1"
@@ -182,12 +182,16 @@ def test_an_up_whose_node_ends_fails_with_its_last_words_and_leaves_nothing(
 
 def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as cluster:
-        _create_topic(cluster, "replicated")
+        create_topic(ConfluentBus(cluster.bootstrap), "replicated")
         _produce(cluster, "replicated", b"with three")
 
         cluster.kill("broker-2")
         _produce(cluster, "replicated", b"with two")
-        _produce_in_transaction(cluster, "replicated", b"in a transaction")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "dev"})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        _send(producer, "replicated", b"in a transaction")
+        producer.commit_transaction(TIMEOUT_S)
         cluster.restart("broker-2")
 
         assert _first_value(cluster, "replicated") == b"with three"
@@ -234,21 +238,9 @@ def _has_started(directory: Path, name: str) -> bool:
     return state is not None and state.part(name).alive()
 
 
-def _create_topic(cluster: LocalCluster, topic: str) -> None:
-    create_topic(ConfluentBus(cluster.bootstrap), topic)
-
-
 def _produce(cluster: LocalCluster, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     _send(producer, topic, value)
-
-
-def _produce_in_transaction(cluster: LocalCluster, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "dev-test"})
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    _send(producer, topic, value)
-    producer.commit_transaction(TIMEOUT_S)
 
 
 def _send(producer: Producer, topic: str, value: bytes) -> None:
