@@ -94,10 +94,11 @@ class Display:
         delivered = [0]
         """At the end of each second; of the running one, so far."""
         while not done.wait(LOOK_INTERVAL_MS / 1000):
-            self.scene.nodes = {name: ask_node(admin) for name, admin in admins.items()}
-            master = self.master()
+            nodes = {name: ask_node(admin) for name, admin in admins.items()}
+            master = master_among(nodes)
             if master is not None and self.masters[-1:] != (master,):
                 self.masters = (*self.masters, master)
+            self.scene.nodes = nodes  # only now: whoever sees a master finds it among the masters
             try:
                 self.scene.progress = snapshot()
             except DelaydError:
