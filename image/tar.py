@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delayd.dev.etcd import etcd_binary
-from delayd.dev.jars import cache_directory, kafka_jars
+from delayd.dev.jars import kafka_jars
 from delayd.runtime.java import find_java
 from image.dockerfile import config_of, steps_of
 
@@ -150,9 +150,7 @@ def install(tree: Path, folder: str, version: str, extra: str | None = None) -> 
 
 def install_servers(tree: Path) -> None:
     """Kafka's jars and etcd's program, where their own images have them."""
-    jars = kafka_jars(
-        find_java(os.environ), cache_directory(os.environ), env=os.environ, progress=lambda _: None
-    )
+    jars = kafka_jars(find_java(os.environ), env=os.environ)
     shutil.copytree(jars, tree / "opt" / "kafka" / "libs")
     programs = tree / "usr" / "local" / "bin"
     programs.mkdir(parents=True)

@@ -26,7 +26,7 @@ from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
-from delayd.dev.jars import cache_directory, kafka_jars
+from delayd.dev.jars import kafka_jars
 from delayd.dev.kafka import BrokerPorts, Kafka, plan_kafka, replication_factor_for
 from delayd.dev.nodes import CLUSTER_NAME, plan_node
 from delayd.dev.parts import Part, State
@@ -105,9 +105,7 @@ def plan_all(directory: Path, needs: Needs, sabotage_file: Path | None) -> tuple
     """Write all configuration. DelaydErrors if this machine lacks something."""
     java = find_java(os.environ)
     environment = environment_for({}, directory)
-    jars = kafka_jars(
-        java, cache_directory(os.environ), env=environment, progress=lambda _arrived: None
-    )
+    jars = kafka_jars(java, env=environment)
     for content in CONTENTS:
         (directory / content).mkdir()
     wires_count = len(NODES) * (2 * needs.brokers + 1) if needs.is_wired else 0

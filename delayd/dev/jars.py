@@ -7,6 +7,7 @@ into place); one fetch at a time per cache; nothing is written outside the cache
 """
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -61,11 +62,14 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
     return Path(base) / "delayd"
 
 
-def kafka_jars(java: Java, cache: Path, *, env: Mapping[str, str], progress: FetchProgress) -> Path:
+def kafka_jars(
+    java: Java, *, env: Mapping[str, str], progress: FetchProgress = lambda _arrived: None
+) -> Path:
     """Return the folder of Kafka's jars, fetched now if the cache does not have it.
 
     Raises JarsError if they cannot be fetched. Ends Ivy if it is interrupted.
     """
+    cache = cache_directory(os.environ)
     jars = cache / f"kafka-{KAFKA_VERSION}"
     if jars.is_dir():
         return jars
@@ -169,8 +173,5 @@ def _run_ivy(command: list[str], *, env: Mapping[str, str], progress: FetchProgr
 def _reason(lines: deque[str]) -> str:
     """Return the line of Ivy's output that says most to a person."""
     telling = ("Exception", "unresolved dependency", "FAILED", "not found", "error")
-    for word in telling:
-        for line in lines:
-            if word in line:
-                return line
-    return lines[-1] if lines else "Ivy said nothing"
+    found = [line for word in telling for line in lines if word in line]
+    return (found or [lines[-1] if lines else "Ivy said nothing"])[0]

@@ -15,7 +15,7 @@ from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
-from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, cache_directory, kafka_jars
+from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, kafka_jars
 from delayd.dev.kafka import (
     BrokerPorts,
     Kafka,
@@ -62,7 +62,6 @@ def start_everything(
     java = find_java(os.environ)
     jars = kafka_jars(
         java,
-        cache_directory(os.environ),
         env=environment_for({}, directory),
         progress=lambda arrived: progress(
             f"fetching Kafka {KAFKA_VERSION}, once: {arrived} of {JARS_EXPECTED} jars"

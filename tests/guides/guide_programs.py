@@ -35,7 +35,7 @@ def java_program() -> list[str]:
     """Compile the Java program; the command that runs it."""
     java = find_java(os.environ)
     cache = cache_directory(os.environ)
-    jars = kafka_jars(java, cache, env=os.environ, progress=lambda _: None)
+    jars = kafka_jars(java, env=os.environ)
     client = [str(jar) for name in JAVA_CLIENT_JARS for jar in jars.glob(f"{name}-*.jar")]
     assert len(client) == len(JAVA_CLIENT_JARS), f"Kafka's jars are not as expected: {client}"
     with only_installer(cache, FOLDER) as folder:
