@@ -20,8 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from delayd.cluster.admin_client import admin_of, opened
 from delayd.cluster.frontier_log import SeenFrontier
@@ -75,13 +74,6 @@ class Cut:
     """False if no node could be asked, because nobody knows any."""
 
 
-class Asked(NamedTuple):
-    """A request for an export."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
 class Exporting:
     """Exports on their way. As a context manager, it waits for those under way when it is left,
     but not after an error: then they end with the process."""
@@ -96,28 +88,22 @@ class Exporting:
         """`nodes` None: nobody knows any. `token`: what nodes want to see, if they do."""
         self._seen = seen
         self._is_compared = nodes is not None
-        body = json.dumps(
-            {"frontier": json.loads(encode(seen.record)), "wait_ms": INGEST_WAIT_MS}
-        ).encode()
-        headers = {"content-type": "application/json"}
+        asked = {"frontier": json.loads(encode(seen.record)), "wait_ms": INGEST_WAIT_MS}
+        self._body = json.dumps(asked).encode()
+        self._headers = {"content-type": "application/json"}
         if token is not None:
-            headers["authorization"] = f"Bearer {token}"
+            self._headers["authorization"] = f"Bearer {token}"
         folder.mkdir(parents=True, exist_ok=True)
         self._futures = [
-            _begun(address, Asked(body, headers), folder / f"{number}.parquet")
+            self._begun(address, folder / f"{number}.parquet")
             for number, address in enumerate(nodes or ())
         ]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        if _type is None:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
             self.finish()
 
     def finish(self) -> Cut:
@@ -125,65 +111,57 @@ class Exporting:
         exports = tuple(future.result() for future in self._futures)
         return Cut(self._seen, exports, self._is_compared)
 
+    def _begun(self, address: NodeAddress, file: Path) -> Future[Export]:
+        """Fetch an export in a daemon thread: a node that never answers must not keep a process
+        that has failed."""
+        future: Future[Export] = Future()
+
+        def fetch() -> None:
+            try:
+                future.set_result(self._export(address, file))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=fetch, name=f"export {address.node}", daemon=True).start()
+        return future
+
+    def _export(self, address: NodeAddress, file: Path) -> Export:
+        if address.admin is None:
+            return Export(address.node, "", None, "the node is not running")
+        problem: str | None
+        try:
+            problem = self._fetch(address.admin, file)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            problem = f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX]
+        if problem is None:
+            return Export(address.node, address.admin, file, None)
+        file.unlink(missing_ok=True)
+        return Export(address.node, address.admin, None, f"no export: {problem}")
+
+    def _fetch(self, admin: str, file: Path) -> str | None:
+        """Fetch an export into the file; return why there is none, or None."""
+        with opened(f"http://{admin}/livez", ALIVE_TIMEOUT_S):
+            pass  # whatever its status, it is there: a stopped process never answers
+        url = f"http://{admin}/export"
+        clock = SystemClock()
+        begun_ms = clock.monotonic_ms()
+        while True:
+            with opened(url, EXPORT_TIMEOUT_S, "POST", self._body, self._headers) as answer:
+                if answer.status == HTTPStatus.OK:
+                    with file.open("wb") as out:
+                        shutil.copyfileobj(answer, out, COPY_BYTES)
+                    # http.client tells of it only when all is read at once.
+                    left = answer.length
+                    return f"the node broke off {left} bytes before the end" if left else None
+                reason, problem = _refusal_of(answer)
+            if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
+                return problem
+            threading.Event().wait(BUSY_RETRY_S)
+
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:
     """Return the nodes that etcd knows: name to JSON with `admin`."""
     return tuple(NodeAddress(name, admin_of(member)) for name, member in sorted(members.items()))
-
-
-def _begun(address: NodeAddress, asked: Asked, file: Path) -> Future[Export]:
-    """Fetch an export in a daemon thread: a node that never answers must not keep a process
-    that has failed."""
-    future: Future[Export] = Future()
-
-    def fetch() -> None:
-        try:
-            future.set_result(_fetch(address, asked, file))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=fetch, name=f"export {address.node}", daemon=True).start()
-    return future
-
-
-def _fetch(address: NodeAddress, asked: Asked, file: Path) -> Export:
-    if address.admin is None:
-        return Export(address.node, "", None, "the node is not running")
-    problem: str | None
-    try:
-        problem = _fetched(address.admin, asked, file)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        problem = f"{type(error).__name__}: {error}"[:PROBLEM_CHARS_MAX]
-    if problem is not None:
-        file.unlink(missing_ok=True)
-        return Export(address.node, address.admin, None, f"no export: {problem}")
-    return Export(address.node, address.admin, file, None)
-
-
-def _fetched(admin: str, asked: Asked, file: Path) -> str | None:
-    """Fetch an export into the file; return why there is none, or None."""
-    _check_alive(admin)
-    clock = SystemClock()
-    begun_ms = clock.monotonic_ms()
-    while True:
-        with opened(f"http://{admin}/export", EXPORT_TIMEOUT_S, "POST", *asked) as answer:
-            if answer.status == HTTPStatus.OK:
-                with file.open("wb") as out:
-                    shutil.copyfileobj(answer, out, COPY_BYTES)
-                # http.client tells of it only when all is read at once.
-                left = answer.length
-                return f"the node broke off {left} bytes before the end" if left else None
-            reason, problem = _refusal_of(answer)
-        if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
-            return problem
-        threading.Event().wait(BUSY_RETRY_S)
-
-
-def _check_alive(admin: str) -> None:
-    """Raise OSError if nothing answers: a process that is stopped takes connections and never
-    does."""
-    with opened(f"http://{admin}/livez", ALIVE_TIMEOUT_S):
-        pass  # whatever its status: it is there
 
 
 def _refusal_of(answer: http.client.HTTPResponse) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from delayd.audit.following.batch import Batches
 
-INTERVAL_MS: Final = 10_000
-"""From the beginning of a batch to that of the next."""
-
 WAIT_S: Final = 0.2
 RETRY_FIRST_S: Final = 2.0
 RETRY_MAX_S: Final = 30.0
@@ -52,21 +49,22 @@ BATCHES_RETAINED: Final = "2"
 
 @dataclass(frozen=True, slots=True)
 class FollowOptions:
-    """The options of a follower. `work` keeps the state that a restart needs, of one cluster."""
+    """The options of a follower. `work` keeps the state that a restart needs, of one cluster;
+    `interval_ms` is from the beginning of a batch to that of the next."""
 
     access: Access
     settings: Settings
     work: Path
-    metrics: Path | None = None
-    interval_ms: int = INTERVAL_MS
-    master: str = "local[2]"
+    metrics: Path | None
+    interval_ms: int
+    master: str
 
 
 def follow(
     options: FollowOptions, tell: Callable[[Mapping[str, Any]], None], say: Callable[[str], None]
 ) -> int:
-    """Runs until SIGTERM or SIGINT; `tell` gets each alarm, `say` a line when no batches come, and
-    when they come again. Returns how many alarms there were.
+    """Run until SIGTERM or SIGINT; return how many alarms there were. `tell` gets each alarm, `say`
+    a line when no batches come, and when they come again.
 
     Raises FollowFailedError, SparkMissingError, JavaMissingError, SparkStartError.
     """
@@ -76,7 +74,8 @@ def follow(
 
     require_spark()
     clock = SystemClock()
-    work = options.work.resolve()
+    options = replace(options, work=options.work.resolve())
+    work = options.work
     work.mkdir(parents=True, exist_ok=True)
     with _locked(work), stop_asked() as stop:
         claim(work, options.settings)
@@ -161,14 +160,10 @@ class _Run:
         """Tell a person if no batches come; FollowFailedError if that is so for too long."""
         now_ms = self._clock.monotonic_ms()
         with suppress(FileNotFoundError):
-            why = unplanned_file(self._targets).read_text(errors="replace")
+            why = unplanned_file(self._options.work / "targets").read_text(errors="replace")
             self._stalls.failed(now_ms, f"it could not be planned: {why}")
         for line in self._stalls.lines(now_ms):
             self._say(line)
-
-    @property
-    def _targets(self) -> Path:
-        return self._options.work.resolve() / "targets"
 
     def _start(self) -> "StreamingQuery":
         from delayd.audit.reading.stream import DelaydFollow
@@ -180,12 +175,12 @@ class _Run:
             self._spark.readStream.format(DelaydFollow.name())
             .option("access", str(self._access))
             .option("topics", json.dumps(topics))
-            .option("targets", str(self._targets))
+            .option("targets", str(options.work / "targets"))
             .load()
         )
         return (
             records.writeStream.foreachBatch(self._judge)
-            .option("checkpointLocation", str(options.work.resolve() / "checkpoint"))
+            .option("checkpointLocation", str(options.work / "checkpoint"))
             .trigger(processingTime=f"{options.interval_ms} milliseconds")
             .start()
         )

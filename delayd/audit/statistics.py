@@ -47,8 +47,8 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
         "histogram": tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
         "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
         "reigns": tuple(
-            Reign(row.term, row.owner, row.from_ms, row.to_ms, row.steps, row.delivered)
-            for row in reigns_of(frontiers).collect()
+            Reign(**row.asDict())
+            for row in reigns_of(frontiers).drop("first_delivery_ms").collect()
         ),
         "failovers": tuple(
             Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()

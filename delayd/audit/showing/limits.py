@@ -30,9 +30,8 @@ def moments_within(moments: Sequence[Moment], most: int = MOMENTS_MAX) -> tuple[
     ordered = sorted(moments, key=lambda moment: moment.at_ms)
     if not ordered:
         return [], 1000
-    interval = interval_of([moment.at_ms for moment in ordered], MOMENTS_MAX)
-    start, span = ordered[0].at_ms, ordered[-1].at_ms - ordered[0].at_ms + interval
-    width = _step_over(span, interval, most)
+    start = ordered[0].at_ms
+    interval, width = _intervals([moment.at_ms for moment in ordered], MOMENTS_MAX, most)
     if width == interval:
         return ordered[:most], interval
     parts: dict[int, list[Moment]] = defaultdict(list)
@@ -58,10 +57,9 @@ def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell]
     log's among them, and how long a column is, ms. Nodes that differ most are kept."""
     if not cells:
         return [], 1000
-    interval = interval_of(sorted({cell.at_ms for cell in cells}), HEAT_COLUMNS_MAX)
-    start = min(cell.at_ms for cell in cells)
-    span = max(cell.at_ms for cell in cells) - start + interval
-    width = _step_over(span, interval, columns)
+    times = sorted({cell.at_ms for cell in cells})
+    start = times[0]
+    _, width = _intervals(times, HEAT_COLUMNS_MAX, columns)
     differ: Counter[str] = Counter()
     for cell in cells:
         differ[cell.node] += cell.differ
@@ -79,12 +77,15 @@ def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell]
     ], width
 
 
-def _step_over(span_ms: int, interval_ms: int, most: int) -> int:
-    """Return the interval, or as many of it as make the first of TIME_STEPS that is long enough."""
-    if span_ms <= interval_ms * most:
-        return interval_ms
-    fits = (step for step in TIME_STEPS if step % interval_ms == 0 and span_ms <= step * most)
-    return next(fits, -(-span_ms // (interval_ms * most)) * interval_ms)
+def _intervals(times: Sequence[int], usual: int, most: int) -> tuple[int, int]:
+    """Return how long the intervals are whose starts, in order, are `times`, and how long those of
+    at most `most`: as many of them as make the first of TIME_STEPS that is long enough."""
+    interval = interval_of(times, usual)
+    span = times[-1] - times[0] + interval
+    if span <= interval * most:
+        return interval, interval
+    fits = (step for step in TIME_STEPS if step % interval == 0 and span <= step * most)
+    return interval, next(fits, -(-span // (interval * most)) * interval)
 
 
 def reigns_within(reigns: Sequence[Reign], low_ms: int, high_ms: int) -> list[Reign]:

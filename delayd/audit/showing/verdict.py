@@ -8,6 +8,7 @@ from delayd.audit.showing.building.blocks import Column, moment, part, section, 
 from delayd.audit.showing.building.elements import Html, Node, element
 from delayd.audit.showing.limits import FINDINGS_MAX
 from delayd.audit.showing.words import (
+    MUST_BE_0,
     NAME_CHARS_MAX,
     count_text,
     duration_text,
@@ -35,25 +36,19 @@ SIGNS: Final = {
 def verdict(report: Report) -> Html:
     """Return the head of the page."""
     word, sign = SIGNS[report.ok]
+    shapes = (element("circle", cx=22, cy=22, r=22), element("path", d=sign))
+    sentences = (
+        element("h1", f"Verdict: {word}"),
+        element("p", verdict_sentence(report)),
+        element("p", wrong_sentence(report)),
+    )
     return element(
         "header",
         _about(report),
         element(
             "div",
-            element(
-                "svg",
-                element("circle", cx=22, cy=22, r=22),
-                element("path", d=sign),
-                class_="icon",
-                viewBox="0 0 44 44",
-                aria_hidden="true",
-            ),
-            element(
-                "div",
-                element("h1", f"Verdict: {word}"),
-                element("p", verdict_sentence(report)),
-                element("p", wrong_sentence(report)),
-            ),
+            element("svg", shapes, class_="icon", viewBox="0 0 44 44", aria_hidden="true"),
+            element("div", sentences),
             class_=f"verdict {word}",
         ),
         _tiles(report),
@@ -79,23 +74,16 @@ def _tiles(report: Report) -> Html:
         ("delivered", large_count(report.fates.delivered), True),
         *(
             (name, large_count(report.count(fault)), report.count(fault) == 0)
-            for fault, name in (("lost", "lost"), ("duplicate", "doubled"), ("early", "early"))
+            for fault, name in MUST_BE_0
         ),
         ("p99 lateness", "none" if late is None else duration_text(late.p99), True),
         _replicas(report),
     ]
-    return element(
-        "dl",
-        (
-            element(
-                "div",
-                element("dt", name),
-                element("dd", value, class_=None if good else "bad"),
-            )
-            for name, value, good in tiles
-        ),
-        class_="tiles",
-    )
+    shown = [
+        element("div", element("dt", name), element("dd", value, class_=None if good else "bad"))
+        for name, value, good in tiles
+    ]
+    return element("dl", shown, class_="tiles")
 
 
 def _replicas(report: Report) -> tuple[str, str, bool]:

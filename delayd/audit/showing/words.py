@@ -47,11 +47,8 @@ def short_count(count: float) -> str:
     for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size * 0.9995:
             scaled = count / size
-            return (
-                f"{scaled:.1f}".removesuffix(".0") + unit
-                if scaled < 9.95
-                else f"{scaled:.0f}{unit}"
-            )
+            text = f"{scaled:.1f}".removesuffix(".0") if scaled < 9.95 else f"{scaled:.0f}"
+            return text + unit
     return f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
 
 
@@ -114,7 +111,7 @@ def span_text(from_ms: int, to_ms: int) -> str:
     return f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC"
 
 
-FATES: Final[tuple[tuple[str, str, str], ...]] = (
+_FATES: Final = (
     ("delivered", "delivered", "It is in its target."),
     ("cancelled", "cancelled", "A cancel came in time."),
     ("replaced", "replaced", "A replace came in time."),
@@ -127,7 +124,11 @@ FATES: Final[tuple[tuple[str, str, str], ...]] = (
     ("lost", "lost", "It was due, and it is nowhere."),
     ("unproven", "unproven", "Kafka may have deleted what would prove it."),
 )
-"""Field of Fates, its name for people, what it means."""
+
+
+def fates_of(fates: Fates) -> list[tuple[str, str, int, str]]:
+    """Return (field of Fates, name for people, count, meaning), in the order of the table."""
+    return [(field, name, getattr(fates, field), meaning) for field, name, meaning in _FATES]
 
 
 def gap_text(gap_ms: int | None) -> str:
@@ -135,11 +136,8 @@ def gap_text(gap_ms: int | None) -> str:
     return "no delivery since" if gap_ms is None else duration_text(gap_ms)
 
 
-def fates_of(fates: Fates) -> list[tuple[str, str, int, str]]:
-    """Return (field, name, count, meaning), in the order of the table."""
-    return [(field, name, getattr(fates, field), meaning) for field, name, meaning in FATES]
-
-
+MUST_BE_0: Final = (("lost", "lost"), ("duplicate", "doubled"), ("early", "early"))
+"""The faults that everybody asks for, and their names for people."""
 ALWAYS_SAID: Final = ("delivered", "cancelled")
 
 
@@ -151,10 +149,7 @@ def verdict_sentence(report: Report) -> str:
         for field, name, count, _ in fates_of(fates)
         if field != "lost" and (count or field in ALWAYS_SAID)
     ]
-    wrong = [
-        f"{count_text(report.count(fault))} {name}"
-        for fault, name in (("lost", "lost"), ("duplicate", "doubled"), ("early", "early"))
-    ]
+    wrong = [f"{count_text(report.count(fault))} {name}" for fault, name in MUST_BE_0]
     plural = "request" if fates.accepted == 1 else "requests"
     return f"{count_text(fates.accepted)} {plural}: {', '.join([*came_to, *wrong])}."
 
@@ -170,10 +165,7 @@ def wrong_sentence(report: Report) -> str:
 
 def meaning_of(slug: str) -> str:
     """Return what a fault means; nothing of one that this version does not know."""
-    return _MEANINGS.get(slug, "")
-
-
-_MEANINGS: Final = {fault.slug: fault.meaning for fault in Fault}
+    return next((fault.meaning for fault in Fault if fault.slug == slug), "")
 
 
 def owner_name(owner: str) -> str:
