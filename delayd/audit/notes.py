@@ -81,16 +81,13 @@ def _of_unproven(tables: Tables, unproven: Sequence[Unproven]) -> Iterable[str]:
             target = "the topic does not exist any more"
         elif topic in tables.compacted:
             target = "the topic is compacted"
+        of_id = each.count - each.of_target - each.of_dead
         why = {
             target: each.of_target,
             f"their dead letter may have been deleted from {dead}": each.of_dead,
-            "requests under their id may have been deleted": each.count
-            - each.of_target
-            - each.of_dead,
+            "requests under their id may have been deleted": of_id,
         }
-        reasons = "; ".join(
-            f"{number} because {reason}" for reason, number in why.items() if number
-        )
+        reasons = "; ".join(f"{count} because {reason}" for reason, count in why.items() if count)
         yield f"{each.count} messages for {topic} are unproven: {reasons}."
     if len(unproven) > NOTES_MAX:
         yield f"Messages for more than {NOTES_MAX} topics are unproven: the others are not named."
@@ -98,21 +95,17 @@ def _of_unproven(tables: Tables, unproven: Sequence[Unproven]) -> Iterable[str]:
 
 def _of_trimmed(tables: Tables) -> Iterable[str]:
     """Yield since when each topic is a proof."""
-    bounds = tables.bounds
-    dead, receipts, buffer = (
-        topic.name
-        for topic in (bounds.settings.dead, bounds.settings.receipts, bounds.settings.buffer)
-    )
+    bounds, settings = tables.bounds, tables.bounds.settings
     own = {
-        dead: "a message of any target that was due earlier may have been a dead letter there, and "
-        "is not called lost; nor are letters of earlier requests missed.",
-        receipts: "no receipt is missed of what was asked or came out earlier.",
-        buffer: "what names a request that is not there any more is not judged, nor what such "
-        "requests decided.",
+        settings.dead.name: "a message of any target that was due earlier may have been a dead "
+        "letter there, and is not called lost; nor are letters of earlier requests missed.",
+        settings.receipts.name: "no receipt is missed of what was asked or came out earlier.",
+        settings.buffer.name: "what names a request that is not there any more is not judged, nor "
+        "what such requests decided.",
     }
-    others = sorted(set(bounds.trimmed_ms) - set(tables.compacted) - set(tables.deserted))
-    targets = [topic for topic in others if topic not in own]
-    for topic in [*(topic for topic in own if topic in others), *targets[:NOTES_MAX]]:
+    others = bounds.trimmed_ms.keys() - {*tables.compacted, *tables.deserted}
+    targets = sorted(others - own.keys())[:NOTES_MAX]
+    for topic in [*(topic for topic in own if topic in others), *targets]:
         what = own.get(topic, "what was due earlier is not called lost.")
         before = _text(bounds.trimmed_before_ms(topic))
         yield f"Kafka may have deleted what {topic} held before {before}: {what}"

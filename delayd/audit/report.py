@@ -207,6 +207,10 @@ class Report:
         plain = asdict(self)
         fates = plain["fates"]
         fates.pop("duplicate")  # below, it is what was delivered more than once
+
+        def fields(*names: str) -> dict[str, Any]:
+            return {name: plain[name] for name in names}
+
         return {
             "verdict": "ok" if self.ok else "failed",
             "accepted": self.fates.accepted,
@@ -221,15 +225,13 @@ class Report:
             "lateness_ms": plain["lateness"],
             "found": dict(self.found),
             "marks": dict(self.marks),
-            **{name: list(plain[name]) for name in ("failovers", "reigns", "nodes")},
+            **fields("failovers", "reigns", "nodes"),
             "by_topic": [{"topic": topic, **asdict(late)} for topic, late in self.by_topic],
             "by_hour": [
                 {"topic": each.topic, "hour_ms": each.hour_ms, **asdict(each.lateness)}
                 for each in self.by_hour
             ],
-            **{name: list(plain[name]) for name in ("histogram", "timeline", "heat")},
-            **{name: list(plain[name]) for name in ("examples", "notes")},
+            **fields("histogram", "timeline", "heat", "examples", "notes"),
             "cut": {**plain["cut"], "records": dict(self.cut.records)},
-            **{name: plain[name] for name in ("travel", "cluster", "version")},
-            **{name: plain[name] for name in ("made_ms", "wall_ms")},
+            **fields("travel", "cluster", "version", "made_ms", "wall_ms"),
         }

@@ -6,6 +6,7 @@ a transaction's markers come a little after its commit, and what the cut covers 
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,8 +63,7 @@ def span_of(kafka: Cluster, clock: Clock, topic: str) -> Span:
             )
         threading.Event().wait(POLL_MS / 1000)
     starts = kafka.start_offsets(topic, TIMEOUT_MS)
-    numbers = range(len(ends))
-    return Span(topic, tuple(starts.get(p, 0) for p in numbers), tuple(ends[p] for p in numbers))
+    return Span(topic, tuple(starts.get(p, 0) for p in range(len(ends))), listed(ends))
 
 
 def as_configured(span: Span, config: Mapping[str, str]) -> Span:
@@ -81,28 +81,23 @@ def as_configured(span: Span, config: Mapping[str, str]) -> Span:
 
 def target_spans(bus: Bus, clock: Clock, topics: Iterable[str]) -> tuple[Span, ...]:
     """Return the spans of those targets that exist."""
-    kafka = bus.cluster()
-    try:
+    with closing(bus.cluster()) as kafka:
         found = kafka.survey(topics, TIMEOUT_MS)
-        unseen = sorted({*found.silent, *found.refused})
-        if unseen:
+        if unseen := sorted({*found.silent, *found.refused}):
             why = found.refused.get(unseen[0], "no answer")
             raise AuditError(
                 f"the topic {unseen[0]} cannot be described: {why}",
                 remedy="audit as a user who may describe and read every target",
             )
-        spans = []
-        for name, state in sorted(found.states.items()):
-            spans.append(as_configured(span_of(kafka, clock, name), state.config))
-        return tuple(spans)
-    finally:
-        kafka.close()
+        return tuple(
+            as_configured(span_of(kafka, clock, name), state.config)
+            for name, state in sorted(found.states.items())
+        )
 
 
-def latest_ends(kafka: Cluster, topic: str) -> tuple[int, ...]:
-    """Return the high watermarks now: beyond them nobody can have written anything."""
-    ends = kafka.end_offsets(topic, TIMEOUT_MS, committed=False)
-    return tuple(ends[p] for p in range(len(ends)))
+def listed(offsets: Mapping[int, int]) -> tuple[int, ...]:
+    """Return offsets by partition; none is missing."""
+    return tuple(offsets[number] for number in range(len(offsets)))
 
 
 def trimmed_before_ms(
@@ -140,9 +135,8 @@ def _first_append_ms(
     """Return the timestamps of the first records of these partitions; of those that hold none,
     nothing."""
     found = {}
-    consumer = bus.consumer(span.topic)
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
-    try:
+    with closing(bus.consumer(span.topic)) as consumer:
         for partition in partitions:
             consumer.assign({partition: Position(span.starts[partition])})
             while consumer.position(partition) < span.ends[partition]:
@@ -155,6 +149,4 @@ def _first_append_ms(
                         f"{span.topic}: partition {partition} cannot be read from its start",
                         remedy="check the brokers",
                     )
-    finally:
-        consumer.close()
     return found

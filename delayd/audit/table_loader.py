@@ -29,7 +29,7 @@ from delayd.audit.spans import (
     TIMEOUT_MS,
     Span,
     as_configured,
-    latest_ends,
+    listed,
     span_of,
     target_spans,
     trimmed_before_ms,
@@ -135,7 +135,7 @@ class _Reading:
             targets = target_spans(bus, clock, named)
             receipts, letters = map(span_of_own, names[1:])
             read_ms = clock.wall_ms()
-            latest = latest_ends(kafka, buffer.topic)
+            latest = listed(kafka.end_offsets(buffer.topic, TIMEOUT_MS, committed=False))
             frontier = self._up_to_the_cut(span_of(kafka, clock, settings.frontier.name))
         tables = {
             "deliveries": self._table("deliveries", DELIVERIES, targets, "target", deliveries_of),

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from delayd.audit.errors import AuditError
 from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
+from delayd.audit.spans import listed
 from delayd.bus import Bus, TopicState
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.errors import DelaydError
@@ -105,8 +106,8 @@ class Planner:
         high = {topic: self._high(topic) for topic in (*own, buffer)}
         turned = _turned(sorted(states), now_ms // 1_000)
         for topic in turned:
-            answer = self._of_target(self._high, topic, TARGET_TIMEOUT_MS)
-            high |= {} if answer is None else {topic: answer}
+            if (ends_now := self._of_target(self._high, topic, TARGET_TIMEOUT_MS)) is not None:
+                high[topic] = ends_now
         look = _Look(now_ms, self._clock.monotonic_ms() + SETTLE_MS)
         left = BATCH_OFFSETS_MAX
         for topic in own:
@@ -222,19 +223,13 @@ def is_leaderless(state: TopicState) -> bool:
 
 def _compacted(states: Iterable[TopicState], known: tuple[str, ...]) -> tuple[str, ...]:
     said = {state.name: "compact" in state.config.get("cleanup.policy", "") for state in states}
-    kept = {topic for topic in known if topic not in said}
-    return tuple(sorted(kept | {topic for topic, is_compacted in said.items() if is_compacted}))
+    return tuple(sorted(topic for topic in {*known, *said} if said.get(topic, True)))
 
 
 def _turned(names: list[str], count: int) -> list[str]:
     """Return the names, beginning with another one."""
     at = count % len(names) if names else 0
     return names[at:] + names[:at]
-
-
-def listed(offsets: Mapping[int, int]) -> tuple[int, ...]:
-    """Return offsets by partition; none is missing."""
-    return tuple(offsets[number] for number in range(len(offsets)))
 
 
 def _is_behind(stable: tuple[int, ...], high: tuple[int, ...]) -> bool:

@@ -74,9 +74,7 @@ class Positions:
     def starting(self, topic: str, offsets: tuple[int, ...], topic_id: str = "") -> Self:
         """Return positions with another topic, to be read from there."""
         assert topic not in self.next, f"{topic} is read already"
-        return replace(
-            self, next={**self.next, topic: offsets}, ids=_with_id(self.ids, topic, topic_id)
-        )
+        return self._moved(topic, offsets, topic_id)
 
     def is_other(self, topic: str, topic_id: str) -> bool:
         """Return whether this is another topic than the one of that name that was read; False if
@@ -91,22 +89,22 @@ class Positions:
 
     def restarting(self, topic: str, partitions: int, topic_id: str) -> Self:
         """Return positions at the beginning of a topic that was made again."""
-        return replace(
-            self._unsettled(topic),
-            next={**self.next, topic: (0,) * partitions},
-            ids=_with_id(self.ids, topic, topic_id),
-        )
+        return self._unsettled(topic)._moved(topic, (0,) * partitions, topic_id)
 
     def cut_off(self, topic: str, ends: tuple[int, ...]) -> Self:
         """Return positions at the end of a topic that an unclean election has cut. What has been
         written since is behind this end, or is not read: nobody knows where it began."""
         moved = tuple(min(at, end) for at, end in _paired(self.next[topic], ends))
-        return replace(self._unsettled(topic), next={**self.next, topic: moved})
+        return self._unsettled(topic)._moved(topic, moved)
 
     def skipping(self, topic: str, firsts: tuple[int, ...]) -> Self:
         """Return positions past what Kafka has deleted, by the first offsets that it still has."""
-        moved = tuple(max(at, first) for at, first in _paired(self.next[topic], firsts))
-        return replace(self, next={**self.next, topic: moved})
+        moved = (max(at, first) for at, first in _paired(self.next[topic], firsts))
+        return self._moved(topic, tuple(moved))
+
+    def _moved(self, topic: str, offsets: tuple[int, ...], topic_id: str = "") -> Self:
+        ids = {**self.ids, topic: topic_id} if topic_id else self.ids
+        return replace(self, next={**self.next, topic: offsets}, ids=ids)
 
     def _unsettled(self, topic: str) -> Self:
         settled_ms = {name: ms for name, ms in self.settled_ms.items() if name != topic}
@@ -122,15 +120,10 @@ class Positions:
         backlog = self.backlog(topic, ends.stable)
         share = min(1.0, offsets_max / backlog) if backlog else 1.0
         moved = tuple(
-            at + max(0, end - at) if share == 1.0 else at + int(max(0, end - at) * share)
-            for at, end in _paired(self.next[topic], ends.stable)
+            at + int(max(0, end - at) * share) for at, end in _paired(self.next[topic], ends.stable)
         )
         left = sum(max(0, end - at) for at, end in _paired(moved, ends.high))
-        return replace(
-            self,
-            next={**self.next, topic: moved},
-            behind={**self.behind, topic: left},
-        )
+        return replace(self._moved(topic, moved), behind={**self.behind, topic: left})
 
     def settling(self, topic: str, ends: Ends, at_ms: int) -> Self:
         """Return positions with the topic settled, if all that was in it at that time is read."""
@@ -140,10 +133,6 @@ class Positions:
         if self.is_beyond(topic, ends.stable):
             return self
         return replace(self, settled_ms={**self.settled_ms, topic: at_ms})
-
-
-def _with_id(ids: Mapping[str, str], topic: str, topic_id: str) -> dict[str, str]:
-    return {**ids, topic: topic_id} if topic_id else dict(ids)
 
 
 def _paired(offsets: tuple[int, ...], ends: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -103,16 +103,17 @@ def open_session(
     folder = folder.resolve()
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    ours = _settings(folder, driver_memory, master.startswith("local"))
+    conf.setAll([*(ours | dict(settings or {})).items()])
+    # Where workers find this package, wherever it was loaded from.
+    python_path = (str(Path(delayd.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))
     environment = {
         "JAVA_HOME": str(java.path.resolve().parent.parent),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": _python_path(),
+        "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
     }
-    conf = SparkConf(loadDefaults=False)
-    conf.setMaster(master).setAppName(name)
-    ours = _settings(folder, driver_memory, master.startswith("local"))
-    conf.setAll([*(ours | dict(settings or {})).items()])
     with _environ(environment):
         context = _start(conf, folder / "spark.log")
     try:
@@ -211,23 +212,14 @@ def _ended_already() -> Iterator[None]:
         yield
 
 
-def _python_path() -> str:
-    """Return where workers find this package, wherever it was loaded from."""
-    root = str(Path(delayd.__file__).resolve().parents[1])
-    known = os.environ.get("PYTHONPATH", "")
-    return os.pathsep.join(filter(None, (root, known)))
-
-
 @contextmanager
 def _environ(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables while the JVM starts, which inherits them; restore them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = os.environ.copy()
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

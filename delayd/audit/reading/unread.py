@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from delayd.audit.errors import AuditError
-from delayd.audit.reading.plan import TARGET_TIMEOUT_MS, TIMEOUT_MS, is_leaderless, listed
+from delayd.audit.reading.plan import TARGET_TIMEOUT_MS, TIMEOUT_MS, is_leaderless
 from delayd.audit.reading.positions import Positions
 from delayd.audit.reading.ranges import Range
+from delayd.audit.spans import listed
 from delayd.bus import Cluster, Survey
 from delayd.errors import DelaydError
 
@@ -132,17 +133,14 @@ def _is_cut_short(before: Positions, after: Positions, topic: str, firsts: tuple
 
 
 def _is_moved(before: Positions, after: Positions, topic: str) -> bool:
-    return after.next[topic] != before.next.get(topic) or before.is_other(
-        topic, after.ids.get(topic, "")
-    )
+    is_other = before.is_other(topic, after.ids.get(topic, ""))
+    return is_other or after.next[topic] != before.next.get(topic)
 
 
 def _is_back(before: Positions, after: Positions, topic: str) -> bool:
     """Return whether it was made again or lost its end: then this batch only goes back in it."""
-    begun, ends = before.next.get(topic), after.next[topic]
-    return begun is not None and (
-        before.is_other(topic, after.ids.get(topic, "")) or before.is_beyond(topic, ends)
-    )
+    is_other = before.is_other(topic, after.ids.get(topic, ""))
+    return topic in before.next and (is_other or before.is_beyond(topic, after.next[topic]))
 
 
 def _at(offsets: tuple[int, ...], number: int) -> int:

@@ -43,39 +43,35 @@ def over_time(report: Report) -> Html:
 
 
 def _failovers(report: Report) -> Html:
-    return part(
-        "Failovers",
-        table(
-            "Gap: from the last step of the old term to the first delivery of the new one. "
-            "Lateness: of what was due from 5 s before to 15 s after.",
-            sorted(report.failovers, key=lambda each: each.at_ms),
-            Column("at (UTC)", lambda each: moment(each.at_ms), "nowrap"),
-            Column("term", lambda each: str(each.term), "n"),
-            Column("from", lambda each: theirs(owner_name(each.old_owner))),
-            Column("to", lambda each: theirs(owner_name(each.new_owner))),
-            Column("gap", lambda each: gap_text(each.gap_ms), "n"),
-            *lateness_columns(lambda each: each.lateness),
-            more="failovers",
-        ),
+    return table(
+        "Gap: from the last step of the old term to the first delivery of the new one. "
+        "Lateness: of what was due from 5 s before to 15 s after.",
+        sorted(report.failovers, key=lambda each: each.at_ms),
+        Column("at (UTC)", lambda each: moment(each.at_ms), "nowrap"),
+        Column("term", lambda each: str(each.term), "n"),
+        Column("from", lambda each: theirs(owner_name(each.old_owner))),
+        Column("to", lambda each: theirs(owner_name(each.new_owner))),
+        Column("gap", lambda each: gap_text(each.gap_ms), "n"),
+        *lateness_columns(lambda each: each.lateness),
+        title="Failovers",
+        more="failovers",
     )
 
 
 def _reigns(report: Report) -> Html:
-    return part(
-        "Terms",
-        table(
-            "The newest first",
-            sorted(report.reigns, key=lambda reign: -reign.term),
-            Column("term", lambda reign: str(reign.term)),
-            Column("owner", lambda reign: theirs(reign.owner)),
-            Column("first step (UTC)", lambda reign: moment(reign.from_ms), "nowrap"),
-            Column("last step (UTC)", lambda reign: moment(reign.to_ms), "nowrap"),
-            Column("length", lambda reign: duration_text(reign.to_ms - reign.from_ms), "n"),
-            Column("steps", lambda reign: count_text(reign.steps), "n"),
-            Column("delivered", lambda reign: count_text(reign.delivered), "n"),
-            most=ROWS_MAX // 2,
-            more="terms before",
-        ),
+    return table(
+        "The newest first",
+        sorted(report.reigns, key=lambda reign: -reign.term),
+        Column("term", lambda reign: str(reign.term)),
+        Column("owner", lambda reign: theirs(reign.owner)),
+        Column("first step (UTC)", lambda reign: moment(reign.from_ms), "nowrap"),
+        Column("last step (UTC)", lambda reign: moment(reign.to_ms), "nowrap"),
+        Column("length", lambda reign: duration_text(reign.to_ms - reign.from_ms), "n"),
+        Column("steps", lambda reign: count_text(reign.steps), "n"),
+        Column("delivered", lambda reign: count_text(reign.delivered), "n"),
+        title="Terms",
+        most=ROWS_MAX // 2,
+        more="terms before",
     )
 
 
@@ -99,23 +95,21 @@ def _by_topic(report: Report, overall: Lateness) -> Html:
     by_count = sorted(report.by_topic, key=lambda each: (-each[1].count, each[0]))
     items: list[tuple[str | None, Lateness]] = [(None, overall), *by_count]
     hours = hours_by_topic(report.by_hour)
-    return part(
-        "By topic",
-        table(
-            "Topics with the most messages first. The curve is the p99 of each hour, from "
-            "0 to its highest.",
-            items,
-            Column(
-                "topic",
-                lambda item: "all topics" if item[0] is None else theirs(item[0]),
-                "wide-text",
-            ),
-            *lateness_columns(lambda item: item[1]),
-            Column("p99 by hour", lambda item: spark(hours.get(item[0] or "", []))),
-            most=ROWS_MAX + 1,
-            more="topics",
-            row_class=lambda item: "total" if item[0] is None else None,
+    return table(
+        "Topics with the most messages first. The curve is the p99 of each hour, from "
+        "0 to its highest.",
+        items,
+        Column(
+            "topic",
+            lambda item: "all topics" if item[0] is None else theirs(item[0]),
+            "wide-text",
         ),
+        *lateness_columns(lambda item: item[1]),
+        Column("p99 by hour", lambda item: spark(hours.get(item[0] or "", []))),
+        title="By topic",
+        most=ROWS_MAX + 1,
+        more="topics",
+        row_class=lambda item: "total" if item[0] is None else None,
     )
 
 
@@ -126,15 +120,13 @@ def _by_hour(report: Report) -> Html:
     if len(shown) < len(worst):
         caption = f"The {len(shown)} hours of due times with the highest p99, of "
         caption += count_text(len(worst))
-    return part(
-        "By topic and hour",
-        table(
-            caption,
-            shown,
-            Column("topic", lambda hour: theirs(hour.topic), "wide-text"),
-            Column("hour (UTC)", lambda hour: second_text(hour.hour_ms)[:16], "nowrap"),
-            *lateness_columns(lambda hour: hour.lateness),
-        ),
+    return table(
+        caption,
+        shown,
+        Column("topic", lambda hour: theirs(hour.topic), "wide-text"),
+        Column("hour (UTC)", lambda hour: second_text(hour.hour_ms)[:16], "nowrap"),
+        *lateness_columns(lambda hour: hour.lateness),
+        title="By topic and hour",
     )
 
 
@@ -170,18 +162,16 @@ def _nodes(report: Report) -> Html:
             return "compared"
         return element("span", "not compared: ", theirs(node.problem), class_="bad")
 
-    return part(
-        "Nodes",
-        table(
-            "What their exports hold; those that could not be compared first",
-            sorted(report.nodes, key=lambda node: (node.problem is None, node.node)),
-            Column("node", lambda node: theirs(node.node)),
-            Column("admin port", lambda node: theirs(node.admin, code=True)),
-            Column("pending", pending, "n"),
-            Column("differ", differing, "n"),
-            Column("export", compared, "wide-text"),
-            more="nodes",
-        ),
+    return table(
+        "What their exports hold; those that could not be compared first",
+        sorted(report.nodes, key=lambda node: (node.problem is None, node.node)),
+        Column("node", lambda node: theirs(node.node)),
+        Column("admin port", lambda node: theirs(node.admin, code=True)),
+        Column("pending", pending, "n"),
+        Column("differ", differing, "n"),
+        Column("export", compared, "wide-text"),
+        title="Nodes",
+        more="nodes",
     )
 
 
@@ -193,18 +183,16 @@ def _differing(heat: Sequence[HeatCell]) -> Html | None:
     )
     if not differing:
         return None
-    return part(
-        "Where they differ",
-        table(
-            "Messages that are missing, too many or changed; the most first",
-            differing,
-            Column("due from (UTC)", lambda cell: moment(cell.at_ms), "nowrap"),
-            Column("node", lambda cell: theirs(cell.node)),
-            Column("by the log", lambda cell: count_text(expected.get(cell.at_ms, 0)), "n"),
-            Column("on the node", lambda cell: count_text(cell.pending), "n"),
-            Column("differ", lambda cell: wrong_count(cell.differ), "n"),
-            more="due times",
-        ),
+    return table(
+        "Messages that are missing, too many or changed; the most first",
+        differing,
+        Column("due from (UTC)", lambda cell: moment(cell.at_ms), "nowrap"),
+        Column("node", lambda cell: theirs(cell.node)),
+        Column("by the log", lambda cell: count_text(expected.get(cell.at_ms, 0)), "n"),
+        Column("on the node", lambda cell: count_text(cell.pending), "n"),
+        Column("differ", lambda cell: wrong_count(cell.differ), "n"),
+        title="Where they differ",
+        more="due times",
     )
 
 
@@ -321,15 +309,13 @@ def travel(report: Report) -> Html | None:
             ),
             class_="columns",
         ),
-        part(
-            "Due first",
-            table(
-                "Those that came next",
-                then.next_due,
-                Column("source", lambda each: theirs(each[0], code=True), "nowrap"),
-                Column("topic", lambda each: theirs(each[1]), "wide-text"),
-                Column("due (UTC)", lambda each: moment(each[2]), "nowrap"),
-            ),
+        table(
+            "Those that came next",
+            then.next_due,
+            Column("source", lambda each: theirs(each[0], code=True), "nowrap"),
+            Column("topic", lambda each: theirs(each[1]), "wide-text"),
+            Column("due (UTC)", lambda each: moment(each[2]), "nowrap"),
+            title="Due first",
         ),
         lead=f"{count_text(then.pending)} messages had been accepted and were not over.",
     )

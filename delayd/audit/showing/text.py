@@ -32,8 +32,7 @@ ROWS_SHOWN: Final = 10
 def show(report: Report, console: Console) -> None:
     """Print it."""
     _verdict(report, console)
-    if not report.ok:
-        _faults(report, console)
+    _faults(report, console)
     _fates(report, console)
     _lateness(report, console)
     _failovers(report, console)

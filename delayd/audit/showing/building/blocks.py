@@ -81,12 +81,14 @@ def table(
     caption: str,
     items: Sequence[Item],
     *columns: Column[Item],
+    title: str | None = None,
     most: int = ROWS_MAX,
     more: str = "more",
     row_class: Callable[[Item], str | None] = lambda _: None,
 ) -> Html:
-    """Return one row for each item, its first cell the row's head. Ends after `most` rows and says
-    how many more (`more`: of what) there are. Scrolls by itself if it is too wide."""
+    """Return one row for each item, its first cell the row's head, under a heading if it has a
+    `title`. Ends after `most` rows and says how many more (`more`: of what) there are. Scrolls by
+    itself if it is too wide."""
     heads = (element("th", each.name, scope="col", class_=each.kind or None) for each in columns)
 
     def row(item: Item) -> Html:
@@ -98,24 +100,19 @@ def table(
             class_=row_class(item),
         )
 
+    rows = element(
+        "table",
+        element("caption", element("span", caption)),
+        element("thead", element("tr", heads)),
+        element("tbody", map(row, items[:most])),
+    )
     left = len(items) - most
-    return element(
+    whole = element(
         "div",
-        element(
-            "div",
-            element(
-                "table",
-                element("caption", element("span", caption)),
-                element("thead", element("tr", heads)),
-                element("tbody", map(row, items[:most])),
-            ),
-            class_="scroll",
-            tabindex=0,
-            role="region",
-            aria_label=caption,
-        ),
+        element("div", rows, class_="scroll", tabindex=0, role="region", aria_label=caption),
         element("p", f"and {count_text(left)} {more}", class_="more") if left > 0 else None,
     )
+    return whole if title is None else part(title, whole)
 
 
 def lateness_columns(of: Callable[[Item], Lateness | None]) -> list[Column[Item]]:

@@ -118,11 +118,17 @@ class Drawing:
 
 
 def figure(
-    slug: str, caption: str, description: str, drawing: Drawing, legend: Node = None
+    slug: str, caption: str, description: str, drawing: Drawing, legend: Sequence[Node] = ()
 ) -> Html:
     """Return a figure with its caption; `description` is for whoever does not see it."""
     shown = drawing.render(f"{caption}. {description}")
-    return element("figure", shown, element("figcaption", caption, legend), id=slug)
+    keys = element("span", legend, class_="legend") if legend else None
+    return element("figure", shown, element("figcaption", caption, keys), id=slug)
+
+
+def key(class_: str, words: str) -> Html:
+    """Return an entry of a legend: a sample of a class of shapes, and what it is."""
+    return element("span", element("i", class_=f"key {class_}"), words)
 
 
 def _percent(x: float) -> str:

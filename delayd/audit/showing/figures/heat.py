@@ -1,11 +1,11 @@
 """The map of pending messages by due time and node, with the cells that differ."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from delayd.audit.report import HeatCell
-from delayd.audit.showing.building.drawing import WIDE, Drawing, figure
+from delayd.audit.showing.building.drawing import WIDE, Drawing, figure, key
 from delayd.audit.showing.building.elements import Html, Node, element
 from delayd.audit.showing.building.scales import linear, time_ticks
 from delayd.audit.showing.limits import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
@@ -42,7 +42,7 @@ def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Html | None:
         f"By the log {count_text(expected)} messages are pending. On the nodes, "
         f"{count_text(differ)} differ.",
         _map(shown, width, rows),
-        _legend(differ > 0),
+        [*_legend(differ > 0)],
     )
 
 
@@ -84,9 +84,8 @@ def shade(pending: int, most: int) -> int:
     return max(1, math.ceil(math.sqrt(pending / most) * SHADES)) if most else 1
 
 
-def _legend(differ: bool) -> Node:
+def _legend(differ: bool) -> Iterable[Node]:
     shades = [element("i", class_=f"key heat-{n}") for n in range(1, SHADES + 1)]
-    keys = [element("span", "few", shades, "many", class_="shades")]
+    yield element("span", "few", shades, "many", class_="shades")
     if differ:
-        keys.append(element("span", element("i", class_="key differs"), "differs from the log"))
-    return element("span", keys, class_="legend")
+        yield key("differs", "differs from the log")

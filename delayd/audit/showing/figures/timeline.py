@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Final
 
 from delayd.audit.report import Failover, Moment, Reign, Report
-from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
-from delayd.audit.showing.building.elements import Html, Node, element, number
+from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure, key
+from delayd.audit.showing.building.elements import Html, Node, number
 from delayd.audit.showing.building.scales import (
     Scale,
     count_ticks,
@@ -193,20 +193,14 @@ def _failovers(drawing: Drawing, shown: _Shown, across: Scale) -> None:
         free_from = drawing.flag(words, x, y, (free_from, after))
 
 
-def _legend(shown: _Shown) -> Node:
-    keys = [
-        _key("deliveries", f"delivered, by {duration_text(shown.interval_ms)}"),
-        _key("p50", "median lateness"),
-        _key("p99", "p99 lateness"),
-        *(_key(f"owner-{n}", f"{owner} leads") for owner, n in list(shown.owners.items())[:OWNERS]),
+def _legend(shown: _Shown) -> list[Node]:
+    return [
+        key("deliveries", f"delivered, by {duration_text(shown.interval_ms)}"),
+        key("p50", "median lateness"),
+        key("p99", "p99 lateness"),
+        *(key(f"owner-{n}", f"{owner} leads") for owner, n in list(shown.owners.items())[:OWNERS]),
+        key("failover", "failover") if shown.failovers else None,
     ]
-    if shown.failovers:
-        keys.append(_key("failover", "failover"))
-    return element("span", keys, class_="legend")
-
-
-def _key(class_: str, words: str) -> Html:
-    return element("span", element("i", class_=f"key {class_}"), words)
 
 
 def _description(shown: _Shown) -> str:
