@@ -1,17 +1,21 @@
 """The report as one HTML page: no network, no other file, complete without its little script.
 
-What it shows is bounded (limits.py); the same report gives the same bytes.
+It stays below PAGE_BYTES_MAX: every list and every text on it has a limit where it is written. The
+same report gives the same bytes.
 """
 
 import base64
 import hashlib
 from importlib import resources
+from typing import Final
 
 from delayd.audit.report import Report
 from delayd.audit.showing.building.elements import Html, element
 from delayd.audit.showing.sections import lateness, over_time, replicas, requests, the_cut, travel
 from delayd.audit.showing.verdict import SIGNS, findings, verdict
 from delayd.audit.showing.words import visible
+
+PAGE_BYTES_MAX: Final = 5_000_000
 
 
 def page(report: Report) -> str:

@@ -1,8 +1,10 @@
 """The sections of the page below the verdict, each a function of the report."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
-from delayd.audit.report import HeatCell, Lateness, NodeState, Report
+from delayd.audit.report import HeatCell, Lateness, NodeState, Report, TopicHour
 from delayd.audit.showing.building.blocks import (
     ROWS_MAX,
     Column,
@@ -19,7 +21,6 @@ from delayd.audit.showing.building.elements import Html, Node, element
 from delayd.audit.showing.figures.heat import heat_map
 from delayd.audit.showing.figures.lateness import histogram, spark
 from delayd.audit.showing.figures.timeline import timeline
-from delayd.audit.showing.limits import hours_by_topic
 from delayd.audit.showing.words import (
     count_text,
     duration_text,
@@ -28,6 +29,9 @@ from delayd.audit.showing.words import (
     owner_name,
     second_text,
 )
+
+HOURS_MAX: Final = 48
+"""Hours of a topic in its little curve."""
 
 
 def over_time(report: Report) -> Html:
@@ -94,7 +98,7 @@ def _by_topic(report: Report, overall: Lateness) -> Html:
     """Return the table whose first row, of no topic, is on all of them."""
     by_count = sorted(report.by_topic, key=lambda each: (-each[1].count, each[0]))
     items: list[tuple[str | None, Lateness]] = [(None, overall), *by_count]
-    hours = hours_by_topic(report.by_hour)
+    hours = _hours_by_topic(report.by_hour)
     return table(
         "Topics with the most messages first. The curve is the p99 of each hour, from "
         "0 to its highest.",
@@ -111,6 +115,14 @@ def _by_topic(report: Report, overall: Lateness) -> Html:
         more="topics",
         row_class=lambda item: "total" if item[0] is None else None,
     )
+
+
+def _hours_by_topic(hours: Sequence[TopicHour]) -> dict[str, list[TopicHour]]:
+    """Return the last HOURS_MAX hours of each topic, in order."""
+    found: dict[str, list[TopicHour]] = defaultdict(list)
+    for hour in sorted(hours, key=lambda hour: hour.hour_ms):
+        found[hour.topic].append(hour)
+    return {topic: own[-HOURS_MAX:] for topic, own in found.items()}
 
 
 def _by_hour(report: Report) -> Html:

@@ -6,7 +6,6 @@ from typing import Final
 from delayd.audit.report import Finding, Report
 from delayd.audit.showing.building.blocks import Column, moment, part, section, table, theirs
 from delayd.audit.showing.building.elements import Html, Node, element
-from delayd.audit.showing.limits import FINDINGS_MAX
 from delayd.audit.showing.words import (
     MUST_BE_0,
     NAME_CHARS_MAX,
@@ -20,6 +19,9 @@ from delayd.audit.showing.words import (
     visible,
     wrong_sentence,
 )
+
+FINDINGS_MAX: Final = 500
+"""Rows of findings: a report keeps 20 of each of some 25 faults."""
 
 FILTER_FROM: Final = 6
 """So few findings are found without a filter."""

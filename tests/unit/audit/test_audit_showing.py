@@ -23,9 +23,9 @@ from sample_reports import (
 from delayd.audit.judging.faults import Fault
 from delayd.audit.report import Fates, HeatCell, Moment
 from delayd.audit.showing.building.elements import VOID, element, number
-from delayd.audit.showing.figures.heat import SHADES, shade
-from delayd.audit.showing.limits import PAGE_BYTES_MAX, heat_within, moments_within
-from delayd.audit.showing.page import page
+from delayd.audit.showing.figures.heat import SHADES, heat_within, shade
+from delayd.audit.showing.figures.timeline import moments_within
+from delayd.audit.showing.page import PAGE_BYTES_MAX, page
 from delayd.audit.showing.words import (
     duration_text,
     large_count,

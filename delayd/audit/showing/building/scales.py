@@ -113,3 +113,14 @@ def interval_of(times: Sequence[int], most: int) -> int:
     usual = next((step for step in TIME_STEPS if step >= SECOND and span < step * most), DAY)
     apart = math.gcd(*(time - times[0] for time in times))
     return apart if 0 < apart <= 3 * usual else usual
+
+
+def intervals(times: Sequence[int], usual: int, most: int) -> tuple[int, int]:
+    """Return how long the intervals are whose starts, in order, are `times`, and how long those of
+    at most `most`: as many of them as make the first of TIME_STEPS that is long enough."""
+    interval = interval_of(times, usual)
+    span = times[-1] - times[0] + interval
+    if span <= interval * most:
+        return interval, interval
+    fits = (step for step in TIME_STEPS if step % interval == 0 and span <= step * most)
+    return interval, next(fits, -(-span // (interval * most)) * interval)

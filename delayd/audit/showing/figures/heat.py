@@ -1,14 +1,14 @@
 """The map of pending messages by due time and node, with the cells that differ."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from delayd.audit.report import HeatCell
 from delayd.audit.showing.building.drawing import WIDE, Drawing, figure, key
 from delayd.audit.showing.building.elements import Html, Node, element
-from delayd.audit.showing.building.scales import linear, time_ticks
-from delayd.audit.showing.limits import HEAT_COLUMNS_MAX, HEAT_NODES_MAX, heat_within
+from delayd.audit.showing.building.scales import intervals, linear, time_ticks
 from delayd.audit.showing.words import (
     NAME_CHARS_MAX,
     count_text,
@@ -21,6 +21,8 @@ from delayd.audit.showing.words import (
 ROW: Final = 30
 TOP: Final = 8
 SHADES: Final = 6
+COLUMNS_MAX: Final = 120
+NODES_MAX: Final = 12
 LOG: Final = "the log"
 """The row of what should be there."""
 
@@ -30,9 +32,9 @@ def heat_map(cells: Sequence[HeatCell], absent: Sequence[str]) -> Html | None:
     nothing is pending anywhere."""
     if not any(cell.pending or cell.differ for cell in cells):
         return None
-    shown, width = heat_within(cells, HEAT_COLUMNS_MAX)
+    shown, width = heat_within(cells, COLUMNS_MAX)
     known = {cell.node for cell in shown}
-    rows = sorted(known | set(sorted(set(absent) - known)[: HEAT_NODES_MAX // 2]))
+    rows = sorted(known | set(sorted(set(absent) - known)[: NODES_MAX // 2]))
     expected = sum(cell.pending for cell in cells if cell.node == "")
     differ = sum(cell.differ for cell in cells)
     low, high = min(cell.at_ms for cell in cells), max(cell.at_ms for cell in cells)
@@ -89,3 +91,28 @@ def _legend(differ: bool) -> Iterable[Node]:
     yield element("span", "few", shades, "many", class_="shades")
     if differ:
         yield key("differs", "differs from the log")
+
+
+def heat_within(cells: Sequence[HeatCell], columns: int) -> tuple[list[HeatCell], int]:
+    """Return the pending messages in at most `columns` columns and NODES_MAX + 1 rows, the
+    log's among them, and how long a column is, ms. Nodes that differ most are kept."""
+    if not cells:
+        return [], 1000
+    times = sorted({cell.at_ms for cell in cells})
+    start = times[0]
+    _, width = intervals(times, COLUMNS_MAX, columns)
+    differ: Counter[str] = Counter()
+    for cell in cells:
+        differ[cell.node] += cell.differ
+    nodes = sorted(differ.keys() - {""}, key=lambda node: (-differ[node], node))
+    kept = {"", *nodes[:NODES_MAX]}
+    sums: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for cell in cells:
+        if cell.node in kept:
+            entry = sums[cell.node, (cell.at_ms - start) // width]
+            entry[0] += cell.pending
+            entry[1] += cell.differ
+    return [
+        HeatCell(start + column * width, node, pending, differing)
+        for (node, column), (pending, differing) in sorted(sums.items())
+    ], width

@@ -8,11 +8,11 @@ from delayd.audit.report import Bin, Lateness, TopicHour
 from delayd.audit.showing.building.drawing import LINE, WIDE, Drawing, figure
 from delayd.audit.showing.building.elements import Html, element, number
 from delayd.audit.showing.building.scales import count_ticks, linear
-from delayd.audit.showing.limits import BINS_MAX
 from delayd.audit.showing.words import count_text, duration_text, short_count
 
 TOP, BASE = 66, 236
 """Above the bars there is room for three percentiles, and for the count of the highest one."""
+BINS_MAX: Final = 48
 BINS_WIDTH_MIN: Final = 8
 """Fewer bins leave the rest of the width empty."""
 BAR_GAP: Final = 1

@@ -1,5 +1,6 @@
 """Deliveries, leadership and lateness over time: three panels above one time axis."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,12 +12,12 @@ from delayd.audit.showing.building.elements import Html, Node, number
 from delayd.audit.showing.building.scales import (
     Scale,
     count_ticks,
+    intervals,
     late_ticks,
     linear,
     logarithmic,
     time_ticks,
 )
-from delayd.audit.showing.limits import MARKS_MAX, moments_within, reigns_within
 from delayd.audit.showing.words import (
     count_text,
     duration_text,
@@ -34,6 +35,10 @@ LATENESS_TOP, LATENESS_BASE = 304, 424
 HEIGHT: Final = 450
 MANY: Final = 12
 """Failovers, of which no more are marked through all panels."""
+MOMENTS_MAX: Final = 260
+REIGNS_MAX: Final = 200
+MARKS_MAX: Final = 100
+"""Failovers that are drawn."""
 OWNERS: Final = 6
 """Colours of nodes in style.css; more nodes take them again."""
 
@@ -89,7 +94,7 @@ def _shown(report: Report) -> _Shown | None:
         interval_ms=interval,
         low_ms=low,
         high_ms=high,
-        reigns=reigns_within(report.reigns, low, high),
+        reigns=_reigns_within(report.reigns, low, high),
         failovers=within[:MARKS_MAX],
         owners={owner: n % OWNERS for n, owner in enumerate(owners)},
     )
@@ -217,3 +222,38 @@ def _description(shown: _Shown) -> str:
         terms, names = len(shown.reigns), len(shown.owners)
         parts.append(f"{terms} terms of {names} nodes, {len(shown.failovers)} failovers.")
     return " ".join(parts)
+
+
+def moments_within(moments: Sequence[Moment], most: int = MOMENTS_MAX) -> tuple[list[Moment], int]:
+    """Return the deliveries in at most `most` equal intervals, and how long each is, ms. Joined
+    intervals have the sum of the deliveries, the mean of the medians, and the worst of the rest."""
+    ordered = sorted(moments, key=lambda moment: moment.at_ms)
+    if not ordered:
+        return [], 1000
+    start = ordered[0].at_ms
+    interval, width = intervals([moment.at_ms for moment in ordered], MOMENTS_MAX, most)
+    if width == interval:
+        return ordered[:most], interval
+    parts: dict[int, list[Moment]] = defaultdict(list)
+    for moment in ordered:
+        parts[(moment.at_ms - start) // width].append(moment)
+    return [_joined(start + n * width, part) for n, part in parts.items()], width
+
+
+def _joined(at_ms: int, part: Sequence[Moment]) -> Moment:
+    delivered = sum(moment.delivered for moment in part)
+    weighted = sum(moment.late_p50 * moment.delivered for moment in part)
+    return Moment(
+        at_ms=at_ms,
+        delivered=delivered,
+        late_p50=weighted // delivered if delivered else 0,
+        late_p99=max(moment.late_p99 for moment in part),
+        late_max=max(moment.late_max for moment in part),
+    )
+
+
+def _reigns_within(reigns: Sequence[Reign], low_ms: int, high_ms: int) -> list[Reign]:
+    """Return those that touch the time shown; of too many the longest."""
+    seen = [reign for reign in reigns if reign.to_ms >= low_ms and reign.from_ms <= high_ms]
+    longest = sorted(seen, key=lambda reign: (reign.from_ms - reign.to_ms, reign.term))
+    return sorted(longest[:REIGNS_MAX], key=lambda reign: reign.term)
