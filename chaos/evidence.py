@@ -11,10 +11,15 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from chaos.records import Logged
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.partitioner.default import murmur2
 
 READ_TIMEOUT_MS: Final = 60_000
 POLL_MS: Final = 50
@@ -42,7 +47,7 @@ class Evidence:
     ) -> None:
         """`prefix` is that of delayd's topics; `seen` gets each record as it comes. Topics in
         `since` are read from those offsets, one for each partition, others from their start."""
-        self._consumer, self._partition_type = _consumer(bootstrap, "read_committed")
+        self._consumer = _consumer(bootstrap)
         self._since = since or {}
         self._seen = seen
         self._assigned_s = -ASSIGN_EVERY_S
@@ -88,10 +93,7 @@ class Evidence:
     def _assign(self) -> list[Any]:
         """All partitions that exist by now; those known before go on where they stood."""
         known = self._consumer.assignment()
-        found = set(known)
-        for topic in self._topics:
-            numbers = self._consumer.partitions_for_topic(topic) or ()
-            found |= {self._partition_type(topic, number) for number in numbers}
+        found = known.union(*(_partitions(self._consumer, topic) for topic in self._topics))
         if found != known:
             positions = {each: self._consumer.position(each) for each in known}
             self._consumer.assign(sorted(found))
@@ -133,14 +135,10 @@ Ends = dict[str, tuple[int, ...]]
 
 def ends_of(bootstrap: str, topics: Iterable[str], *, stable: bool = False) -> Ends:
     """Of topics that exist; the stable ends are those that open transactions hold back."""
-    isolation = "read_committed" if stable else "read_uncommitted"
-    consumer, partition_type = _consumer(bootstrap, isolation)
-    try:
-        there = {topic: sorted(consumer.partitions_for_topic(topic)) for topic in topics}
-        ends = consumer.end_offsets([partition_type(t, n) for t, ns in there.items() for n in ns])
-        return {t: tuple(ends[partition_type(t, n)] for n in ns) for t, ns in there.items()}
-    finally:
-        consumer.close()
+    with closing(_consumer(bootstrap, "read_committed" if stable else "read_uncommitted")) as found:
+        places = {topic: _partitions(found, topic) for topic in topics}
+        ends = found.end_offsets([place for each in places.values() for place in each])
+        return {topic: tuple(ends[place] for place in each) for topic, each in places.items()}
 
 
 def read_all(
@@ -148,14 +146,9 @@ def read_all(
 ) -> list[Logged]:
     """Return all committed records of the topics that exist. `partitions_of` gets how many
     partitions each has. AssertionError if kafka-python returns a record twice."""
-    consumer, partition_type = _consumer(bootstrap, "read_committed")
-    try:
+    with closing(_consumer(bootstrap)) as consumer:
         there = sorted(set(topics) & consumer.topics())
-        places = [
-            partition_type(topic, number)
-            for topic in there
-            for number in sorted(consumer.partitions_for_topic(topic))
-        ]
+        places = [place for topic in there for place in _partitions(consumer, topic)]
         if partitions_of is not None:
             partitions_of.update(Counter(place.topic for place in places))
         consumer.assign(places)
@@ -163,15 +156,10 @@ def read_all(
         again = [place for place, n in Counter(each[:3] for each in found).items() if n > 1]
         assert not again, f"kafka-python returned {len(again)} records twice: {again[:3]}"
         return found
-    finally:
-        consumer.close()
 
 
 def partition_for(key: bytes, partitions: int) -> int:
     """Return where Kafka's own partitioner puts a key."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
-        from kafka.partitioner.default import murmur2
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -196,12 +184,13 @@ def _records(consumer: Any) -> list[Logged]:
     ]
 
 
-def _consumer(bootstrap: str, isolation: str) -> tuple[Any, Any]:
-    """A consumer, and the type of its partitions."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
-        from kafka import KafkaConsumer, TopicPartition
-    consumer = KafkaConsumer(
+def _partitions(consumer: Any, topic: str) -> list[Any]:
+    numbers = sorted(consumer.partitions_for_topic(topic) or ())
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def _consumer(bootstrap: str, isolation: str = "read_committed") -> Any:
+    return KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=None,
         isolation_level=isolation,
@@ -212,4 +201,3 @@ def _consumer(bootstrap: str, isolation: str) -> tuple[Any, Any]:
         max_poll_records=POLL_RECORDS_MAX,
         metadata_max_age_ms=1_000,
     )
-    return consumer, TopicPartition

@@ -5,7 +5,7 @@ among equal victims. The cluster itself is not deterministic.
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final, Self
 
 from chaos.faults import Fault, Kind, Victim
@@ -59,13 +59,7 @@ class Needs:
 
     def __or__(self, other: "Needs") -> "Needs":
         """What is enough for both."""
-        return Needs(
-            max(self.brokers, other.brokers),
-            max(self.etcd_members, other.etcd_members),
-            self.is_wired or other.is_wired,
-            self.is_clocked or other.is_clocked,
-            self.has_small_disks or other.has_small_disks,
-        )
+        return Needs(*map(max, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from chaos.history import NO_TRANSACTION, History, What
 from chaos.workload import Plan, Planned, PlannedTransaction
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
+    from kafka import KafkaProducer
+
 CLIENTS: Final = ("confluent-1", "confluent-2", "kafka-python")
 TRANSACTIONAL: Final = "transactional"
 JOIN_TIMEOUT_S: Final = 180.0
@@ -148,9 +152,6 @@ class KafkaPythonSender:
     with this driver one may commit although a record of it failed."""
 
     def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # kafka-python's own code; not ours to mend
-            from kafka import KafkaProducer
         self._buffer = buffer
         self._client = client
         self._history = history

@@ -64,8 +64,6 @@ class DockerCluster:
         copies = replication_factor_for(BROKERS)
         self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
-    # --- What there is
-
     def etcd_leader(self) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for name in filter(self.is_running, self.etcd):
@@ -92,8 +90,6 @@ class DockerCluster:
         self._engine.start(part)
         if wait:
             self._wait_for(part)
-
-    # --- Nodes
 
     def lose_data(self, part: str) -> None:
         if self.is_running(part):
@@ -129,8 +125,6 @@ class DockerCluster:
         self._engine.remove(twin)
         del self._parts[twin]
 
-    # --- Network
-
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         """Both ways: off the network. One way: rules of its own. Slow and lossy: not here."""
         if weather.delay_ms or weather.stall_chance:
@@ -159,8 +153,6 @@ class DockerCluster:
         process_id = str(self._engine.process_id(name))
         harm.run_as_root("nsenter", "-t", process_id, "-n", "iptables", "-w", *words)
 
-    # --- The end
-
     def audit(self) -> Mapping[str, Any]:
         building = self._building
         where = ("--bootstrap", building.bootstrap, "--etcd", ",".join(building.etcd_urls))
@@ -176,8 +168,6 @@ class DockerCluster:
     def down(self) -> list[str]:
         self._end()
         return [*self._engine.left(), *harm.mounted_in(self._building.directory)]
-
-    # --- Start and end
 
     def _start_all(self) -> None:
         self._logs.mkdir(parents=True)

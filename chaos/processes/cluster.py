@@ -77,8 +77,6 @@ class ProcessCluster:
         copies = replication_factor_for(needs.brokers)
         self.topics = Topics(self.bootstrap, copies=copies, cluster=CLUSTER_NAME)
 
-    # --- What there is
-
     def etcd_leader(self) -> str:
         [only] = self.etcd
         return only
@@ -89,8 +87,6 @@ class ProcessCluster:
     def status(self, node: str) -> Mapping[str, Any]:
         part = self._part(node)
         return (read_status(part.address) if part.alive() else None) or {}
-
-    # --- Processes
 
     def is_running(self, part: str) -> bool:
         return self._part(part).alive()
@@ -109,8 +105,6 @@ class ProcessCluster:
 
     def start(self, part: str, *, wait: bool = True) -> None:
         self._cluster.start(part, wait=wait)
-
-    # --- Nodes
 
     def lose_data(self, part: str) -> None:
         if self.is_running(part):
@@ -152,15 +146,11 @@ class ProcessCluster:
         state = self._state()
         self._folder.save(State(tuple(part for part in state.parts if part.name != twin)))
 
-    # --- Network
-
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         if self._wires is not None:
             self._wires.set(weather, nodes=nodes, to=to)
         elif weather != FAIR:
             raise BackendError("this cluster has no wires that could be cut")
-
-    # --- The end
 
     def audit(self) -> Mapping[str, Any]:
         folder = self._folder.path

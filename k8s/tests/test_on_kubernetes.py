@@ -19,17 +19,19 @@ from typing import Any
 
 import pytest
 from k8s_cluster import (
+    HEAD,
     NAMESPACE,
     NODES,
     Cluster,
     KubectlError,
+    Run,
     is_held_back,
     is_ready,
     last_words,
     node_state,
     wait_for,
 )
-from traffic_run import FAULTS, HEAD, Run
+from tally import FAULTS
 
 STEADY_S = 6
 """Between two faults, so that what one has delayed is over before the next."""
