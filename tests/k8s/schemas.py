@@ -35,58 +35,31 @@ def _custom(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     )
 
 
-_SPAN: Final = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
-_RULE: Final = _closed(
-    {
-        "alert": {"type": "string", "pattern": "^Delayd[A-Za-z]+$"},
-        "expr": {"type": "string", "minLength": 1},
-        "for": _SPAN,
-        "labels": _closed({"severity": {"enum": ["info", "warning", "critical"]}}),
-        "annotations": _closed(
-            {"summary": {"type": "string"}, "description": {"type": "string"}},
-        ),
-    },
-    "for",
-)
-CUSTOM: Final[Mapping[str, Mapping[str, Any]]] = {
-    "ServiceMonitor": _custom(
-        "ServiceMonitor",
-        _closed(
-            {
-                "selector": _closed({"matchLabels": _TEXTS}),
-                "endpoints": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": _closed(
-                        {
-                            "port": {"type": "string"},
-                            "path": {"type": "string", "pattern": "^/"},
-                            "interval": _SPAN,
-                            "scrapeTimeout": _SPAN,
-                        }
-                    ),
-                },
-            }
-        ),
-    ),
-    "PrometheusRule": _custom(
-        "PrometheusRule",
-        _closed(
-            {
-                "groups": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": _closed(
-                        {
-                            "name": {"type": "string"},
-                            "rules": {"type": "array", "minItems": 1, "items": _RULE},
-                        }
-                    ),
-                }
-            }
-        ),
-    ),
+def _like(pattern: str) -> Mapping[str, Any]:
+    return {"type": "string", "pattern": pattern}
+
+
+def _some(items: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "array", "minItems": 1, "items": items}
+
+
+_TEXT: Final = _like(".")
+_SPAN: Final = _like("^([0-9]+(ms|s|m|h))+$")
+_ENDPOINT: Final = {"port": _TEXT, "path": _like("^/"), "interval": _SPAN, "scrapeTimeout": _SPAN}
+_RULE: Final = {
+    "alert": _like("^Delayd[A-Za-z]+$"),
+    "expr": _TEXT,
+    "for": _SPAN,
+    "labels": _closed({"severity": {"enum": ["info", "warning", "critical"]}}),
+    "annotations": _closed({"summary": _TEXT, "description": _TEXT}),
 }
+_GROUP: Final = {"name": _TEXT, "rules": _some(_closed(_RULE, "for"))}
+_SELECTOR: Final = _closed({"matchLabels": _TEXTS})
+_SPECS: Final = {
+    "ServiceMonitor": {"selector": _SELECTOR, "endpoints": _some(_closed(_ENDPOINT))},
+    "PrometheusRule": {"groups": _some(_closed(_GROUP))},
+}
+CUSTOM: Final = {kind: _custom(kind, _closed(spec)) for kind, spec in _SPECS.items()}
 
 
 def problems_of(each: Mapping[str, Any]) -> Iterator[str]:

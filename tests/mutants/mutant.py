@@ -63,9 +63,10 @@ def one_edit(
     old: str,
     new: str,
     *tests: str,
-    is_simulated: bool = True,
+    is_simulated: bool | None = None,
 ) -> Mutant:
-    """Return a mutant of one replacement in one file."""
+    """Return a mutant of one replacement in one file; it is simulated unless it names tests."""
+    is_simulated = not tests if is_simulated is None else is_simulated
     return Mutant(name, rule, source, (Edit(file, old, new),), tests, is_simulated)
 
 

@@ -17,7 +17,6 @@ ELECTION = (
         "HeldLease.since(self._ordered_ms, lease_id, ttl_ms)",
         "HeldLease.since(self._now_ms, lease_id, ttl_ms)",
         f"{TESTS}::test_a_slow_answer_extends_from_when_the_keepalive_was_ordered",
-        is_simulated=False,
     ),
     one_edit(
         "deadline-not-kept",
@@ -27,7 +26,6 @@ ELECTION = (
         "if self._lease is None or self._now_ms < self._lease.deadline_ms:",
         "if True:",
         f"{TESTS}::test_a_master_stops_by_itself_at_its_deadline",
-        is_simulated=False,
     ),
     one_edit(
         "keepalive-while-stuck",
@@ -37,6 +35,7 @@ ELECTION = (
         "if self._now_ms - self._progressed_ms >= self._times.stall_ms:",
         "if False:",
         f"{TESTS}::test_a_stuck_delivery_loop_ends_the_mastership_instead_of_a_keepalive",
+        is_simulated=True,
     ),
     one_edit(
         "ttl-as-asked",
@@ -47,7 +46,6 @@ ELECTION = (
         "        self._hold(event.lease_id, self._times.lease_ttl_s * 1000)\n",
         f"{TESTS}::"
         "test_a_win_starts_delivery_until_80_percent_of_the_granted_ttl_after_it_was_asked_for",
-        is_simulated=False,
     ),
     one_edit(
         "lease-ended-before-delivery",
@@ -58,6 +56,7 @@ ELECTION = (
         "        return (StopDelivery(reason), *self._let_go())\n",
         f"{RESIGNING_TESTS}::"
         "test_a_fault_stops_delivery_first_and_ends_the_lease_only_when_delivery_is_at_rest",
+        is_simulated=True,
     ),
     one_edit(
         "win-under-another-lease",
@@ -67,7 +66,6 @@ ELECTION = (
         "if (leader.nonce, leader.lease_id) != (self._nonce, self._lease.id):",
         "if leader.nonce != self._nonce:",
         f"{TESTS}::test_a_lost_answer_and_any_other_key_is_a_defeat",
-        is_simulated=False,
     ),
     one_edit(
         "campaign-repeated-blindly",
@@ -78,7 +76,6 @@ ELECTION = (
         "        assert self._lease is not None\n"
         "        return self._order(Campaign(self._lease.id))\n",
         f"{TESTS}::test_a_lost_answer_is_read_again_and_our_own_key_is_a_win",
-        is_simulated=False,
     ),
     one_edit(
         "lagging-node-campaigns-first",
@@ -88,7 +85,6 @@ ELECTION = (
         "self._times.behind_polls if self._behind else",
         "self._times.behind_polls if False else",
         f"{TESTS}::test_a_node_that_is_far_behind_lets_others_campaign_first",
-        is_simulated=False,
     ),
     one_edit(
         "fenced-master-tries-again",
@@ -98,7 +94,6 @@ ELECTION = (
         "        Failure.FENCED: Ended.FENCED,\n",
         "",
         f"{SESSION_TESTS}::test_what_would_fail_again_is_not_tried_again",
-        is_simulated=False,
     ),
     one_edit(
         "never-gives-way",
@@ -108,7 +103,6 @@ ELECTION = (
         "if fact.now_ms - self._failing_since_ms > GIVE_WAY_MS:",
         "if False:",
         f"{SESSION_TESTS}::test_who_commits_nothing_for_ten_seconds_lets_another_try",
-        is_simulated=False,
     ),
     one_edit(
         "cool-down-as-if-asked",
@@ -118,6 +112,5 @@ ELECTION = (
         "        found = RESIGNED_FOR[event.ended]\n",
         "        found = None\n",
         f"{RESIGNING_TESTS}::test_how_delivery_ended_says_for_how_long_others_go_first",
-        is_simulated=False,
     ),
 )

@@ -50,6 +50,7 @@ IDS = (
         "waits = reached <= self._verdict_waits.get((partition, offset), -1)",
         "waits = False",
         "tests/unit/replication/test_delivery_queue_markers.py::test_a_cancel_marker_waits_until_all_that_was_requeued_is_ingested",
+        is_simulated=True,
     ),
     one_edit(
         "verdict-not-postponed",
@@ -60,6 +61,7 @@ IDS = (
         "",
         "tests/unit/node/test_one_node.py::"
         "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
+        is_simulated=True,
     ),
     one_edit(
         "killed-continuation-stored",
@@ -78,6 +80,7 @@ IDS = (
         "kill",
         "tests/unit/node/test_one_node.py::"
         "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
+        is_simulated=True,
     ),
     one_edit(
         "done-and-old-counts",
@@ -87,7 +90,6 @@ IDS = (
         " and m.due_ms + id_memory_ms >= marker.log_ms",
         "",
         f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",
-        is_simulated=False,
     ),
     one_edit(
         "second-cancel-not-found",
@@ -97,7 +99,6 @@ IDS = (
         "    if proved:\n",
         "    if False:\n",
         f"{VERDICTS}::test_a_repeated_cancel_is_cancelled_again_while_the_killed_set_proves_it",
-        is_simulated=False,
     ),
     one_edit(
         "silent-replace",
@@ -115,6 +116,7 @@ IDS = (
         "taken = [m for m in id.live if m.due_ms > after.log_ms]",
         "taken = [m for m in id.live if m.due_ms >= after.log_ms]",
         f"{RULES}::test_an_id_is_taken_until_log_time_reaches_its_due_time",
+        is_simulated=True,
     ),
     one_edit(
         "due-by-log-time",
@@ -124,6 +126,7 @@ IDS = (
         "due_of(asked_due_ms, append_ms)",
         "due_of(asked_due_ms, max(state.log_ms, append_ms))",
         f"{RULES}::test_a_message_is_due_when_asked_but_not_before_it_was_appended",
+        is_simulated=True,
     ),
     one_edit(
         "log-time-steps-back",
@@ -133,7 +136,6 @@ IDS = (
         "    log_ms = state.log_ms if state.log_ms > append_ms else append_ms\n",
         "    log_ms = append_ms\n",
         f"{RULES}::test_log_time_is_the_largest_append_time_and_never_steps_back",
-        is_simulated=False,
     ),
     one_edit(
         "due-before-acceptance",
@@ -159,7 +161,6 @@ IDS = (
         "if hmac.compare_digest(proof, wanted):",
         "if wanted:",
         "tests/unit/request/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",
-        is_simulated=False,
     ),
     one_edit(
         "dedupe-dropped-after-a-crash",
@@ -185,7 +186,6 @@ IDS = (
         "if not cut.reached_by(self.ingested) or not passed_own_writes:",
         "if not passed_own_writes:",
         f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",
-        is_simulated=False,
     ),
     one_edit(
         "forgotten-before-own-ingest-reached-r",
@@ -195,7 +195,6 @@ IDS = (
         "if not cut.reached_by(self.ingested) or not passed_own_writes:",
         "if not cut.reached_by(self.ingested):",
         f"{REPLICAS}::test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing",
-        is_simulated=False,
     ),
     one_edit(
         "forgotten-at-once",
@@ -205,7 +204,6 @@ IDS = (
         "old_enough_ms = history[-1].append_ms - hold_ms",
         "old_enough_ms = history[-1].append_ms",
         f"{REPLICAS}::test_nothing_is_forgotten_before_the_hold_is_over",
-        is_simulated=False,
     ),
     one_edit(
         "slot-dropped-that-o-has-not-passed",
@@ -215,5 +213,6 @@ IDS = (
         "            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],\n",
         "            slots,\n",
         f"{REPLICAS}::test_a_slot_with_one_message_that_is_not_done_stays",
+        is_simulated=True,
     ),
 )

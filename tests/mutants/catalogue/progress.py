@@ -16,7 +16,6 @@ PROGRESS = (
         "        self.producer.flush(FLUSH_TIMEOUT_MS)\n",
         "",
         f"{UNIT}::test_what_kafka_did_not_take_is_not_written_down",
-        is_simulated=False,
     ),
     one_edit(
         "progress-not-guarded-by-leadership",
@@ -29,7 +28,6 @@ PROGRESS = (
         "            encode(record),\n"
         "            after=self._revision,\n",
         f"{UNIT}::test_a_superseded_master_writes_nothing_and_resigns",
-        is_simulated=False,
     ),
     one_edit(
         "progress-carried-out-late",
@@ -39,7 +37,6 @@ PROGRESS = (
         "if not self._leads(shard, leadership) or self._etcd.revision_of(key) != after:",
         "if not self._leads(shard, leadership):",
         f"{UNIT}::test_a_write_that_is_carried_out_late_changes_nothing",
-        is_simulated=False,
     ),
     one_edit(
         "repeats-of-internal-records-not-ignored",
@@ -49,7 +46,6 @@ PROGRESS = (
         "if self._settings.guarantee != AT_LEAST_ONCE:",
         "if True:",
         f"{CLUSTERS}::test_nothing_is_lost_and_only_what_was_in_doubt_is_doubled",
-        is_simulated=False,
     ),
     one_edit(
         "late-frontier-believed",
@@ -59,6 +55,5 @@ PROGRESS = (
         "if self._is_late(decoded):",
         "if False:",
         f"{UNIT}::test_a_superseded_masters_last_record_is_overlooked_by_readers",
-        is_simulated=False,
     ),
 )

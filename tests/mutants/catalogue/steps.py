@@ -37,7 +37,6 @@ STEPS = (
         "                    continue\n"
         "                if waits or (records and is_full and not is_second):\n",
         "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
-        is_simulated=False,
     ),
     one_edit(
         "late-arrivals-early",
@@ -47,7 +46,6 @@ STEPS = (
         "waits = entry.due_ms > now_ms",
         "waits = False",
         "tests/unit/replication/test_delivery_queue.py::test_a_late_arrival_that_is_not_yet_due_holds_o_below_it",
-        is_simulated=False,
     ),
     one_edit(
         "k-over-closed-slots",
@@ -57,7 +55,6 @@ STEPS = (
         "min(by_now, lane.opened_to) for lane in self._lanes",
         "by_now for lane in self._lanes",
         "tests/unit/replication/test_delivery_queue.py::test_k_never_enters_what_has_not_been_opened",
-        is_simulated=False,
     ),
     one_edit(
         "full-lane-open-to-the-end",
@@ -67,7 +64,6 @@ STEPS = (
         "            until = _rank_of(entries[room])\n",
         "",
         "tests/unit/replication/test_delivery_queue.py::test_a_lane_that_is_full_waits_alone",
-        is_simulated=False,
     ),
     one_edit(
         "crowded-lane-not-closed",
@@ -77,7 +73,6 @@ STEPS = (
         "            self.opened_to = _rank_of(self.peek(most))\n",
         "",
         "tests/unit/replication/test_delivery_queue.py::test_what_arrives_in_a_crowded_lane_is_left_to_the_wheel",
-        is_simulated=False,
     ),
     one_edit(
         "k-over-what-did-not-fit",
@@ -96,7 +91,6 @@ STEPS = (
         "if False:",
         "tests/unit/replication/test_delivery_queue.py::"
         "test_k_waits_for_a_message_that_o_cannot_pass_and_then_passes_it",
-        is_simulated=False,
     ),
     one_edit(
         "passed-over-and-forgotten",
@@ -131,7 +125,6 @@ STEPS = (
         "if origin or attempt or (",
         "if (",
         "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
-        is_simulated=False,
     ),
     one_edit(
         "any-target-takes-the-fast-path",
@@ -141,7 +134,6 @@ STEPS = (
         "if partition_count is not None and not",
         "partition_count = 9\n            if not",
         "tests/unit/node/delivery/test_fast_step.py::test_a_step_writes_the_same_however_it_asks",
-        is_simulated=False,
     ),
     one_edit(
         "own-writes-not-in-the-frontier",
@@ -192,7 +184,6 @@ STEPS = (
         "                return Deferral(due_ms, turn_ms)\n",
         "                pass\n",
         "tests/unit/replication/test_smoothing.py::test_whatever_happens_the_order_holds_and_the_rate_too",
-        is_simulated=False,
     ),
     one_edit(
         "turns-not-handed-on",
@@ -219,6 +210,5 @@ STEPS = (
         "due_ms = self.tail_ms",
         "tests/unit/replication/test_smoothing.py::"
         "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
-        is_simulated=False,
     ),
 )

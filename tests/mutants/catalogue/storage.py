@@ -21,6 +21,7 @@ STORAGE = (
         "            self._sync_files()\n            self._catalogue.write(self._batch)\n",
         "            self._catalogue.write(self._batch)\n            self._sync_files()\n",
         f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",
+        is_simulated=True,
     ),
     one_edit(
         "files-not-synced",
@@ -30,6 +31,7 @@ STORAGE = (
         "        for file in self.files:\n            self._disk.fdatasync(file)\n",
         "",
         f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",
+        is_simulated=True,
     ),
     one_edit(
         "names-not-synced",
@@ -39,6 +41,7 @@ STORAGE = (
         "        for folder in self._folders:\n            self._disk.sync_folder(folder)\n",
         "",
         f"{RECOVERY}::test_a_checkpoint_outlives_any_number_of_losses_of_power",
+        is_simulated=True,
     ),
     one_edit(
         "failed-sync-survived",
@@ -48,7 +51,6 @@ STORAGE = (
         "            self._on_failure(error)\n",
         "            pass\n",
         f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",
-        is_simulated=False,
     ),
     one_edit(
         "unlinked-before-the-checkpoint",
@@ -59,7 +61,6 @@ STORAGE = (
         "self._unlinkable.append(name)",
         "tests/unit/wheel/test_wheel_storage.py::"
         "test_a_file_is_not_unlinked_by_a_checkpoint_that_began_before_the_forget",
-        is_simulated=False,
     ),
     one_edit(
         "torn-tails-kept",
@@ -69,6 +70,7 @@ STORAGE = (
         "            if length > info.bytes:\n",
         "            if False:\n",
         f"{RECOVERY}::test_a_torn_tail_is_cut_to_the_catalogued_length",
+        is_simulated=True,
     ),
     one_edit(
         "slot-opened-before-its-hour-is-split",
@@ -79,7 +81,6 @@ STORAGE = (
         "return last",
         "tests/unit/node/test_one_node.py::"
         "test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first",
-        is_simulated=False,
     ),
     one_edit(
         "split-not-remembered",
@@ -90,7 +91,6 @@ STORAGE = (
         "",
         "tests/unit/wheel/test_wheel_crashes.py::"
         "test_after_a_kill_the_wheel_is_exactly_its_last_checkpoint",
-        is_simulated=False,
     ),
     one_edit(
         "split-file-not-compared",
@@ -100,7 +100,6 @@ STORAGE = (
         "    if count_left != 0 or digest_left % DIGEST_MODULO != 0:\n",
         "    if False:\n",
         f"{RECOVERY}::test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split",
-        is_simulated=False,
     ),
     one_edit(
         "export-while-frames-move",
@@ -111,7 +110,6 @@ STORAGE = (
         "return first",
         "tests/unit/wheel/test_wheel_storage.py::"
         "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
-        is_simulated=False,
     ),
     one_edit(
         "room-given-back-too-soon",
@@ -122,7 +120,6 @@ STORAGE = (
         "                self._segments.dirty.add(hour)\n"
         "                self._segments.files.punch(hour, hour.start)\n",
         f"{SPARSE_TESTS}::test_room_that_was_split_is_given_back_when_that_is_durable",
-        is_simulated=False,
     ),
     one_edit(
         "append-time-splits",
@@ -132,7 +129,6 @@ STORAGE = (
         "self._hours.believe(frames[-1].append_ms)",
         "self._hours.tell(frames[-1].append_ms)",
         f"{SPARSE_TESTS}::test_an_append_time_that_is_far_ahead_has_nothing_split",
-        is_simulated=False,
     ),
     one_edit(
         "late-in-a-sparse-hour-missed",
@@ -142,7 +138,6 @@ STORAGE = (
         "(entry.position < search.end or entry.position >= IN_HOUR)",
         "entry.position < search.end",
         f"{SPARSE_TESTS}::test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover",
-        is_simulated=False,
     ),
     one_edit(
         "kills-of-an-hour-taken-once",
@@ -153,7 +148,6 @@ STORAGE = (
         "self._kills[True].take(first, slots)",
         "tests/unit/commands/test_wheel_export.py::"
         "test_killed_messages_of_a_sparse_hour_and_of_its_slots_are_left_out",
-        is_simulated=False,
     ),
     one_edit(
         "lost-lines-not-missed",
@@ -163,7 +157,6 @@ STORAGE = (
         "        if expected is not None and expected != found:\n",
         "        if False:\n",
         f"{RECOVERY}::test_a_line_that_leveldb_has_lost_is_missed",
-        is_simulated=False,
     ),
     one_edit(
         "wrong-length-taken-for-torn",
@@ -173,7 +166,6 @@ STORAGE = (
         "        if end.is_damaged:\n",
         "        if False:\n",
         f"{RECOVERY}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",
-        is_simulated=False,
     ),
     Mutant(
         "progress-ahead-of-the-frames",
@@ -206,7 +198,6 @@ STORAGE = (
         '"isolation.level": "read_committed"',
         '"isolation.level": "read_uncommitted"',
         "tests/unit/bus/test_bus_settings.py::test_the_promises_are_kept_by_default",
-        is_simulated=False,
     ),
     one_edit(
         "older-frontier-believed",
@@ -216,6 +207,5 @@ STORAGE = (
         "elif seen.record.frontier.step < self.known_step:",
         "elif False:",
         "tests/unit/node/replica/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",
-        is_simulated=False,
     ),
 )

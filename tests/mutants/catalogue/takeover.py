@@ -50,6 +50,7 @@ TAKEOVER = (
         "if fact.stable == fact.written:",
         "if fact.stable <= fact.written:",
         f"{ONE_MASTER}::test_a_lost_commit_marker_on_the_frontier_stops_a_takeover",
+        is_simulated=True,
     ),
     one_edit(
         "another-topic-overlooked",
@@ -60,7 +61,6 @@ TAKEOVER = (
         "if False:",
         "tests/unit/replication/test_takeover.py::"
         "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
-        is_simulated=False,
     ),
     one_edit(
         "offsets-not-in-the-frontier",
@@ -112,6 +112,7 @@ TAKEOVER = (
         "            if not is_passed(info, queue.frontier):\n",
         "            if False:\n",
         "tests/unit/node/replica/test_replica.py::test_a_successor_finds_late_arrivals_in_the_wheel",
+        is_simulated=True,
     ),
     one_edit(
         "late-arrivals-found-twice",
@@ -122,7 +123,6 @@ TAKEOVER = (
         "(entry.position >= 0 or",
         "tests/unit/node/delivery/test_slot_opener.py::"
         "test_what_arrives_while_late_arrivals_are_looked_for_is_delivered_once",
-        is_simulated=False,
     ),
     one_edit(
         "replies-not-searched-for",
@@ -168,7 +168,6 @@ TAKEOVER = (
         "newest.record.frontier.term > self.term:",
         "False:",
         f"{ONE_MASTER}::test_a_master_that_reads_a_later_term_stops",
-        is_simulated=False,
     ),
     one_edit(
         "producer-used-again-after-an-error",
@@ -203,7 +202,6 @@ TAKEOVER = (
         "if not self._grant.is_live(self._clock.monotonic_ms()):",
         "if False:",
         f"{ONE_MASTER}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",
-        is_simulated=False,
     ),
     one_edit(
         "now-without-the-brokers-bound",
@@ -222,6 +220,7 @@ TAKEOVER = (
         " // 1_000_000\n",
         "    surely_ns = (monotonic_ns // MS_NS - bound.arrived_ns // MS_NS) * MS_NS\n",
         "tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",
+        is_simulated=True,
     ),
     one_edit(
         "now-without-the-own-clock",
@@ -231,6 +230,7 @@ TAKEOVER = (
         "return min(wall_ms, bound.append_ms + surely_ns // MS_NS)",
         "return bound.append_ms + surely_ns // MS_NS",
         "tests/unit/replication/test_now.py::test_now_is_beyond_neither_clock",
+        is_simulated=True,
     ),
     one_edit(
         "old-bound-believed",
@@ -240,7 +240,6 @@ TAKEOVER = (
         "if self._bound.is_stale(monotonic_ns):",
         "if False:",
         f"{ONE_MASTER}::test_an_old_bound_is_renewed_before_anything_is_delivered",
-        is_simulated=False,
     ),
     one_edit(
         "drift-not-looked-at",
@@ -250,6 +249,5 @@ TAKEOVER = (
         "        self._check_clock(written)\n",
         "",
         f"{ONE_MASTER}::test_a_clock_that_drifted_ends_the_step_before_its_commit",
-        is_simulated=False,
     ),
 )
