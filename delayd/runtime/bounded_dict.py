@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """At most `limit` entries: those that were written or touched last, the latest at the end."""
+    """At most `limit` entries: those written or moved to the end last, the latest at the end."""
 
     def __init__(self, limit: int, on_evict: Callable[[K, V], None] | None = None) -> None:
         """`on_evict` is called with an entry that had to go."""
@@ -24,7 +24,3 @@ class BoundedDict(OrderedDict[K, V]):
             oldest = self.popitem(last=False)
             if self._on_evict is not None:
                 self._on_evict(*oldest)
-
-    def touch(self, key: K) -> None:
-        """Count the entry as used now."""
-        self.move_to_end(key)

@@ -28,7 +28,7 @@ class Descriptors:
         """Return the file at `path`, opened if it is not yet."""
         file = self._open.get(path)
         if file is not None:
-            self._open.touch(path)
+            self._open.move_to_end(path)
             return file
         file = self._open[path] = self._disk.open(path, create=create)
         return file

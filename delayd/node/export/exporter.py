@@ -222,7 +222,12 @@ class Export:
                 oldest_step=self._oldest_step(),
             )
         folder = self._exporter.folder / str(record.frontier.step)
-        limit = threading.Timer(EXPORT_S_MAX, self.abort, [_too_long()])
+        too_long = ExportError(
+            Refusal.TOO_LONG,
+            f"the export was ended after {EXPORT_S_MAX} s, because the node splits no hours and "
+            "removes no files meanwhile: ask another node, or again when this one has less to do",
+        )
+        limit = threading.Timer(EXPORT_S_MAX, self.abort, [too_long])
         limit.daemon = True
         limit.start()
         try:
@@ -242,7 +247,7 @@ class Export:
                 self._replica.wheel.release_splits()
 
     def _oldest_step(self) -> int:
-        oldest = self._replica.oldest_cut
+        oldest = self._replica.retention.forgotten
         return 0 if oldest is None else oldest.record.frontier.step
 
     def _wait(self, record: FrontierRecord, wait_ms: int) -> None:
@@ -266,7 +271,7 @@ class Export:
         manifest = Manifest(self._exporter.node, self._replica.wheel.root, record)
         frames = freeze(self._replica, folder, manifest, self._pause)
         needed = self._replica.disk_free_min_bytes + ROW_BYTES_MAX * frames
-        free = self._replica.free_bytes()
+        free = self._replica.wheel.free_bytes()
         if free < needed:
             raise ExportError(
                 Refusal.NO_ROOM,
@@ -292,11 +297,3 @@ class Export:
     def _pause(self) -> None:
         self._interrupt.wait(PAUSE_S)
         self._check()
-
-
-def _too_long() -> ExportError:
-    return ExportError(
-        Refusal.TOO_LONG,
-        f"the export was ended after {EXPORT_S_MAX} s, because the node splits no hours and "
-        "removes no files meanwhile: ask another node, or again when this one has less to do",
-    )

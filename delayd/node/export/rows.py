@@ -37,11 +37,6 @@ SCHEMA = pa.schema(
 class Rows:
     """The rows of a group not written yet, by column; filled by `segments.py`."""
 
-    __slots__ = (
-        *("append_ms", "digest", "due_ms", "id", "lane", "offset", "partition"),
-        *("payload_crc", "slot", "text_bytes", "topic"),
-    )
-
     def __init__(self) -> None:
         self.slot = array("q")
         self.due_ms = array("q")

@@ -330,17 +330,17 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _gauge(
         "delayd_wheel_slots",
         "Slots in the wheel; a delivered one stays for export_hold_s.",
-        lambda of: of.replica.stats().slots,
+        lambda of: of.replica.wheel.stats().slots,
     ),
     _gauge(
         "delayd_wheel_frames",
         "Frames in the wheel: messages and pending replies, delivered ones too.",
-        lambda of: of.replica.stats().frames,
+        lambda of: of.replica.wheel.stats().frames,
     ),
     _gauge(
         "delayd_wheel_bytes",
         "Bytes of these frames.",
-        lambda of: of.replica.stats().bytes,
+        lambda of: of.replica.wheel.stats().bytes,
     ),
     _gauge(
         "delayd_checkpoint_age_seconds",

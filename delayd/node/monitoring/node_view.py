@@ -129,7 +129,7 @@ class NodeView:
     def status(self) -> dict[str, Any]:
         """Return everything that people ask about."""
         newest, frontier = self.replica.newest, self.frontier
-        oldest = self.replica.oldest_cut
+        oldest = self.replica.retention.forgotten
         return {
             "node": self.config.node,
             "cluster": self.config.cluster,
@@ -161,7 +161,7 @@ class NodeView:
             "delivered_count": self.delivery.delivered_count,
             "failing_targets": [target._asdict() for target in self.delivery.failing_targets],
             "log_ms": self.replica.log_ms,
-            "wheel": asdict(self.replica.stats()),
+            "wheel": asdict(self.replica.wheel.stats()),
             "kafka_problem": self.kafka_health.problem,
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,
@@ -176,7 +176,7 @@ class NodeView:
         newest = self.replica.newest
         if known is None or newest is None:
             return None
-        frontier = newest.record.frontier
+        frontier, (state, kills) = newest.record.frontier, known
         return {
             "id": id,
             "partition": partition,
@@ -186,17 +186,17 @@ class NodeView:
                     "due_ms": m.due_ms,
                     "done": frontier.covers(m.lane, Rank(m.due_ms, partition, m.offset)),
                 }
-                for m in known.state.live
+                for m in state.live
             ],
             "killed": [
                 {
                     "source": source_of(partition, m.offset),
                     "due_ms": m.due_ms,
                     "killed_by": source_of(
-                        partition, known.state.killed_by if kill is None else kill.marker_offset
+                        partition, state.killed_by if kill is None else kill.marker_offset
                     ),
                 }
-                for m, kill in zip(known.state.killed, known.kills, strict=True)
+                for m, kill in zip(state.killed, kills, strict=True)
             ],
             "log_ms": self.replica.log_ms[partition],
             "frontier_step": frontier.step,

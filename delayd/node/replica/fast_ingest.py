@@ -17,7 +17,7 @@ Invariants:
 - a record is packed, or left alone: nothing here refuses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from delayd.bus import Record
@@ -143,34 +143,37 @@ class FastIngest:
         return self._shapes[names]
 
     def _target(self, text: bytes) -> tuple[str, int] | None:
-        if text in self._targets or len(text) > TEXT_BYTES_MAX:
-            return self._targets.get(text)
-        try:
-            topic = target_of({"delayd-topic": text.decode()}, self._limits.prefix)
-        except (RefusedError, UnicodeDecodeError):
-            return None
-        return _remember(self._targets, text, (topic, lane_of(topic, self._lanes)))
+        def topic_and_lane(said: str) -> tuple[str, int]:
+            topic = target_of({"delayd-topic": said}, self._limits.prefix)
+            return topic, lane_of(topic, self._lanes)
+
+        return _meaning(self._targets, text, text, topic_and_lane)
 
     def _delay_ms(self, name: str, text: bytes) -> int | None:
-        delay_ms = self._delays_ms.get((name, text))
-        if delay_ms is not None or len(text) > TEXT_BYTES_MAX:
-            return delay_ms
-        try:
-            delay_ms = asked_due_ms_of({name: text.decode()}, append_ms=0)
-        except (RefusedError, UnicodeDecodeError):
-            return None
-        return _remember(self._delays_ms, (name, text), delay_ms)
+        def delay_ms(said: str) -> int:
+            return asked_due_ms_of({name: said}, append_ms=0)
+
+        return _meaning(self._delays_ms, (name, text), text, delay_ms)
 
     def _partition(self, text: bytes) -> int | None:
-        partition = self._partitions.get(text)
-        if partition is not None or len(text) > TEXT_BYTES_MAX:
-            return partition
-        try:
-            partition = target_partition_of({"delayd-partition": text.decode()})
-        except (RefusedError, UnicodeDecodeError):
-            return None
-        assert partition is not None, "there was a text, and it was not refused"
-        return _remember(self._partitions, text, partition)
+        def partition(said: str) -> int | None:
+            return target_partition_of({"delayd-partition": said})
+
+        return _meaning(self._partitions, text, text, partition)
+
+
+def _meaning(
+    known: dict[Any, Any], key: Any, text: bytes, read: Callable[[str], _Meaning]
+) -> _Meaning | None:
+    """Return what a header's text means, and remember it; None if it is to be refused."""
+    meaning: _Meaning | None = known.get(key)
+    if meaning is not None or len(text) > TEXT_BYTES_MAX:
+        return meaning
+    try:
+        meaning = _remember(known, key, read(text.decode()))
+    except (RefusedError, UnicodeDecodeError):
+        return None
+    return meaning
 
 
 def _due_ms(text: bytes) -> int | None:

@@ -60,13 +60,7 @@ _REJECT = Asked(rules.Op.REJECT, 0)
 _SCHEDULE = Op.SCHEDULE
 _MESSAGE = FrameKind.MESSAGE
 _made = tuple.__new__
-_OPS = {
-    Op.SCHEDULE: rules.Op.SCHEDULE,
-    Op.CANCEL: rules.Op.CANCEL,
-    Op.REPLACE: rules.Op.REPLACE,
-    Op.CONTINUE: rules.Op.CONTINUE,
-    Op.REDRIVE: rules.Op.REDRIVE,
-}
+_OPS = {op: rules.Op[op.name] for op in Op}
 
 
 class IngestBatch:

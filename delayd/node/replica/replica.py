@@ -26,7 +26,7 @@ from delayd.wheel.id_memory import id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.segments import TAILS_PER_CALL
-from delayd.wheel.storage import Wheel, WheelStats
+from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
@@ -56,14 +56,6 @@ class Pending(NamedTuple):
     """By hour (hours since 1970) of their due time."""
     topics: dict[str, int]
     """By target."""
-
-
-class KnownId(NamedTuple):
-    """What a node can tell of an id."""
-
-    state: IdState
-    kills: list[Kill | None]
-    """By killed message of the state."""
 
 
 class ArrivalListener(Protocol):
@@ -166,12 +158,6 @@ class Replica:
         """Return the newest committed frontier that this node has read."""
         return self.retention.newest
 
-    @property
-    def oldest_cut(self) -> Forgotten | None:
-        """Return the oldest cut at which this node still has all that was pending; None if at
-        any."""
-        return self.retention.forgotten
-
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; return those that get a dead letter."""
         frames = self._fast_ingest.pack(records)
@@ -261,14 +247,15 @@ class Replica:
             whole_below = self.wheel.whole_below
             return whole_below is None or slot < whole_below
 
-    def know(self, partition: int, id: str) -> KnownId | None:
-        """Return what is remembered of an id; None if nothing is. Takes the lock."""
+    def know(self, partition: int, id: str) -> tuple[IdState, list[Kill | None]] | None:
+        """Return the state of an id, and the kill of each message that it killed last; None if
+        nothing is remembered of it. Takes the lock."""
         with self.changed:
             state = self.wheel.ids.state(partition, id_name(id))
             if state == NOTHING:
                 return None
             ranks = [Rank(m.due_ms, partition, m.offset) for m in state.killed]
-            return KnownId(state, [self.wheel.ids.kill(rank) for rank in ranks])
+            return state, [self.wheel.ids.kill(rank) for rank in ranks]
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
         """Make durable what has been ingested; appends may go on meanwhile.
@@ -277,7 +264,7 @@ class Replica:
         that the newest frontier covers is forgotten, however young; DiskError if that is not
         enough.
         """
-        self.seen_free_bytes = self.free_bytes()
+        self.seen_free_bytes = self.wheel.free_bytes()
         is_short = self.seen_free_bytes < self.disk_free_min_bytes
         makes_room = is_short and self.make_room()
         self._write_out()
@@ -330,7 +317,7 @@ class Replica:
             return self.wheel.split_some()
 
     def _require_room(self) -> None:
-        free = self.free_bytes()
+        free = self.wheel.free_bytes()
         if free < self.disk_free_min_bytes:
             raise DiskError(
                 f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
@@ -339,22 +326,10 @@ class Replica:
                 "nothing is lost",
             )
 
-    def free_bytes(self) -> int:
-        """Return the free bytes on the disk of the wheel."""
-        return self.wheel.free_bytes()
-
     def close(self) -> None:
         """Close the wheel; what was not checkpointed is read again from the buffer."""
         with self.changed:
             self.wheel.close()
-
-    def stats(self) -> WheelStats:
-        """Return counts of the wheel; delivered messages within `export_hold` are among them."""
-        return self.wheel.stats()
-
-    def pending_count(self) -> int:
-        """Return how much is pending. Takes no lock: a figure of about now."""
-        return self.wheel.counts.total
 
     def pending(self) -> Pending:
         """Return what is pending by the newest frontier that this node has read; takes the lock."""

@@ -131,7 +131,7 @@ class Targets:
             if known is None:
                 unknown.append(topic)
                 continue
-            self._known.touch(topic)
+            self._known.move_to_end(topic)
             if known.ask_ms <= now_ms:
                 old.append(topic)
         old.sort(key=lambda topic: self._known[topic].ask_ms)

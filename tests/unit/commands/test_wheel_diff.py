@@ -289,7 +289,7 @@ def test_what_a_rebuilt_node_did_not_store_is_no_difference(tmp_path: Path) -> N
     rebuilt.observe(passed)
     rebuilt.checkpoint()
     rebuilt.take(sorted(records, key=lambda record: (record.partition, record.offset)))
-    assert 0 < rebuilt.stats().frames < a.stats().frames
+    assert 0 < rebuilt.wheel.stats().frames < a.wheel.stats().frames
     directories = stop(a), stop(rebuilt)
     assert compared(*directories).is_alike and compared(*reversed(directories)).is_alike
 
@@ -466,7 +466,7 @@ def test_whenever_they_stop_and_whatever_they_forget_exactly_the_differences_are
                     replica.observe(seen)
             split(replica, BEGIN_MS + random.randrange(20) * HOUR_MS, random.randrange(6))
             replica.checkpoint()
-        oldest = replica.oldest_cut
+        oldest = replica.retention.forgotten
         forgotten.append(None if oldest is None else oldest.record.frontier)
         directories.append(stop(replica))
     comparison = compared(*directories)

@@ -251,7 +251,7 @@ def test_a_wheel_that_has_come_to_no_frontier_is_refused(tmp_path: Path) -> None
     far = (MESSAGES + 1, MESSAGES + 1)
     node.see(cut(8, far, append_ms=BEGIN_MS), cut(9, far, append_ms=BEGIN_MS + 60_000))
     node.replica.checkpoint()
-    assert node.replica.oldest_cut is not None, "it is forgotten by"
+    assert node.replica.retention.forgotten is not None, "it is forgotten by"
     take(node, asked[:100])
     node.replica.checkpoint()
     node.close()

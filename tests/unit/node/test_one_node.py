@@ -208,7 +208,7 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
     for number in range(60):
         node.send("orders", day_ms + 37 * number % 1_500, value=b"%d" % number)
     node.ingest()
-    assert node.replica.stats().hours == 1
+    assert node.replica.wheel.stats().hours == 1
     if not is_new_master:
         node.lead()
     node.clock.now_ms = day_ms + 700
@@ -222,7 +222,7 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
     assert len(rows) == len({value for _, value in rows}) == 61
     order = [int(due or b"") for due, value in rows if value != b"direct"]
     assert order == sorted(order)
-    assert node.replica.stats().hours == is_sparse, "a sparse hour is indexed"
+    assert node.replica.wheel.stats().hours == is_sparse, "a sparse hour is indexed"
     assert node.failures == {}
 
 
@@ -269,10 +269,10 @@ def test_a_clock_that_is_years_ahead_does_not_have_all_hours_split(make: Maker) 
         node.send("a", START_MS + day * 24 * HOUR_MS)
     node.ingest()
     assert not node.replica.split_some(START_MS + 10**12)
-    assert node.replica.stats().hours == 3
+    assert node.replica.wheel.stats().hours == 3
     near_ms = START_MS + 3 * HOUR_MS
     node.send("a", near_ms)
     node.ingest()
     while node.replica.split_some(near_ms):
         pass
-    assert (node.replica.stats().hours, node.replica.stats().slots) == (3, 1)
+    assert (node.replica.wheel.stats().hours, node.replica.wheel.stats().slots) == (3, 1)

@@ -8,7 +8,7 @@ def test_the_entry_that_was_used_longest_ago_goes_first() -> None:
     known = BoundedDict[str, int](3, lambda *entry: evicted.append(entry))
     known.update(a=1, b=2, c=3)
     known["a"] = 4
-    known.touch("b")
+    known.move_to_end("b")
     known["d"] = 5
     assert list(known.items()) == [("a", 4), ("b", 2), ("d", 5)]
     assert evicted == [("c", 3)]

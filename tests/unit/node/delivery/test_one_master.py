@@ -111,7 +111,7 @@ def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
     node.consumer = node.bus.consumer(node.settings.buffer.name)
     node.consumer.assign(node.replica.positions)
     node.ingest()
-    assert node.replica.stats().hours == 1
+    assert node.replica.wheel.stats().hours == 1
     monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 500)
     turns = 0
 
@@ -123,8 +123,8 @@ def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
     monkeypatch.setattr(node, "_turn", turn)
     with pytest.raises(AssertionError):
         node.lead()
-    assert turns == 12 and node.replica.stats().hours == 1
+    assert turns == 12 and node.replica.wheel.stats().hours == 1
     node.grant.withdrawn = False
     node.lead()
-    assert turns > 15 and node.replica.stats().hours == 0
+    assert turns > 15 and node.replica.wheel.stats().hours == 0
     node.close()

@@ -82,15 +82,15 @@ def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opene
     waiting = waiting_at(node, at)
     node.see(cut(2, (6, 2), cursor_ms=BEGIN_MS + 5_000))
     node.replica.checkpoint()
-    assert node.replica.stats().frames == 7, "the cut that is pinned needs them"
+    assert node.replica.wheel.stats().frames == 7, "the cut that is pinned needs them"
     node.take(schedule(1, BEGIN_MS + HOUR_MS, partition=1))
     node.replica.checkpoint()
-    assert node.replica.stats().frames == 8
+    assert node.replica.wheel.stats().frames == 8
     export = waiting.join()
     assert waiting.failed == [] and export.size_bytes > 0
     export.close()
     node.replica.checkpoint()
-    assert node.replica.stats().frames == 3
+    assert node.replica.wheel.stats().frames == 3
     assert refused(node, at).more == {"oldest_step": 2}
 
 
@@ -104,7 +104,7 @@ def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
     waiting = waiting_at(node, pinned)
     node.see(cut(3, (6, 2), cursor_ms=BEGIN_MS + 5_000, append_ms=BEGIN_MS + 101))
     node.replica.checkpoint()
-    assert node.replica.stats().frames == 5, "what the frontier before it covers"
+    assert node.replica.wheel.stats().frames == 5, "what the frontier before it covers"
     waiting.export.abort(ExportError(Refusal.BUSY, "enough"))
     waiting.join().close()
 
@@ -112,11 +112,11 @@ def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
 def test_the_oldest_cut_is_the_one_by_which_was_forgotten(open_node: Opener) -> None:
     node = open_node()
     ready(node)
-    assert node.replica.oldest_cut is None
+    assert node.replica.retention.forgotten is None
     assert len(node.pending(passed(1, 0))) == 7, "nothing was forgotten: any cut will do"
     node.see(passed(2, 2))
     node.replica.checkpoint()
-    oldest = node.replica.oldest_cut
+    oldest = node.replica.retention.forgotten
     assert oldest is not None and oldest.record.frontier.step == 2
     assert oldest.append_ms == BEGIN_MS + 2
     assert [offset for _, offset in node.pending(passed(2, 2))] == [2, 3, 4, 5, 0]
@@ -162,7 +162,7 @@ def test_a_restart_before_the_checkpoint_has_forgotten_nothing(open_node: Opener
     node.replica.checkpoint()
     node.see(passed(2, 2))
     node.replica._forget_covered(0)
-    assert node.replica.stats().frames == 5
+    assert node.replica.wheel.stats().frames == 5
     assert len(open_node().pending(passed(1, 0))) == 7
 
 
@@ -172,7 +172,7 @@ def test_what_was_never_stored_counts_as_forgotten_after_a_restart_too(open_node
     node.see(passed(2, 2))
     node.replica.checkpoint()
     ready(node)
-    assert node.replica.stats().frames == 5
+    assert node.replica.wheel.stats().frames == 5
     node.replica.checkpoint()
     assert refused(open_node(hold_ms=HOUR_MS), passed(1, 0)).refusal is Refusal.TOO_OLD
 

@@ -70,7 +70,7 @@ FIGURES: dict[str, Any] = {
     "log_ahead_ms": lambda: 0,
     "replica.ingested_count": 1_000,
     "replica.wheel.counts.total": 900,
-    "replica.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=123_456),
+    "replica.wheel.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=123_456),
     "replica.seen_free_bytes": 10**12,
     "replica.disk_free_min_bytes": 2**28,
     "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
@@ -181,7 +181,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
         "unready": lambda: "why",
         "kafka_health.problem": "away",
-        "replica.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=7),
+        "replica.wheel.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=7),
         "role": "follower",
         **{name: "another" for name, value in FIGURES.items() if isinstance(value, str)},
     }

@@ -205,9 +205,9 @@ def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Op
     """
     last = cut(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
     replica = ready_to_forget(open_replica, last)
-    assert replica.stats().frames == 0
+    assert replica.wheel.stats().frames == 0
     assert deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000) == []
-    assert open_replica().stats().frames == 0, "and it stays forgotten"
+    assert open_replica().wheel.stats().frames == 0, "and it stays forgotten"
 
 
 def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> None:
@@ -216,7 +216,7 @@ def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> N
     Rules: forget-by-old-frontier
     """
     last = cut(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
-    assert ready_to_forget(open_replica, last).stats().frames == 6
+    assert ready_to_forget(open_replica, last).wheel.stats().frames == 6
 
 
 def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
@@ -231,7 +231,7 @@ def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Open
         cut(2, cursor_ms=BEGIN_MS + 9_000, offsets=(2, 0), append_ms=BEGIN_MS + HOLD_MS)
     )
     replica.checkpoint()
-    assert replica.stats().frames == 1
+    assert replica.wheel.stats().frames == 1
 
 
 def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) -> None:
@@ -243,10 +243,10 @@ def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) ->
     replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 1), request(2, BEGIN_MS + 5_000)])
     replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
     replica.checkpoint()
-    assert replica.stats().frames == 3
+    assert replica.wheel.stats().frames == 3
     replica.observe(cut(2, cursor_ms=BEGIN_MS + 5_999, offsets=(3, 0), append_ms=BEGIN_MS + 1))
     replica.checkpoint()
-    assert replica.stats().frames == 1, "the cursor's own slot stays"
+    assert replica.wheel.stats().frames == 1, "the cursor's own slot stays"
 
 
 def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener) -> None:
@@ -258,10 +258,10 @@ def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener
     replica.take([request(offset, BEGIN_MS) for offset in range(3)])
     replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
     replica.checkpoint()
-    assert replica.stats().frames == 3, "it is beyond R, but not at O"
+    assert replica.wheel.stats().frames == 3, "it is beyond R, but not at O"
     replica.take([request(4, BEGIN_MS + 60_000)])
     replica.checkpoint()
-    assert replica.stats().frames == 1
+    assert replica.wheel.stats().frames == 1
 
 
 def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
@@ -277,10 +277,10 @@ def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
     replica.take([request(0, BEGIN_MS, partition=1)])
     replica.observe(cut(1, **beyond))  # type: ignore[arg-type]
     replica.checkpoint()
-    assert replica.stats().frames == 6
+    assert replica.wheel.stats().frames == 6
     replica.take([request(5, BEGIN_MS + 60_000)])
     replica.checkpoint()
-    assert replica.stats().frames == 1
+    assert replica.wheel.stats().frames == 1
 
 
 def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Opener) -> None:
@@ -292,7 +292,7 @@ def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Ope
     replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
     replica.checkpoint()
     replica.take([request(0, BEGIN_MS), reject(1), request(2, BEGIN_MS + 5_000), reject(3)])
-    assert replica.stats().frames == 2
+    assert replica.wheel.stats().frames == 2
     assert replica.ingested == (4, 0)
 
 
@@ -371,7 +371,7 @@ def test_a_disk_that_is_nearly_full_stops_the_node_before_it_is_full(open_replic
     replica.take([request(0, BEGIN_MS)])
     with pytest.raises(DiskError, match=r"disk_free_min_bytes.*make room"):
         replica.checkpoint()
-    assert open_replica().stats().frames == 1, "what was ingested is kept"
+    assert open_replica().wheel.stats().frames == 1, "what was ingested is kept"
 
 
 def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica: Opener) -> None:
@@ -384,7 +384,7 @@ def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica:
     replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
     with pytest.raises(DiskError):
         replica.checkpoint()
-    assert replica.stats().frames == 1, "only what is not delivered yet is still there"
+    assert replica.wheel.stats().frames == 1, "only what is not delivered yet is still there"
 
 
 def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener) -> None:
@@ -395,7 +395,7 @@ def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener)
         replica.take(
             [request(0, BEGIN_MS, partition=1), request(6, BEGIN_MS), request(6, BEGIN_MS)]
         )
-    assert replica.ingested == (6, 0) and replica.stats().frames == 1
+    assert replica.ingested == (6, 0) and replica.wheel.stats().frames == 1
 
 
 def test_what_was_passed_while_its_hour_was_not_indexed_is_not_pending_afterwards(
