@@ -5,6 +5,7 @@ Made from a seed, so that the same one is made every time.
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from delayd.audit.judging.faults import Fault
 from delayd.audit.report import (
@@ -83,22 +84,10 @@ def ok_report() -> Report:
                 ("delayd-frontier", 88_412),
             ),
         ),
-        fates=Fates(
-            delivered=delivered,
-            cancelled=130_951,
-            replaced=2_537,
-            rejected=121,
-            duplicate=968,
-            conflict=30,
-            dead=91,
-            pending=pending,
-        ),
+        fates=Fates(delivered, 130_951, 2_537, 121, 968, 30, dead=91, pending=pending),
         marks=(
-            ("cancelled", 130_951),
-            ("too-late", 1_204),
-            ("replaced", 2_537),
-            ("not-found", 318),
-            ("scheduled", 12),
+            *(("cancelled", 130_951), ("too-late", 1_204), ("replaced", 2_537)),
+            *(("not-found", 318), ("scheduled", 12)),
         ),
         found=(),
         examples=(),
@@ -147,14 +136,8 @@ def failed_report() -> Report:
     ids and reasons are hostile."""
     good = ok_report()
     found = (
-        ("lost", 3),
-        ("duplicate", 1),
-        ("altered", 27),
-        ("ghost", 2),
-        ("verdict-false", 14),
-        ("replica-absent", 1),
-        ("replica-missing", 41),
-        ("frontier-false", 2),
+        *(("lost", 3), ("duplicate", 1), ("altered", 27), ("ghost", 2), ("verdict-false", 14)),
+        *(("replica-absent", 1), ("replica-missing", 41), ("frontier-false", 2)),
     )
     examples = tuple(
         finding for slug, count in found for finding in _examples(slug, min(count, EXAMPLES_MAX))
@@ -289,26 +272,17 @@ def month_report() -> Report:
 
 def empty_report() -> Report:
     """A new cluster that nobody has asked for anything."""
-    return Report(
+    lists = ("marks", "found", "examples", "nodes", "by_topic", "by_hour", "histogram", "timeline")
+    nothing: dict[str, Any] = dict.fromkeys((*lists, "reigns", "failovers", "heat", "notes"), ())
+    return replace(
+        ok_report(),
         cluster="new",
         made_ms=START_MS,
         wall_ms=2100,
-        version="0.1.0",
         cut=CutInfo(1, 1, 1, START_MS, START_MS, ()),
         fates=Fates(),
-        marks=(),
-        found=(),
-        examples=(),
-        nodes=(),
         lateness=None,
-        by_topic=(),
-        by_hour=(),
-        histogram=(),
-        timeline=(),
-        reigns=(),
-        failovers=(),
-        heat=(),
-        notes=(),
+        **nothing,
     )
 
 

@@ -1,8 +1,9 @@
-"""The page of an audit as text: escaped, bounded, the same each time. In Chromium it is seen by
-tests/integration/test_audit_page.py."""
+"""The report on a terminal, and its page as text: escaped, bounded, the same each time. In Chromium
+the page is seen by tests/integration/test_audit_page.py."""
 
 import base64
 import hashlib
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from sample_reports import (
     HOSTILE,
     START_MS,
@@ -21,11 +23,12 @@ from sample_reports import (
 )
 
 from delayd.audit.judging.faults import Fault
-from delayd.audit.report import Fates, HeatCell, Moment
+from delayd.audit.report import Fates, HeatCell, Moment, Report
 from delayd.audit.showing.building.elements import VOID, element, number
 from delayd.audit.showing.figures.heat import SHADES, heat_within, shade
 from delayd.audit.showing.figures.timeline import moments_within
 from delayd.audit.showing.page import PAGE_BYTES_MAX, page
+from delayd.audit.showing.text import show
 from delayd.audit.showing.words import (
     duration_text,
     large_count,
@@ -213,9 +216,9 @@ def test_few_are_told_from_none_and_most_have_the_last_shade() -> None:
 @pytest.mark.parametrize(
     "report", [ok_report(), failed_report(), empty_report()], ids=["ok", "failed", "empty"]
 )
-def test_a_page_is_whole_and_the_same_each_time(report: object) -> None:
-    text = page(report)  # type: ignore[arg-type]
-    assert text == page(report)  # type: ignore[arg-type]
+def test_a_page_is_whole_and_the_same_each_time(report: Report) -> None:
+    text = page(report)
+    assert text == page(report)
     assert text.startswith("<!doctype html>\n<html")
     read(text)
 
@@ -262,3 +265,39 @@ def test_each_fault_is_shown_with_its_meaning() -> None:
 def test_a_page_is_bounded_whatever_the_report_holds() -> None:
     assert len(page(maximal_report()).encode()) < PAGE_BYTES_MAX
     assert len(page(ok_report()).encode()) < 250_000
+
+
+# --- The terminal
+
+
+def on_terminal(report: Report, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_verdict_comes_first_in_one_word_and_one_sentence() -> None:
+    for report, word in ((ok_report(), "ok"), (failed_report(), "failed"), (empty_report(), "ok")):
+        assert on_terminal(report).startswith(f"Verdict: {word}  ")
+    assert "0 requests: 0 delivered, 0 cancelled, 0 lost, 0 doubled, 0 early." in on_terminal(
+        empty_report()
+    )
+
+
+def test_each_fault_has_its_count_its_meaning_and_examples() -> None:
+    text = on_terminal(failed_report(), width=500)
+    assert "lost  3  It was due, the frontier covers it, and it is nowhere." in text
+    assert "source 0/44120, id order-48211, in order-timeouts, due 2026-11-21 10:31:01.337" in text
+    assert "and 24 more" in text, "27 were altered, and 3 are shown"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_can_neither_colour_the_terminal_nor_turn_its_lines(hostile: str) -> None:
+    text = on_terminal(replace(failed_report(), cluster=hostile, notes=(hostile,)), width=700)
+    assert not {"\x1b", "\x07", "\r", "\x00", "\u202e", "\u2066"} & set(text)
+    assert text.count(visible(hostile)) >= 2, "as it is, markup or not"
+
+
+def test_it_is_short_whatever_the_report_holds() -> None:
+    assert len(on_terminal(maximal_report()).splitlines()) < 2000
