@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from delayd.client.asking import BUFFER_SUFFIX
+from delayd.client.driver import Reader
 from delayd.client.drivers import DriverName, open_driver
 from delayd.client.outbox import Outbox
 from delayd.client.requests import BUFFER
@@ -77,7 +78,7 @@ def connect(
     library = open_driver(driver, bootstrap, properties, overrides or {}, ack_timeout_ms)
     return Connection(
         Outbox(library, buffer, ack_timeout_ms),
-        Verdicts(lambda: library.reader(receipts or receipts_of(buffer)), ack_timeout_ms),
+        Verdicts(lambda: Reader(library, receipts or receipts_of(buffer)), ack_timeout_ms),
     )
 
 

@@ -10,15 +10,31 @@ Invariants that every driver keeps:
 - no topic is ever created; a call returns or raises within its time-out.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    get_args,
+)
 
-from delayd.bus import Ack, Headers
-from delayd.errors import ConfigError, NotInitialisedError
+from delayd.bus import Ack, Consumer, Headers, Position
+from delayd.errors import ConfigError, NotInitialisedError, TopicMismatchError
 
-READ_RECORDS_MAX: Final = 1_000
+if TYPE_CHECKING:
+    from delayd.bus.questions import BrokerCluster
+
+RECORDS_MAX: Final = 1_000
 """Receipts that one poll returns."""
+
+Role: TypeAlias = Literal["producer", "consumer"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
 class PlainRecord(NamedTuple):
@@ -60,36 +76,11 @@ class Producing(Protocol):
 class Sender(Producing, Protocol):
     """The client's own producer: all in-sync replicas acknowledge, and nothing is doubled."""
 
-    def partition_count(self, topic: str, timeout_ms: int) -> int:
-        """Return the partitions of an existing topic. Called before anything is sent to it.
-
-        Raises KafkaUnreachableError, NotInitialisedError or ConfigError.
-        """
-
     def wait_for_room(self, timeout_ms: int) -> None:
         """Wait while the local queue is full."""
 
     def close(self, timeout_ms: int) -> None:
         """End records without an outcome as failures; release sockets and threads. Called once."""
-
-
-class Reader(Protocol):
-    """Reads the committed records of one topic from its end. Used by one thread."""
-
-    def open(self, timeout_ms: int) -> None:
-        """Move to the end of every partition: everything produced from now on is read.
-
-        Raises KafkaUnreachableError, NotInitialisedError or ConsumerError.
-        """
-
-    def poll(self, timeout_ms: int) -> list[tuple[bytes | None, bytes | None]]:
-        """Return the keys and values that are there, or none after at most `timeout_ms`.
-
-        Raises ConsumerError if it cannot go on; transient trouble shows as empty polls.
-        """
-
-    def close(self) -> None:
-        """Release sockets and threads. Idempotent."""
 
 
 class Driver(Protocol):
@@ -98,11 +89,44 @@ class Driver(Protocol):
     def sender(self) -> Sender:
         """Return the client's producer."""
 
-    def reader(self, topic: str) -> Reader:
-        """Return a reader of `topic`."""
+    def cluster(self, role: Role) -> "BrokerCluster[Any]":
+        """Return an administration client with the settings of the producer or the consumer."""
+
+    def consumer(self, topic: str) -> Consumer:
+        """Return a reader of committed records."""
 
     def refusal(self, record: PlainRecord) -> str | None:
         """Return why the library cannot send this record unchanged, or None."""
+
+
+class Reader:
+    """Reads the committed records of one topic from its end. Used by one thread."""
+
+    def __init__(self, driver: Driver, topic: str) -> None:
+        self._driver = driver
+        self._topic = topic
+        self._consumer = driver.consumer(topic)
+
+    def open(self, timeout_ms: int) -> None:
+        """Move to the end of every partition: everything produced from now on is read.
+
+        Raises KafkaUnreachableError, NotInitialisedError or ConfigError.
+        """
+        with closing(self._driver.cluster("consumer")) as cluster, existing(self._topic):
+            ends = cluster.end_offsets(self._topic, timeout_ms, committed=False)
+        self._consumer.assign({partition: Position(end) for partition, end in ends.items()})
+
+    def poll(self, timeout_ms: int) -> list[tuple[bytes | None, bytes | None]]:
+        """Return the keys and values that are there, or none after at most `timeout_ms`.
+
+        Raises ConsumerError or BufferPositionError if it cannot go on; transient trouble shows as
+        empty polls.
+        """
+        return [(each.key, each.value) for each in self._consumer.poll(RECORDS_MAX, timeout_ms)]
+
+    def close(self) -> None:
+        """Release sockets and threads. Idempotent."""
+        self._consumer.close()
 
 
 class NotTakenError(Exception):
@@ -140,21 +164,25 @@ def cannot_be_made(what: str, error: BaseException) -> ConfigError:
     )
 
 
-def no_topic(topic: str) -> NotInitialisedError:
-    """Return the error for a topic that does not exist."""
-    return NotInitialisedError(
-        f"there is no topic {topic}",
-        remedy="run `delayd topics create`, or name the right buffer topic",
-    )
+@contextmanager
+def existing(topic: str) -> Iterator[None]:
+    """Raise NotInitialisedError for a topic that brokers do not know, or do not show."""
+    try:
+        yield
+    except TopicMismatchError as error:
+        raise NotInitialisedError(
+            f"there is no topic {topic}",
+            remedy="run `delayd topics create`, or name the right buffer topic",
+        ) from error
 
 
 def bare_name(name: str) -> str:
     """Return an override's name without the role that it is limited to."""
     role, _, rest = name.partition(".")
-    return rest if role in ("producer", "consumer") else name
+    return rest if role in ROLES else name
 
 
-def of_role(role: str, overrides: Overrides) -> dict[str, Any]:
+def of_role(role: Role, overrides: Overrides) -> dict[str, Any]:
     """Return the overrides for the `producer` or the `consumer`."""
     return {
         bare_name(name): value

@@ -9,7 +9,7 @@ the buffer was seen to exist, or after `close`.
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Lock
 from typing import Final, TypeVar
 
@@ -23,6 +23,7 @@ from delayd.client.driver import (
     OnOutcome,
     PlainRecord,
     Producing,
+    existing,
 )
 from delayd.client.drivers import transacting
 from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
@@ -77,8 +78,10 @@ class Outbox:
         with self._lock:
             self._refuse_if_closed()
             if self._partition_count is None:
-                count = self._sender.partition_count(self.buffer, self._ack_timeout_ms)
-                self._partition_count = count
+                with closing(self._driver.cluster("producer")) as cluster, existing(self.buffer):
+                    self._partition_count = cluster.partition_count(
+                        self.buffer, self._ack_timeout_ms
+                    )
             return self._partition_count
 
     def flush(self, timeout_ms: int | None) -> None:

@@ -55,12 +55,17 @@ DOORS: dict[str, tuple[str, ...]] = {
         # In a process of Spark's, to which no bus can be handed.
         "delayd.audit.reading.stream",
         "delayd.bus.confluent",
+        "delayd.client.confluent",
         "delayd.cluster.connect",
         "delayd.dev.demo",
         "delayd.dev.kafka",
         "delayd.dev.startup",
     ),
-    "delayd.bus.kafka_python": ("delayd.bus.kafka_python", "delayd.cluster.connect"),
+    "delayd.bus.kafka_python": (
+        "delayd.bus.kafka_python",
+        "delayd.client.kafka_python",
+        "delayd.cluster.connect",
+    ),
     "delayd.coordination.etcd": ("delayd.cluster.connect",),
     "delayd.node.monitoring": ("delayd.node.monitoring", "delayd.node.node"),
 }

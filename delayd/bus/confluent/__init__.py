@@ -20,7 +20,7 @@ __all__ = ["ConfluentBus"]
 
 
 class ConfluentBus:
-    """A Kafka cluster seen through librdkafka.
+    """A Kafka cluster seen through librdkafka; see the port `Bus`.
 
     `overrides` are librdkafka properties (security, compression.type, linger.ms, ...). A name that
     starts with `consumer.`, `producer.` or `admin.` reaches only that client. `record_bytes_max`
@@ -38,17 +38,13 @@ class ConfluentBus:
         self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> ConfluentConsumer:
-        """Return a reader of one topic; see the port."""
         return ConfluentConsumer(topic, self._settings.consumer())
 
     def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
-        """Return a producer that has not fenced anyone yet; see the port."""
         return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
 
     def idempotent_producer(self) -> ConfluentProducer:
-        """Return a producer without transactions; see the port."""
         return ConfluentProducer(None, self._settings.producer(None))
 
     def cluster(self) -> ConfluentCluster:
-        """Return administration of the same cluster; see the port."""
         return ConfluentCluster(self._settings.admin())

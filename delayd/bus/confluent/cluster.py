@@ -4,7 +4,7 @@ Not here: which topics delayd needs and how they must be set; how long is waited
 (questions.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -25,19 +25,18 @@ from confluent_kafka.admin import AdminClient as Client
 
 from delayd.bus import PartitionState, Survey, TopicState
 from delayd.bus.confluent.log import Refusals
-from delayd.bus.confluent.questions import ATTEMPT_FIRST_MS, Question
+from delayd.bus.confluent.questions import Question
 from delayd.bus.confluent.settings import Properties
-from delayd.errors import TopicMismatchError
+from delayd.bus.questions import EARLIEST, LATEST, BrokerCluster
 from delayd.runtime.clock import SystemClock
 
-SURVEY_PATIENCE_MS: Final = 200
-"""How long one topic whose metadata still spreads may hold up the answer about the others."""
+_ENDS: Final = {
+    EARLIEST: OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+    LATEST: OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+}
 
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-
-class ConfluentCluster:
+class ConfluentCluster(BrokerCluster[Question]):
     """One administration client; see the port `Cluster`."""
 
     def __init__(self, properties: Properties) -> None:
@@ -47,33 +46,22 @@ class ConfluentCluster:
         self._client: Client | None = Client(self._properties)
 
     def broker_count(self, timeout_ms: int) -> int:
-        """See the port."""
         question = self._question("counting the brokers", timeout_ms)
         return len(question.ask(lambda s: self._alive().describe_cluster(request_timeout=s)).nodes)
 
-    def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
-        """See the port."""
-        question = self._question("describing topics", timeout_ms)
-        found = self._survey(topics, question, patience_ms=timeout_ms)
-        return question.all_described(found)
+    def close(self) -> None:
+        self._client = None
 
-    def survey(self, topics: Iterable[str], timeout_ms: int) -> Survey:
-        """See the port."""
-        question = self._question("describing topics", timeout_ms)
-        return self._survey(topics, question, patience_ms=SURVEY_PATIENCE_MS)
-
-    def create_topic(
+    def _create(
         self,
         name: str,
-        *,
         partitions: int,
         replication_factor: int,
         config: Mapping[str, str],
-        timeout_ms: int,
+        question: Question,
     ) -> bool:
-        """See the port."""
         # One attempt: the second would find what the first one made.
-        question = self._question(f"creating {name}", timeout_ms, attempt_ms=timeout_ms)
+        question.attempt_ms = question.timeout_ms
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         created = question.ask_each(
             lambda _, s: self._alive().create_topics(
@@ -82,44 +70,14 @@ class ConfluentCluster:
             [name],
             absent=KafkaError.TOPIC_ALREADY_EXISTS,
         )
-        if name not in created:
-            return False
-        while True:
-            found = self._descriptions([name], question)
-            if name in found and len(found[name].partitions) == partitions:
-                leaders = [p.leader for p in found[name].partitions]
-                if all(leader is not None and leader.id >= 0 for leader in leaders):
-                    return True
-            question.pause("no leader yet")
-
-    def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
-        """See the port; TopicMismatchError if the topic does not exist."""
-        return self._offsets(topic, timeout_ms, _EARLIEST, committed=False)
-
-    def end_offsets(self, topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
-        """See the port; TopicMismatchError if the topic does not exist."""
-        return self._offsets(topic, timeout_ms, _LATEST, committed=committed)
-
-    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
-        """See the port; TopicMismatchError if the topic does not exist."""
-        spec = OffsetSpec.for_timestamp(at_ms)
-        found = self._offsets(topic, timeout_ms, spec, committed=False)
-        return {partition: offset for partition, offset in found.items() if offset >= 0}
-
-    def close(self) -> None:
-        """See the port."""
-        self._client = None
+        return name in created
 
     def _offsets(
-        self, topic: str, timeout_ms: int, spec: OffsetSpec, *, committed: bool
+        self, topic: str, timeout_ms: int, at_ms: int, *, committed: bool
     ) -> dict[int, int]:
         question = self._question(f"asking for the offsets of {topic}", timeout_ms)
-        described = self._descriptions([topic], question)
-        if topic not in described:
-            raise TopicMismatchError(
-                f"the topic {topic} does not exist", remedy="create it, or correct its name"
-            )
-        wanted = [TopicPartition(topic, p.id) for p in described[topic].partitions]
+        wanted = [TopicPartition(topic, number) for number in self._leaders_of(topic, question)]
+        spec = _ENDS.get(at_ms) or OffsetSpec.for_timestamp(at_ms)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         answers = question.ask_each(
             lambda some, s: self._alive().list_offsets(
@@ -129,19 +87,17 @@ class ConfluentCluster:
         )
         return {where.partition: answer.offset for where, answer in sorted(answers.items())}
 
-    def _descriptions(self, names: list[str], question: Question) -> dict[str, TopicDescription]:
-        if not names:
-            return {}
-        return question.ask_each(
+    def _leaders(self, topic: str, question: Question) -> dict[int, int] | None:
+        found: dict[str, TopicDescription] = question.ask_each(
             lambda some, s: self._alive().describe_topics(TopicCollection(some), request_timeout=s),
-            names,
+            [topic],
             absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
         )
+        if topic not in found:
+            return None
+        return {p.id: -1 if p.leader is None else p.leader.id for p in found[topic].partitions}
 
-    def _survey(self, topics: Iterable[str], question: Question, *, patience_ms: int) -> Survey:
-        names = list(dict.fromkeys(topics))
-        if not names:
-            return Survey({}, {}, frozenset())
+    def _survey(self, names: list[str], question: Question, patience_ms: int) -> Survey:
         topic_answers = question.ask_some(
             lambda some, s: self._alive().describe_topics(
                 TopicCollection(some), include_authorized_operations=True, request_timeout=s
@@ -172,11 +128,9 @@ class ConfluentCluster:
         }
         return Survey(states, refused, frozenset(silent))
 
-    def _question(
-        self, doing: str, timeout_ms: int, attempt_ms: int = ATTEMPT_FIRST_MS
-    ) -> Question:
+    def _question(self, doing: str, timeout_ms: int) -> Question:
         self._alive().poll(0)  # takes librdkafka's log lines, which would pile up
-        return Question(doing, timeout_ms, self._clock, self._renew, self._refusal, attempt_ms)
+        return Question(doing, timeout_ms, self._clock, self._renew, self._refusal)
 
     def _renew(self) -> None:
         """Forget what the client believes about the brokers."""

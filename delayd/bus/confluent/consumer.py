@@ -107,14 +107,12 @@ class ConfluentConsumer:
         return max(offset, self._start_offsets[partition])
 
     def end(self, partition: int) -> int | None:
-        """See the port."""
         assert self._client is not None, "assign before asking for ends"
         place = TopicPartition(self._topic, partition)
         _, end = self._client.get_watermark_offsets(place, cached=True)
         return None if end < 0 else end
 
     def close(self) -> None:
-        """See the port."""
         if self._client is not None:
             self._client.close()
             self._client = None

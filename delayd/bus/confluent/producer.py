@@ -127,7 +127,6 @@ class ConfluentProducer:
         partition: int | None = None,
         on_ack: Callable[[Ack], None] | None = None,
     ) -> None:
-        """See the port."""
         client = self._alive()
         report = self._note if on_ack is None else partial(_acknowledge, self._note, on_ack)
         number = -1 if partition is None else partition
@@ -147,7 +146,6 @@ class ConfluentProducer:
             self._raise_noted("send")
 
     def flush(self, timeout_ms: int) -> None:
-        """See the port."""
         left_count = self._call("flush", self._alive().flush, timeout_ms / 1000)
         self._raise_noted("flush")
         if left_count:
@@ -157,7 +155,6 @@ class ConfluentProducer:
             )
 
     def commit(self, timeout_ms: int) -> None:
-        """See the port."""
         client = self._alive()
         self._raise_noted("commit")
         self._call("commit", client.commit_transaction, timeout_ms / 1000)

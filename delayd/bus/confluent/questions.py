@@ -1,17 +1,12 @@
 """Questions to brokers through librdkafka, repeated while an answer may still come.
 
 Not here: what is asked.
-
-Invariants:
-- every question ends within its time: KafkaUnreachableError when no answer came;
-- a refusal (authorisation, policy, an unknown topic) is a TopicMismatchError that names it, since
-  waiting would not help.
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -19,6 +14,8 @@ from delayd.bus.questions import Answers, Patience
 from delayd.runtime.clock import Clock
 
 T = TypeVar("T")
+Order: TypeAlias = Callable[[list[Any], float], Mapping[Any, Future[T]]]
+"""Asks about keys, for so many seconds at most."""
 
 ATTEMPT_FIRST_MS: Final = 1_000
 """After so long without an answer a question is asked again by a new client, which then has twice
@@ -63,11 +60,11 @@ _PASSING: Final = frozenset(
 admin client marks none of them as retriable."""
 
 
-class Question:
+class Question(Patience):
     """One call of the port: what it does, and how long it may still take.
 
     `renew` replaces the client, when the present one had no answer; `refusal` is what brokers said
-    last to those whom they did not let in, if they said anything.
+    last to a client that they did not let in, if they said anything.
     """
 
     def __init__(
@@ -77,15 +74,10 @@ class Question:
         clock: Clock,
         renew: Callable[[], None],
         refusal: Callable[[], str | None],
-        attempt_ms: int = ATTEMPT_FIRST_MS,
     ) -> None:
-        self._patience = Patience(doing, timeout_ms, clock, refusal)
-        self._clock = clock
+        super().__init__(doing, timeout_ms, clock, refusal)
         self._renew = renew
-        self._attempt_ms = attempt_ms
-        self.pause = self._patience.pause
-        self.unreachable = self._patience.unreachable
-        self.all_described = self._patience.all_described
+        self.attempt_ms = ATTEMPT_FIRST_MS
 
     def ask(self, order: Callable[[float], Future[T]]) -> T:
         """Return the answer; ask again while the failure is a passing one."""
@@ -96,67 +88,52 @@ class Question:
             except FutureTimeoutError:
                 self._end_attempt()
                 self.pause("no answer")
-            except KafkaException as error:
-                if error.args[0].code() in _UNREACHABLE:
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.code() in _UNREACHABLE:
                     self._end_attempt()
-                self._pause_or_raise(error.args[0])
+                if not _is_passing(error):
+                    raise self.refused(_told(error)) from raised
+                self.pause(_told(error))
 
     def ask_each(
-        self,
-        order: Callable[[list[Any], float], Mapping[Any, Future[T]]],
-        keys: list[Any],
-        *,
-        absent: int | None = None,
+        self, order: Order[T], keys: list[Any], *, absent: int | None = None
     ) -> dict[Any, T]:
         """Return the answer by key, without the keys whose error code is `absent`."""
-        answers = self.ask_some(order, keys, absent=absent, patience_ms=self._patience.timeout_ms)
-        for told in answers.refused.values():
-            raise self._patience.refused(told)
-        if answers.silent:
-            raise self._patience.unreachable(answers.passing or "no answer")
-        return answers.given
+        return self.all_given(
+            self.ask_some(order, keys, absent=absent, patience_ms=self.timeout_ms)
+        )
 
     def ask_some(
         self,
-        order: Callable[[list[Any], float], Mapping[Any, Future[T]]],
+        order: Order[T],
         keys: list[Any],
         *,
         absent: int | None = None,
         patience_ms: int,
-    ) -> "Answers[T]":
-        """Return what was answered, by key.
+    ) -> Answers[T]:
+        """Return the answers by key; see `repeated`."""
 
-        Keys with a passing failure are asked about again: for `patience_ms` once others have an
-        answer."""
-        answers: Answers[T] = Answers()
-        waiting = keys
-        patient_until_ms = self._clock.monotonic_ms() + patience_ms
-        while waiting:
-            if self._clock.monotonic_ms() >= self._patience.deadline_ms:
-                break
-            attempt_until_ms = self._begin_attempt()
-            futures = order(waiting, self._until_s(attempt_until_ms))
+        def attempt(waiting: list[Any], answers: Answers[T]) -> list[Any]:
+            until_ms = self._begin_attempt()
+            futures = order(waiting, self._until_s(until_ms))
             answers.unreachable = False
-            waiting = [
+            again = [
                 key
                 for key in waiting
-                if not self._settle(futures[key], key, answers, absent, attempt_until_ms)
+                if not self._settle(futures[key], key, answers, absent, until_ms)
             ]
             if answers.unreachable:
                 self._end_attempt()
-            until_ms = self._patience.deadline_ms
-            if answers.given or answers.refused:
-                until_ms = min(until_ms, patient_until_ms)
-            if not waiting or not self._patience.pause_until(until_ms):
-                break
-        answers.silent = waiting
-        return answers
+            return again
+
+        return self.repeated(attempt, keys, patience_ms)
 
     def _settle(
         self,
         future: Future[T],
         key: Any,
-        answers: "Answers[T]",
+        answers: Answers[T],
         absent: int | None,
         until_ms: int,
     ) -> bool:
@@ -170,7 +147,7 @@ class Question:
             found: KafkaError = error.args[0]
             if found.code() == absent:
                 return True
-            told = f"{found.name()}, {found.str()}"
+            told = _told(found)
             if _is_passing(found):
                 answers.passing = told
                 answers.unreachable |= found.code() in _UNREACHABLE
@@ -178,19 +155,13 @@ class Question:
             answers.refused[key] = told
         return True
 
-    def _pause_or_raise(self, error: KafkaError) -> None:
-        told = f"{error.name()}, {error.str()}"
-        if not _is_passing(error):
-            raise self._patience.refused(told)
-        self.pause(told)
-
     def _begin_attempt(self) -> int:
         """Return until when (monotonic ms) this attempt may wait."""
-        return self._clock.monotonic_ms() + min(self._patience.left_ms(), self._attempt_ms)
+        return self._clock.monotonic_ms() + min(self.left_ms(), self.attempt_ms)
 
     def _end_attempt(self) -> None:
         """Note that there was no answer."""
-        self._attempt_ms *= 2
+        self.attempt_ms *= 2
         self._renew()
 
     def _until_s(self, until_ms: int) -> float:
@@ -199,3 +170,7 @@ class Question:
 
 def _is_passing(error: KafkaError) -> bool:
     return error.code() in _UNREACHABLE or error.code() in _PASSING or error.retriable()
+
+
+def _told(error: KafkaError) -> str:
+    return f"{error.name()}, {error.str()}"

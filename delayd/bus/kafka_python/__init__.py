@@ -21,7 +21,7 @@ __all__ = ["KafkaPythonBus"]
 
 
 class KafkaPythonBus:
-    """A Kafka cluster seen through kafka-python.
+    """A Kafka cluster seen through kafka-python; see the port `Bus`.
 
     `overrides` are librdkafka properties, as of the other driver; those that have a counterpart
     here are translated. A name that starts with `consumer.`, `producer.` or `admin.` reaches only
@@ -41,17 +41,13 @@ class KafkaPythonBus:
         self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> KafkaPythonConsumer:
-        """Return a reader of one topic; see the port."""
         return KafkaPythonConsumer(topic, self._settings.consumer())
 
     def transactional_producer(self, transactional_id: str) -> KafkaPythonProducer:
-        """Return a producer that has not fenced anyone yet; see the port."""
         return KafkaPythonProducer(transactional_id, self._settings.producer())
 
     def idempotent_producer(self) -> KafkaPythonProducer:
-        """Return a producer without transactions; see the port."""
         return KafkaPythonProducer(None, self._settings.producer())
 
     def cluster(self) -> KafkaPythonCluster:
-        """Return administration of the same cluster; see the port."""
         return KafkaPythonCluster(self._settings.admin())

@@ -30,14 +30,19 @@ STOP_WAIT_MS: Final = 1_000
 """How long a loop's thread is watched as it ends; at once, unless it looks up a name."""
 
 
+SCHEME: Final = "delayd"
+PROXY_URL: Final = f"{SCHEME}://"
+"""The setting by which kafka-python opens its sockets through the class below."""
+
+
 class _GivenBack(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """Opens sockets: one that cannot connect is closed at once.
+    """Opens sockets, and closes at once one that cannot connect.
 
     kafka-python drops it for the cycle collector to find, which a node runs seldom; while a broker
     is away that is a descriptor for each try.
     """
 
-    SCHEMES = ("delayd",)
+    SCHEMES = (SCHEME,)
 
     async def sock_connect(
         self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None
@@ -68,7 +73,7 @@ class _Tls(KafkaSSLTransport):  # type: ignore[misc]
 
 def open_client(properties: Properties) -> Any:
     """Return a client without a thread: the caller drives its loop, or starts one."""
-    client = KafkaNetClient(**properties, proxy_url="delayd://")
+    client = KafkaNetClient(**{"proxy_url": PROXY_URL, **properties})
     # kafka-python 3.0.12 takes this setting and forgets it: every look at a missing topic would
     # create it on brokers that allow that.
     client.cluster.config["allow_auto_create_topics"] = False

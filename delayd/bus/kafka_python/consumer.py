@@ -104,13 +104,11 @@ class KafkaPythonConsumer:
         return offset
 
     def end(self, partition: int) -> int | None:
-        """See the port."""
         assert self._client is not None, "assign before asking for ends"
         end: int | None = self._positions.assignment[self._place(partition)].highwater
         return end
 
     def close(self) -> None:
-        """See the port."""
         if self._client is not None:
             close_driven(self._client)
             self._client = None

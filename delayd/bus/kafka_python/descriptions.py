@@ -30,8 +30,6 @@ def survey(names: list[str], question: Question, *, patience_ms: int) -> Survey:
 
     One topic whose metadata still spreads holds up the others for `patience_ms`.
     """
-    if not names:
-        return Survey({}, {}, frozenset())
     described = describe(names, question, patience_ms=patience_ms)
     configs = question.ask_some(
         lambda some: DescribeConfigsRequest(resources=[(_TOPIC, name, None) for name in some]),

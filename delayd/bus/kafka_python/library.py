@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, TransactionManager
     from kafka.protocol.admin import ACLOperation, CreateTopicsRequest, DescribeConfigsRequest
-    from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSpec
+    from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest
     from kafka.protocol.metadata import MetadataRequest
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
     from kafka.record.util import decode_varint

@@ -135,7 +135,6 @@ class KafkaPythonProducer:
         partition: int | None = None,
         on_ack: Callable[[Ack], None] | None = None,
     ) -> None:
-        """See the port."""
         self._check_alive()
         self._raise_lost("send")
         if not self._is_connected:
@@ -169,12 +168,10 @@ class KafkaPythonProducer:
             self._take_reports()  # the next call raises what they tell
 
     def flush(self, timeout_ms: int) -> None:
-        """See the port."""
         self._check_alive()
         self._settle("flush", self._clock.monotonic_ms() + timeout_ms)
 
     def commit(self, timeout_ms: int) -> None:
-        """See the port."""
         self._check_alive()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         # kafka-python commits whatever became of the records, so nothing may be waiting or lost.
@@ -187,7 +184,6 @@ class KafkaPythonProducer:
         self._await("commit", result, deadline_ms)
 
     def close(self) -> None:
-        """See the port."""
         self._dead = True
         self._waiting.clear()
         self._sender.stop(CLOSE_WAIT_S)

@@ -2,9 +2,8 @@
 
 Not here: what is asked, and what an answer means.
 
-Invariants:
-- a question ends within its time-out, however many requests it takes;
-- one key's trouble is told of that key and no other, and holds up the others for its patience only.
+Invariant: one key's trouble is told of that key and no other, and holds up the others for its
+patience only.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +14,6 @@ from delayd.bus.kafka_python.connections import refusal, wait_done
 from delayd.bus.kafka_python.failure import told
 from delayd.bus.kafka_python.library import errors
 from delayd.bus.questions import Answers, Patience
-from delayd.errors import KafkaUnreachableError
 from delayd.runtime.clock import Clock
 
 _PASSING: Final = (
@@ -38,21 +36,16 @@ class Said(NamedTuple):
     given: Any
 
 
-class Question:
+class Question(Patience):
     """One call of the port: what it does, and how long it may still take."""
 
     def __init__(self, doing: str, timeout_ms: int, clock: Clock, client: Any) -> None:
-        self._patience = Patience(doing, timeout_ms, clock, partial(_refusal_told, client))
-        self._clock = clock
+        super().__init__(doing, timeout_ms, clock, partial(_refusal_told, client))
         self._manager = client._manager
-        self.timeout_ms = timeout_ms
-        self.pause = self._patience.pause
-        self.unreachable = self._patience.unreachable
-        self.all_described = self._patience.all_described
 
     def await_connection(self, connected: Any) -> None:
         """Wait until one broker has named the others."""
-        if not wait_done(connected, self._patience.left_ms()):
+        if not wait_done(connected, self.left_ms()):
             raise self.unreachable("no broker can be reached")
         if connected.exception is not None:
             raise self.unreachable(told(connected.exception))
@@ -60,10 +53,8 @@ class Question:
     def ask(self, request: Callable[[], Any], broker: int | None = None) -> Any:
         """Return the answer of a broker, or of any; ask again while the failure passes."""
         while True:
-            answer = self._manager.call_soon(
-                self._send, request(), broker, self._patience.left_ms()
-            )
-            if not wait_done(answer, self._patience.left_ms()):
+            answer = self._manager.call_soon(self._send, request(), broker, self.left_ms())
+            if not wait_done(answer, self.left_ms()):
                 raise self.unreachable("no answer")
             if answer.exception is None:
                 return answer.value
@@ -79,30 +70,19 @@ class Question:
     ) -> Answers[Any]:
         """Return what was answered, by key, without the keys that a broker does not know.
 
-        One request for all keys, and then for those whose failure is a passing one, for
-        `patience_ms` once there is an answer for others.
+        One request is for all keys; see `repeated`.
         """
-        answers: Answers[Any] = Answers()
-        waiting = list(keys)
-        patient_until_ms = self._clock.monotonic_ms() + patience_ms
-        while waiting:
-            try:
-                said = {each.key: each for each in read(self.ask(partial(request, waiting)))}
-            except KafkaUnreachableError:
-                break
-            waiting = [key for key in waiting if not _settle(said.get(key), answers)]
-            until_ms = self._patience.deadline_ms
-            if answers.given or answers.refused:
-                until_ms = min(until_ms, patient_until_ms)
-            if not waiting or not self._patience.pause_until(until_ms):
-                break
-        answers.silent = waiting
-        return answers
+
+        def attempt(waiting: list[str], answers: Answers[Any]) -> list[str]:
+            said = {each.key: each for each in read(self.ask(partial(request, waiting)))}
+            return [key for key in waiting if not _settle(said.get(key), answers)]
+
+        return self.repeated(attempt, keys, patience_ms)
 
     def pause_or_raise(self, error: BaseException) -> None:
         """Wait a little if waiting helps, else say what was refused."""
         if not isinstance(error, _PASSING):
-            raise self._patience.refused(told(error)) from None
+            raise self.refused(told(error)) from None
         self.pause(told(error))
 
     async def _send(self, request: Any, broker: int | None, timeout_ms: int) -> Any:

@@ -8,17 +8,17 @@ Slower than librdkafka (a tenth), pure Python, and with traps (docs/guides/pytho
 | `library.py` | the one import of kafka-python; making its objects, and what their failures mean |
 | `settings.py` | properties: what is fixed, what a user may set |
 | `sending.py` | the sender, and the user's own producer |
-| `awaited.py` | records that the library has not reported on |
-| `reading.py` | the reader of receipts |
 
 Invariants: what the wire contract fixes cannot be overridden; nothing is connected before the first
 request (the library connects when its objects are made); an unknown property is a ConfigError when
 the driver is made, a value that the library refuses one at the first request.
 """
 
+from delayd.bus.kafka_python.cluster import KafkaPythonCluster
+from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
 from delayd.bus.request_lines import hide_requests
-from delayd.client.driver import Overrides, PlainRecord
-from delayd.client.kafka_python.reading import KafkaPythonReader
+from delayd.client.driver import Overrides, PlainRecord, Role
+from delayd.client.kafka_python.library import made
 from delayd.client.kafka_python.sending import KafkaPythonSender, refusal_of
 from delayd.client.kafka_python.settings import Settings
 
@@ -31,13 +31,15 @@ class KafkaPythonDriver:
         self._settings = Settings.checked(bootstrap, overrides, ack_timeout_ms)
 
     def sender(self) -> KafkaPythonSender:
-        """See the port."""
         return KafkaPythonSender(self._settings)
 
-    def reader(self, topic: str) -> KafkaPythonReader:
-        """See the port."""
-        return KafkaPythonReader(topic, self._settings.consumer)
+    def cluster(self, role: Role) -> KafkaPythonCluster:
+        settings = self._settings
+        of_role = settings.producer if role == "producer" else settings.consumer
+        return made(KafkaPythonCluster, of_role)
+
+    def consumer(self, topic: str) -> KafkaPythonConsumer:
+        return KafkaPythonConsumer(topic, self._settings.consumer)
 
     def refusal(self, record: PlainRecord) -> str | None:
-        """See the port."""
         return refusal_of(record)

@@ -1,21 +1,19 @@
 """Sending over kafka-python: the client's own producer, and the user's."""
 
+import time
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from delayd.bus import Ack
 from delayd.client.driver import Failure, NotTakenError, OnOutcome, PlainRecord, UserTransaction
-from delayd.client.kafka_python.awaited import Awaited
-from delayd.client.kafka_python.library import (
-    CLOSE_MS,
-    KafkaProducer,
-    faults,
-    made,
-    partition_count,
-)
+from delayd.client.kafka_python.library import KafkaProducer, faults, made
 from delayd.client.kafka_python.settings import Settings
+
+CLOSE_MS: Final = 1_000
+"""How long a producer that has nothing to send takes to end; then it is ended by force."""
 
 REPORT_GRACE_MS: Final = 1_000
 """How much later than its time-out the library may report it."""
@@ -43,18 +41,13 @@ class KafkaPythonSender:
 
     def __init__(self, settings: Settings) -> None:
         self._properties = settings.producer
-        self._shared = settings.shared
         self._lock = Lock()
         self._producer: Any = None
         self._judge = _Judge()
-        self._awaited = Awaited(self._properties["delivery_timeout_ms"] + REPORT_GRACE_MS)
+        self._awaited = _Awaited(self._properties["delivery_timeout_ms"] + REPORT_GRACE_MS)
         self._closed = Event()
         self._expiry = Thread(target=self._expire, name="delayd-client", daemon=True)
         self._expiry.start()
-
-    def partition_count(self, topic: str, timeout_ms: int) -> int:
-        """See the port."""
-        return partition_count(self._shared, topic, timeout_ms)
 
     def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
         """See the port. The library's queue has no bound, so it is never full."""
@@ -64,8 +57,7 @@ class KafkaPythonSender:
                 spent, self._producer = self._producer, None
                 _end(spent, CLOSE_MS)
             if self._producer is None:
-                timeout_ms = self._properties["bootstrap_timeout_ms"]
-                self._producer = made(KafkaProducer, self._properties, timeout_ms)
+                self._producer = made(lambda named: KafkaProducer(**named), self._properties)
                 # The library takes the setting and forgets it.
                 self._producer._metadata.config["allow_auto_create_topics"] = False
                 self._judge = _Judge()
@@ -81,7 +73,6 @@ class KafkaPythonSender:
         """See the port: never needed."""
 
     def close(self, timeout_ms: int) -> None:
-        """See the port."""
         with self._lock:
             producer, self._producer = self._producer, None
         self._closed.set()
@@ -93,6 +84,50 @@ class KafkaPythonSender:
     def _expire(self) -> None:
         while not self._closed.wait(EXPIRY_INTERVAL_MS / 1000):
             self._awaited.end_overdue()
+
+
+class _Awaited:
+    """Records that the library took and has not reported on, oldest first: it may never do so.
+
+    Used by any thread. Each gets exactly one outcome, at the latest when it is overdue and someone
+    looks.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._lock = Lock()
+        self._deadlines_s: dict[OnOutcome, float] = {}
+
+    def add(self, on_outcome: OnOutcome) -> OnOutcome:
+        """Return what to report the outcome to; a second report is ignored."""
+
+        def once(outcome: Ack | Failure) -> None:
+            if self.drop(once):
+                on_outcome(outcome)
+
+        with self._lock:
+            self._deadlines_s[once] = time.monotonic() + self._timeout_ms / 1000
+        return once
+
+    def drop(self, once: OnOutcome) -> bool:
+        """Stop waiting for it; return False if nothing waited."""
+        with self._lock:
+            return self._deadlines_s.pop(once, None) is not None
+
+    def end_overdue(self) -> None:
+        """Fail the records whose time is over: nobody knows more of them."""
+        now_s = time.monotonic()
+        with self._lock:
+            late = list(takewhile(lambda each: self._deadlines_s[each] < now_s, self._deadlines_s))
+        for once in late:
+            once(Failure(False, "the library did not report in time"))
+
+    def end_all(self, why: str) -> None:
+        """Fail every record that is left."""
+        with self._lock:
+            left = list(self._deadlines_s)
+        for once in left:
+            once(Failure(False, why))
 
 
 def transacting(producer: object) -> UserTransaction | None:

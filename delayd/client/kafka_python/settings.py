@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from delayd.bus.kafka_python.connections import PROXY_URL
 from delayd.client.driver import Overrides, bare_name, of_role, refuse_fixed
-from delayd.client.kafka_python.library import SCHEME, KafkaConsumer, KafkaProducer, of_kind
+from delayd.client.kafka_python.library import KafkaConsumer, KafkaProducer
 from delayd.errors import ConfigError
 
 REQUEST_TIMEOUT_MS: Final = 30_000
@@ -20,7 +21,7 @@ requests."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MS_MAX,
-    "proxy_url": f"{SCHEME}://",
+    "proxy_url": PROXY_URL,
 }
 _FIXED_PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -61,10 +62,8 @@ _WORDS: Final[Mapping[str, str]] = {
 class Settings:
     """The properties of each object of the library."""
 
-    shared: Mapping[str, Any]
-    """Of the sender, for whichever object it makes."""
-    producer: Mapping[str, Any]
-    consumer: Mapping[str, Any]
+    producer: dict[str, Any]
+    consumer: dict[str, Any]
 
     @classmethod
     def checked(cls, bootstrap: str, overrides: Overrides, ack_timeout_ms: int) -> "Settings":
@@ -87,18 +86,20 @@ class Settings:
         )
         producer = {
             "request_timeout_ms": request_timeout_ms,
-            **of_kind(shared, KafkaProducer),
+            **_of_kind(shared, KafkaProducer),
             "bootstrap_timeout_ms": ack_timeout_ms,
             "delivery_timeout_ms": ack_timeout_ms,
             "max_block_ms": ack_timeout_ms,
             **_FIXED_PRODUCER,
         }
         consumer = {
-            **of_kind({**_DEFAULTS, **of_role("consumer", overrides), **address}, KafkaConsumer),
+            # A session can get out of step.
+            "enable_incremental_fetch_sessions": False,
+            **_of_kind({**_DEFAULTS, **of_role("consumer", overrides), **address}, KafkaConsumer),
             "fetch_max_wait_ms": FETCH_WAIT_MS,
             **_FIXED_CONSUMER,
         }
-        return cls(shared, producer, consumer)
+        return cls(producer, consumer)
 
 
 def in_its_words(properties: Mapping[str, str]) -> dict[str, str]:
@@ -110,3 +111,8 @@ def in_its_words(properties: Mapping[str, str]) -> dict[str, str]:
             remedy="give kafka-python's own in overrides, and leave it out of the table kafka",
         )
     return {_WORDS[name]: value for name, value in properties.items()}
+
+
+def _of_kind(properties: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the properties that this kind of client has."""
+    return {name: value for name, value in properties.items() if name in kind.DEFAULT_CONFIG}

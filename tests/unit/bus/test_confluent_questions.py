@@ -123,9 +123,8 @@ def test_a_silent_client_is_replaced_and_asked_again(clock: SystemClock) -> None
     """A client may wait for a controller that is dead, and find the next one only anew."""
     renewed: list[float] = []
     silent, asked = {"a": None}, list[list[str]]()
-    question = Question(
-        "asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), lambda: None, PATIENCE_MS
-    )
+    question = Question("asking", 20 * PATIENCE_MS, clock, lambda: renewed.append(1), lambda: None)
+    question.attempt_ms = PATIENCE_MS
 
     def order(keys: list[str], timeout_s: float) -> dict[str, Future[str]]:
         answers: dict[str, int | str | None] = {"a": "yes"} if len(renewed) == 2 else {**silent}

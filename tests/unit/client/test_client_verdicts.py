@@ -28,8 +28,8 @@ TIMEOUT_S = 10
 Pair = tuple[bytes | None, bytes | None]
 
 
-class ScriptedReader:
-    """A `Reader` that hands out what it is given, or raises it."""
+class ScriptedReader(Reader):
+    """Hands out what it is given, or raises it."""
 
     def __init__(self, fault: Exception | None = None) -> None:
         self.given: queue.Queue[Pair | Exception] = queue.Queue()
