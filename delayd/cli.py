@@ -51,12 +51,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Schedule a message in place of what is pending under an id.",
     ),
     "show": Command(
-        "delayd.commands.messages", "show", "Show what is known of an id. Exit 1 if nothing is."
+        "delayd.commands.messages",
+        "show",
+        "Show the messages that are known under an id. Exit 1 if there are none.",
     ),
     "pending": Command(
         "delayd.commands.messages",
         "pending",
-        "Show how many messages are pending, by hour or by target topic.",
+        "Count the pending messages by hour or by target topic.",
     ),
     "node": Command("delayd.commands.node", "node", "Run a node until SIGTERM."),
     "status": Command(

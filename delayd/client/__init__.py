@@ -24,7 +24,7 @@ Invariants:
 
 from typing import TYPE_CHECKING, Any
 
-from delayd.client.client import Client
+from delayd.client.client import Client, Transaction
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import (
     NotScheduledError,
@@ -35,7 +35,6 @@ from delayd.client.errors import (
 from delayd.client.outbox import REPORT_GRACE_MS
 from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.requests import Request, cancel_record, replace_record, schedule_record
-from delayd.client.transaction import Transaction
 
 if TYPE_CHECKING:
     from delayd.client.async_client import AsyncClient as AsyncClient

@@ -9,13 +9,7 @@ turn; a cancelled call leaves nothing behind once what it sent has its outcome.
 
 import asyncio
 from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
@@ -58,7 +52,7 @@ class AsyncClient:
     ) -> Scheduled:
         """As `Client.schedule`."""
         asked = ask(self._outbox.buffer, topic, value, **options)
-        return await self._sent(lambda: self._outbox.schedule(asked))
+        return await self._sent(Scheduled, asked)
 
     async def schedule_many(
         self, requests: Iterable[Request] | AsyncIterable[Request]
@@ -94,7 +88,7 @@ class AsyncClient:
         """As `Client.cancel`."""
         asked = ask_cancel(id)
         if not wait:
-            return await self._sent(lambda: self._outbox.send(asked))
+            return await self._sent(Sent, asked)
         return await self._verdict(asked, timeout_ms)
 
     @overload
@@ -134,7 +128,7 @@ class AsyncClient:
         """As `Client.replace`."""
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
         if not wait:
-            return await self._sent(lambda: self._outbox.schedule(asked))
+            return await self._sent(Scheduled, asked)
         return await self._verdict(asked, timeout_ms)
 
     async def schedule_in(
@@ -142,7 +136,7 @@ class AsyncClient:
     ) -> "asyncio.Future[Scheduled]":
         """As `Client.schedule_in`: awaiting the call hands it over, the result is a future."""
         asked = ask(self._outbox.buffer, topic, value, **options)
-        return await self._handed(lambda: self._outbox.schedule_in(producer, asked))
+        return await self._handed(producer, Scheduled, asked)
 
     async def cancel_in(
         self, producer: object, id: str, *, wait: bool = False
@@ -150,7 +144,7 @@ class AsyncClient:
         """As `Client.cancel_in`."""
         refuse_to_wait(wait)
         asked = ask_cancel(id)
-        return await self._handed(lambda: self._outbox.send_in(producer, asked))
+        return await self._handed(producer, Sent, asked)
 
     async def replace_in(
         self,
@@ -165,7 +159,7 @@ class AsyncClient:
         """As `Client.replace_in`."""
         refuse_to_wait(wait)
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
-        return await self._handed(lambda: self._outbox.schedule_in(producer, asked))
+        return await self._handed(producer, Scheduled, asked)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """As `Client.flush`."""
@@ -188,13 +182,15 @@ class AsyncClient:
         self._connection.close()
         self._thread.shutdown()
 
-    async def _sent(self, send: "Callable[[], Future[R]]") -> R:
+    async def _sent(self, kind: type[R], asked: Ask) -> R:
         async with _Call(self) as call:
-            return await asyncio.wrap_future(await call.on_thread(send))
+            sent = await call.on_thread(lambda: self._outbox.send(kind, asked))
+            return await asyncio.wrap_future(sent)
 
-    async def _handed(self, send: "Callable[[], Future[R]]") -> "asyncio.Future[R]":
+    async def _handed(self, producer: object, kind: type[R], asked: Ask) -> "asyncio.Future[R]":
         async with _Call(self) as call:
-            return asyncio.wrap_future(await call.on_thread(send))
+            sent = await call.on_thread(lambda: self._outbox.send_in(producer, kind, asked))
+            return asyncio.wrap_future(sent)
 
     async def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
         deadline = Deadline.after(timeout_ms)
@@ -208,7 +204,7 @@ class AsyncClient:
                     raise receipts_unreachable(timeout_ms) from error
                 try:
                     async with asyncio.timeout(deadline.left_s()):
-                        acknowledged = await call.on_thread(lambda: self._outbox.send(asked))
+                        acknowledged = await call.on_thread(lambda: self._outbox.send(Sent, asked))
                         acknowledged.add_done_callback(ticket.follow)
                         return await asyncio.wrap_future(ticket.answer)
                 except TimeoutError as error:
@@ -217,7 +213,7 @@ class AsyncClient:
     async def _outcome(self, request: Request) -> Scheduled | DelaydError:
         try:
             asked = request.ask(self._outbox.buffer)
-            return await self._sent(lambda: self._outbox.schedule(asked))
+            return await self._sent(Scheduled, asked)
         except DelaydError as error:
             return error
 

@@ -1,29 +1,25 @@
-"""The client for threads: calls that block, and futures."""
+"""The client for threads: calls that block, futures, and transactions of the user's own producer.
+
+Not here: that producer's configuration and `init_transactions`, which stay the user's.
+
+Invariant: a transaction is committed only if every request that was sent through it is in it
+(kafka-python would commit without a record that failed).
+"""
 
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from delayd.client.asking import (
-    Ask,
-    Content,
-    Moment,
-    Options,
-    ScheduleOptions,
-    Span,
-    UserHeaders,
-    ask,
-    ask_cancel,
-)
+from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
 from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
 from delayd.client.drivers import transacting
-from delayd.client.errors import RequestRefusedError, outcome_unknown, refuse_to_wait
+from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
+from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.requests import Request
-from delayd.client.transaction import Transaction
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -47,13 +43,7 @@ class Client:
         self,
         topic: str,
         value: Content,
-        *,
-        key: Content = None,
-        in_: Span | None = None,
-        at: Moment | None = None,
-        headers: UserHeaders | None = None,
-        partition: int | None = None,
-        id: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Scheduled:
         """Schedule one message and wait for the broker's acknowledgement.
 
@@ -66,12 +56,7 @@ class Client:
         KafkaUnreachableError or NotInitialisedError (nothing was sent), and OutcomeUnknownError:
         whoever repeats such a request without an id may schedule it twice.
         """
-        return self._acknowledged(
-            self.schedule_async(
-                topic, value, key=key, in_=in_, at=at, headers=headers, partition=partition, id=id
-            ),
-            Op.SCHEDULE,
-        )
+        return self._acknowledged(self.schedule_async(topic, value, **options), Op.SCHEDULE)
 
     def schedule_async(
         self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
@@ -82,7 +67,7 @@ class Client:
         (20,000 requests or 64 MiB). The future cannot be cancelled (the request is on its way), and
         its callbacks must not wait for this client: they run on the thread it is waiting for.
         """
-        return self._outbox.schedule(ask(self._outbox.buffer, topic, value, **options))
+        return self._outbox.send(Scheduled, ask(self._outbox.buffer, topic, value, **options))
 
     def schedule_many(self, requests: Iterable[Request]) -> Iterator[Scheduled | DelaydError]:
         """Schedule each request, and yield its outcome in the same order once it is known.
@@ -96,7 +81,7 @@ class Client:
         for request in requests:
             try:
                 asked = request.ask(self._outbox.buffer)
-                under_way.append(self._outbox.schedule(asked))
+                under_way.append(self._outbox.send(Scheduled, asked))
             except DelaydError as error:
                 under_way.append(error)
             if len(under_way) >= WINDOW:
@@ -126,7 +111,7 @@ class Client:
         """
         asked = ask_cancel(id)
         if not wait:
-            return self._acknowledged(self._outbox.send(asked), Op.CANCEL)
+            return self._acknowledged(self._outbox.send(Sent, asked), Op.CANCEL)
         return self._verdict(asked, timeout_ms)
 
     @overload
@@ -171,7 +156,7 @@ class Client:
         """
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
         if not wait:
-            return self._acknowledged(self._outbox.schedule(asked), Op.REPLACE)
+            return self._acknowledged(self._outbox.send(Scheduled, asked), Op.REPLACE)
         return self._verdict(asked, timeout_ms)
 
     def schedule_in(
@@ -185,12 +170,12 @@ class Client:
         and NotScheduledError if the producer does not take the record.
         """
         asked = ask(self._outbox.buffer, topic, value, **options)
-        return self._outbox.schedule_in(producer, asked)
+        return self._outbox.send_in(producer, Scheduled, asked)
 
     def cancel_in(self, producer: object, id: str, *, wait: bool = False) -> "Future[Sent]":
         """As `schedule_in`. Its verdict comes after the commit, as a receipt for its source."""
         refuse_to_wait(wait)
-        return self._outbox.send_in(producer, ask_cancel(id))
+        return self._outbox.send_in(producer, Sent, ask_cancel(id))
 
     def replace_in(
         self,
@@ -205,10 +190,10 @@ class Client:
         """As `schedule_in`. Its verdict comes after the commit, as a receipt for its source."""
         refuse_to_wait(wait)
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
-        return self._outbox.schedule_in(producer, asked)
+        return self._outbox.send_in(producer, Scheduled, asked)
 
     @contextmanager
-    def transaction(self, producer: object) -> Iterator[Transaction]:
+    def transaction(self, producer: object) -> "Iterator[Transaction]":
         """Open a transaction of the user's own producer: commit at the end, abort on an exception.
 
         Before the commit every request in it must have been acknowledged, else it is aborted and
@@ -265,7 +250,7 @@ class Client:
         self._outbox.check_buffer()
         with self._verdicts.ticket(asked, deadline) as ticket:
             ticket.wait_until_ready()
-            self._outbox.send(asked).add_done_callback(ticket.follow)
+            self._outbox.send(Sent, asked).add_done_callback(ticket.follow)
             return ticket.wait()
 
     def _acknowledged(self, future: "Future[T]", op: Op) -> T:
@@ -281,3 +266,41 @@ class Client:
             return self._acknowledged(of, Op.SCHEDULE)
         except DelaydError as error:
             return error
+
+
+class Transaction:
+    """An open transaction; made by `Client.transaction`. Its futures say where a request lies."""
+
+    def __init__(self, outbox: Outbox, producer: object) -> None:
+        self._outbox = outbox
+        self._producer = producer
+        self._futures: list[Future[Any]] = []
+
+    def schedule(
+        self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
+    ) -> "Future[Scheduled]":
+        """As `Client.schedule_in`."""
+        return self._send(Scheduled, ask(self._outbox.buffer, topic, value, **options))
+
+    def replace(
+        self, id: str, topic: str, value: Content, **options: Unpack[Options]
+    ) -> "Future[Scheduled]":
+        """As `Client.replace_in`."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        return self._send(Scheduled, asked)
+
+    def cancel(self, id: str) -> "Future[Sent]":
+        """As `Client.cancel_in`."""
+        return self._send(Sent, ask_cancel(id))
+
+    def check(self) -> None:
+        """Raise, after a flush, what a request failed with."""
+        for future in self._futures:
+            if not future.done():
+                raise not_done("the producer did not report every request of the transaction")
+            future.result()
+
+    def _send(self, kind: type[T], asked: Ask) -> "Future[T]":
+        future = self._outbox.send_in(self._producer, kind, asked)
+        self._futures.append(future)
+        return future

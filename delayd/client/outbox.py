@@ -7,7 +7,6 @@ the buffer was seen to exist, or after `close`.
 """
 
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
 from threading import Lock
@@ -62,13 +61,42 @@ class Outbox:
         """Return how long after its sending a request has its outcome, at the latest."""
         return self._ack_timeout_ms + REPORT_GRACE_MS
 
-    def schedule(self, asked: Ask) -> "Future[Scheduled]":
-        """Send a request that has a due time."""
-        return self._submit(asked, lambda ack: _scheduled(asked, ack))
+    def send(self, kind: type[T], asked: Ask) -> "Future[T]":
+        """Send a request: a `Scheduled` if it has a due time, a `Sent` if only its place matters.
 
-    def send(self, asked: Ask) -> "Future[Sent]":
-        """Send a request where only its place matters."""
-        return self._submit(asked, _sent)
+        The future ends with its outcome.
+        """
+        record = asked.record(self.buffer)
+        refusal = self._driver.refusal(record)
+        if refusal is not None:
+            raise RequestRefusedError(refusal, remedy="use the driver confluent, or change it")
+        self.check_buffer()
+        deadline_s = time.monotonic() + self._ack_timeout_ms / 1000
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        if not self._in_flight.admit(future, asked.size(), deadline_s):
+            with self._lock:
+                self._refuse_if_closed()
+            raise not_done("too many earlier requests still wait for the broker", asked.op)
+        try:
+            self._hand_over(record, asked, _ender(asked, future, kind), deadline_s)
+        except BaseException as error:
+            _fail(future, error)  # nobody has it, but it counts as in flight until it ends
+            raise
+        return future
+
+    def send_in(self, producer: object, kind: type[T], asked: Ask) -> "Future[T]":
+        """Send it through the user's own producer; the future ends when the producer reports."""
+        sender = transacting(producer)
+        partition_count = self.check_buffer()
+        # Where a request with an id must lie, whatever partitioner the user's producer has.
+        partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
+        record = asked.record(self.buffer, partition)
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        if not _taken(sender, record, asked, _ender(asked, future, kind)):
+            raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
+        return future
 
     def check_buffer(self) -> int:
         """Check, once, that the buffer exists: a broker that creates topics would swallow requests.
@@ -102,48 +130,6 @@ class Outbox:
         self._sender.close(REPORT_GRACE_MS)
         for future in self._in_flight.left():
             _fail(future, outcome_unknown("the client was closed"))
-            self._in_flight.done(future)
-
-    def schedule_in(self, producer: object, asked: Ask) -> "Future[Scheduled]":
-        """Send it through the user's own producer; the future ends when the producer reports."""
-        return self._submit_in(producer, asked, lambda ack: _scheduled(asked, ack))
-
-    def send_in(self, producer: object, asked: Ask) -> "Future[Sent]":
-        """Send it likewise, where only its place matters."""
-        return self._submit_in(producer, asked, _sent)
-
-    def _submit(self, asked: Ask, outcome: Callable[[Ack], T]) -> "Future[T]":
-        record = asked.record(self.buffer)
-        refusal = self._driver.refusal(record)
-        if refusal is not None:
-            raise RequestRefusedError(refusal, remedy="use the driver confluent, or change it")
-        self.check_buffer()
-        deadline_s = time.monotonic() + self._ack_timeout_ms / 1000
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
-        if not self._in_flight.admit(future, asked.size(), deadline_s):
-            with self._lock:
-                self._refuse_if_closed()
-            raise not_done("too many earlier requests still wait for the broker", asked.op)
-        try:
-            self._hand_over(record, asked, self._ender(asked, future, outcome), deadline_s)
-        except BaseException:
-            self._in_flight.done(future)
-            raise
-        return future
-
-    def _ender(
-        self, asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]
-    ) -> Callable[[Ack | Failure], None]:
-        end = _ender(asked, future, outcome)
-
-        def on_outcome(reported: Ack | Failure) -> None:
-            try:
-                end(reported)
-            finally:
-                self._in_flight.done(future)
-
-        return on_outcome
 
     def _hand_over(
         self, record: PlainRecord, asked: Ask, on_outcome: OnOutcome, deadline_s: float
@@ -159,18 +145,6 @@ class Outbox:
                 raise not_done("the local queue is full", asked.op)
             self._sender.wait_for_room(QUEUE_POLL_MS)
 
-    def _submit_in(self, producer: object, asked: Ask, outcome: Callable[[Ack], T]) -> "Future[T]":
-        sender = transacting(producer)
-        partition_count = self.check_buffer()
-        # Where a request with an id must lie, whatever partitioner the user's producer has.
-        partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
-        record = asked.record(self.buffer, partition)
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
-        if not _taken(sender, record, asked, _ender(asked, future, outcome)):
-            raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
-        return future
-
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise RequestRefusedError("the client is closed", remedy="make a new one")
@@ -183,7 +157,7 @@ def _taken(sender: Producing, record: PlainRecord, asked: Ask, on_outcome: OnOut
         raise not_done(str(error), asked.op) from error
 
 
-def _ender(asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]) -> OnOutcome:
+def _ender(asked: Ask, future: "Future[T]", kind: type[T]) -> OnOutcome:
     """Return what ends the future with the library's report."""
 
     def end(reported: Ack | Failure) -> None:
@@ -193,19 +167,12 @@ def _ender(asked: Ask, future: "Future[T]", outcome: Callable[[Ack], T]) -> OnOu
             _fail(future, outcome_unknown("Kafka has it, but did not say where", asked.op))
         else:
             with suppress(InvalidStateError):
-                future.set_result(outcome(reported))
+                due_ms = asked.due_ms(reported.append_ms)
+                future.set_result(kind.of(reported, due_ms))
 
     return end
 
 
-def _fail(future: "Future[T]", error: Exception) -> None:
+def _fail(future: "Future[T]", error: BaseException) -> None:
     with suppress(InvalidStateError):  # the library reported after all
         future.set_exception(error)
-
-
-def _sent(ack: Ack) -> Sent:
-    return Sent(ack.partition, ack.offset, ack.append_ms)
-
-
-def _scheduled(asked: Ask, ack: Ack) -> Scheduled:
-    return Scheduled(ack.partition, ack.offset, ack.append_ms, asked.due_ms(ack.append_ms))

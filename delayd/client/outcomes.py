@@ -5,7 +5,9 @@ Not here: errors (`errors.py`), and who waits for a receipt (`verdicts.py`).
 
 import json
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
+
+from delayd.bus import Ack
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,11 @@ class Sent:
         """Return what its receipt names as `source`."""
         return f"{self.partition}/{self.offset}"
 
+    @classmethod
+    def of(cls, ack: Ack, due_ms: int) -> Self:
+        """Return the outcome of an acknowledged request."""
+        return cls(*ack)
+
 
 @dataclass(frozen=True, slots=True)
 class Scheduled(Sent):
@@ -29,6 +36,10 @@ class Scheduled(Sent):
 
     due_ms: int
     """The due time as asked, Unix ms; in the past means at once."""
+
+    @classmethod
+    def of(cls, ack: Ack, due_ms: int) -> Self:
+        return cls(*ack, due_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final, Self, Unpack
 
 from delayd.client.asking import Ask
 from delayd.client.connection import VERDICT_TIMEOUT_MS, ClientOptions, connect
-from delayd.client.outcomes import Verdict
+from delayd.client.outcomes import Sent, Verdict
 from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -77,7 +77,7 @@ class Redriver:
         ticket = self._verdicts.ticket(asked, Deadline.after(timeout_ms))
         try:
             ticket.wait_until_ready()
-            self._outbox.send(asked).add_done_callback(ticket.follow)
+            self._outbox.send(Sent, asked).add_done_callback(ticket.follow)
         except DelaydError as error:
             ticket.close()
             return error

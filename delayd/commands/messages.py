@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
+from delayd.client.asking import Options
 from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.lookup import admin_ports, known_of_id, pending_of
 from delayd.cluster.topics import topic_names
@@ -41,6 +42,9 @@ IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
 Value = Annotated[str, typer.Argument(help="The message's value.")]
+Admin = Annotated[
+    str | None, typer.Option("--admin", help="Admin port of the node to ask, as host:port.")
+]
 
 
 class Grouping(Enum):
@@ -59,7 +63,7 @@ def send(
     key: Key = None,
     partition: Partition = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="Id to cancel or replace the message by.")
+        str | None, typer.Option("--id", help="Id by which to cancel or replace the message later.")
     ] = None,
     prefix: Prefix = "delayd-",
     config: Config = None,
@@ -116,24 +120,13 @@ def replace(
 
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
+    content = value.encode()
+    options: Options = {"in_": in_, "at": at, "key": key, "partition": partition}
     with _client(bootstrap, prefix, config) as client:
-        content = value.encode()
         if not wait:
-            scheduled = client.replace(
-                id, topic, content, in_=in_, at=at, key=key, partition=partition, wait=False
-            )
-            _show_place(scheduled, as_json)
+            _show_place(client.replace(id, topic, content, wait=False, **options), as_json)
             return
-        verdict = client.replace(
-            id,
-            topic,
-            content,
-            in_=in_,
-            at=at,
-            key=key,
-            partition=partition,
-            timeout_ms=int(timeout_s * 1000),
-        )
+        verdict = client.replace(id, topic, content, timeout_ms=int(timeout_s * 1000), **options)
     _show_verdict(verdict, as_json)
 
 
@@ -141,15 +134,13 @@ def show(
     id: Id,
     bootstrap: Bootstrap,
     etcd: Etcd = None,
-    admin: Annotated[
-        str | None, typer.Option("--admin", help="Admin port of the node to ask, host:port.")
-    ] = None,
+    admin: Admin = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is known of an id. Exit 1 if nothing is.
+    """Show the messages that are known under an id. Exit 1 if there are none.
 
     Example: delayd show order-7 --etcd http://127.0.0.1:2379
     """
@@ -174,17 +165,15 @@ def show(
 
 def pending(
     etcd: Etcd = None,
-    admin: Annotated[
-        str | None, typer.Option("--admin", help="Admin port of the node to ask, host:port.")
-    ] = None,
+    admin: Admin = None,
     by: Annotated[
-        Grouping, typer.Option("--by", help="Count by hour of due time, or by topic.")
-    ] = (Grouping.HOUR),
+        Grouping, typer.Option("--by", help="Count by the hour of the due time, or by topic.")
+    ] = Grouping.HOUR,
     cluster: ClusterName = "delayd",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many messages are pending, by hour or by target topic.
+    """Count the pending messages by hour or by target topic.
 
     Example: delayd pending --by topic --etcd http://127.0.0.1:2379
     """

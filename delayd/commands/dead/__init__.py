@@ -2,8 +2,7 @@
 
 | file | what it holds |
 |---|---|
-| `wanted.py` | the selection of letters. Pure |
-| `reading.py` | letters from their topic |
+| `reading.py` | the selection of letters, and reading them from their topic |
 | `redriving.py` | letters sent again, and the outcome of each |
 | `showing.py` | letters and outcomes as text and JSON. Pure |
 | `commands.py` | the commands |

@@ -18,19 +18,18 @@ from delayd.cluster.topics import (
     last_frontier,
     topic_names,
 )
-from delayd.commands.dead.reading import letters
+from delayd.commands.dead.reading import Wanted, letters, wanted
 from delayd.commands.dead.redriving import Outcome, Plan, Word, redrive, try_out
 from delayd.commands.dead.showing import (
-    Newest,
     counted,
     line,
+    newest,
     outcome_json,
     outcome_line,
     page,
     summary,
     whole,
 )
-from delayd.commands.dead.wanted import Wanted, wanted
 from delayd.config.cli_options import AsJson, Bootstrap, Config, Prefix, TimeoutS
 from delayd.config.security import load_security
 from delayd.errors import ConfigError, ExitCode, NotInitialisedError
@@ -92,19 +91,17 @@ def list_letters(
     Example: delayd dead list --reason dead --topic orders --since 2h
     """
     which = wanted(SystemClock().wall_ms(), source, reason, topic, id, since, until)
-    newest = Newest(limit)
     bus = open_bus(bootstrap, load_security(config).properties())
-    newest.take(_letters(bus, topic_names(prefix), which))
-    found = newest.letters
+    found, reasons = newest(_letters(bus, topic_names(prefix), which), limit)
+    total = reasons.total()
     if as_json:
-        fields = {"matching": newest.reasons.total(), "reasons": newest.reasons}
+        fields = {"matching": total, "reasons": reasons}
         typer.echo(json.dumps({"letters": [summary(each) for each in found], **fields}))
         return
     for each in found:
         typer.echo(line(each))
-    total = newest.reasons.total()
     shown = f"; the newest {len(found)} are shown" if len(found) < total else ""
-    typer.echo(f"{total} dead letters: {counted(newest.reasons, 'none')}{shown}", err=True)
+    typer.echo(f"{total} dead letters: {counted(reasons, 'none')}{shown}", err=True)
 
 
 @app.command()
@@ -162,11 +159,7 @@ def redrive_letters(
     Example: delayd dead redrive --reason dead --topic orders --since 2h
     """
     which = wanted(SystemClock().wall_ms(), source, reason, topic, id, since, until)
-    if which.is_everything:
-        raise ConfigError(
-            "this would redrive every dead letter that there is",
-            remedy="name sources, or narrow it by --reason, --topic, --id, --since or --until",
-        )
+    _refuse_everything(which)
     security, names = load_security(config), topic_names(prefix)
     bus = open_bus(bootstrap, security.properties())
     limits = _limits(bus, names)
@@ -197,6 +190,14 @@ def redrive_letters(
     said.end(complete)
     fine = complete and set(said.words) <= {Word.REDRIVEN.value}
     raise typer.Exit(ExitCode.FINE if fine else ExitCode.PROBLEM)
+
+
+def _refuse_everything(which: Wanted) -> None:
+    if which.is_everything:
+        raise ConfigError(
+            "this would redrive every dead letter that there is",
+            remedy="name sources, or narrow it by --reason, --topic, --id, --since or --until",
+        )
 
 
 class _Said:

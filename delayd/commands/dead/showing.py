@@ -7,7 +7,7 @@ nothing: bytes that are not UTF-8 are base64.
 import base64
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -22,29 +22,26 @@ VALUE_CHARS_MAX: Final = 4_000
 
 Json: TypeAlias = dict[str, Any]
 
+_SUMMARY: Final = (
+    *("source", "reason", "detail", "dead_ms", "topic", "id"),
+    *("origin", "attempts", "truncated_bytes"),
+)
 
-class Newest:
-    """The newest letters of many, and the number of all by reason."""
 
-    def __init__(self, letters_max: int) -> None:
-        self._max = letters_max
-        self._kept: list[tuple[int, int, Letter]] = []
-        self.reasons: Counter[str] = Counter()
+def newest(letters: Iterable[Letter], letters_max: int) -> tuple[list[Letter], Counter[str]]:
+    """Return the newest letters, oldest first, as `slim` leaves them, and how many have a reason.
 
-    def take(self, letters: Iterable[Letter]) -> None:
-        """Count these letters and keep the newest, without their values."""
-        for letter in letters:
-            self.reasons[letter.reason] += 1
-            entry = (letter.dead_ms, self.reasons.total(), slim(letter))
-            if len(self._kept) < self._max:
-                heapq.heappush(self._kept, entry)
-            else:
-                heapq.heappushpop(self._kept, entry)
+    Memory: `letters_max` letters.
+    """
+    reasons: Counter[str] = Counter()
 
-    @property
-    def letters(self) -> list[Letter]:
-        """The letters kept, oldest first; of their records only target and id."""
-        return [letter for _, _, letter in sorted(self._kept)]
+    def counted_letters() -> Iterator[tuple[int, int, Letter]]:
+        for number, letter in enumerate(letters):
+            reasons[letter.reason] += 1
+            yield letter.dead_ms, number, slim(letter)
+
+    kept = heapq.nlargest(letters_max, counted_letters())
+    return [letter for _, _, letter in reversed(kept)], reasons
 
 
 def slim(letter: Letter) -> Letter:
@@ -63,17 +60,7 @@ def line(letter: Letter) -> str:
 
 def summary(letter: Letter) -> Json:
     """Return a letter without its record, as JSON."""
-    return {
-        "source": letter.source,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "dead_ms": letter.dead_ms,
-        "topic": letter.topic,
-        "id": letter.id,
-        "origin": letter.origin,
-        "attempts": letter.attempts,
-        "truncated_bytes": letter.truncated_bytes,
-    }
+    return {name: getattr(letter, name) for name in _SUMMARY}
 
 
 def whole(letter: Letter) -> Json:

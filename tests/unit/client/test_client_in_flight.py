@@ -21,8 +21,7 @@ def test_more_than_so_many_records_wait_for_room() -> None:
     first, second = admitted(in_flight, 1), admitted(in_flight, 1)
     assert first and second
     assert admitted(in_flight, 1, SOON_S) is None
-    in_flight.done(first)
-    in_flight.done(first)
+    first.set_result(None)
     assert admitted(in_flight, 1)
     assert admitted(in_flight, 1) is None
 
@@ -33,7 +32,7 @@ def test_more_than_so_many_bytes_wait_for_room() -> None:
     assert first
     assert admitted(in_flight, 41) is None
     assert admitted(in_flight, 40)
-    in_flight.done(first)
+    first.set_result(None)
     assert admitted(in_flight, 60)
 
 
@@ -42,7 +41,7 @@ def test_what_is_larger_than_all_the_room_goes_alone() -> None:
     large = admitted(in_flight, 1_000)
     assert large
     assert admitted(in_flight, 1) is None
-    in_flight.done(large)
+    large.set_result(None)
     assert admitted(in_flight, 1)
 
 
@@ -52,7 +51,7 @@ def test_who_waits_for_room_gets_it_when_there_is_some() -> None:
     assert first
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(admitted, in_flight, 1, TIMEOUT_S)
-        in_flight.done(first)
+        first.set_result(None)
         assert waiting.result(TIMEOUT_S)
 
 
@@ -63,14 +62,13 @@ def test_a_flush_waits_for_what_was_there_and_not_for_what_came_later() -> None:
     assert in_flight.wait_for_those_now(10) == 2
     with ThreadPoolExecutor(1) as pool:
         flushing = pool.submit(in_flight.wait_for_those_now, TIMEOUT_S * 1000)
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while not in_flight._barriers:
-            assert time.monotonic() < deadline_s
+        while not second._waiters:  # until the flush waits for what is there
+            assert not flushing.done()
         later = admitted(in_flight, 1)
         assert later
-        in_flight.done(first)
+        first.set_result(None)
         assert not flushing.done()
-        in_flight.done(second)
+        second.set_result(None)
         assert flushing.result(TIMEOUT_S) == 0
     assert in_flight.left() == [later]
 

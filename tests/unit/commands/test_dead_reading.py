@@ -10,10 +10,9 @@ from manual_clock import ManualClock
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.client import NotScheduledError, RequestRefusedError, Verdict, VerdictUnknownError
-from delayd.commands.dead.reading import RECORDS_MAX, letters
+from delayd.commands.dead.reading import RECORDS_MAX, Wanted, letters, wanted
 from delayd.commands.dead.redriving import Outcome, Send, Word, redrive, try_out
-from delayd.commands.dead.showing import Newest, line, outcome_line, page, time_of, whole
-from delayd.commands.dead.wanted import Wanted, wanted
+from delayd.commands.dead.showing import line, newest, outcome_line, page, time_of, whole
 from delayd.errors import (
     ConfigError,
     ConsumerError,
@@ -181,12 +180,11 @@ def test_an_absent_topic_and_a_log_that_stands_still_are_errors(kafka: MemoryKaf
 
 
 def test_a_list_keeps_the_newest_and_counts_all() -> None:
-    newest = Newest(2)
-    newest.take(letter(f"0/{n}", dead_ms=NOW_MS + n % 3, value=bytes(1_000)) for n in range(9))
-    newest.take([letter(reason="too-far", dead_ms=0)])
-    assert [each.source for each in newest.letters] == ["0/5", "0/8"]
-    assert all(each.value is None for each in newest.letters)
-    assert newest.reasons == {"dead": 9, "too-far": 1}
+    some = [letter(f"0/{n}", dead_ms=NOW_MS + n % 3, value=bytes(1_000)) for n in range(9)]
+    kept, reasons = newest([*some, letter(reason="too-far", dead_ms=0)], 2)
+    assert [each.source for each in kept] == ["0/5", "0/8"]
+    assert all(each.value is None for each in kept)
+    assert reasons == {"dead": 9, "too-far": 1}
 
 
 def test_a_terminal_gets_nothing_but_printable_characters() -> None:
