@@ -6,10 +6,12 @@ Invariant: a property that carries a promise of the ports is in `PROMISED` and c
 whichever driver is chosen.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, TypeVar
 
 from delayd.errors import ConfigError
+
+T = TypeVar("T")
 
 ROLES: Final = ("consumer", "producer", "admin")
 """A property's name may begin with one of these and a dot: then it reaches that client only."""
@@ -37,10 +39,10 @@ BATCH_BYTES_MAX: Final = 1_000_000
 """Largest `batch.size`, which is librdkafka's default: targets that take less are sent less."""
 
 
-def bare(name: str) -> str:
+def bare(name: str, roles: Collection[str] = ROLES) -> str:
     """Return a property's name without the client that it is for."""
     role, _, rest = name.partition(".")
-    return rest if role in ROLES else name
+    return rest if role in roles else name
 
 
 def refuse_promised(overrides: Mapping[str, str]) -> None:
@@ -62,10 +64,10 @@ def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def of_role(overrides: Mapping[str, str], role: str) -> dict[str, str]:
+def of_role(overrides: Mapping[str, T], role: str, roles: Collection[str] = ROLES) -> dict[str, T]:
     """Return the overrides that reach one kind of client, by bare name."""
     return {
-        bare(name): value
+        bare(name, roles): value
         for name, value in overrides.items()
-        if name.startswith(f"{role}.") or bare(name) == name
+        if name.startswith(f"{role}.") or bare(name, roles) == name
     }

@@ -1,4 +1,4 @@
-"""Keeps passwords out of logs: kafka-python's debug lines contain requests in clear text."""
+"""A filter against passwords in logs: kafka-python's debug lines hold requests in clear text."""
 
 import logging
 from typing import Final
@@ -6,17 +6,11 @@ from typing import Final
 LOGGERS: Final = ("kafka.protocol.parser", "kafka.net.connection")
 
 
-class WithoutRequests(logging.Filter):
-    """Drops the debug lines of a logger."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return if the line may be seen."""
-        return record.levelno > logging.DEBUG
-
-
 def hide_requests() -> None:
     """Keep the requests of every client of this process out of the logs. Idempotent."""
     for name in LOGGERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(each, WithoutRequests) for each in logger.filters):
-            logger.addFilter(WithoutRequests())
+        logging.getLogger(name).addFilter(_is_above_debug)
+
+
+def _is_above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG

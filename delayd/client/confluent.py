@@ -15,6 +15,7 @@ from delayd.bus import Ack
 from delayd.bus.confluent.cluster import ConfluentCluster
 from delayd.bus.confluent.consumer import ConfluentConsumer
 from delayd.bus.confluent.log import LibrdkafkaLog
+from delayd.bus.overrides import of_role
 from delayd.client.driver import (
     ROLES,
     Failure,
@@ -25,7 +26,6 @@ from delayd.client.driver import (
     Role,
     UserTransaction,
     cannot_be_made,
-    of_role,
     refuse_fixed,
 )
 
@@ -79,7 +79,7 @@ class ConfluentDriver:
         producer = {**_FIXED_PRODUCER, "message.timeout.ms": str(ack_timeout_ms)}
         refuse_fixed(overrides, {*address, *producer, *_FIXED_CONSUMER, *_FORBIDDEN})
         self._of_user: dict[Role, dict[str, Any]] = {
-            role: {"logger": LibrdkafkaLog("client"), **of_role(role, overrides), **address}
+            role: {"logger": LibrdkafkaLog("client"), **of_role(overrides, role, ROLES), **address}
             for role in ROLES
         }
         self._consumer = {**self._of_user["consumer"], **_FIXED_CONSUMER}

@@ -25,6 +25,7 @@ from typing import (
 )
 
 from delayd.bus import Ack, Consumer, Headers, Position
+from delayd.bus.overrides import bare
 from delayd.errors import ConfigError, NotInitialisedError, TopicMismatchError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class UserTransaction:
 
 def refuse_fixed(overrides: Overrides, fixed: Collection[str]) -> None:
     """Raise ConfigError if one of the overrides is fixed, by the contract or by an argument."""
-    clash = sorted({bare_name(name) for name in overrides} & set(fixed))
+    clash = sorted({bare(name, ROLES) for name in overrides} & set(fixed))
     if clash:
         raise ConfigError(
             f"the producer property {', '.join(clash)} cannot be overridden",
@@ -174,18 +175,3 @@ def existing(topic: str) -> Iterator[None]:
             f"there is no topic {topic}",
             remedy="run `delayd topics create`, or name the right buffer topic",
         ) from error
-
-
-def bare_name(name: str) -> str:
-    """Return an override's name without the role that it is limited to."""
-    role, _, rest = name.partition(".")
-    return rest if role in ROLES else name
-
-
-def of_role(role: Role, overrides: Overrides) -> dict[str, Any]:
-    """Return the overrides for the `producer` or the `consumer`."""
-    return {
-        bare_name(name): value
-        for name, value in overrides.items()
-        if name.startswith(f"{role}.") or bare_name(name) == name
-    }

@@ -28,9 +28,9 @@ from test_bus_desk import (
 from delayd.bus import Ack, Headers, Position
 from delayd.bus.kafka_python import KafkaPythonBus, descriptions
 from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
+from delayd.bus.kafka_python.guards import _AddPartitions
 from delayd.bus.kafka_python.library import Future, TopicPartition, errors
 from delayd.bus.kafka_python.producer import KafkaPythonProducer, _Waiting
-from delayd.bus.kafka_python.transactions import _AddPartitions
 from delayd.errors import ProducerError
 from delayd.runtime.clock import SystemClock
 

@@ -169,7 +169,7 @@ def test_with_kafka_python_a_broker_that_never_answers_a_handshake_is_tried_agai
         properties = Security(**kafka.keys()).properties()
         client = open_client(
             {
-                **Settings.checked(address, "delayd", properties, None).admin(),
+                **Settings(address, "delayd", properties, None).admin(),
                 "socket_connection_setup_timeout_ms": 200,
             }
         )

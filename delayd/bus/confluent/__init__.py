@@ -35,7 +35,7 @@ class ConfluentBus:
         client_id: str = "delayd",
         record_bytes_max: int | None = None,
     ) -> None:
-        self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
+        self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> ConfluentConsumer:
         return ConfluentConsumer(topic, self._settings.consumer())

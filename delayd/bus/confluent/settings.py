@@ -7,7 +7,6 @@ Invariant: a property that carries a promise of the ports cannot be overridden
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from delayd.bus.confluent.log import LibrdkafkaLog
@@ -55,34 +54,30 @@ RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; librdkafka's default is 10 s."""
 
 
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the cluster is, and what the user wants of the three kinds of client."""
+    """The cluster's address, and the user's wishes for the three kinds of client.
 
-    bootstrap: str
-    client_id: str
-    overrides: Mapping[str, str]
-    record_bytes_max: int
+    ConfigError if an override breaks a promise.
+    """
 
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         bootstrap: str,
         client_id: str,
         overrides: Mapping[str, str],
         record_bytes_max: int | None,
-    ) -> "Settings":
-        """Return settings; ConfigError if an override breaks a promise."""
+    ) -> None:
         refuse_promised(overrides)
-        return cls(
-            bootstrap, client_id, dict(overrides), record_bytes_max or RECORD_BYTES_MAX_DEFAULT
-        )
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._overrides = dict(overrides)
+        self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
     def consumer(self) -> Properties:
         """Return the properties of a reader of committed records."""
         return self._common("consumer") | {
             # librdkafka wants a group; with assigned partitions and no commits none is joined.
-            "group.id": self.client_id,
+            "group.id": self._client_id,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
@@ -97,7 +92,7 @@ class Settings:
             "fetch.queue.backoff.ms": FETCH_QUEUE_BACKOFF_MS,
             "queued.min.messages": 1_000_000,  # so that the limit below is the one that counts
             "queued.max.messages.kbytes": CONSUMER_QUEUE_KBYTES_MAX,
-            **of_role(self.overrides, "consumer"),
+            **of_role(self._overrides, "consumer"),
         }
 
     def producer(self, transactional_id: str | None) -> Properties:
@@ -115,20 +110,20 @@ class Settings:
             "retry.backoff.ms": RETRY_BACKOFF_MS,
             "linger.ms": 0,
             **(transactional if transactional_id is not None else {}),
-            "message.max.bytes": self.record_bytes_max,
+            "message.max.bytes": self._record_bytes_max,
             "queue.buffering.max.messages": PRODUCER_QUEUE_RECORDS_MAX,
             "queue.buffering.max.kbytes": PRODUCER_QUEUE_KBYTES_MAX,
-            **of_role(self.overrides, "producer"),
+            **of_role(self._overrides, "producer"),
         }
 
     def admin(self) -> Properties:
         """Return the properties of an administration client."""
-        return self._common("admin") | of_role(self.overrides, "admin")
+        return self._common("admin") | of_role(self._overrides, "admin")
 
     def _common(self, role: str) -> Properties:
         return {
-            "bootstrap.servers": self.bootstrap,
-            "client.id": self.client_id,
+            "bootstrap.servers": self._bootstrap,
+            "client.id": self._client_id,
             "logger": LibrdkafkaLog(role),
             "allow.auto.create.topics": False,
             "topic.metadata.propagation.max.ms": TOPIC_PROPAGATION_MS,

@@ -38,7 +38,7 @@ class KafkaPythonBus:
         record_bytes_max: int | None = None,
     ) -> None:
         take_lines()
-        self._settings = Settings.checked(bootstrap, client_id, overrides or {}, record_bytes_max)
+        self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(self, topic: str) -> KafkaPythonConsumer:
         return KafkaPythonConsumer(topic, self._settings.consumer())

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from delayd.bus import Position, Record
 from delayd.bus.existence import Existence
 from delayd.bus.kafka_python.connections import close_driven, open_client, was_answered
-from delayd.bus.kafka_python.failure import told
+from delayd.bus.kafka_python.failures import told
 from delayd.bus.kafka_python.library import (
     OffsetAndMetadata,
     SubscriptionState,

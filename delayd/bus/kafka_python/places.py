@@ -13,8 +13,8 @@ from threading import Event
 from typing import Any, Final
 
 from delayd.bus.kafka_python.connections import wait_done, was_answered
+from delayd.bus.kafka_python.failures import Losses, UnknownPartitionError
 from delayd.bus.kafka_python.library import TopicPartition, errors
-from delayd.bus.kafka_python.losses import Losses, UnknownPartitionError
 from delayd.bus.kafka_python.settings import TOPIC_PROPAGATION_MS
 from delayd.bus.murmur2 import partition_of
 from delayd.runtime.clock import Clock

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from delayd.bus import Ack, Headers
 from delayd.bus.kafka_python.connections import open_client, wait_done
+from delayd.bus.kafka_python.failures import Losses, QueueFullError
+from delayd.bus.kafka_python.guards import GuardedSender, Transactions, Uncounted
 from delayd.bus.kafka_python.library import DefaultRecordBatchBuilder, RecordAccumulator, errors
-from delayd.bus.kafka_python.losses import Losses, QueueFullError
 from delayd.bus.kafka_python.places import Places
-from delayd.bus.kafka_python.sending import GuardedSender, Uncounted
 from delayd.bus.kafka_python.settings import (
     PRODUCE_BACKOFF_MS,
     REQUEST_BYTES,
@@ -28,7 +28,6 @@ from delayd.bus.kafka_python.settings import (
     TRANSACTION_TIMEOUT_MS,
     Properties,
 )
-from delayd.bus.kafka_python.transactions import Transactions
 from delayd.runtime.clock import SystemClock
 
 TAKE_EVERY_RECORDS: Final = 500

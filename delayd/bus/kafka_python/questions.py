@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from delayd.bus.kafka_python.connections import refusal, wait_done
-from delayd.bus.kafka_python.failure import told
+from delayd.bus.kafka_python.failures import told
 from delayd.bus.kafka_python.library import errors
 from delayd.bus.questions import Answers, Patience
 from delayd.runtime.clock import Clock

@@ -9,7 +9,6 @@ Invariants:
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +17,8 @@ from delayd.bus.overrides import of_role, refuse_promised
 from delayd.errors import ConfigError
 
 Properties: TypeAlias = dict[str, Any]
+Known: TypeAlias = Mapping[str, tuple[str, Callable[[str], Any]]]
+"""By librdkafka's name: kafka-python's, and what a value must be. No name: only checked."""
 
 RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's own default of `max.message.bytes`."""
@@ -116,7 +117,7 @@ _CODECS: Final[Mapping[str, tuple[Callable[[], bool], int]]] = {
 }
 """Whether a codec can be used, and its number in a record batch."""
 
-_COMMON: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+_COMMON: Final[Known] = {
     "client.dns.lookup": (
         "client_dns_lookup",
         _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
@@ -147,9 +148,7 @@ _COMMON: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "ssl.key.location": ("ssl_keyfile", _file),
     "ssl.key.password": ("ssl_password", str),
 }
-"""librdkafka's name, kafka-python's, and what a value must be. No name: only checked."""
-
-_OF_PRODUCERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+_OF_PRODUCERS: Final[Known] = {
     "batch.size": ("batch_size", int),
     "compression.type": ("compression_type", _codec),
     "linger.ms": ("linger_ms", float),
@@ -157,10 +156,16 @@ _OF_PRODUCERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "queue.buffering.max.messages": ("queue_records_max", int),
 }
 
-_OF_CONSUMERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+_OF_CONSUMERS: Final[Known] = {
     "fetch.max.bytes": ("fetch_max_bytes", int),
     "fetch.wait.max.ms": ("fetch_max_wait_ms", int),
     "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
+}
+
+_OF_ROLE: Final[Mapping[str, Known]] = {
+    "consumer": _OF_CONSUMERS,
+    "producer": _OF_PRODUCERS,
+    "admin": {},
 }
 
 _ALIASES: Final = {
@@ -172,36 +177,28 @@ _ALIASES: Final = {
 """librdkafka has two names for these."""
 
 
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the cluster is, and what the user wants of the three kinds of client."""
+    """The cluster's address, and the user's wishes for the three kinds of client.
 
-    bootstrap: str
-    client_id: str
-    of_user: Mapping[str, Properties]
-    """kafka-python's settings by role."""
-    record_bytes_max: int
+    ConfigError if an override breaks a promise or cannot be kept.
+    """
 
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         bootstrap: str,
         client_id: str,
         overrides: Mapping[str, str],
         record_bytes_max: int | None,
-    ) -> "Settings":
-        """Return settings; ConfigError if an override breaks a promise or cannot be kept."""
+    ) -> None:
         refuse_promised(overrides)
-        of_user: dict[str, Properties] = {}
-        for role, others in (
-            ("consumer", _OF_CONSUMERS),
-            ("producer", _OF_PRODUCERS),
-            ("admin", {}),
-        ):
-            known = {**_COMMON, **others}
-            of_user[role] = _translated(role, of_role(overrides, role), overrides, known)
-            _check_credentials(of_user[role])
-        return cls(bootstrap, client_id, of_user, record_bytes_max or RECORD_BYTES_MAX_DEFAULT)
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
+        self._of_user: dict[str, Properties] = {}
+        for role, others in _OF_ROLE.items():
+            properties = _translated(role, overrides, {**_COMMON, **others})
+            _check_credentials(properties)
+            self._of_user[role] = properties
 
     def consumer(self) -> Properties:
         """Return the settings of a connection and a fetcher that read committed records."""
@@ -214,7 +211,7 @@ class Settings:
             # A session saves bytes of requests for hundreds of partitions, and can get out of step.
             "enable_incremental_fetch_sessions": False,
             "retry_backoff_ms": 50,
-            **self.of_user["consumer"],
+            **self._of_user["consumer"],
         }
 
     def producer(self) -> Properties:
@@ -226,8 +223,8 @@ class Settings:
             "linger_ms": LINGER_MS,
             "queue_bytes_max": PRODUCER_QUEUE_BYTES_MAX,
             "queue_records_max": PRODUCER_QUEUE_RECORDS_MAX,
-            "record_bytes_max": self.record_bytes_max,
-            **self.of_user["producer"],
+            "record_bytes_max": self._record_bytes_max,
+            **self._of_user["producer"],
         }
         name = properties.pop("compression_type")
         properties["compression_attrs"] = _CODECS[name][1] if name != "none" else 0
@@ -235,12 +232,12 @@ class Settings:
 
     def admin(self) -> Properties:
         """Return the settings of a connection for administration."""
-        return self._common("admin") | self.of_user["admin"]
+        return self._common("admin") | self._of_user["admin"]
 
     def _common(self, role: str) -> Properties:
         return {
-            "bootstrap_servers": self.bootstrap,
-            "client_id": f"{self.client_id}-{role}",
+            "bootstrap_servers": self._bootstrap,
+            "client_id": f"{self._client_id}-{role}",
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "receive_message_max_bytes": RECEIVE_BYTES_MAX,
             "reconnect_backoff_ms": 50,
@@ -253,14 +250,9 @@ class Settings:
         }
 
 
-def _translated(
-    role: str,
-    wanted: Mapping[str, str],
-    overrides: Mapping[str, str],
-    known: Mapping[str, tuple[str, Callable[[str], Any]]],
-) -> Properties:
+def _translated(role: str, overrides: Mapping[str, str], known: Known) -> Properties:
     properties: Properties = {}
-    for name, value in wanted.items():
+    for name, value in of_role(overrides, role).items():
         plain = _ALIASES.get(name, name)
         if plain not in known:
             elsewhere = plain in _OF_CONSUMERS or plain in _OF_PRODUCERS
@@ -288,16 +280,9 @@ def _translated(
 def _check_credentials(properties: Properties) -> None:
     if not str(properties.get("security_protocol", "")).startswith("SASL"):
         return
-    mechanism = properties.get("sasl_mechanism")
-    if mechanism is None:
-        raise ConfigError(
-            "the Kafka property sasl.mechanism is missing", remedy="SASL needs a mechanism"
-        )
-    for name, ours in (
-        ("sasl.username", "sasl_plain_username"),
-        ("sasl.password", "sasl_plain_password"),
-    ):
-        if ours not in properties:
+    mechanism = properties.get("sasl_mechanism", "SASL")
+    for name in ("sasl.mechanism", "sasl.username", "sasl.password"):
+        if _COMMON[name][0] not in properties:
             raise ConfigError(
                 f"the Kafka property {name} is missing", remedy=f"{mechanism} needs it"
             )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delayd.bus.kafka_python.connections import PROXY_URL
-from delayd.client.driver import Overrides, bare_name, of_role, refuse_fixed
+from delayd.bus.overrides import bare, of_role
+from delayd.client.driver import ROLES, Overrides, refuse_fixed
 from delayd.client.kafka_python.library import KafkaConsumer, KafkaProducer
 from delayd.errors import ConfigError
 
@@ -73,20 +74,22 @@ class Settings:
             {*_FIXED_PRODUCER, *_FIXED_CONSUMER, *_OF_ARGUMENTS, *_FORBIDDEN},
         )
         known = KafkaProducer.DEFAULT_CONFIG.keys() | KafkaConsumer.DEFAULT_CONFIG.keys()
-        unknown = sorted({bare_name(name) for name in overrides} - known)
+        unknown = sorted({bare(name, ROLES) for name in overrides} - known)
         if unknown:
             raise ConfigError(
                 f"kafka-python has no property {', '.join(unknown)}",
                 remedy="name it as KafkaProducer and KafkaConsumer do",
             )
         address = {"bootstrap_servers": bootstrap.split(",")}
-        shared = {**_DEFAULTS, **of_role("producer", overrides), **address}
+        of_sender, of_reader = (
+            {**_DEFAULTS, **of_role(overrides, role, ROLES), **address} for role in ROLES
+        )
         request_timeout_ms = min(
-            REQUEST_TIMEOUT_MS, max(1, ack_timeout_ms - int(shared.get("linger_ms", 0)))
+            REQUEST_TIMEOUT_MS, max(1, ack_timeout_ms - int(of_sender.get("linger_ms", 0)))
         )
         producer = {
             "request_timeout_ms": request_timeout_ms,
-            **_of_kind(shared, KafkaProducer),
+            **_of_kind(of_sender, KafkaProducer),
             "bootstrap_timeout_ms": ack_timeout_ms,
             "delivery_timeout_ms": ack_timeout_ms,
             "max_block_ms": ack_timeout_ms,
@@ -95,7 +98,7 @@ class Settings:
         consumer = {
             # A session can get out of step.
             "enable_incremental_fetch_sessions": False,
-            **_of_kind({**_DEFAULTS, **of_role("consumer", overrides), **address}, KafkaConsumer),
+            **_of_kind(of_reader, KafkaConsumer),
             "fetch_max_wait_ms": FETCH_WAIT_MS,
             **_FIXED_CONSUMER,
         }

@@ -4,9 +4,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from delayd.bus.confluent.producer import _REFUSED as REFUSED_BY_LIBRDKAFKA
-from delayd.bus.kafka_python.failure import name_of
+from delayd.bus.kafka_python.failures import Losses, name_of
 from delayd.bus.kafka_python.library import errors
-from delayd.bus.kafka_python.losses import Losses
 
 NO_REFUSAL = {KafkaError.INVALID_MSG_SIZE}
 """No broker says this of a produced record: in the protocol the number is of fetches."""

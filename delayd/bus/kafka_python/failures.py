@@ -1,16 +1,18 @@
-"""What became of a transaction that cannot be committed: the first cause, and who refused records.
+"""kafka-python's exceptions in the words of the other driver, and why a transaction failed.
 
-Not here: who finds it out (the sender thread, the coordinator's answers, the producer itself).
+Not here: which of delayd's errors one becomes elsewhere; who finds a loss out (the sender thread,
+the coordinator's answers, the producer itself).
 
 Invariants:
-- the first cause stays the cause;
-- only what is said of a topic or a record is held against a topic: any other error is about the
+- the same refusal of a broker has the same name whichever driver met it, so that a remedy can be
+  looked up by it;
+- the first cause of a failure stays the cause;
+- only an error about a topic or a record is held against a topic: any other error is about the
   connection, the producer or the transaction, and ends all records that were on their way.
 """
 
 from typing import Final
 
-from delayd.bus.kafka_python.failure import name_of, told
 from delayd.bus.kafka_python.library import errors
 from delayd.errors import FencedError, ProducerError
 
@@ -50,6 +52,31 @@ _REFUSED: Final = (
     errors.UnsupportedForMessageFormatError,
 )
 """As in the other driver."""
+
+_NAMES: Final = {
+    errors.CorruptRecordError: "INVALID_MSG",
+    errors.InvalidConfigurationError: "INVALID_CONFIG",
+    errors.InvalidTopicError: "TOPIC_EXCEPTION",
+    errors.KafkaConnectionError: "_TRANSPORT",
+    errors.KafkaTimeoutError: "_TIMED_OUT",
+    errors.MessageSizeTooLargeError: "MSG_SIZE_TOO_LARGE",
+    errors.NodeNotReadyError: "_TRANSPORT",
+    errors.UnknownTopicOrPartitionError: "UNKNOWN_TOPIC_OR_PART",
+}
+"""Where librdkafka has another name than the protocol's, or the protocol has none."""
+
+
+def name_of(error: BaseException) -> str:
+    """Return a short name in capitals, such as `MSG_SIZE_TOO_LARGE`; else the class."""
+    known = _NAMES.get(type(error))
+    return known or str(getattr(error, "message", type(error).__name__))
+
+
+def told(error: BaseException, whose: str = "") -> str:
+    """Return the name of an error, whose it is, and kafka-python's own text."""
+    said = ", ".join(str(each) for each in error.args if each is not None)
+    said = said or getattr(error, "description", type(error).__name__)
+    return f"{name_of(error)}{f' of {whose}' if whose else ''}, {said}"
 
 
 class Losses:
