@@ -12,7 +12,6 @@ import pytest
 import test_bus_desk
 from test_bus_desk import (
     POLL_MS,
-    RECORD_BYTES_MAX,
     TIMEOUT_MS,
     Desk,
     eventually,
@@ -24,7 +23,7 @@ from test_bus_desk import (
 
 from delayd.bus import Ack, Headers, Position, Record
 from delayd.bus.murmur2 import murmur2, partition_of
-from delayd.errors import BufferPositionError, ConsumerError, ProducerError
+from delayd.errors import BufferPositionError, ConsumerError
 from delayd.runtime.clock import SystemClock
 
 site = test_bus_desk.site
@@ -66,12 +65,6 @@ def test_a_record_of_a_megabyte_arrives(desk: Desk) -> None:
     producer.commit(TIMEOUT_MS)
     [record] = read(desk.consumer(topic), 1)
     assert record.value == value
-
-
-def test_a_record_above_the_limit_of_the_bus_is_refused_at_once(desk: Desk) -> None:
-    topic, producer = desk.topic(max_message_bytes="4000000"), desk.begun()
-    with pytest.raises(ProducerError, match="MSG_SIZE_TOO_LARGE"):
-        send(producer, topic, bytes(RECORD_BYTES_MAX + 1))
 
 
 def test_records_come_in_offset_order_and_no_more_than_asked_for(desk: Desk) -> None:
@@ -153,13 +146,6 @@ def test_a_named_partition_overrules_the_key_and_a_null_key_goes_anywhere(desk: 
     producer.commit(TIMEOUT_MS)
     records = read(desk.consumer(topic, {n: Position(0) for n in range(3)}), 2)
     assert {r.value: r.partition for r in records}[b"named"] == there
-
-
-def test_a_partition_that_the_topic_lacks_fails_the_transaction(desk: Desk) -> None:
-    topic, producer = desk.topic(), desk.begun()
-    with pytest.raises(ProducerError, match="_UNKNOWN_PARTITION"):
-        send(producer, topic, b"x", partition=7)
-        producer.flush(TIMEOUT_MS)
 
 
 def test_offsets_have_gaps_where_markers_and_aborted_records_are(desk: Desk) -> None:

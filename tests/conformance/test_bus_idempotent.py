@@ -6,7 +6,6 @@ import test_bus_desk
 from test_bus_desk import TIMEOUT_MS, Desk, read, send
 
 from delayd.bus import Ack
-from delayd.bus.murmur2 import partition_of
 from delayd.errors import ProducerError
 
 site = test_bus_desk.site
@@ -35,23 +34,6 @@ def test_two_of_them_write_side_by_side_and_nobody_is_fenced(desk: Desk) -> None
         send(producer, topic, value)
         producer.flush(TIMEOUT_MS)
     assert [record.value for record in read(desk.consumer(topic), 3)] == [b"1", b"2", b"3"]
-
-
-def test_keys_go_where_javas_default_puts_them(desk: Desk) -> None:
-    topic, producer = desk.topic(partitions=5), desk.idempotent()
-    placed: dict[bytes, int] = {}
-    for number in range(20):
-        key = b"key-%d" % number
-        send(
-            producer,
-            topic,
-            b"",
-            key=key,
-            partition=None,
-            on_ack=lambda ack, key=key: placed.__setitem__(key, ack.partition),  # type: ignore[misc]
-        )
-    producer.flush(TIMEOUT_MS)
-    assert placed == {key: partition_of(key, 5) for key in placed} and len(placed) == 20
 
 
 def test_a_refused_record_fails_the_flush_and_names_its_topic_and_the_others_stay(

@@ -98,15 +98,6 @@ def test_a_producer_that_raised_is_not_used_again(desk: Desk) -> None:
     producer.close()
 
 
-def test_a_zombie_learns_in_flush(desk: Desk) -> None:
-    topic = desk.topic()
-    zombie = desk.open_transaction(topic, b"before")
-    desk.producer()
-    send(zombie, topic, b"after")
-    with pytest.raises(FencedError):
-        zombie.flush(TIMEOUT_MS)
-
-
 def test_a_zombie_learns_in_commit(desk: Desk) -> None:
     topic = desk.topic()
     zombie = desk.open_transaction(topic, b"before")

@@ -1,7 +1,7 @@
-"""Fetches what tests need besides wheels, each where it finds it later: `make test` runs this while
-types are checked, so that no test waits for it.
+"""A program that fetches what tests need besides wheels to where each test looks for it.
 
-What fails here is tried again by the test that needs it, which says why.
+`make test` runs it while types are checked, so that no test waits. A test whose needs could not be
+fetched tries again, and says why it fails.
 """
 
 from chromium import find_chromium

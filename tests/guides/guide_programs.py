@@ -1,12 +1,10 @@
 """The programs of docs/guides, made runnable with their languages' real Kafka clients.
 
-Not here: what the programs do; which Kafka they are given.
-
 Go and Node are wheels of the extra `test`. Java is the machine's own, perhaps a mere runtime, so a
-compiler is fetched for it; its client is the one among Kafka's jars. Go's and Node's come through
-their package managers, at the versions and checksums in the folders of the programs.
+compiler is fetched for it; its Kafka client is the one among Kafka's jars. Package managers fetch
+the clients of Go and Node, at the versions and checksums in the folders of the programs.
 
-Invariants: nothing is written outside the cache; what cannot be installed fails and says so.
+Invariants: nothing is written outside the cache; an installation that fails says so.
 """
 
 import hashlib
@@ -32,7 +30,7 @@ JAVA_CLIENT_JARS = ("kafka-clients", "slf4j-api", "lz4-java", "snappy-java", "zs
 
 
 def java_program() -> list[str]:
-    """Compile the Java program; the command that runs it."""
+    """Compile the Java program and return the command that runs it."""
     java = find_java(os.environ)
     cache = cache_directory(os.environ)
     jars = kafka_jars(java, env=os.environ)
@@ -53,7 +51,7 @@ def java_program() -> list[str]:
 
 
 def go_program() -> list[str]:
-    """Compile the Go program; the command that runs it."""
+    """Compile the Go program and return the command that runs it."""
     with only_installer(cache_directory(os.environ), FOLDER) as folder:
         binary = folder / "go" / "reminders"
         install(
@@ -73,7 +71,7 @@ def go_program() -> list[str]:
 
 
 def node_program() -> list[str]:
-    """Install the Node program's packages; the command that runs it."""
+    """Install the Node program's packages and return the command that runs it."""
     node, npm = node_and_npm()
     sources = EXAMPLES / "node"
     lock = hashlib.sha256((sources / "package-lock.json").read_bytes()).hexdigest()[:16]
@@ -94,11 +92,11 @@ PROGRAMS: Mapping[str, Callable[[], list[str]]] = {
     "go": go_program,
     "node": node_program,
 }
-"""Language (the folder's and the page's name) to what makes the command of its program."""
+"""By language, as the folder and the page are named: the function that returns its command."""
 
 
 def _ecj(java: Path, folder: Path) -> Path:
-    """The compiler, from Maven Central as Kafka's jars are; AssertionError if it is another one."""
+    """Return the compiler from Maven Central; AssertionError if its checksum is another one."""
     jar = folder / f"ecj-{ECJ_VERSION}.jar"
     if not jar.exists():
         arriving = folder / "arriving"

@@ -1,10 +1,10 @@
-"""A stand-in for delayd's nodes, which answers as they do amid what a reader must not believe.
+"""A stand-in for delayd's nodes that surrounds its answers with records a reader must not believe.
 
-Not here: the rules of delayd. A cancel or a replace finds what was scheduled under its id; a
-message without an id is delivered at its due time; nothing else is known.
+Not here: the rules of delayd. A cancel or a replace finds the message that was scheduled under its
+id; a message without an id is delivered at its due time; nothing else is known.
 
-Each answer comes third: after one in a transaction that is aborted (taken by whoever does not read
-committed records only) and after one to another request (taken by whoever compares no sources).
+Each answer comes third: after one in an aborted transaction (a reader of uncommitted records takes
+it) and after one to another request (a reader that compares no sources takes it).
 """
 
 import contextlib
@@ -30,7 +30,7 @@ VERDICTS = {"cancel": "cancelled", "replace": "replaced"}
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A message that is to be delivered."""
+    """A message that waits for its due time."""
 
     due_ms: int
     source: str
@@ -40,7 +40,7 @@ class _Waiting:
 
 @contextlib.contextmanager
 def played_delayd(cluster: TestCluster) -> Iterator[None]:
-    """Serve the cluster's requests from now on, whatever its buffer holds already included."""
+    """Serve the requests in the cluster's buffer, those that it already holds included."""
     player = _Player(cluster)
     thread = threading.Thread(target=player.play, name="played delayd")
     thread.start()

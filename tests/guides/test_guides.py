@@ -1,7 +1,7 @@
 """The programs of docs/guides, each with its language's real client on a real Kafka.
 
-Source: docs/reference/requests.md; that the guides show these very files is
-tests/unit/docs, `test_guide_pages.py`.
+Source: docs/reference/requests.md. `test_guide_pages.py` in tests/unit/docs proves that the guides
+show these very files.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ RUN_TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one program printed, and the requests that it wrote, partition by partition."""
+    """The output of one program and the requests that it wrote, partition by partition."""
 
     target: str
     scheduled: list[str]
@@ -45,14 +45,14 @@ class Run:
     requests: list[Seen]
 
     def requests_with(self, header: str, value: bytes | None = None) -> list[Seen]:
-        """The requests that have a header of this name, and if one is given of this value."""
+        """Return the requests with a header of this name and, if one is given, of this value."""
         found = [(seen, dict(seen.headers).get(header)) for seen in self.requests]
         return [seen for seen, has in found if has is not None and value in (None, has)]
 
 
 @contextlib.contextmanager
 def served_by_a_node(cluster: TestCluster) -> Iterator[None]:
-    """A real node answers."""
+    """Have a real node answer the cluster's requests."""
     # Nobody takes over here: a lease that outlasts a machine that is busy compiling.
     node = cluster.node(0, lease_ttl_s=20)
     with node_group([node]):
@@ -71,14 +71,17 @@ SERVERS: dict[str, Server] = {"played": played_delayd, "node": served_by_a_node}
 
 @pytest.fixture(scope="module", params=["played", "node"])
 def server(request: pytest.FixtureRequest) -> Server:
-    """Who answers the requests: names from SERVERS. The node is real; the played one surrounds its
-    answers with what a reader must not believe, which a node cannot be made to do."""
+    """Return the server of requests by its name in SERVERS.
+
+    The node is real. The played one surrounds its answers with records that a reader must not
+    believe, which a node cannot be made to do.
+    """
     return SERVERS[request.param]
 
 
 @functools.cache
 def command_of(language: str) -> list[str]:
-    """The command of a program, which is made once."""
+    """Return the command of a program; it is made once."""
     return PROGRAMS[language]()
 
 
@@ -89,7 +92,7 @@ def run(
     kafka_and_etcd: LocalCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
-    """One program's run to its end, with IDS, on a cluster of its own."""
+    """Run one program to its end, with IDS, on a cluster of its own."""
     command = command_of(request.param)
     cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("guides"), PARTITIONS)
     target = cluster.target(request.param)
@@ -164,7 +167,7 @@ def test_a_schedule_without_an_id_has_exactly_its_headers_and_no_key(run: Run) -
 def test_each_replace_and_cancel_waits_for_its_own_receipt_and_for_a_committed_one(
     run: Run,
 ) -> None:
-    """Each kills what came before it under its id."""
+    """Each kills the message that was pending under its id."""
     replaced, cancelled = run.receipts[::2], run.receipts[1::2]
     assert len(replaced) == len(cancelled) == len(IDS)
     for id_, source, first, then in zip(IDS, run.scheduled[:-1], replaced, cancelled, strict=True):
