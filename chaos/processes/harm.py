@@ -79,7 +79,7 @@ def corrupt_slot(wheel: Path) -> None:
     first, last = (int(time.time()) + after for after in SLOT_SOON_S)
     slots = [
         file
-        for file in (wheel / "slots").glob("*/*")
+        for file in (wheel / "slots").glob("*/[0-9]*")  # not the files of whole hours
         if first <= int(file.name.partition(".")[0]) <= last and file.stat().st_size > 0
     ]
     if not slots:
