@@ -111,6 +111,11 @@ class NodeProcess:
         """`GET /status`; empty while the node does not answer."""
         return read_status(f"http://127.0.0.1:{self.port}") or {}
 
+    def wait_ready(self) -> "NodeProcess":
+        """Wait until it says that it could take over."""
+        wait_for(lambda: bool(self.status().get("ready")), HANGS_S, f"{self.name} is ready")
+        return self
+
     def is_master(self) -> bool:
         """Does it deliver now, as it says?"""
         return bool(self.status().get("delivering"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster, schedule
-from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, master_of, node_group
 from test_failover import batch_on, finish, kill, wait_due
 from test_ids import Counter, seen_all
 from topics_read import Seen, read_until
@@ -41,8 +41,7 @@ def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
     targets = (cluster.target("a"), cluster.target("b", partitions=1))
     with node_group([killed, successor]), cluster.client() as client:
         assert master_of([killed.start()]) is killed
-        successor.start()
-        wait_for(lambda: bool(successor.status().get("ready")), HANGS_S, "the other one is ready")
+        successor.start().wait_ready()
         batch = batch_on(targets, 6_000, 10_000)
         with Witness(cluster.bootstrap, batch, log=cluster.folder / "witness.log") as witness:
             schedule(client, batch)
@@ -52,9 +51,7 @@ def test_a_master_killed_under_load_is_succeeded_whatever_their_drivers(
             killed.start()
             verdict = finish(witness, batch)
         assert [failover.counts for failover in verdict.failovers] == [True]
-        wait_for(
-            lambda: bool(killed.status().get("ready")), HANGS_S, "the killed one is ready again"
-        )
+        killed.wait_ready()
         assert killed.status()["ingested"] == successor.status()["ingested"]
 
 
@@ -75,11 +72,6 @@ def origins(records: list[Seen]) -> list[str]:
     return [origin.decode() for origin in found if origin is not None]
 
 
-def restart(node: NodeProcess) -> None:
-    node.start()
-    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "it is ready again")
-
-
 def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(
     cluster: TestCluster, producer: Any
 ) -> None:
@@ -90,7 +82,7 @@ def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(
     counter = Counter(cluster, [ours, theirs], producer)
     with node_group([ours, theirs]):
         assert master_of([ours.start()]) is ours
-        restart(theirs)
+        theirs.start().wait_ready()
         due = str(CLOCK.wall_ms() + 6_000)
         kept = [counter.put(f"kept{n}", topic=target, due=due) for n in range(20)]
         doomed = [counter.put(f"doomed{n}", topic=target, due=due) for n in range(4)]
@@ -122,7 +114,7 @@ def test_ids_and_failing_targets_pass_from_driver_to_driver_and_back(
         assert letter.header("delayd-attempt") == str(len(RETRY_DELAYS_MS) + 1)
         assert "max.message.bytes" in letter.header("delayd-detail")
         read_until(cluster.bootstrap, target, seen_all({*kept, new}))
-        restart(ours)
+        ours.start().wait_ready()
         theirs.signal(signal.SIGTERM)
         assert theirs.wait_exit() == 0, theirs.log
         assert master_of([ours]) is ours

@@ -232,8 +232,7 @@ def test_a_killed_node_leaves_no_writer_and_its_successor_no_files(cluster: Clus
         node.kill()
         os.kill(pid, signal.SIGCONT)
         wait_for(lambda: is_gone(pid), HANGS_S, "the writer ends with its node")
-    node.start()
-    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is back")
+    node.start().wait_ready()
     assert exports_left(node) == []
     assert rows_of(ask_export(node, cluster.cut()))
 
@@ -244,8 +243,7 @@ def test_a_node_that_is_asked_to_end_ends_its_writer(cluster: Cluster) -> None:
         node.signal(signal.SIGTERM)
         assert node.wait_exit() == 0, node.log
         assert is_gone(pid) and exports_left(node) == []
-    node.start()
-    wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is back")
+    node.start().wait_ready()
 
 
 def test_a_second_export_is_refused_meanwhile_and_a_client_that_leaves_ends_the_first(

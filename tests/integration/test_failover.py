@@ -105,10 +105,7 @@ def test_a_node_that_lost_its_disk_rebuilds_and_can_take_over(cluster: TestClust
         batch = batch_on((cluster.target("a"),), 4_000, 12_000)
         with watched(cluster, batch) as witness:
             wait_due(batch, 0.2)
-            second.start()
-            wait_for(
-                lambda: bool(second.status().get("ready")), HANGS_S, "the empty node caught up"
-            )
+            second.start().wait_ready()
             wait_due(batch, 0.5)
             kill(first, witness)
             assert master_of([second]) is second

@@ -212,7 +212,7 @@ def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_i
         for node in nodes:
             node.start()
         for node in nodes:
-            wait_for(lambda: bool(node.status().get("ready")), 60, "it is ready")  # noqa: B023
+            node.wait_ready()
         before = site.delivered()
         site.kafka.change_password(guarded_kafka.WRONG)
         for node in nodes:

@@ -11,7 +11,7 @@ import pytest
 from clusters import make_cluster
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from nodes import CLOCK, HANGS_S, master_of, node_group, running, wait_for
+from nodes import CLOCK, master_of, node_group, running
 from topics_read import read_until
 
 from delayd.bus import Headers
@@ -85,5 +85,5 @@ def test_rejects_survive_a_kill_before_they_were_answered(
         node.kill()
         node.start()
         letters = read_until(cluster.bootstrap, cluster.dead, lambda seen: len(seen) >= 2_000)
-        wait_for(lambda: bool(node.status().get("ready")), HANGS_S, "the node is ready again")
+        node.wait_ready()
     assert len({letter.header("delayd-source") for letter in letters}) == len(letters) == 2_000

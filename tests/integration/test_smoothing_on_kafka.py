@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import make_cluster
-from nodes import CLOCK, HANGS_S, master_of, running, wait_for
+from nodes import CLOCK, HANGS_S, master_of, running
 from scraping import scrape
 from test_audit import audit
 from topics_read import read_until
@@ -95,8 +95,7 @@ def test_a_hot_second_keeps_its_order_and_its_rate_through_the_death_of_the_mast
         assert not any(name == "delayd-origin" for r in calm for name, _ in r.headers)
         assert max(int(r.header("delayd-fired")) for r in calm) < fired_ms[-1] - 2_000
 
-        master.start()
-        wait_for(lambda: bool(master.status().get("ready")), HANGS_S, "it caught up")
+        master.start().wait_ready()
         code, report = audit(cluster)
         assert (code, report["found"]) == (0, {}), report["examples"]
         assert (report["delivered"], report["cancelled"]) == (len(left) + 100, CANCELLED)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from clusters import make_cluster, schedule
-from nodes import CLOCK, HANGS_S, delayd, master_of, node_group, wait_for
+from nodes import CLOCK, delayd, master_of, node_group, wait_for
 from topics_read import all_of
 
 from delayd.bus import Record
@@ -39,8 +39,7 @@ def test_a_killed_master_loses_nothing_and_doubles_only_its_last_step(
     with node_group(nodes), cluster.client() as client:
         nodes[0].start()
         assert master_of(nodes) is nodes[0]
-        nodes[1].start()
-        wait_for(lambda: bool(nodes[1].status().get("ready")), HANGS_S, "the second node is ready")
+        nodes[1].start().wait_ready()
         batch = Batch("once", (target,), COUNT, CLOCK.wall_ms() + 2_000, SPREAD_MS)
         schedule(client, batch)
         wait_for(

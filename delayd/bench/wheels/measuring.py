@@ -42,7 +42,11 @@ def bench_wheel(messages: int, runs: int, directory: Path | None, tell: Tell) ->
         directory.mkdir(parents=True, exist_ok=True)
     measured = Measured()
     for number in range(1, runs + 1):
-        one = _Run(number, messages, directory, measured, tell)
+
+        def heard(what: str, number: int = number) -> None:
+            tell(f"run {number}: {what}")
+
+        one = _Run(messages, directory, measured, heard)
         one.ingest_near()
         one.read_seconds()
         one.hold_far()
@@ -53,18 +57,12 @@ class _Run:
     """One run of everything."""
 
     def __init__(
-        self,
-        number: int,
-        messages: int,
-        directory: Path | None,
-        measured: Measured,
-        tell: Tell,
+        self, messages: int, directory: Path | None, measured: Measured, tell: Tell
     ) -> None:
-        self._number = number
         self._messages = messages
         self._directory = directory
         self._measured = measured
-        self._heard = tell
+        self._tell = tell
         now_ms = SystemClock().wall_ms() + LEAD_MS
         self._base_ms = now_ms - now_ms % SLOT_MS
         self._few = max(1, messages // FEW_SHARE)
@@ -167,9 +165,6 @@ class _Run:
             self._messages / bare["seconds"],
         )
         self._measured.add(f"ingest-{name}-cpu", "us/message", found["cpu_us"])
-
-    def _tell(self, what: str) -> None:
-        self._heard(f"run {self._number}: {what}")
 
     @contextmanager
     def _folder(self) -> Iterator[str]:
