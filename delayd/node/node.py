@@ -42,7 +42,7 @@ from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads, Threads
 from delayd.wheel.layout import Layout
-from delayd.wheel.scratch import remove_scratch
+from delayd.wheel.recovery import remove_scratch
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.election import Election

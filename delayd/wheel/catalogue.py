@@ -22,8 +22,9 @@ Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never re
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from heapq import merge
 from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ import plyvel
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Progress, SlotInfo
+from delayd.wheel.layout import SegmentName
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 """Bounds the log that LevelDB replays when it opens: 40 MB took 4.5 s."""
@@ -57,22 +59,15 @@ _PROGRESS = b"z"
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
-class SlotLine(NamedTuple):
-    """The catalogue's line of one slot."""
+class SegmentLine(NamedTuple):
+    """The catalogue's line of one slot or hour file."""
 
-    generation: int
-    info: SlotInfo
-
-
-class HourLine(NamedTuple):
-    """The catalogue's line of one hour file."""
-
-    generation: int
-    start: int
-    """Frames before this byte have been moved to their slots."""
+    name: SegmentName
     info: SlotInfo
     """`bytes` is of the whole file; count, digest and offsets are of the frames from `start` on,
-    except that highest offsets do not fall while the hour is split."""
+    except that highest offsets do not fall while an hour is split."""
+    start: int = 0
+    """Frames before this byte have been moved to their slots; 0 for a slot."""
 
 
 class Totals(NamedTuple):
@@ -88,8 +83,8 @@ class CatalogueBatch(NamedTuple):
 
     progress: Progress
     totals: Totals
-    slots: dict[int, SlotLine]
-    hours: dict[int, HourLine]
+    lines: tuple[SegmentLine, ...]
+    """Slots and hour files that are new or have changed."""
     dropped: tuple[tuple[bool, int], ...]
     """Slots and hours that are gone: is it an hour, and its number."""
     pending_replies: tuple[Entry, ...]
@@ -123,26 +118,27 @@ class Catalogue:
 
     def progress(self) -> Progress | None:
         """Return the progress of ingest at the last checkpoint; None before the first one."""
-        with self._translated():
-            value = self._db.get(_PROGRESS, verify_checksums=True)
-        if value is None:
-            return None
-        return Progress(*_unpack(value))
+        value = self.note(_PROGRESS)
+        return None if value is None else Progress(*_unpack(value))
 
-    def segments(self) -> tuple[dict[int, SlotLine], dict[int, HourLine]]:
+    def segments(self) -> list[SegmentLine]:
         """Return all lines of slots and of hours.
 
         Raises CorruptionError, also if the last checkpoint counted others.
         """
-        slots = dict(_slot_line(key, value) for key, value in self._scan(_SLOT))
-        hours = dict(_hour_line(key, value) for key, value in self._scan(_HOUR))
-        infos = [line.info for lines in (slots, hours) for line in lines.values()]
-        self.require_totals(Totals(len(hours), len(slots), sum(info.count for info in infos)))
-        return slots, hours
+        found = (each for each in self._scan(_HOUR) if each[0][:1] in (_HOUR, _SLOT))
+        return list(self._counted(_segment_line(*each) for each in found))
 
-    def require_totals(self, found: Totals) -> None:
-        """Raise CorruptionError unless the last checkpoint counted the same."""
-        expected = self.totals()
+    def _counted(self, lines: Iterable[SegmentLine]) -> Iterator[SegmentLine]:
+        """Yield these lines. Raise CorruptionError at the end if the last checkpoint counted
+        others."""
+        hours = slots = frames = 0
+        for line in lines:
+            hours += line.name.is_hour
+            slots += not line.name.is_hour
+            frames += line.info.count
+            yield line
+        found, expected = Totals(hours, slots, frames), self.totals()
         # A wheel of format 4 has none before its first checkpoint as one of format 5.
         if expected is not None and expected != found:
             raise CorruptionError(
@@ -151,52 +147,44 @@ class Catalogue:
                 remedy=REBUILD,
             )
 
-    def hour_lines(self) -> Iterator[tuple[int, HourLine]]:
-        """Yield the lines of all hour files by hour, in little memory. Raise CorruptionError."""
-        for run in self.lines(_HOUR, _HOUR):
-            yield from (_hour_line(key, value) for key, value in run)
+    def segment_lines(self, is_hour: bool, first: int = 0) -> Iterator[SegmentLine]:
+        """Yield the lines of hour files, or of slots, from this number on, in little memory. Raise
+        CorruptionError."""
+        for run in self.lines(_HOUR if is_hour else _SLOT, _segment_key(is_hour, first)):
+            yield from (_segment_line(key, value) for key, value in run)
 
-    def slot_lines(self, first: int = 0) -> Iterator[tuple[int, SlotLine]]:
-        """Yield the lines of slots from this one on, in little memory. Raise CorruptionError."""
-        for run in self.lines(_SLOT, _SLOT_KEY.pack(_SLOT, first)):
-            yield from (_slot_line(key, value) for key, value in run)
+    def lines_by_hour(self, first_slot: int = 0) -> Iterator[SegmentLine]:
+        """Return the lines of all hour files and of the slots from this one on, by hour."""
+        both = self.segment_lines(True), self.segment_lines(False, first_slot)
+        return merge(*both, key=lambda line: line.name.hour)
+
+    def counted_lines_by_hour(self) -> Iterator[SegmentLine]:
+        """Return all lines by hour. Raise CorruptionError, also at the end if the last checkpoint
+        counted others."""
+        return self._counted(self.lines_by_hour())
 
     def pending_reply_lines(self) -> Iterator[Entry]:
         """Yield all pending replies by (partition, offset), likewise."""
         for run in self.lines(_PENDING_REPLY, _PENDING_REPLY):
             yield from (_pending_reply_line(key, value) for key, value in run)
 
-    def hour_line(self, hour: int) -> HourLine | None:
-        """Return the line of one hour file; None if there is none."""
-        value = self.note(_SLOT_KEY.pack(_HOUR, hour))
-        return None if value is None else _hour_line(_SLOT_KEY.pack(_HOUR, hour), value)[1]
+    def segment_line(self, is_hour: bool, number: int) -> SegmentLine | None:
+        """Return the line of one slot or hour file; None if there is none."""
+        key = _segment_key(is_hour, number)
+        value = self.note(key)
+        return None if value is None else _segment_line(key, value)
 
     def totals(self) -> Totals | None:
         """Return the totals of the last checkpoint; None in a wheel of format 4."""
         value = self.note(_TOTALS)
         return None if value is None else Totals(*_unpack(value))
 
-    def slot_line(self, slot: int) -> SlotLine | None:
-        """Return the line of one slot; None if there is none."""
-        value = self.note(_SLOT_KEY.pack(_SLOT, slot))
-        return None if value is None else _slot_line(_SLOT_KEY.pack(_SLOT, slot), value)[1]
-
     def lines_by_kind(self) -> Counter[bytes]:
         """Return the number of lines of each kind. Reads and so verifies the whole database.
 
         Raises CorruptionError, also for lines that no checkpoint wrote.
         """
-        counts: Counter[bytes] = Counter()
-        key = b""
-        with (
-            self._translated(),
-            self._db.iterator(verify_checksums=True, fill_cache=False) as lines,
-        ):
-            for key, _ in lines:
-                counts[key[:1]] += 1
-        if key not in (b"", _PROGRESS) or (key == b"") != (self.progress() is None):
-            raise self._cut_short(key)
-        return counts
+        return Counter(key[:1] for key, _ in self._scan())
 
     def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
         """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""
@@ -250,19 +238,16 @@ class Catalogue:
             f"LevelDB in {self._named} is lost or damaged: it ends at {key!r}", remedy=REBUILD
         )
 
-    def _scan(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # All lines that begin with `first`; always on to the end, see the top of this file.
-        if self.progress() is None:
-            return
+    def _scan(self, first: bytes = b"\0") -> Iterator[tuple[bytes, bytes]]:
+        """Yield all lines from a key on, to the end: see the top of this file."""
         key = b""
         with (
             self._translated(),
             self._db.iterator(start=first, verify_checksums=True, fill_cache=False) as lines,
         ):
             for key, value in lines:
-                if key[:1] == first:
-                    yield key, value
-        if key != _PROGRESS:
+                yield key, value
+        if key not in (b"", _PROGRESS) or (key == b"") != (self.progress() is None):
             raise self._cut_short(key)
 
     def write(self, batch: CatalogueBatch) -> None:
@@ -279,12 +264,11 @@ class Catalogue:
                     ),
                 )
             for is_hour, number in batch.dropped:
-                write.delete(_SLOT_KEY.pack(_HOUR if is_hour else _SLOT, number))
-            for slot, (generation, info) in batch.slots.items():
-                write.put(_SLOT_KEY.pack(_SLOT, slot), _pack((generation, *info[:3], *info[3])))
-            for hour, (generation, start, info) in batch.hours.items():
-                value = _pack((generation, start, *info[:3], *info[3]))
-                write.put(_SLOT_KEY.pack(_HOUR, hour), value)
+                write.delete(_segment_key(is_hour, number))
+            for name, info, start in batch.lines:
+                begin = (name.generation, start) if name.is_hour else (name.generation,)
+                value = _pack((*begin, *info[:3], *info.highest_offsets))
+                write.put(_segment_key(name.is_hour, name.number), value)
             for key, note in batch.notes.items():
                 if note is None:
                     write.delete(key)
@@ -320,16 +304,18 @@ class Catalogue:
             raise _translate(self._path, self._named, error) from error
 
 
-def _slot_line(key: bytes, value: bytes) -> tuple[int, SlotLine]:
-    generation, count, size, digest, *highest = _unpack(value)
-    info = SlotInfo(count, size, digest, tuple(highest))
-    return _SLOT_KEY.unpack(key)[1], SlotLine(generation, info)
+def _segment_key(is_hour: bool, number: int) -> bytes:
+    return _SLOT_KEY.pack(_HOUR if is_hour else _SLOT, number)
 
 
-def _hour_line(key: bytes, value: bytes) -> tuple[int, HourLine]:
-    generation, start, count, size, digest, *highest = _unpack(value)
+def _segment_line(key: bytes, value: bytes) -> SegmentLine:
+    kind, number = _SLOT_KEY.unpack(key)
+    is_hour = kind == _HOUR
+    generation, *values = _unpack(value)
+    start = values.pop(0) if is_hour else 0
+    count, size, digest, *highest = values
     info = SlotInfo(count, size, digest, tuple(highest))
-    return _SLOT_KEY.unpack(key)[1], HourLine(generation, start, info)
+    return SegmentLine(SegmentName(is_hour, number, generation), info, start)
 
 
 def _told(totals: Totals) -> str:

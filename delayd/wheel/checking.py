@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from delayd.errors import DiskError
 from delayd.wheel import FrameKind, SlotInfo
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import (
     HEADER_BYTES,
@@ -79,15 +80,11 @@ class FramesFound:
 
 
 def check_segment(
-    disk: SystemDisk,
-    file: OpenFile,
-    name: SegmentName,
-    info: SlotInfo,
-    start: int = 0,
-    keep: Keep | None = None,
+    disk: SystemDisk, file: OpenFile, line: SegmentLine, keep: Keep | None = None
 ) -> FramesFound:
-    """Read the file from `start` up to the length in its line, and compare it with the line. Damage
-    is returned, not raised. `keep` gets every whole frame."""
+    """Read the file from its start up to the length in its line, and compare it with the line.
+    Damage is returned, not raised. `keep` gets every whole frame."""
+    name, info, start = line
     found = FramesFound(highest_offsets=[-1] * len(info.highest_offsets))
     end = info.bytes
     position = start

@@ -37,12 +37,6 @@ _KEY = Struct(">cQ")
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
-def topic_of(body: tuple[Any, ...]) -> str:
-    """Return the target of a message, the first field of its body; empty if that is no text."""
-    topic = body[0] if body else ""
-    return topic if type(topic) is str else ""
-
-
 class PendingCounts:
     """Not thread safe: part of the wheel."""
 

@@ -24,7 +24,7 @@ the chain of frames and by the CRC at its end, in `crc` by itself, in all other 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import msgpack
 from crc32c import crc32c
@@ -50,6 +50,7 @@ _pack_fields = Struct("<IHHQQQ").pack
 _read_header = HEADER.unpack_from
 read_forms = Struct("<IIIHHQQQ").unpack_from
 """A header with version, kind and flags as one number, the *form*: less to compare per frame."""
+_new_tuple = tuple.__new__
 _PREFIX_BYTES = PREFIX.size
 _KINDS = frozenset(int(kind) for kind in FrameKind)
 FORM_OF: Final = {int(kind): FRAME_VERSION | int(kind) << 8 for kind in FrameKind}
@@ -77,6 +78,35 @@ def encode(frame: Frame) -> tuple[bytes, int]:
     caller."""
     due_ms, partition, offset, lane, kind, append_ms, body = frame
     return encode_fields(FORM_OF[kind], lane, partition, offset, append_ms, due_ms, body)
+
+
+@final
+class PackedFrame(NamedTuple):
+    """A frame with its encoded bytes, and the fields by which the wheel files it. The fields before
+    `data` are in it, too: see `Frame`."""
+
+    due_ms: int
+    partition: int
+    offset: int
+    lane: int
+    kind: int
+    append_ms: int
+    topic: str
+    """The target under which it is counted; meaningless for a pending reply."""
+    data: bytes
+    """The whole frame."""
+    crc: int
+
+
+def packed(frame: Frame) -> PackedFrame:
+    """Return a frame with its encoded bytes."""
+    return _new_tuple(PackedFrame, (*frame[:6], topic_of(frame.body), *encode(frame)))
+
+
+def topic_of(body: tuple[Any, ...]) -> str:
+    """Return the target of a message, the first field of its body; empty if that is no text."""
+    topic = body[0] if body else ""
+    return topic if type(topic) is str else ""
 
 
 def encode_fields(

@@ -3,9 +3,9 @@
     far      begins more than the horizon after the latest time known; new frames go to its file
     near     all others: its file does not grow any more, new frames go to their slots
     due      near by the node's clock, not only by an append time; to be split in order
-    whole    its frames can be read slot by slot: it is *sparse*, and indexed (`hour_index.py`)
+    whole    its frames can be read slot by slot: it is *sparse*, and indexed (`near_hours.py`)
 
-An hour of many frames is split into its slots instead (`near_hours.py`), and has no file then.
+An hour of many frames is split into its slots instead, and has no file then.
 Source: docs/design/storage.md, "Hour files".
 """
 

@@ -17,7 +17,6 @@ Format 4 had no hour files and no totals; all else means the same in 5.
 Paths are strings: the hot path builds thousands a second.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 FORMAT_VERSION = 5
@@ -28,37 +27,19 @@ HOUR_SLOTS = 3600
 _HOUR_NAME = "hour"
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The paths below one data directory."""
 
-    root: str
-
-    @property
-    def format(self) -> str:
-        return f"{self.root}/format.json"
-
-    @property
-    def format_draft(self) -> str:
-        return f"{self.root}/format.json.new"
-
-    @property
-    def catalogue(self) -> str:
-        return f"{self.root}/catalogue"
-
-    @property
-    def slots(self) -> str:
-        return f"{self.root}/slots"
-
-    @property
-    def lock(self) -> str:
-        """The file that LevelDB locks."""
-        return f"{self.root}/catalogue/LOCK"
-
-    @property
-    def scratch(self) -> str:
-        """The scratch folder of a repair, see scratch.py."""
-        return f"{self.root}/repair"
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.format = f"{root}/format.json"
+        self.format_draft = f"{root}/format.json.new"
+        self.catalogue = f"{root}/catalogue"
+        self.lock = f"{root}/catalogue/LOCK"
+        """LevelDB locks it."""
+        self.slots = f"{root}/slots"
+        self.scratch = f"{root}/repair"
+        """Where a repair remembers ids while it reads the buffer; no part of the wheel."""
 
     def hour_folder(self, hour: int) -> str:
         return f"{self.root}/slots/{hour}"

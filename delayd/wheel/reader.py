@@ -3,8 +3,9 @@
 Frames that are still in the tail are read from there, so reading never writes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from delayd.errors import CorruptionError
 from delayd.wheel import Entry, Frame
@@ -12,13 +13,49 @@ from delayd.wheel.catalogue import REBUILD
 from delayd.wheel.decoding import decode_all
 from delayd.wheel.descriptors import Descriptors
 from delayd.wheel.disk import Disk
-from delayd.wheel.frame import BrokenFrameError
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment, Slot
 
 SCAN_BYTES = 4 * 1024 * 1024
 """Bytes of a file in memory while it is scanned; a longer frame takes its length."""
+
+
+class FoundFrame(NamedTuple):
+    """A whole frame of a file."""
+
+    due_ms: int
+    partition: int
+    offset: int
+    lane: int
+    kind: int
+    crc: int
+    position: int
+    body: bytes
+
+    def broken(self, why: str) -> BrokenFrameError:
+        """Return the error for a frame that is whole, and wrong."""
+        return BrokenFrameError(self.position, HEADER_BYTES + len(self.body), why)
+
+
+def read_frames(read: Callable[[int, int], bytes], position: int, end: int) -> Iterator[FoundFrame]:
+    """Yield the frames from a position of a file up to an end, where one must end. `read` returns
+    so many bytes from a position on. Raise BrokenFrameError."""
+    wanted_bytes = SCAN_BYTES
+    while position < end:
+        size = min(wanted_bytes, end - position)
+        data = read(size, position)
+        if len(data) < size:
+            raise BrokenFrameError(position, size, "is cut off")
+        used = 0
+        for due_ms, partition, offset, lane, kind, _, body, used, crc in walk(data, position):
+            at = position + body - HEADER_BYTES
+            yield FoundFrame(due_ms, partition, offset, lane, kind, crc, at, data[body:used])
+        if used == 0 and position + size == end:
+            raise BrokenFrameError(position, size, "ends too early")
+        wanted_bytes = SCAN_BYTES if used else 2 * wanted_bytes
+        position += used
 
 
 class Reader:

@@ -1,11 +1,12 @@
 """Recovery: a data directory goes back to exactly its last checkpoint."""
 
 import json
+import shutil
 from dataclasses import dataclass
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Progress, SlotInfo
-from delayd.wheel.catalogue import REBUILD, Catalogue, HourLine, SlotLine
+from delayd.wheel.catalogue import REBUILD, Catalogue, SegmentLine
 from delayd.wheel.disk import Disk
 from delayd.wheel.frame import PARTITIONS_MAX
 from delayd.wheel.layout import (
@@ -27,8 +28,7 @@ class Recovered:
 
     catalogue: Catalogue
     progress: Progress | None
-    slots: dict[int, SlotLine]
-    hours: dict[int, HourLine]
+    lines: list[SegmentLine]
     files: dict[int, int]
     """Files per hour folder; folders without any were removed."""
 
@@ -60,11 +60,8 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
             raise CorruptionError(
                 f"{layout.root} holds a wheel without its {layout.format}", remedy=REBUILD
             )
-        slots, hours = catalogue.segments()
-        lines = {
-            **{SegmentName(False, n, line.generation): line.info for n, line in slots.items()},
-            **{SegmentName(True, n, line.generation): line.info for n, line in hours.items()},
-        }
+        segments = catalogue.segments()
+        lines = {line.name: line.info for line in segments}
         found = _find_files(layout, disk)
         _require_all(layout, lines, found)
         files = _restore(layout, disk, lines, found)
@@ -73,7 +70,21 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     except BaseException:
         catalogue.close()
         raise
-    return Recovered(catalogue, progress, slots, hours, files)
+    return Recovered(catalogue, progress, segments, files)
+
+
+def remove_scratch(layout: Layout) -> None:
+    """Remove the scratch folder that a killed repair has left; the caller holds the directory's
+    lock, so no repair is running. Raise DiskError if that fails."""
+    try:
+        shutil.rmtree(layout.scratch)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DiskError(
+            f"cannot remove {layout.scratch}, which a repair has left: {error.strerror}",
+            remedy="let the user that runs delayd write there, then start it again",
+        ) from error
 
 
 def _check_format(layout: Layout, disk: Disk, partitions: int) -> int | None:

@@ -12,10 +12,10 @@ has no file and no line in the catalogue.
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from delayd.wheel import SlotInfo
-from delayd.wheel.catalogue import HourLine, SlotLine
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.layout import SegmentName
 
 DIGEST_MODULO = 1 << 64
@@ -27,17 +27,26 @@ class Segment:
     """A file of frames with its tail. Mutable, because a hundred thousand frames a second change
     it."""
 
-    __slots__ = ("count", "digest", "generation", "highest_offsets", "number", "tail", "written")
+    __slots__ = (
+        "count",
+        "digest",
+        "generation",
+        "highest_offsets",
+        "number",
+        "start",
+        "tail",
+        "written",
+    )
 
     is_hour = False
-    start: int = 0
-    """Frames before this byte have been moved to their slots; 0 for a slot."""
 
     def __init__(self, number: int, generation: int, partitions: int) -> None:
         self.number = number
         self.generation = generation
         self.count = 0
         self.digest = 0
+        self.start = 0
+        """Frames before this byte have been moved to their slots; 0 for a slot."""
         self.highest_offsets = [-1] * partitions
         self.written = 0
         """Bytes in the file. There is no file while it is 0."""
@@ -54,14 +63,23 @@ class Segment:
         return self.written + len(self.tail)
 
     def info(self) -> SlotInfo:
-        """Return its line for the catalogue as of now, tail included."""
+        """Return count, bytes, digest and highest offsets as of now, tail included."""
         return SlotInfo(
             self.count, self.end, self.digest % DIGEST_MODULO, tuple(self.highest_offsets)
         )
 
-    def _take(self, info: SlotInfo) -> None:
-        self.count, self.written, self.digest, highest = info
-        self.highest_offsets = list(highest)
+    @classmethod
+    def from_line(cls, line: SegmentLine) -> Self:
+        """Make the segment of a catalogue line: all frames are in the file."""
+        segment = cls(line.name.number, line.name.generation, 0)
+        segment.count, segment.written, segment.digest, highest = line.info
+        segment.highest_offsets = list(highest)
+        segment.start = line.start
+        return segment
+
+    def line(self) -> SegmentLine:
+        """Return its line for the catalogue as of now, tail included."""
+        return SegmentLine(self.name, self.info(), self.start)
 
 
 class Slot(Segment):
@@ -92,44 +110,19 @@ class Slot(Segment):
             tuple(max(pair) for pair in highest),
         )
 
-    @classmethod
-    def from_line(cls, number: int, line: SlotLine) -> "Slot":
-        """Make the slot of a catalogue line: all frames are in the file."""
-        slot = cls(number, line.generation, 0)
-        slot._take(line.info)
-        return slot
-
-    def line(self) -> SlotLine:
-        """Return the slot's line for the catalogue."""
-        return SlotLine(self.generation, self.info())
-
 
 class HourFile(Segment):
     """One hour that is far or sparse, or is being split. Count and digest are of the frames that
     are not split yet."""
 
-    __slots__ = ("punched", "start")
+    __slots__ = ("punched",)
 
     is_hour = True
 
     def __init__(self, number: int, generation: int, partitions: int) -> None:
         super().__init__(number, generation, partitions)
-        self.start = 0
-        """Frames before it have been moved to their slots."""
         self.punched = 0
         """Bytes before it have been freed on the disk."""
-
-    @classmethod
-    def from_line(cls, number: int, line: HourLine) -> "HourFile":
-        """Make the hour of a catalogue line: all frames are in the file."""
-        hour = cls(number, line.generation, 0)
-        hour._take(line.info)
-        hour.start = line.start
-        return hour
-
-    def line(self) -> HourLine:
-        """Return the hour's line for the catalogue."""
-        return HourLine(self.generation, self.start, self.info())
 
 
 class HourPart(NamedTuple):

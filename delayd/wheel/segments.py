@@ -15,9 +15,9 @@ from delayd.wheel.catalogue import Totals
 from delayd.wheel.descriptors import Descriptors
 from delayd.wheel.disk import Disk
 from delayd.wheel.files import Files
+from delayd.wheel.frame import PackedFrame, packed
 from delayd.wheel.hours import Hours
 from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
-from delayd.wheel.packed import PackedFrame, packed
 from delayd.wheel.recovery import Recovered
 from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
 from replication.rank import SLOT_MS
@@ -61,7 +61,11 @@ class Segments:
         self._descriptors = descriptors
         self._partitions = partitions
         self.files = Files(layout, disk, descriptors, recovered.files)
-        self.slots = {n: Slot.from_line(n, line) for n, line in recovered.slots.items()}
+        self.slots = {
+            line.name.number: Slot.from_line(line)
+            for line in recovered.lines
+            if not line.name.is_hour
+        }
         self._numbers = sorted(self.slots)
         self._slot_lines = len(self.slots)
         """Slots with frames of their own."""

@@ -17,27 +17,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.wheel import Entry, Frame, FrozenSegment, Progress, SlotInfo
+from delayd.wheel import Entry, Frame, FrameKind, FrozenSegment, Progress, SlotInfo
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
 from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
 from delayd.wheel.disk import Disk, SystemDisk
 from delayd.wheel.failure import FailureLatch
-from delayd.wheel.frame import PARTITIONS_MAX
+from delayd.wheel.frame import PARTITIONS_MAX, BrokenFrameError, PackedFrame, read_body, topic_of
 from delayd.wheel.hours import HORIZON_S, Hours
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import Layout
 from delayd.wheel.near_hours import NearHours
-from delayd.wheel.packed import PackedFrame
 from delayd.wheel.pending_replies import PendingReplies
-from delayd.wheel.reader import Reader
-from delayd.wheel.recounting import recount
+from delayd.wheel.reader import Reader, corruption, read_frames
 from delayd.wheel.recovery import Recovered, recover
-from delayd.wheel.segment import HourFile, Slot
+from delayd.wheel.segment import HourFile, Segment
 from delayd.wheel.segments import Segments
 from delayd.wheel.slot_index import SlotIndex
-from replication.rank import SLOT_MS
+from replication.rank import SLOT_MS, Rank, slot_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Wheel:
         self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
-        hours = (HourFile.from_line(n, line) for n, line in recovered.hours.items())
+        hours = (HourFile.from_line(line) for line in recovered.lines if line.name.is_hour)
         self._hours = Hours(hours, horizon_s, sparse_bytes_max)
         if self._progress is not None:
             self._hours.believe(max(self._progress.log_ms, default=0))
@@ -99,7 +97,8 @@ class Wheel:
         self._near_hours = NearHours(self._segments, self._reader, self.counts, self._latch)
         self._pending: PendingCheckpoint | None = None
         if not self.counts.is_known:
-            recount(self._reader, self._segments.all(), self.ids, self.counts)
+            for segment in self._segments.all():
+                self._recount(segment)
 
     @classmethod
     def open(
@@ -125,6 +124,23 @@ class Wheel:
         layout = Layout(str(directory.absolute()))
         recovered = recover(layout, disk, partitions)
         return cls(layout, disk, partitions, recovered, open_files_max, horizon_s, sparse_bytes_max)
+
+    def _recount(self, segment: Segment) -> None:
+        """Count the messages of a wheel of format 4, which has no counts. Raise CorruptionError."""
+
+        def read(size_bytes: int, position: int) -> bytes:
+            return self._reader.bytes_at(segment, position, position + size_bytes)
+
+        try:
+            for frame in read_frames(read, segment.start, segment.end):
+                # The line of an older kill has no topic: its message is never counted back.
+                rank = Rank(frame.due_ms, frame.partition, frame.offset)
+                if frame.kind == FrameKind.MESSAGE and self.ids.kill(rank) is None:
+                    topic = topic_of(read_body(frame.body))
+                    slot = slot_of(frame.due_ms)
+                    self.counts.stored(slot, topic, in_slot=not segment.is_hour)
+        except BrokenFrameError as error:
+            raise corruption(segment, error, segment.count) from error
 
     @property
     def progress(self) -> Progress | None:
@@ -317,17 +333,16 @@ class Wheel:
             batch = CatalogueBatch(
                 progress=progress,
                 totals=totals,
-                slots={s.number: s.line() for s in dirty if isinstance(s, Slot)},
-                hours={h.number: h.line() for h in dirty if isinstance(h, HourFile)},
+                lines=tuple(segment.line() for segment in dirty),
                 dropped=dropped,
                 pending_replies=pending_replies,
                 pending_replies_from=pending_replies_from,
                 notes={**self.ids.capture(), **self.counts.capture()},
             )
             self._pending = PendingCheckpoint(
-                self._disk,
-                self._catalogue,
-                batch,
+                disk=self._disk,
+                catalogue=self._catalogue,
+                batch=batch,
                 files=[] if many else [self._descriptors.take(path) for path in paths],
                 folders=self._segments.files.take_new_names(),
                 whole_volume=self._root if many else None,
@@ -348,9 +363,8 @@ class Wheel:
             for file in pending.files:
                 self._descriptors.give(file)
             self._segments.files.release(pending.forgotten_files)
-            for number, start in pending.split_to.items():
-                hour = self._hours.files.get(number)
-                if hour is not None:
+            for name, _, start in pending.batch.lines:
+                if name.is_hour and (hour := self._hours.files.get(name.number)):
                     self._segments.files.punch(hour, start)
             if not self._hours.holds_splits:
                 self._segments.files.unlink_some()

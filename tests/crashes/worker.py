@@ -26,9 +26,9 @@ from delayd.wheel import (
     checkpoint,
     files,
     hours,
+    near_hours,
     segments,
     slot_index,
-    splitting,
     storage,
 )
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
@@ -54,7 +54,7 @@ SMALL: Final[list[tuple[Any, str, int]]] = [
     (segments, "TAIL_BYTES_MAX", 20_000),
     (files, "UNLINKS_MAX", 12),
     (segments, "TAILS_PER_CALL", 2),
-    (splitting, "SPLIT_BYTES", 3_000),
+    (near_hours, "SPLIT_BYTES", 3_000),
     (hours, "SPARSE_BYTES_MAX", 40_000),
     (files, "PUNCH_BYTES_MIN", 8_192),
     (storage, "FILES_SYNCED_ONE_BY_ONE_MAX", 6),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 
 from delayd.wheel import Entry, Frame, FrameKind, Progress
-from delayd.wheel.catalogue import SlotLine
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.frame import HEADER_BYTES, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.stopped import locked, open_stopped
@@ -36,22 +36,22 @@ class Catalogued(NamedTuple):
     """What a catalogue says."""
 
     progress: Progress | None
-    lines: dict[int, SlotLine]
+    lines: dict[int, SegmentLine]
     pending_replies: list[Entry]
 
 
 def catalogued(directory: Path) -> Catalogued:
     """What the catalogue of a stopped wheel says."""
     with locked(directory) as layout, open_stopped(layout) as wheel:
-        lines = dict(wheel.catalogue.slot_lines())
+        lines = {line.name.number: line for line in wheel.catalogue.segment_lines(False)}
         return Catalogued(wheel.progress, lines, list(wheel.catalogue.pending_reply_lines()))
 
 
-def slot_path(directory: Path, slot: int, line: SlotLine) -> Path:
-    return Path(Layout(str(directory)).slot_file(slot, line.generation))
+def slot_path(directory: Path, slot: int, line: SegmentLine) -> Path:
+    return Path(Layout(str(directory)).segment_file(line.name))
 
 
-def frames_of(directory: Path, slot: int, line: SlotLine) -> list[Entry]:
+def frames_of(directory: Path, slot: int, line: SegmentLine) -> list[Entry]:
     """The frames of the slot's file that belong to the checkpoint, by position."""
     data = slot_path(directory, slot, line).read_bytes()[: line.info.bytes]
     entries = []

@@ -11,7 +11,7 @@
 | `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |
 | `held.py` | the digests and frames of one of the two |
 | `exporting.py` | the pending messages, as Parquet |
-| `listed.py`, `frontiers.py` | the files of a catalogue, the frontiers of a checkpoint |
+| `frontiers.py` | the frontiers of a checkpoint |
 | `showing.py`, `showing_*.py` | results as text and JSON. Pure |
 | `commands.py` | the commands |
 

@@ -62,7 +62,7 @@ class CommonCut:
             id_memory_ms=id_memory_ms,
         )
 
-    def holds(self, kind: int, lane: int, due_ms: int, partition: int, offset: int) -> bool:
+    def holds(self, due_ms: int, partition: int, offset: int, lane: int, kind: int) -> bool:
         """Return whether both must hold this frame."""
         if offset >= self.offsets[partition]:
             return False

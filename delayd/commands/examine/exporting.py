@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import record_of
-from delayd.commands.examine.listed import all_listed_files, listed_files
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.export.rows import PendingFile
 from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
@@ -128,7 +127,7 @@ def _cut_of(wheel: StoppedWheel, newest: Frontier) -> Frontier:
 def _write(
     wheel: StoppedWheel, cut: Frontier, draft: Path, tell: Callable[[int, int], None]
 ) -> int:
-    total = sum(info.bytes - start for _, info, start in all_listed_files(wheel.catalogue))
+    total = sum(info.bytes - start for _, info, start in wheel.catalogue.counted_lines_by_hour())
     file = PendingFile(draft)
     reader = SegmentsReader(cut, lambda: _kills(wheel, cut), file.write)
     done = 0
@@ -146,7 +145,7 @@ def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:
     """Return the slots from this one on, and the hour files that do not end before it, by time."""
     return (
         FrozenSegment(name, start, info.bytes, info.count, info.digest)
-        for name, info, start in listed_files(wheel.catalogue, first)
+        for name, info, start in wheel.catalogue.lines_by_hour(first)
         if not name.is_hour or (name.number + 1) * HOUR_SLOTS > first
     )
 

@@ -5,19 +5,20 @@ match its line. A read takes SCAN_BYTES or one frame of memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
-from delayd.commands.examine.listed import ListedFile, all_listed_files
 from delayd.errors import CorruptionError
 from delayd.wheel import FrameKind
-from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, walk
+from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel.frame import BrokenFrameError, read_body
 from delayd.wheel.kills import KILLS, kill_of, rank_of
-from delayd.wheel.layout import HOUR_SLOTS, SegmentName
-from delayd.wheel.reader import SCAN_BYTES
+from delayd.wheel.layout import HOUR_SLOTS
+from delayd.wheel.reader import FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import StoppedWheel, reading
 from replication.rank import SLOT_MS, Rank
@@ -40,7 +41,7 @@ class HeldWheel:
     """One side. The wheel stays open meanwhile."""
 
     def __init__(self, wheel: StoppedWheel, cut: CommonCut, tell: Callable[[int], None]) -> None:
-        """`tell` gets the bytes of each read. Raises CorruptionError: the catalogue."""
+        """`tell` gets the bytes of each file read. Raises CorruptionError: the catalogue."""
         self._wheel = wheel
         self._cut = cut
         self._tell = tell
@@ -48,7 +49,7 @@ class HeldWheel:
         """The digest of all frames, by hour: some thousands."""
         self.bytes = 0
         """Bytes of all lines."""
-        for name, info, start in all_listed_files(self._wheel.catalogue):
+        for name, info, start in self._wheel.catalogue.counted_lines_by_hour():
             self.bytes += info.bytes - start
             held = self._held.get(name.hour, NOTHING)
             self._held[name.hour] = _sum(held, info.count, info.digest)
@@ -83,14 +84,12 @@ class HeldWheel:
                 node = frame.due_ms // SLOT_MS if by_slot else hour
                 found[node] = _sum(found.get(node, NOTHING), 1, frame.crc)
 
-    def _files_of(self, hour: int) -> Iterator[ListedFile]:
-        line = self._wheel.catalogue.hour_line(hour)
-        if line is not None:
-            yield ListedFile(SegmentName(True, hour, line.generation), line.info, line.start)
-        first = hour * HOUR_SLOTS
-        lines = self._wheel.catalogue.slot_lines(first)
-        for slot, found in takewhile(lambda each: each[0] < first + HOUR_SLOTS, lines):
-            yield ListedFile(SegmentName(False, slot, found.generation), found.info, 0)
+    def _files_of(self, hour: int) -> Iterator[SegmentLine]:
+        catalogue, first = self._wheel.catalogue, hour * HOUR_SLOTS
+        if (line := catalogue.segment_line(True, hour)) is not None:
+            yield line
+        slots = catalogue.segment_lines(False, first)
+        yield from takewhile(lambda line: line.name.hour == hour, slots)
 
     # Frames.
 
@@ -111,44 +110,23 @@ class HeldWheel:
                 if self._cut.holds_kill(rank, marker_offset):
                     yield rank, marker_offset
 
-    def _frames_in(self, file: ListedFile) -> Iterator[HeldFrame]:
+    def _frames_in(self, file: SegmentLine) -> Iterator[HeldFrame]:
         """Yield the frames of a file that both must hold. Read and verify the whole file."""
         name, info, start = file
         layout, disk = self._wheel.layout, self._wheel.disk
         path = layout.segment_file(name)
         if not Path(path).exists():
             raise self._damaged(f"{path} is missing")
-        position, count, crcs = start, 0, 0
-        wanted_bytes = SCAN_BYTES
+        count, crcs = 0, 0
         try:
             with reading(disk, path) as opened:
-                while position < info.bytes:
-                    size = min(wanted_bytes, info.bytes - position)
-                    data = disk.pread(opened, size, position)
-                    if len(data) < size:
-                        raise BrokenFrameError(position, size, "is cut off")
-                    used = 0
-                    for due_ms, partition, offset, lane, kind, _, body, used, crc in walk(
-                        data, position
-                    ):
-                        count += 1
-                        crcs += crc
-                        if not name.holds(due_ms // SLOT_MS):
-                            raise _broken(position, body, used, "belongs elsewhere")
-                        if self._cut.holds(kind, lane, due_ms, partition, offset):
-                            if kind == _CANCEL_MARKER:
-                                try:
-                                    crc = self._cut.cancel_marker_crc(
-                                        due_ms, read_body(data[body:used])
-                                    )
-                                except (ValueError, TypeError) as error:
-                                    raise _broken(position, body, used, "is no mark") from error
-                            yield HeldFrame(kind, partition, offset, due_ms, crc)
-                    if used == 0 and position + size == info.bytes:
-                        raise BrokenFrameError(position, info.bytes - position, "ends too early")
-                    self._tell(used)
-                    position += used
-                    wanted_bytes = SCAN_BYTES if used else 2 * wanted_bytes
+                for frame in read_frames(partial(disk.pread, opened), start, info.bytes):
+                    count += 1
+                    crcs += frame.crc
+                    if not name.holds(frame.due_ms // SLOT_MS):
+                        raise frame.broken("belongs elsewhere")
+                    if self._cut.holds(*frame[:5]):
+                        yield self._held_frame(frame)
         except BrokenFrameError as error:
             raise self._damaged(
                 f"{path}: the frame at bytes {error.position} to "
@@ -159,16 +137,22 @@ class HeldWheel:
                 f"{path}: bytes {start} to {info.bytes} hold {count} frames, which are not the "
                 f"{info.count} of the catalogue's line"
             )
+        self._tell(info.bytes - start)
+
+    def _held_frame(self, frame: FoundFrame) -> HeldFrame:
+        due_ms, partition, offset, _, kind, crc, _, body = frame
+        if kind == _CANCEL_MARKER:
+            try:
+                crc = self._cut.cancel_marker_crc(due_ms, read_body(body))
+            except (ValueError, TypeError) as error:
+                raise frame.broken("is no mark") from error
+        return HeldFrame(kind, partition, offset, due_ms, crc)
 
     def _damaged(self, what: str) -> CorruptionError:
         root = self._wheel.layout.root
         return CorruptionError(
             what, remedy=f"a damaged wheel cannot be compared: run delayd wheel verify {root}"
         )
-
-
-def _broken(position: int, body: int, end: int, why: str) -> BrokenFrameError:
-    return BrokenFrameError(position + body - HEADER_BYTES, end - body + HEADER_BYTES, why)
 
 
 def _sum(digest: Digest, frames: int, crcs: int) -> Digest:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import frontier_if_known
-from delayd.commands.examine.listed import ListedFile, listed_files
 from delayd.wheel import Progress, SlotInfo
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 from delayd.wheel.stopped import locked, open_stopped
 from replication.frontier import Frontier
@@ -39,7 +39,7 @@ class Share:
     frames: int = 0
     bytes: int = 0
 
-    def add(self, file: ListedFile) -> None:
+    def add(self, file: SegmentLine) -> None:
         """Count a slot, or the rest of an hour file."""
         self.slots += not file.name.is_hour
         self.hours += file.name.is_hour
@@ -71,7 +71,7 @@ class Overview:
     lines: Counter[bytes] = field(default_factory=Counter)
     """Of the catalogue, by kind."""
 
-    def take(self, file: ListedFile) -> None:
+    def take(self, file: SegmentLine) -> None:
         """Count a slot's or an hour's file."""
         name, info, _ = file
         of_hour = self.by_hour.setdefault(name.hour, Share())
@@ -106,7 +106,7 @@ def inspect(directory: Path) -> Overview:
         frontier = frontier_of(wheel.progress)
         overview = Overview(layout.root, wheel.format, wheel.partitions, wheel.progress, frontier)
         overview.lines = wheel.catalogue.lines_by_kind()
-        for file in listed_files(wheel.catalogue):
+        for file in wheel.catalogue.lines_by_hour():
             overview.take(file)
         overview.largest.sort()
         return overview

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from delayd.commands.examine.sources import Sources
 from delayd.wheel import Frame, FrameKind, SlotInfo
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.checking import WholeFrame
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import encode
@@ -64,15 +65,11 @@ def _that_fit(
 class Patch:
     """The new file of one segment, while it is written."""
 
-    def __init__(
-        self, disk: SystemDisk, layout: Layout, old: SegmentName, info: SlotInfo, start: int
-    ) -> None:
+    def __init__(self, disk: SystemDisk, layout: Layout, old: SegmentLine) -> None:
         self.old = old
-        self.info = info
-        self.start = start
-        self.name = old._replace(generation=_next_generation(disk, layout, old))
+        self.name = old.name._replace(generation=_next_generation(disk, layout, old.name))
         self.path = layout.segment_file(self.name)
-        disk.make_folder(layout.hour_folder(old.hour))
+        disk.make_folder(layout.hour_folder(old.name.hour))
         self._disk = disk
         # Not kept open: there may be more than a process may have open.
         disk.close(disk.open(self.path, create=True))
@@ -80,7 +77,7 @@ class Patch:
         self._sums = _Sums()
         self._salvaged_sources = Sources()
         self._salvaged = _Sums()
-        self._highest = [-1] * len(info.highest_offsets)
+        self._highest = [-1] * len(old.info.highest_offsets)
         self._salvaged_highest = self._highest
         self._candidates: list[WholeFrame] = []
         """The first frames from the buffer."""
@@ -106,7 +103,7 @@ class Patch:
         # It went to its slot then, which may be forgotten. A batch goes by the append time of its
         # last record: another one of it may have got into the hour's file and be a candidate only.
         near = hour_of(frame.append_ms // SLOT_MS + HORIZON_S)
-        return self.old.is_hour and near >= self.old.number
+        return self.name.is_hour and near >= self.name.number
 
     def salvage(self, frame: WholeFrame) -> None:
         """Add a whole frame of the damaged file. All of these come before those of the buffer."""
@@ -143,8 +140,8 @@ class Patch:
 
     def problem(self) -> str | None:
         """Return why it does not match the catalogue; None if it does, or was made to match."""
-        info = self.info
-        wanted = _Sums(info.count, info.bytes - self.start, info.digest)
+        _, info, start = self.old
+        wanted = _Sums(info.count, info.bytes - start, info.digest)
         if self._sums == wanted:
             return None
         few = _that_fit(self._candidates, self._salvaged, wanted)
@@ -155,8 +152,8 @@ class Patch:
             for frame in few:
                 self._put(frame)
             return None
-        told = f"{self.count} frames, which are not the {self.info.count} of its line"
-        return f"{self.old}: the buffer and what is whole of the file give {told}"
+        told = f"{self.count} frames, which are not the {info.count} of its line"
+        return f"{self.name}: the buffer and what is whole of the file give {told}"
 
     def sync(self) -> None:
         """Make the file durable."""
@@ -164,9 +161,9 @@ class Patch:
         with self._opened() as file:
             self._disk.fdatasync(file)
 
-    def line_info(self) -> SlotInfo:
+    def line(self) -> SegmentLine:
         """Return its line. The highest offsets leave out frames that were split off the hour."""
-        return SlotInfo(*self._sums, tuple(self._highest))
+        return SegmentLine(self.name, SlotInfo(*self._sums, tuple(self._highest)))
 
     @contextmanager
     def _opened(self) -> Iterator[OpenFile]:

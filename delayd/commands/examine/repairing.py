@@ -24,12 +24,12 @@ from delayd.commands.examine.patching import Patch
 from delayd.commands.examine.replaying import Log, replay
 from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
-from delayd.wheel import Entry, Frame, FrameKind, Progress, SlotInfo
-from delayd.wheel.catalogue import Catalogue, CatalogueBatch, HourLine, SlotLine, Totals
+from delayd.wheel import Entry, Frame, FrameKind, Progress
+from delayd.wheel.catalogue import Catalogue, CatalogueBatch, SegmentLine, Totals
 from delayd.wheel.checking import Keep, WholeFrame, check_segment
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of
-from delayd.wheel.scratch import remove_scratch
+from delayd.wheel.recovery import remove_scratch
 from delayd.wheel.stopped import format_in, locked, reading
 from replication.rank import slot_of
 from replication.record import decode as decode_frontier
@@ -158,46 +158,35 @@ class _Work:
                 self._outcome.failed.append(f"{each.file}: {each.why}")
             elif key not in self.patches:
                 self._add(key[0], key[1], each)
-        for (is_hour, _), patch in self.patches.items():
-            self._look_elsewhere(is_hour, patch)
+        for patch in self.patches.values():
+            self._look_elsewhere(patch)
 
     def _add(self, is_hour: bool, number: int, damage: Damage) -> None:
-        find = self._catalogue.hour_line if is_hour else self._catalogue.slot_line
-        line: HourLine | SlotLine | None = find(number)
+        line = self._catalogue.segment_line(is_hour, number)
         if line is None:
             self._outcome.failed.append(f"{damage.file}: {damage.why}")
-            return
-        name = SegmentName(is_hour, number, line.generation)
-        start = line.start if isinstance(line, HourLine) else 0
-        self.patches[is_hour, number] = Patch(self._disk, self._layout, name, line.info, start)
+        else:
+            self.patches[is_hour, number] = Patch(self._disk, self._layout, line)
 
-    def _look_elsewhere(self, is_hour: bool, patch: Patch) -> None:
+    def _look_elsewhere(self, patch: Patch) -> None:
         """Note whole frames in other files: a split leaves them in the hour file or in slots."""
-        if not is_hour:
-            line = self._catalogue.hour_line(patch.old.hour)
-            if line is not None:
-                hour = SegmentName(True, patch.old.hour, line.generation)
-                self._note_sources(patch, hour, line.info, line.start)
-            return
-        for slot, slot_line in self._catalogue.slot_lines():
-            if hour_of(slot) == patch.old.number:
-                name = SegmentName(False, slot, slot_line.generation)
-                self._note_sources(patch, name, slot_line.info, 0)
 
-    def _note_sources(self, patch: Patch, name: SegmentName, info: SlotInfo, start: int) -> None:
         def note(frame: WholeFrame) -> None:
-            if patch.old.holds(slot_of(frame.due_ms)):
+            if patch.old.name.holds(slot_of(frame.due_ms)):
                 patch.elsewhere.add(frame)
 
-        self._check(name, info, start, note)
+        name = patch.old.name
+        for line in self._catalogue.segment_lines(not name.is_hour):
+            if line.name.hour == name.hour:
+                self._check(line, note)
 
-    def _check(self, name: SegmentName, info: SlotInfo, start: int, keep: Keep) -> None:
+    def _check(self, line: SegmentLine, keep: Keep) -> None:
         """Hand the whole frames of a file to `keep`; none if it is missing."""
         with (
             suppress(DiskError),
-            reading(self._disk, self._layout.segment_file(name)) as file,
+            reading(self._disk, self._layout.segment_file(line.name)) as file,
         ):
-            check_segment(self._disk, file, name, info, start, keep)
+            check_segment(self._disk, file, line, keep)
 
     def fill(self, frames: Iterable[Frame]) -> None:
         """Add the frames from the buffer to the new files where they belong."""
@@ -212,7 +201,7 @@ class _Work:
     def salvage(self) -> None:
         """Add the whole frames of the damaged files to the new ones."""
         for patch in self.patches.values():
-            self._check(patch.old, patch.info, patch.start, patch.salvage)
+            self._check(patch.old, patch.salvage)
 
     def finish(self, progress: Progress, totals: Totals) -> None:
         """Put the new files that match the catalogue in place of the old ones."""
@@ -234,16 +223,7 @@ class _Work:
             CatalogueBatch(
                 progress=progress,
                 totals=totals,
-                slots={
-                    number: SlotLine(patch.name.generation, patch.line_info())
-                    for (is_hour, number), patch in good.items()
-                    if not is_hour
-                },
-                hours={
-                    number: HourLine(patch.name.generation, 0, patch.line_info())
-                    for (is_hour, number), patch in good.items()
-                    if is_hour
-                },
+                lines=tuple(patch.line() for patch in good.values()),
                 dropped=(),
                 pending_replies=tuple(self._moved_replies(good, nothing)),
                 pending_replies_from=nothing,
@@ -252,7 +232,7 @@ class _Work:
         )
         for key, patch in good.items():
             del self.patches[key]
-            old = self._layout.segment_file(patch.old)
+            old = self._layout.segment_file(patch.old.name)
             if Path(old).exists():
                 self._disk.unlink(old)
             self._outcome.repaired.append(patch.name)

@@ -20,10 +20,9 @@ from pathlib import Path
 
 from delayd.commands.examine.findings import Damage, Findings
 from delayd.commands.examine.frontiers import frontier_if_known
-from delayd.commands.examine.listed import ListedFile, listed_files
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Progress
-from delayd.wheel.catalogue import Totals
+from delayd.wheel.catalogue import SegmentLine
 from delayd.wheel.checking import check_segment
 from delayd.wheel.decoding import decode_all
 from delayd.wheel.frame import BrokenFrameError, walk
@@ -104,23 +103,20 @@ class _Verification:
 
     def _count_lines(self) -> int:
         """Return the bytes of all lines."""
-        hours = slots = frames = size = 0
-        for name, info, _ in self._lines():
-            hours += name.is_hour
-            slots += not name.is_hour
-            frames += info.count
-            size += info.bytes
-            self._with_lines.add((name.is_hour, name.hour))
+        size = 0
         try:
-            self._wheel.catalogue.require_totals(Totals(hours, slots, frames))
+            for name, info, _ in self._wheel.catalogue.counted_lines_by_hour():
+                size += info.bytes
+                self._with_lines.add((name.is_hour, name.hour))
         except CorruptionError as error:
             self._findings.add(Damage("catalogue", error.message))
         return size
 
-    def _by_hour(self) -> Iterator[tuple[int, list[ListedFile]]]:
+    def _by_hour(self) -> Iterator[tuple[int, list[SegmentLine]]]:
         """Yield each hour with a folder or a line, and its lines, 3,601 at most."""
         folders = set(self._hour_folders())
-        for hour, group in groupby(self._lines(), key=lambda line: line.name.hour):
+        lines = self._wheel.catalogue.lines_by_hour()
+        for hour, group in groupby(lines, key=lambda line: line.name.hour):
             for passed in sorted(folder for folder in folders if folder < hour):
                 folders.discard(passed)
                 yield passed, []
@@ -128,9 +124,6 @@ class _Verification:
             yield hour, list(group)
         for hour in sorted(folders):
             yield hour, []
-
-    def _lines(self) -> Iterator[ListedFile]:
-        return listed_files(self._wheel.catalogue)
 
     def _hour_folders(self) -> list[int]:
         hours = []
@@ -143,7 +136,7 @@ class _Verification:
                     self._findings.add_foreign(f"slots/{item.name}")
         return hours
 
-    def _check_hour(self, hour: int, lines: list[ListedFile]) -> None:
+    def _check_hour(self, hour: int, lines: list[SegmentLine]) -> None:
         files = self._files_of(hour)
         for line in sorted(lines):
             self._check_segment(line, files.pop(line.name, None))
@@ -163,7 +156,7 @@ class _Verification:
                     self._findings.add_foreign(_within(self._layout, f"{folder}/{item.name}"))
         return files
 
-    def _check_segment(self, line: ListedFile, size: int | None) -> None:
+    def _check_segment(self, line: SegmentLine, size: int | None) -> None:
         findings = self._findings
         name, info, start = line
         path = self._layout.segment_file(name)
@@ -174,7 +167,7 @@ class _Verification:
             if size is None:
                 raise DiskError("are missing: there is no such file")
             with reading(self._disk, path) as file:
-                found = check_segment(self._disk, file, name, info, start)
+                found = check_segment(self._disk, file, line)
         except DiskError as error:
             self._add(name, error.message, start, info.bytes)
             findings.frames_lost += info.count
@@ -245,13 +238,13 @@ class _Verification:
 
     def _check_pending_reply(self, entry: Entry) -> None:
         slot = slot_of(entry.due_ms)
-        line = self._wheel.catalogue.slot_line(slot)
+        line = self._wheel.catalogue.segment_line(False, slot)
         end = entry.position + entry.length
         if line is None or end > line.info.bytes:
             why = f"answer {entry.partition}/{entry.offset} waits, and no slot holds its frame"
             self._findings.add(Damage("catalogue", why, slot, entry.position, end))
             return
-        path = self._layout.slot_file(slot, line.generation)
+        path = self._layout.segment_file(line.name)
         with reading(self._disk, path) as file:
             data = self._disk.pread(file, entry.length, entry.position)
         try:

@@ -28,8 +28,7 @@ from delayd.request.headers import HEADER_ALLOWANCE_BYTES, HEADER_PREFIX, RECORD
 from delayd.request.reasons import RefusedError
 from delayd.request.times import DIGITS_MAX, due_ms_of
 from delayd.wheel import FrameKind
-from delayd.wheel.frame import MESSAGE_FORM, encode_fields
-from delayd.wheel.packed import PackedFrame
+from delayd.wheel.frame import MESSAGE_FORM, PackedFrame, encode_fields
 from replication.rank import lane_of
 
 REMEMBERED_MAX: Final = 4_096

@@ -26,6 +26,7 @@ from delayd.request import (
     source_of,
 )
 from delayd.wheel import Frame, FrameKind
+from delayd.wheel.frame import PackedFrame
 from delayd.wheel.id_memory import (
     NO_TOPICS,
     IdMemory,
@@ -35,7 +36,6 @@ from delayd.wheel.id_memory import (
     redrive_name,
 )
 from delayd.wheel.kills import Kill
-from delayd.wheel.packed import PackedFrame
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.ids import NOTHING, REDRIVES_MAX, IdState

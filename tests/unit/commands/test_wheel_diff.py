@@ -206,7 +206,7 @@ def split(replica: Replica, to_ms: int, pieces: int | None = None) -> None:
 def test_an_hour_that_one_has_split_is_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int | None
 ) -> None:
-    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_000)
+    monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_000)
     records = spread(600)
     a = stop(node(tmp_path / "a", *records))
     other = node(tmp_path / "b", *records)
@@ -440,7 +440,7 @@ def test_an_hour_that_differs_in_much_is_compared_in_several_turns(
 def test_whenever_they_stop_and_whatever_they_forget_exactly_the_differences_are_found(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 3_000)
+    monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 3_000)
     random = Random(seed)
     log = [*spread(300, seed=seed), *rejects(300, 10), *spread(200, first=310, seed=seed + 99)]
     frontiers = [

@@ -94,7 +94,7 @@ def test_the_file_is_the_one_that_the_node_itself_would_write(
 ) -> None:
     """Also where an hour lies half in its file and half in its slots, with killed messages in
     both."""
-    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_500)
+    monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_500)
     directory = stopped(tmp_path / "data", pieces=pieces)
     hours = {path.parent for path in directory.glob("slots/*/hour.*")}
     is_half_split = any(list(hour.glob("[0-9]*")) for hour in hours)

@@ -160,7 +160,7 @@ def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> 
     wheel = Wheel.open(stopped.folder, partitions=PARTITIONS)
     [hour] = wheel.hours()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_000)
+        patch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_000)
         wheel.advance(hour * HOUR_MS)
         for _ in range(3):
             assert wheel.split_some()
@@ -426,7 +426,7 @@ def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_pa
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
     [hour] = wheel.hours()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 5_000)
+        patch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 5_000)
         wheel.advance(hour * HOUR_MS)
         assert wheel.split_some()
     assert wheel.progress is not None

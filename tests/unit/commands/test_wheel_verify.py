@@ -423,7 +423,8 @@ def test_a_log_that_was_torn_is_no_damage_but_an_earlier_checkpoint(tmp_path: Pa
     for _ in range(4):
         ingest.append(100)
         ingest.checkpoint()
-        history.append((ingest.progress(), ingest.wheel._catalogue.segments()[0]))
+        lines = ingest.wheel._catalogue.segment_lines(False)
+        history.append((ingest.progress(), {line.name.number: line for line in lines}))
     ingest.wheel.close()
     [log] = (tmp_path / "data" / "catalogue").glob("*.log")
     size = log.stat().st_size

@@ -7,7 +7,7 @@ from manual_clock import START_MS
 from one_node import Maker
 
 from delayd.node.targets.checks import CHUNKS_MAX
-from delayd.wheel import hours, id_memory, splitting
+from delayd.wheel import hours, id_memory, near_hours
 
 HOUR_MS = 3_600_000
 
@@ -200,7 +200,7 @@ def test_what_is_due_in_an_hour_that_nobody_has_split_is_split_first(
 
     Rules: split-first
     """
-    monkeypatch.setattr(splitting, "SPLIT_BYTES", 300)
+    monkeypatch.setattr(near_hours, "SPLIT_BYTES", 300)
     if not is_sparse:
         monkeypatch.setattr(hours, "SPARSE_BYTES_MAX", 0)
     node = make("orders")

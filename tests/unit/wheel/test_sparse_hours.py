@@ -13,7 +13,7 @@ from wheel_reading import checkpoint, entries_in
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.node.delivery.planner import Planner
-from delayd.wheel import Frame, FrameKind, files, segments, slot_index, splitting
+from delayd.wheel import Frame, FrameKind, files, near_hours, segments, slot_index
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -58,7 +58,7 @@ def test_a_sparse_hour_is_read_where_it_is_and_no_file_is_made(
 
     Rules: sparse-hours
     """
-    monkeypatch.setattr(splitting, "SPLIT_BYTES", 300)
+    monkeypatch.setattr(near_hours, "SPLIT_BYTES", 300)
     monkeypatch.setattr(slot_index, "SCAN_BYTES", 200)
     far = far_messages(200)
     wheel.append(far)

@@ -18,11 +18,11 @@ from wheel_disks import CountingDisk, contents, remaining_files
 from wheel_reading import checkpoint
 
 from delayd.commands.examine.verifying import verify
-from delayd.wheel import Frame, FrameKind, Progress, hours, splitting
+from delayd.wheel import Frame, FrameKind, Progress, hours, near_hours
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.hours import SPARSE_BYTES_MAX
 from delayd.wheel.layout import Layout
-from delayd.wheel.splitting import SPLIT_BYTES
+from delayd.wheel.near_hours import SPLIT_BYTES
 from delayd.wheel.storage import Wheel
 
 FAR = 36_000
@@ -92,7 +92,7 @@ def change(wheel: Wheel, number: int) -> None:
 def workload(directory: Path, tell: Tell, tell_call: Tell) -> None:
     """Four checkpoints; `tell` hears of named points, `tell_call` of calls that change the disk."""
     harmless = {"open", "close", "pread", "list_folder"}
-    splitting.SPLIT_BYTES = 1_000
+    near_hours.SPLIT_BYTES = 1_000
     hours.SPARSE_BYTES_MAX = 500
     disk = CountingDisk(lambda call, path: None if call in harmless else tell_call(call))
     wheel = Wheel.open(directory, partitions=2, disk=disk)
@@ -173,7 +173,7 @@ def crashes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
     """What the wheel holds at each checkpoint, from a life without a crash."""
-    splitting.SPLIT_BYTES = 1_000
+    near_hours.SPLIT_BYTES = 1_000
     hours.SPARSE_BYTES_MAX = 500
     wheel = Wheel.open(tmp_path_factory.mktemp("alive"), partitions=2)
     held = [contents(wheel)]
@@ -183,7 +183,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[
         held.append(contents(wheel))
     yield held
     wheel.close()
-    splitting.SPLIT_BYTES = SPLIT_BYTES
+    near_hours.SPLIT_BYTES = SPLIT_BYTES
     hours.SPARSE_BYTES_MAX = SPARSE_BYTES_MAX
 
 
@@ -210,8 +210,8 @@ def test_the_checkpoints_know_of_hours_whole_split_in_part_and_gone(
     ]
     starts = [held["hours"][near][0].start for held in checkpoints[1:4]]
     assert starts[0] == starts[1] == 0 < starts[2] < len(checkpoints[2]["hours"][near][1])
-    assert checkpoints[1]["hours"][far][0].generation == 0
-    assert checkpoints[2]["hours"][far][0].generation == 1
+    assert checkpoints[1]["hours"][far][0].name.generation == 0
+    assert checkpoints[2]["hours"][far][0].name.generation == 1
     frames = [f for slot, (_, each) in checkpoints[4]["slots"].items() if slot >= FAR for f in each]
     assert sorted(f.offset for f in frames) == [*range(300, 360), 392, 393]
 

@@ -24,9 +24,9 @@ from delayd.wheel import (
     decoding,
     files,
     hours,
+    near_hours,
     segments,
     slot_index,
-    splitting,
 )
 from delayd.wheel import storage as storage_module
 from delayd.wheel.checkpoint import PendingCheckpoint
@@ -47,7 +47,7 @@ LIMITS: list[tuple[Any, str, int]] = [
     (hours, "SPARSE_BYTES_MAX", 900),
     (storage_module, "FILES_SYNCED_ONE_BY_ONE_MAX", 2),
     (segments, "TAILS_PER_CALL", 2),
-    (splitting, "SPLIT_BYTES", 300),
+    (near_hours, "SPLIT_BYTES", 300),
     (slot_index, "SCAN_BYTES", 64),
     (slot_index, "LEAF_PLACES_MAX", 3),
     (decoding, "STRETCH_BYTES_MAX", 256),

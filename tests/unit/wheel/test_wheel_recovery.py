@@ -406,7 +406,7 @@ class ObservedDatabase:
 def test_a_scan_that_does_not_end_at_progress_was_cut_short(tmp_path: Path) -> None:
     filled(tmp_path)
     catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
-    assert list(catalogue.segments()[0]) == [5]
+    assert [line.name.number for line in catalogue.segments()] == [5]
     catalogue._db = ObservedDatabase(catalogue._db, lost=1)
     with pytest.raises(CorruptionError, match="it ends at b't"):
         catalogue.segments()

@@ -57,7 +57,7 @@ def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
     """The lock is held meanwhile: 3,600 new files take a second."""
     monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 20_000)
     monkeypatch.setattr(segments, "TAILS_PER_CALL", 4)
-    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 2_000)
+    monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_000)
     wheel = Wheel.open(tmp_path, partitions=2)
     for offset in range(500):
         wheel.append([message(36_000_000 + offset * 1_000, offset)._replace(append_ms=0)])

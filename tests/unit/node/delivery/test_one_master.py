@@ -112,7 +112,7 @@ def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
     node.consumer.assign(node.replica.positions)
     node.ingest()
     assert node.replica.wheel.stats().hours == 1
-    monkeypatch.setattr("delayd.wheel.splitting.SPLIT_BYTES", 500)
+    monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 500)
     turns = 0
 
     def turn() -> None:

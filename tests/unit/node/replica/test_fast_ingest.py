@@ -14,8 +14,8 @@ from delayd.bus import Headers, Record
 from delayd.node.replica.fast_ingest import NAMES_MAX, REMEMBERED_MAX, FastIngest
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.request import RequestLimits, parse
+from delayd.wheel.frame import PackedFrame, packed
 from delayd.wheel.id_memory import IdMemory
-from delayd.wheel.packed import PackedFrame, packed
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier, first_frontier
 from replication.ingest import LogState
