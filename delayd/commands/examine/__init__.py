@@ -3,16 +3,16 @@
 | file | what it holds |
 |---|---|
 | `inspecting.py` | the overview of a wheel, from its catalogue alone |
-| `verifying.py`, `findings.py` | every byte of a wheel compared with its checkpoint |
+| `verifying.py` | every byte of a wheel compared with its checkpoint |
 | `repairing.py`, `patching.py` | damaged files, written again from the buffer |
-| `replaying.py`, `sources.py` | the buffer's log, run through the ingest rules again |
+| `replaying.py` | the buffer's log, run through the ingest rules again |
 | `diffing.py` | the differences of two wheels |
 | `common_cut.py` | the content that both must hold, whenever they were stopped. Pure |
 | `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |
 | `held.py` | the digests and frames of one of the two |
 | `exporting.py` | the pending messages, as Parquet |
 | `frontiers.py` | the frontiers of a checkpoint |
-| `showing.py`, `showing_*.py` | results as text and JSON. Pure |
+| `showing.py` | results as text and JSON. Pure |
 | `commands.py` | the commands |
 
 Not here: opening a wheel without changing it, and checking the file of one slot (`delayd.wheel`).

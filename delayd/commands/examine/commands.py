@@ -15,12 +15,17 @@ from delayd.commands.examine.diffing import diff
 from delayd.commands.examine.inspecting import inspect
 from delayd.commands.examine.showing import (
     Json,
+    comparison_json,
+    comparison_lines,
+    exported_json,
+    exported_lines,
     findings_json,
     findings_lines,
     overview_json,
     overview_lines,
+    repair_json,
+    repair_lines,
 )
-from delayd.commands.examine.showing_diff import comparison_json, comparison_lines
 from delayd.commands.examine.verifying import verify
 from delayd.config.cli_options import AsJson
 from delayd.errors import ExitCode
@@ -87,7 +92,6 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     from delayd.cluster.topics import load_settings
     from delayd.commands.examine.repairing import repair
     from delayd.commands.examine.replaying import Log
-    from delayd.commands.examine.showing_repair import repair_json, repair_lines
     from delayd.config.cluster_key import check_key, proof_key
     from delayd.config.node import load
     from delayd.runtime.clock import SystemClock
@@ -120,7 +124,6 @@ def export_wheel(
     """
     # The Parquet library takes its time, and nothing else here needs it.
     from delayd.commands.examine.exporting import export
-    from delayd.commands.examine.showing_export import exported_json, exported_lines
 
     with _progress("exporting") as tell:
         exported = export(data_dir, parquet, tell, overwrite=force)

@@ -19,10 +19,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from delayd.commands.examine.findings import Damage, Findings
 from delayd.commands.examine.patching import Patch
 from delayd.commands.examine.replaying import Log, replay
-from delayd.commands.examine.verifying import verify
+from delayd.commands.examine.verifying import Damage, Findings, verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.wheel import Entry, Frame, FrameKind, Progress
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch, SegmentLine, Totals

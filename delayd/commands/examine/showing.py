@@ -1,13 +1,18 @@
-"""An overview of a wheel and the findings of a verification, as text and as JSON. Pure."""
+"""The results of the commands about wheels, as text and as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from delayd.commands.examine.findings import Damage, Findings
+from delayd.commands.examine.diffing import Comparison, Side, Where
 from delayd.commands.examine.inspecting import Overview, Share, frontier_of
+from delayd.commands.examine.verifying import Damage, Findings
 from delayd.wheel import Progress
-from delayd.wheel.layout import HOUR_SLOTS
+from delayd.wheel.layout import HOUR_SLOTS, SegmentName
+
+if TYPE_CHECKING:  # these load the Parquet library and the ingest rules
+    from delayd.commands.examine.exporting import Exported
+    from delayd.commands.examine.repairing import Repair
 
 HOURS_SHOWN_MAX: Final = 48
 """Hours that a histogram shows one by one; with more it has a row per day."""
@@ -20,6 +25,16 @@ HOURS_OF_A_DAY: Final = 24
 
 Json: TypeAlias = dict[str, Any]
 
+DIFFERENCES_SHOWN: Final = 50
+"""Differences on a terminal; the JSON has more."""
+
+_TOLD: Final = {
+    Where.ONLY_A: "only in A",
+    Where.ONLY_B: "only in B",
+    Where.ALTERED: "in both, and not the same",
+    Where.TWICE_A: "twice in A",
+    Where.TWICE_B: "twice in B",
+}
 _KINDS: Final = {b"w": "waiting_answers", b"i": "ids", b"k": "killed"}
 """Kinds of lines in the catalogue that are shown."""
 
@@ -137,6 +152,127 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
     )
 
 
+def comparison_json(comparison: Comparison) -> Json:
+    """Return a comparison as JSON; times are Unix ms."""
+    return {
+        "alike": comparison.is_alike,
+        "a": _side_json(comparison.a),
+        "b": _side_json(comparison.b),
+        "offsets": comparison.cut.offsets,
+        "different": sum(comparison.counts.values()),
+        **{where.name.lower(): count for where, count in comparison.counts.items()},
+        "differences": [
+            {
+                "due_ms": each.due_ms,
+                "source": f"{each.partition}/{each.offset}",
+                "what": each.what,
+                "where": each.where.value,
+            }
+            for each in comparison.differences
+        ],
+        "exchanges": comparison.exchanges,
+        "digests": comparison.nodes,
+        "hours_read": comparison.frames_exchanges,
+        "read_bytes": comparison.read_bytes,
+    }
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield a comparison as lines of text."""
+    for name, side in (("A", comparison.a), ("B", comparison.b)):
+        offsets = ", ".join(map(str, side.progress.offsets))
+        yield f"{name}           {side.directory}"
+        forgotten = side.forgotten
+        told = "nothing" if forgotten is None else f"what step {forgotten.step} covers"
+        yield f"            offsets {offsets}; has forgotten {told}"
+    offsets = ", ".join(map(str, comparison.cut.offsets))
+    yield f"compared    what both must hold: below offsets {offsets}, and forgotten by neither"
+    told = f"{comparison.nodes:,} digests in {comparison.exchanges:,} exchanges"
+    yield f"            {told}; {comparison.read_bytes:,} bytes of their files were read"
+    for each in comparison.differences[:DIFFERENCES_SHOWN]:
+        source = f"{each.partition}/{each.offset}"
+        yield f"DIFFERENT   {each.what} {source} (due {time_text(each.due_ms)}) {_TOLD[each.where]}"
+    different = sum(comparison.counts.values())
+    if different > DIFFERENCES_SHOWN:
+        yield f"DIFFERENT   and {different - DIFFERENCES_SHOWN:,} more"
+    if comparison.is_alike:
+        yield "alike: both hold the same"
+        return
+    counted = ", ".join(f"{n:,} {_TOLD[where]}" for where, n in comparison.counts.items() if n)
+    yield f"different: {counted}"
+
+
+def repair_json(outcome: "Repair") -> Json:
+    """Return the result of a repair as JSON."""
+    return {
+        "directory": outcome.findings.directory,
+        "whole": outcome.is_whole,
+        "damaged": outcome.findings.damaged_slots,
+        "repaired": [_named(name) for name in outcome.repaired],
+        "frames": outcome.frames,
+        "from_buffer": outcome.from_buffer,
+        "failed": outcome.failed,
+    }
+
+
+def repair_lines(outcome: "Repair") -> Iterator[str]:
+    """Yield the result of a repair as lines of text."""
+    yield f"wheel       {outcome.findings.directory}"
+    if outcome.findings.is_whole:
+        yield "whole: there was nothing to repair"
+        return
+    for name in outcome.repaired[:DAMAGE_SHOWN]:
+        yield f"repaired    {name}"
+    if len(outcome.repaired) > DAMAGE_SHOWN:
+        yield f"repaired    and {len(outcome.repaired) - DAMAGE_SHOWN:,} more"
+    for problem in outcome.failed[:DAMAGE_SHOWN]:
+        yield f"DAMAGED     {problem}"
+    if outcome.repaired:
+        yield (
+            f"{len(outcome.repaired):,} files with {outcome.frames:,} frames were written once "
+            f"more, {outcome.from_buffer:,} of the frames from the buffer"
+        )
+    if outcome.is_whole:
+        yield "repaired: run `delayd wheel verify` to see it, then start the node"
+        return
+    yield (
+        f"{len(outcome.failed):,} cannot be repaired: leave the node stopped and empty this "
+        "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer"
+    )
+
+
+def exported_json(exported: "Exported") -> Json:
+    """Return an export as JSON; times are Unix ms."""
+    cut = exported.cut
+    return {
+        "directory": exported.directory,
+        "file": str(exported.file),
+        "rows": exported.rows,
+        "bytes": exported.bytes,
+        "cut": {
+            "term": cut.term,
+            "step": cut.step,
+            "cursor_ms": cut.lowest_cursor.due_ms,
+            "offsets": cut.offsets,
+        },
+        "newest_step": exported.newest_step,
+    }
+
+
+def exported_lines(exported: "Exported") -> Iterator[str]:
+    """Yield an export as lines of text."""
+    cut = exported.cut
+    offsets = ", ".join(map(str, cut.offsets))
+    cursor = time_text(cut.lowest_cursor.due_ms)
+    yield f"wheel       {exported.directory}"
+    yield f"cut         step {cut.step} of term {cut.term}: cursor {cursor}, offsets {offsets}"
+    if cut.step != exported.newest_step:
+        newest = f"step {exported.newest_step}, the newest that it knows"
+        yield f"            older than {newest}: the node had not taken in all that it covers"
+    yield f"pending     {exported.rows:,} messages"
+    yield f"written     {exported.file}, {exported.bytes:,} bytes"
+
+
 def histogram(hours: Mapping[int, Share]) -> Iterator[str]:
     """Yield a histogram of frames by hour, or by day; at most ROWS_MAX rows, empty ones too."""
     first, last = min(hours), max(hours)
@@ -248,3 +384,15 @@ def time_text(unix_ms: int) -> str:
         return f"{datetime.fromtimestamp(unix_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):
         return f"{unix_ms} ms"
+
+
+def _side_json(side: Side) -> Json:
+    return {
+        "directory": side.directory,
+        "offsets": side.progress.offsets,
+        "forgotten_step": None if side.forgotten is None else side.forgotten.step,
+    }
+
+
+def _named(name: SegmentName) -> Json:
+    return {"hour" if name.is_hour else "slot": name.number, "generation": name.generation}

@@ -31,7 +31,7 @@ from delayd.commands.examine import diffing
 from delayd.commands.examine.commands import app
 from delayd.commands.examine.diffing import Comparison, Where, diff
 from delayd.commands.examine.digest_tree import Descent, DifferingHour, Digest, Level
-from delayd.commands.examine.showing_diff import (
+from delayd.commands.examine.showing import (
     DIFFERENCES_SHOWN,
     comparison_json,
     comparison_lines,

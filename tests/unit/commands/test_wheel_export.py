@@ -20,7 +20,7 @@ from delayd.bus import Record
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands.examine.commands import app
 from delayd.commands.examine.exporting import Exported, export
-from delayd.commands.examine.showing_export import exported_lines
+from delayd.commands.examine.showing import exported_lines
 from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
 from delayd.node.export.freezing import segments_from
 from delayd.node.export.rows import PendingFile

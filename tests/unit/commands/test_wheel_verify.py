@@ -29,9 +29,8 @@ from wheels_on_disk import (
 )
 
 from delayd.commands.examine.commands import app
-from delayd.commands.examine.findings import Findings
 from delayd.commands.examine.showing import DAMAGE_SHOWN, findings_json, findings_lines
-from delayd.commands.examine.verifying import verify
+from delayd.commands.examine.verifying import Findings, verify
 from delayd.errors import ConfigError, CorruptionError, DiskError, ExitCode
 from delayd.wheel import checking
 from delayd.wheel.catalogue import Catalogue
