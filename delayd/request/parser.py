@@ -95,18 +95,14 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
         if delivered_key is not None:
             key = delivered_key.encode()
         partition = target_partition_of(fields)
+        sent = (op, topic, due_ms, due_ms, key, value, user, partition)
         if id is None and op is _SCHEDULE:
-            return _made(
-                Request,
-                (op, topic, due_ms, due_ms, key, value, user, partition, *_NO_ID),
-            )
+            return _made(Request, (*sent, *_NO_ID))
         digest = b""
         if id is not None:
             digest = digest_of(topic, key, value, user, partition, due_form_of(fields))
         redrive = redrive_of(fields, record) if op is _REDRIVE else None
-        return Request(
-            *(op, topic, due_ms, due_ms, key, value, user, partition, id, digest), redrive=redrive
-        )
+        return Request(*sent, id, digest, redrive=redrive)
     except RefusedError as refusal:
         return _refused(record, asked, limits, refusal)
 

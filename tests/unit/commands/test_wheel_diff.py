@@ -3,12 +3,7 @@
 Source: docs/design/storage.md, "Comparing two wheels".
 """
 
-import json
-import os
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 
@@ -22,28 +17,23 @@ from exporting_node import (
     limits,
     schedule,
 )
-from test_wheel_verify import files_in, flip
-from typer.testing import CliRunner
-from wheels_on_disk import Ingest
+from test_wheel_verify import files_in
 
 from delayd.bus import Record
 from delayd.commands.examine import diffing
-from delayd.commands.examine.commands import app
 from delayd.commands.examine.diffing import Comparison, Where, diff
-from delayd.commands.examine.digest_tree import Descent, DifferingHour, Digest, Level
 from delayd.commands.examine.showing import (
     DIFFERENCES_SHOWN,
     comparison_json,
     comparison_lines,
 )
-from delayd.errors import ConfigError, CorruptionError, ExitCode
 from delayd.node.replica.replica import Replica
 from delayd.request import parse
 from delayd.request.bodies import message_body
 from delayd.request.request import Request
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import kill_key
-from delayd.wheel.layout import HOUR_SLOTS, hour_of
+from delayd.wheel.layout import hour_of
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import Rank, lane_of
@@ -105,63 +95,6 @@ def spread(count: int, first: int = 0, seed: int = 1) -> list[Record]:
 
 def hour_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("slots/*/hour.*"))
-
-
-# --- The tree
-
-
-class Held:
-    """A replica that holds digests of slots, and counts what it is asked."""
-
-    def __init__(self, slots: Mapping[int, Digest]) -> None:
-        self.slots = slots
-        self.asked: Counter[Level] = Counter()
-
-    def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
-        self.asked[level] += len(parents)
-        width = {Level.DAY: 24 * HOUR_SLOTS, Level.SLOT: 1}.get(level, HOUR_SLOTS)
-        above = {
-            Level.DAY: 1 << 62,
-            Level.HOUR: 24 * HOUR_SLOTS,
-        }.get(level, HOUR_SLOTS)
-        wanted = set(parents)
-        digests: dict[int, Digest] = {}
-        for slot, digest in self.slots.items():
-            if slot // above in wanted:
-                frames, crcs = digests.get(slot // width, Digest(0, 0))
-                digests[slot // width] = Digest(frames + digest.frames, crcs + digest.crcs)
-        return digests
-
-
-def days_of_slots(days: int) -> dict[int, Digest]:
-    return {slot: Digest(4, slot * 7_919 % 65_537) for slot in range(0, days * 24 * HOUR_SLOTS, 37)}
-
-
-def test_one_second_of_thirty_days_is_found_in_four_exchanges() -> None:
-    slots = days_of_slots(30)
-    [differing] = Random(5).sample(sorted(slots), 1)
-    a, b = Held(slots), Held({**slots, differing: Digest(3, 17)})
-    descent = Descent(a, b)
-    expected = DifferingHour(hour_of(differing), frozenset({differing}), 4)
-    assert list(descent.differing()) == [expected]
-    assert descent.exchanges == 4
-    assert a.asked == b.asked == Counter(Level)
-    assert descent.nodes <= 30 + 24 + 1 + HOUR_SLOTS
-
-
-def test_thirty_days_that_are_alike_take_one_exchange() -> None:
-    descent = Descent(Held(days_of_slots(30)), Held(days_of_slots(30)))
-    assert list(descent.differing()) == [] and descent.exchanges == 1
-
-
-def test_what_differs_everywhere_is_found_everywhere_in_bounded_exchanges() -> None:
-    slots = days_of_slots(3)
-    descent = Descent(Held({}), Held(slots))
-    hours = list(descent.differing())
-    assert [hour.hour for hour in hours] == list(range(72))
-    assert {slot for hour in hours for slot in hour.slots} == set(slots)
-    assert sum(hour.frames for hour in hours) == 4 * len(slots)
-    assert descent.exchanges == 3 + 72 // 8
 
 
 # --- Alike
@@ -487,100 +420,3 @@ def test_whenever_they_stop_and_whatever_they_forget_exactly_the_differences_are
     }
     assert {(d.partition, d.offset, d.where) for d in comparison.differences} == expected, seed
     assert len(expected) > 10
-
-
-# --- What cannot be compared
-
-
-def test_wheels_of_two_clusters_are_refused(tmp_path: Path) -> None:
-    replicas = []
-    other = replace(SETTINGS, buffer=replace(SETTINGS.buffer, topic_id="another"))
-    for name, settings in (("a", SETTINGS), ("b", other)):
-        replica = node(tmp_path / name, *spread(5), settings=settings)
-        replica.observe(cut(1, (0, 0), settings=settings))
-        replicas.append(stop(replica))
-    with pytest.raises(ConfigError, match=r"\(id-1\).*\(another\)"):
-        compared(*replicas)
-
-
-def test_wheels_for_other_partition_counts_are_refused(tmp_path: Path) -> None:
-    a = stop(node(tmp_path / "a", *spread(5)))
-    b = stop(node(tmp_path / "b", settings=replace(SETTINGS, partitions=3), partitions=3))
-    with pytest.raises(ConfigError, match=r"of 2 partitions.* of 3"):
-        compared(a, b)
-
-
-def test_a_wheel_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    a = stop(node(tmp_path / "a", *spread(5)))
-    node(tmp_path / "b", *spread(5)).close()
-    with pytest.raises(ConfigError, match="no checkpoint"):
-        compared(a, tmp_path / "b")
-
-
-def test_a_directory_is_not_compared_with_itself(tmp_path: Path) -> None:
-    a = stop(node(tmp_path / "a", *spread(5)))
-    (tmp_path / "link").symlink_to(a)
-    with pytest.raises(ConfigError, match="same directory"):
-        compared(a, tmp_path / "link")
-
-
-def test_a_frontier_of_another_version_is_refused(tmp_path: Path) -> None:
-    a = stop(node(tmp_path / "a", *spread(5)))
-    ingest = Ingest(tmp_path / "b")
-    ingest.frontier = b'{"format": 99}'
-    ingest.checkpoint()
-    ingest.wheel.close()
-    with pytest.raises(ConfigError, match="unknown frontier format 99"):
-        compared(a, tmp_path / "b")
-
-
-@pytest.mark.parametrize("is_far", [True, False])
-@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
-def test_damage_in_what_must_be_read_is_told_with_what_to_do(
-    tmp_path: Path, is_far: bool, harm: str
-) -> None:
-    records = spread(300)
-    a = stop(node(tmp_path / "a", *records))
-    b = stop(node(tmp_path / "b", *(altered(r) for r in records)))
-    files = hour_files(b) if is_far else sorted(b.glob("slots/*/[0-9]*"))
-    if harm == "flip":
-        flip(files[0], 60, 3)
-    elif harm == "cut":
-        os.truncate(files[0], files[0].stat().st_size - 3)
-    else:
-        files[0].unlink()
-    with pytest.raises(CorruptionError, match=rf"{files[0]}.*delayd wheel verify {b}"):
-        compared(a, b)
-
-
-def test_a_file_that_is_not_what_its_line_says_is_damage(tmp_path: Path) -> None:
-    """Whole frames of the right length, and not those that were stored."""
-    records = [record._replace(value=b"something here") for record in spread(300)]
-    a = stop(node(tmp_path / "a", *records))
-    b = stop(node(tmp_path / "b", *(altered(r) for r in records)))
-    ours, theirs = (hour_files(each)[0] for each in (a, b))
-    assert ours.stat().st_size == theirs.stat().st_size
-    shutil.copy(ours, theirs)
-    with pytest.raises(CorruptionError, match=f"which are not the .*delayd wheel verify {b}"):
-        compared(a, b)
-
-
-# --- The command
-
-
-def test_the_command_says_so_and_exits_0_or_1_or_2(tmp_path: Path) -> None:
-    records = spread(50)
-    a, b = (str(stop(node(tmp_path / name, *records))) for name in "ab")
-    c = str(stop(node(tmp_path / "c", *(r for r in records if r.offset != 7))))
-    alike = CliRunner().invoke(app, ["diff", a, b])
-    assert alike.exit_code == ExitCode.FINE
-    assert alike.stdout.splitlines()[-1] == "alike: both hold the same"
-    different = CliRunner().invoke(app, ["diff", a, c])
-    assert different.exit_code == ExitCode.PROBLEM
-    assert "DIFFERENT   message 1/7 (due " in different.stdout
-    assert different.stdout.splitlines()[-1] == "different: 1 only in A"
-    told = json.loads(CliRunner().invoke(app, ["diff", a, c, "--json"]).stdout)
-    assert (told["alike"], told["different"], told["only_a"], told["only_b"]) == (False, 1, 1, 0)
-    [only] = told["differences"]
-    assert (only["source"], only["what"], only["where"]) == ("1/7", "message", "only-a")
-    assert CliRunner().invoke(app, ["diff", a, str(tmp_path / "none")]).exit_code == ExitCode.USAGE

@@ -53,18 +53,25 @@ def body_of(*headers: tuple[str, bytes | None], key: bytes | None = KEY) -> Body
     asked: Headers = [*USER, ("delayd-topic", b"orders"), ("delayd-delay", b"10s"), *headers]
     request = parse(Record(HOME, OFFSET, 0, APPEND_MS, key, b"v", asked), LIMITS)
     assert isinstance(request, Request), request
+    return stored(request)
+
+
+def continued(body: Body, **changed: Any) -> BufferRecord:
+    """What requeues this body, with these arguments changed."""
+    arguments: dict[str, Any] = {
+        "partition": HOME,
+        "offset": OFFSET,
+        "rank_due_ms": DUE_MS,
+        "next_due_ms": NEXT_MS,
+        "limits": LIMITS,
+        **changed,
+    }
+    return continuation(body, **arguments)
+
+
+def stored(request: Request) -> Body:
+    """The body of a request, as it comes back from the wheel."""
     return msgpack.unpackb(msgpack.packb(message_body(request), use_bin_type=True))
-
-
-def continued(body: Body, limits: RequestLimits = LIMITS) -> BufferRecord:
-    return continuation(
-        body,
-        partition=HOME,
-        offset=OFFSET,
-        rank_due_ms=DUE_MS,
-        next_due_ms=NEXT_MS,
-        limits=limits,
-    )
 
 
 def read(written: BufferRecord, limits: RequestLimits = LIMITS, **changed: Any) -> Request | Reject:
@@ -143,26 +150,17 @@ def test_what_is_smoothed_carries_its_turn_and_since_when_it_waits() -> None:
     """docs/design/frontier.md, Smoothing."""
     turn = Turn(NEXT_MS - 7, DUE_MS)
     body = body_of(WITH_ID)
-    written = continuation(
-        body,
-        partition=HOME,
-        offset=OFFSET,
-        rank_due_ms=DUE_MS,
-        next_due_ms=NEXT_MS,
-        limits=LIMITS,
-        is_retry=False,
-        turn=turn,
-    )
+    written = continued(body, is_retry=False, turn=turn)
     assert written.headers[-2] == ("delayd-turn", b"%d/%d" % (NEXT_MS - 7, DUE_MS))
     request = read(written)
     assert isinstance(request, Request)
     assert (request.turn, request.attempt) == (turn, 0)
-    stored = msgpack.unpackb(msgpack.packb(message_body(request), use_bin_type=True))
-    assert turn_of(stored) == turn
+    smoothed = stored(request)
+    assert turn_of(smoothed) == turn
     assert turn_of(body) is None, "the user's own request has none"
-    retried = read(continued(stored))
+    retried = read(continued(smoothed))
     assert isinstance(retried, Request) and retried.turn is None, "a retry asks for another"
-    assert delivered(stored, fired_ms=NEXT_MS, source="0/1").headers[-1][0] == "delayd-origin"
+    assert delivered(smoothed, fired_ms=NEXT_MS, source="0/1").headers[-1][0] == "delayd-origin"
 
 
 @pytest.mark.parametrize("text", [b"1", b"1/", b"/1", b"1/2/3", b"a/1", b"1/-2"])
@@ -182,14 +180,7 @@ def test_a_turn_alone_makes_no_record_internal() -> None:
 def test_a_second_retry_remembers_the_users_own_request() -> None:
     first = read(continued(body_of(WITH_ID)))
     assert isinstance(first, Request)
-    again = continuation(
-        message_body(first),
-        partition=HOME,
-        offset=500,
-        rank_due_ms=NEXT_MS,
-        next_due_ms=NEXT_MS + 1,
-        limits=LIMITS,
-    )
+    again = continued(message_body(first), offset=500, rank_due_ms=NEXT_MS, next_due_ms=NEXT_MS + 1)
     second = read(again)
     assert isinstance(second, Request)
     assert (second.origin, second.attempt, second.continues) == (f"{HOME}/77", 2, (NEXT_MS, 500))
@@ -216,14 +207,8 @@ def test_a_retry_of_the_largest_request_fits_the_margin() -> None:
     request = parse(Record(home, OFFSET, 0, APPEND_MS, id, b"v" * room, headers), LIMITS)
     assert isinstance(request, Request)
     retry = request._replace(origin=f"{2**31 - 1}/{2**63 - 1}", attempt=10**9)
-    record = continuation(
-        message_body(retry),
-        partition=home,
-        offset=2**63 - 1,
-        rank_due_ms=2**62,
-        next_due_ms=2**62,
-        limits=LIMITS,
-    )
+    far = {"offset": 2**63 - 1, "rank_due_ms": 2**62, "next_due_ms": 2**62}
+    record = continued(message_body(retry), partition=home, **far)
     assert size_of(*record[1:]) > LIMITS.record_bytes_max
     assert size_of(*record[1:]) - LIMITS.record_bytes_max < 1024 < INTERNAL_MARGIN_BYTES
     assert isinstance(read(record), Request)
@@ -460,15 +445,8 @@ def test_whatever_a_message_is_it_goes_on_as_it_was(
         *(target_partition, id, b"" if id is None else b"d" * 16),
         *("" if attempt == 0 else f"{home}/1", attempt),
     )
-    body = msgpack.unpackb(msgpack.packb(message_body(request), use_bin_type=True))
-    record = continuation(
-        body,
-        partition=home,
-        offset=offset,
-        rank_due_ms=rank_due_ms,
-        next_due_ms=next_due_ms,
-        limits=LIMITS,
-    )
+    ranked = {"offset": offset, "rank_due_ms": rank_due_ms, "next_due_ms": next_due_ms}
+    record = continued(stored(request), partition=home, **ranked)
     assert record.partition == home
     assert read(record) == request._replace(
         op=Op.CONTINUE,
