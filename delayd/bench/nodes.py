@@ -65,7 +65,7 @@ class BenchNodes:
                 (self._directory / name).mkdir()
             key, prefix = new_cluster_key(), f"{self._name}-"
             self._opened.callback(self._delete_topics)
-            self._topics += topic_names(prefix).all()
+            self._topics += topic_names(prefix)
             create_topics(
                 self.brokers.bus,
                 cluster=self._name,

@@ -7,8 +7,8 @@ Source: docs/reference/topics.md.
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from delayd.bus import Bus, Cluster, Producer, TopicState, TransactionalProducer
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
@@ -52,8 +52,7 @@ TIMEOUT_MS = 30_000
 CREATE_COMMAND = "delayd topics create"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNames:
+class TopicNames(NamedTuple):
     """The names of delayd's topics under a prefix."""
 
     buffer: str
@@ -61,19 +60,10 @@ class TopicNames:
     receipts: str
     dead: str
 
-    def all(self) -> tuple[str, ...]:
-        """Return every topic of delayd."""
-        return (self.buffer, self.frontier, self.receipts, self.dead)
-
 
 def topic_names(prefix: str) -> TopicNames:
     """Return the names of delayd's topics under a prefix."""
-    return TopicNames(
-        buffer=f"{prefix}buffer",
-        frontier=f"{prefix}frontier",
-        receipts=f"{prefix}receipts",
-        dead=f"{prefix}dead",
-    )
+    return TopicNames(*(f"{prefix}{kind}" for kind in TopicNames._fields))
 
 
 def transactional_id(cluster: str, shard: int) -> str:
@@ -156,10 +146,7 @@ def _with_topics(
         lanes=LANES,
         rules_version=RULES_VERSION,
         record_bytes_max=largest - RECORD_MARGIN_BYTES,
-        buffer=Topic(names.buffer, states[names.buffer].topic_id),
-        frontier=Topic(names.frontier, states[names.frontier].topic_id),
-        receipts=Topic(names.receipts, states[names.receipts].topic_id),
-        dead=Topic(names.dead, states[names.dead].topic_id),
+        **{kind: Topic(name, states[name].topic_id) for kind, name in names._asdict().items()},
     )
     _refuse_problems(topic_problems(states, settings))
     return settings
@@ -313,7 +300,7 @@ def _wanted_config(
 def _all_visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:
     """Return the topics of a new cluster, as they were made."""
     states = _visible(kafka, names, timeout_ms)
-    missing = [name for name in names.all() if name not in states]
+    missing = [name for name in names if name not in states]
     if missing:
         raise TopicMismatchError(
             f"topics {', '.join(missing)} are not visible after their creation",
@@ -409,8 +396,8 @@ def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, To
     clock, pause = SystemClock(), threading.Event()
     deadline_ms = clock.monotonic_ms() + SETTLE_MS
     while True:
-        states = kafka.describe(names.all(), timeout_ms)
-        if len(states) == len(names.all()) or clock.monotonic_ms() > deadline_ms:
+        states = kafka.describe(names, timeout_ms)
+        if len(states) == len(names) or clock.monotonic_ms() > deadline_ms:
             return states
         pause.wait(SETTLE_POLL_MS / 1000)
 

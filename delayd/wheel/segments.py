@@ -97,11 +97,6 @@ class Segments:
         return self._numbers[index] if index < len(self._numbers) else None
 
     @property
-    def slot_count(self) -> int:
-        """How many slots there are."""
-        return len(self._numbers)
-
-    @property
     def totals(self) -> Totals:
         """What the catalogue keeps of all lines together."""
         return Totals(len(self.hours.files), self._slot_lines, self.frame_count)

@@ -372,7 +372,7 @@ class Wheel:
     def stats(self) -> WheelStats:
         """Return the figures of now."""
         return WheelStats(
-            slots=self._segments.slot_count,
+            slots=len(self._segments.slots),
             hours=len(self._hours.numbers),
             frames=self._segments.frame_count,
             bytes=self._segments.bytes,

@@ -34,15 +34,14 @@ class Share:
     """Slots, hour files, frames and bytes of a kind."""
 
     slots: int = 0
-    hours: int = 0
-    """Hour files."""
+    hour_files: int = 0
     frames: int = 0
     bytes: int = 0
 
     def add(self, file: SegmentLine) -> None:
         """Count a slot, or the rest of an hour file."""
         self.slots += not file.name.is_hour
-        self.hours += file.name.is_hour
+        self.hour_files += file.name.is_hour
         self.frames += file.info.count
         self.bytes += file.info.bytes - file.start
 

@@ -1,6 +1,7 @@
 """The results of the commands about wheels, as text and as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -43,13 +44,13 @@ def overview_json(overview: Overview) -> Json:
     """Return an overview as JSON; times are Unix ms."""
     return {
         **_wheel_json(overview, overview.progress),
-        **_share_json(overview.total),
-        "pending": _share_json(overview.pending),
-        "mixed": _share_json(overview.mixed),
-        "kept": _share_json(overview.kept),
+        **asdict(overview.total),
+        "pending": asdict(overview.pending),
+        "mixed": asdict(overview.mixed),
+        "kept": asdict(overview.kept),
         **_lines_json(overview.lines),
         "hours": [
-            {"from_ms": _hour_ms(hour), **_share_json(share)}
+            {"from_ms": _hour_ms(hour), **asdict(share)}
             for hour, share in sorted(overview.by_hour.items())
         ],
         "largest": [
@@ -340,17 +341,8 @@ def _wheel_lines(of: Overview | Findings, progress: Progress | None) -> Iterator
         yield f"frontier    cursor {cursor}, term {frontier.term}, step {frontier.step}"
 
 
-def _share_json(share: Share) -> Json:
-    return {
-        "slots": share.slots,
-        "hour_files": share.hours,
-        "frames": share.frames,
-        "bytes": share.bytes,
-    }
-
-
 def _share(share: Share) -> str:
-    places = f"{share.slots:,} slots and {share.hours:,} hour files"
+    places = f"{share.slots:,} slots and {share.hour_files:,} hour files"
     return f"{share.frames:,} frames in {places}, {share.bytes:,} bytes"
 
 
