@@ -19,6 +19,13 @@ def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
     wheel.finish_checkpoint(pending)
 
 
+def split_all(wheel: Wheel, now_ms: int = 10**13) -> None:
+    """Split or index the hours that are due at this time, or all. Raises CorruptionError."""
+    wheel.advance(now_ms)
+    while wheel.split_some():
+        pass
+
+
 def entries_in(wheel: Wheel, slot: int) -> list[Entry]:
     """All entries of a slot, answers too, by rank; none if it holds nothing. They are read off its
     bytes; its index must give the same messages."""

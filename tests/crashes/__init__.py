@@ -1,8 +1,8 @@
-"""A wheel that dies again and again, and wheels whose bytes are broken: is it ever wrong?
+"""A wheel under kills, and wheels with damaged bytes: none may ever be silently wrong.
 
-    fed_log.py    what a wheel is fed with, by number: the same records for whoever asks
+    fed_log.py    the records that feed a wheel, by number
     feeding.py    the wheel's calls, in the order in which a node makes them
-    model.py      what a wheel must hold after so many records, and how that is compared
+    model.py      the content that a wheel must have after so many records, and the comparison
     worker.py     the process that is killed
     kills.py      `make wheel-kills`: kill, compare, go on
     damage.py     `make wheel-damage`: flipped bits and torn tails of a stopped wheel

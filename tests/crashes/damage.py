@@ -1,11 +1,11 @@
-"""`make wheel-damage`: bits are flipped and tails torn in the files of a stopped wheel.
+"""`make wheel-damage`: flips bits and tears tails in the files of a stopped wheel.
 
     python -m crashes.damage --flips 1000 --tails 500 [--seed 7]
 
-Each time a copy of one wheel is damaged in one place, verified, opened and read whole. What comes
-of it is one of OUTCOMES. A wheel that opens, reads and is not what it was at some checkpoint is
-wrong without a word: `silent`, whatever `verify` says, because no node runs that before it starts.
-Exit code 1 if one is, or if something was read that was never stored.
+Each round damages a copy of one wheel in one place, verifies it, opens it and reads all of it. The
+result is one of OUTCOMES. A wheel that opens, reads, and equals none of its checkpoints is silently
+wrong: `silent`, whatever `verify` says, because no node runs `verify` before it starts. The exit
+code is 1 if a wheel is silently wrong, or if reading fails where `verify` finds nothing.
 """
 
 import argparse
@@ -15,13 +15,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from secrets import randbelow
 from typing import Any, Final, NamedTuple
 
+from wheel_disks import flip
+from wheel_reading import split_all
+
 from crashes.fed_log import PARTITIONS, FedLog
-from crashes.feeding import FedWheel, split_all
+from crashes.feeding import FedWheel
 from crashes.model import frames_of
 from crashes.worker import make_small
 from delayd.commands.examine.verifying import verify
@@ -32,11 +36,11 @@ from replication.rank import SLOT_MS, slot_of
 from replication.record import decode
 
 OUTCOMES: Final = {
-    "refused": "it is not opened, and says why",
-    "unread": "it is opened; reading says what is damaged",
+    "refused": "opening fails, with the reason",
+    "unread": "it opens; reading reports the damage",
     "same": "it holds what it held",
     "earlier": "it is what it was at an earlier checkpoint: the buffer has the rest",
-    "silent": "it holds something else, and nobody says so",
+    "silent": "it holds something else, and nothing reports it",
 }
 CHECKPOINTS: Final = 8
 RECORDS: Final = 90
@@ -48,7 +52,7 @@ Held = dict[str, Any]
 
 
 class Damage(NamedTuple):
-    """One place."""
+    """One damaged place."""
 
     file: str
     place: int
@@ -58,23 +62,23 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What was done and found."""
+    """What a run has done and found."""
 
     seed: int
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By kind of file."""
+    """By kind of file and outcome."""
     verified: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """By outcome: whether `verify` reported it."""
+    """By outcome, and whether `verify` reported it."""
     problems: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
-        """Damages done."""
+        """Return how many damages were done."""
         return sum(self.outcomes.values())
 
 
 class Target:
-    """A stopped wheel that is copied for each damage, and what it held at each checkpoint."""
+    """A stopped wheel, copied for each damage, and its content at each checkpoint."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.whole = directory / "whole"
@@ -96,7 +100,7 @@ class Target:
         while fed.wheel.stats().files_to_unlink:
             fed.checkpoint(lambda step: None)
         self._history.append(held_by(fed.wheel))
-        # And something behind the last checkpoint, as a kill leaves it.
+        # A kill leaves bytes behind the last checkpoint.
         fed.take(RECORDS // 2)
         while fed.wheel.write_out():
             pass
@@ -108,7 +112,7 @@ class Target:
         )
 
     def damaged(self, damage: Callable[[Path], None], file: Path) -> tuple[str, bool, str]:
-        """The outcome of one damage to a copy, whether `verify` reports it, and what was said."""
+        """Damage a copy. Return the outcome, whether `verify` reports it, and the message."""
         shutil.copytree(self.whole, self._copy)
         try:
             damage(self._copy / file)
@@ -122,7 +126,7 @@ class Target:
         return outcome, is_reported, told
 
     def _open(self) -> tuple[str, str]:
-        # Every other time hours are split, however little is in them.
+        # Every other time, sparse hours are split too.
         self._sparse_bytes_max ^= SPARSE_BYTES_MAX
         try:
             wheel = Wheel.open(
@@ -145,8 +149,9 @@ class Target:
 
 
 def held_by(wheel: Wheel) -> Held:
-    """All that a wheel holds and has not forgotten, in a form that can be compared. Raises
-    CorruptionError. What is forgotten of a sparse hour lies in its file, until the hour goes."""
+    """Return the content of a wheel, without forgotten frames, in a form that can be compared.
+    Raise CorruptionError. Forgotten frames of a sparse hour stay in its file until the hour goes.
+    """
     forgotten = wheel.progress.forgotten if wheel.progress else b""
     cursor_ms = decode(forgotten).frontier.lowest_cursor.due_ms if forgotten else 0
     floor_ms = slot_of(cursor_ms) * SLOT_MS
@@ -171,17 +176,18 @@ def _difference(held: Held, known: Held) -> str:
 
 
 def flips(target: Target, seed: int, count: int) -> Report:
-    """So many single bits, each in a file by its own chance, small ones as often as large ones."""
+    """Flip so many single bits. Small files are as likely as large ones."""
     random = Random(seed)
     report = Report(seed)
     for file, size in _files(target, random, count):
         place, bit = random.randrange(size), random.randrange(8)
-        _judge(report, target, file, _flipping(place, bit), f"bit {bit} of byte {place}")
+        harm = partial(flip, place=place, bit=bit)
+        _judge(report, target, file, harm, f"bit {bit} of byte {place}")
     return report
 
 
 def tails(target: Target, seed: int, count: int) -> Report:
-    """So many torn ends: cut off, or filled with zeros or with anything from some byte on."""
+    """Tear so many tails: cut them off, or fill them with zeros or with noise."""
     random = Random(seed)
     report = Report(seed)
     for file, size in _files(target, random, count):
@@ -193,23 +199,14 @@ def tails(target: Target, seed: int, count: int) -> Report:
 
 
 def _files(target: Target, random: Random, count: int) -> Iterator[tuple[Path, int]]:
-    """So many files with their sizes, less those that are empty."""
-    # Half of them in slots; the other half in the few files that everything depends on.
+    """Yield up to so many files with their sizes; empty files are left out."""
+    # Half of them are slot and hour files, half the few files that everything depends on.
     slots = [file for file in target.files if file.parts[0] == "slots"]
     others = [file for file in target.files if file.parts[0] != "slots"]
     for number in range(count):
         file = random.choice(others if number % 2 else slots)
         if size := (target.whole / file).stat().st_size:
             yield file, size
-
-
-def _flipping(place: int, bit: int) -> Callable[[Path], None]:
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[place] ^= 1 << bit
-        path.write_bytes(data)
-
-    return damage
 
 
 def _tearing(kept: int, fill: bytes) -> Callable[[Path], None]:
@@ -233,19 +230,19 @@ def _judge(
 
 
 def kind_of(file: Path) -> str:
-    """What sort of file it is."""
+    """Return the kind of a file."""
     if file.parts[0] == "slots":
         return "hour" if file.name.startswith("hour") else "slot"
     return file.name.partition("-")[0] if not file.suffix else file.suffix.lstrip(".")
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command; return its exit code."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     asked.add_argument("--flips", type=int, default=1000)
     asked.add_argument("--tails", type=int, default=500)
     asked.add_argument("--seed", type=int, default=None)
-    asked.add_argument("--dir", type=Path, default=None, help="memory will do: nothing is synced")
+    asked.add_argument("--dir", type=Path, default=None, help="may be in memory: nothing is synced")
     chosen = asked.parse_args()
     seed = randbelow(10**6) if chosen.seed is None else chosen.seed
     make_small()
@@ -260,7 +257,7 @@ def main() -> int:
 
 
 def told(name: str, report: Report) -> list[str]:
-    """For people."""
+    """Return the report as lines of text."""
     lines = [f"seed {report.seed}: {report.count} {name}"]
     for outcome, meaning in OUTCOMES.items():
         by_kind = {kind: n for (kind, which), n in report.outcomes.items() if which == outcome}

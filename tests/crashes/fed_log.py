@@ -1,7 +1,7 @@
-"""The log that a wheel is fed from: record n is the same for whoever asks, whenever.
+"""The log that feeds a wheel: record n depends on the seed and on n alone.
 
-Time passes with the records, STEP_MS each. So hours come within the horizon, are delivered and are
-forgotten within a few thousand records.
+Each record takes STEP_MS. So within a few thousand records hours come within the horizon, are
+delivered and are forgotten.
 """
 
 from random import Random
@@ -17,7 +17,7 @@ LANES: Final = 4
 BASE_MS: Final = 1_785_000_000_000
 STEP_MS: Final = 2_000
 OFFSETS_APART: Final = 3
-"""Of records in one partition, about: logs have gaps."""
+"""The average distance of offsets in one partition: logs have gaps."""
 NAMES: Final = 400
 KEEP_MS: Final = 600_000
 """How long ids are remembered after they are due."""
@@ -26,31 +26,31 @@ HOURS_MS: Final = 3 * 3_600_000
 FAR_MS: Final = 12 * 3_600_000
 FORGET_EVERY: Final = 50
 LATE_MS: Final = 2 * FORGET_EVERY * STEP_MS
-"""How long ago a late message was due: its slot may be forgotten by then, and comes again."""
+"""How late a late message may be: its slot may be forgotten, and then comes again."""
 
 
 class Fed(NamedTuple):
-    """What is done with one record."""
+    """One record, and what it does."""
 
     frame: Frame
     name: bytes | None
-    """What is remembered of its id from now on: `state`."""
+    """The id whose state becomes `state`; None without an id."""
     state: IdState
     killed: Rank | None
     """The message that it kills."""
     kill: Kill
     forgets_before_ms: int | None
-    """Before it is taken in all slots before this time are forgotten."""
+    """Before this record is ingested, the wheel forgets all slots before this time."""
 
 
 class FedLog:
-    """By seed."""
+    """The log of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def record(self, number: int) -> Fed:
-        """The record of this number, from 0."""
+        """Return the record of this number, from 0."""
         draw = Random(self.seed << 40 | number)
         now_ms = time_of(number)
         partition, offset = source_of(number)
@@ -83,22 +83,22 @@ class FedLog:
 
 
 def time_of(number: int) -> int:
-    """When the record was appended, and what time it is when it is taken in."""
+    """Return the append time of a record, which is also the time when it is ingested."""
     return BASE_MS + number * STEP_MS
 
 
 def source_of(number: int) -> tuple[int, int]:
-    """Partition and offset of a record."""
+    """Return partition and offset of a record."""
     return number % PARTITIONS, number // PARTITIONS * OFFSETS_APART + number * 7 % OFFSETS_APART
 
 
 def number_of(partition: int, offset: int) -> int:
-    """The inverse."""
+    """Return the number of a record: the inverse of `source_of`."""
     return offset // OFFSETS_APART * PARTITIONS + partition
 
 
 def offsets_after(count: int) -> tuple[int, ...]:
-    """1 + the last offset of the first `count` records, by partition."""
+    """Return 1 + the last offset of the first `count` records, by partition."""
     offsets = [0] * PARTITIONS
     for number in range(max(0, count - PARTITIONS), count):
         partition, offset = source_of(number)
@@ -107,7 +107,7 @@ def offsets_after(count: int) -> tuple[int, ...]:
 
 
 def count_before(offsets: tuple[int, ...]) -> int:
-    """The inverse: how many records lie below these offsets."""
+    """Return how many records lie below these offsets: the inverse of `offsets_after`."""
     taken = [(offset + OFFSETS_APART - 1) // OFFSETS_APART for offset in offsets]
     count = sum(taken)
     assert offsets_after(count) == offsets, f"{offsets} are behind no record"
@@ -115,5 +115,5 @@ def count_before(offsets: tuple[int, ...]) -> int:
 
 
 def answers_before(time_ms: int) -> tuple[int, ...]:
-    """Of records before this time: 1 + the highest offset, by partition."""
+    """Return 1 + the highest offset of the records before this time, by partition."""
     return offsets_after(max(0, -(-(time_ms - BASE_MS) // STEP_MS)))

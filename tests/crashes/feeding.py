@@ -1,4 +1,4 @@
-"""A wheel that is fed from the log: all that these tests call of it is here."""
+"""A wheel that is fed from the log, with every call that these tests make of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +28,6 @@ OPEN_FILES_MAX = 6
 HORIZON_S = 600
 """So that hours are split all the time."""
 
-FAR_FUTURE_MS = 10**13
-"""All hours are due then."""
-
 Reach = Callable[[str], None]
 
 
@@ -38,7 +35,7 @@ class FedWheel:
     """One life of a wheel."""
 
     def __init__(self, directory: Path, log: FedLog, disk: Disk | None = None) -> None:
-        """Open it where its last checkpoint left it."""
+        """Open the wheel at its last checkpoint."""
         self.wheel = Wheel.open(
             directory,
             partitions=PARTITIONS,
@@ -49,11 +46,11 @@ class FedWheel:
         self._log = log
         progress = self.wheel.progress
         self.count = 0 if progress is None else count_before(progress.offsets)
-        """Records taken in."""
+        """Records ingested."""
         self._forgotten = b"" if progress is None else progress.forgotten
 
     def take(self, count: int) -> None:
-        """Take in the next records."""
+        """Ingest the next records."""
         frames: list[Frame] = []
         taken: list[Fed] = []
         for number in range(self.count, self.count + count):
@@ -85,18 +82,18 @@ class FedWheel:
         self.wheel.forget(self.wheel.slots(0, slot - 1), passed)
 
     def split(self) -> None:
-        """A piece of the split of an hour that is near, if there is one."""
+        """Do a piece of the split of a near hour, if there is one."""
         self.wheel.advance(time_of(self.count))
         self.wheel.split_some()
 
     def write_out(self) -> None:
-        """Some tails go to their files before their checkpoint."""
+        """Write some tails to their files before the checkpoint."""
         self.wheel.write_out()
 
     def checkpoint(self, reach: Reach, meanwhile: int = 0) -> None:
-        """All of a checkpoint; `meanwhile` more records come while it is being synced.
+        """Make a checkpoint; ingest `meanwhile` more records before it is synced.
 
-        `reach` hears: begin, sync, finish, done.
+        `reach` gets each step: begin, sync, finish, done.
         """
         reach("begin")
         now = (time_of(self.count),) * PARTITIONS
@@ -112,15 +109,8 @@ class FedWheel:
         reach("done")
 
 
-def split_all(wheel: Wheel) -> None:
-    """Split or index what waits in the files of hours, as a node does. Raises CorruptionError."""
-    wheel.advance(FAR_FUTURE_MS)
-    while wheel.split_some():
-        pass
-
-
 def cut_at(time_ms: int, count: int) -> Frontier:
-    """Everything before this time is delivered, and `count` records were taken into account."""
+    """Return the frontier that has delivered all before this time, with O after `count` records."""
     cursor = Rank(time_ms, 0, 0)
     offsets = offsets_after(count)
     return Frontier(0, (cursor,) * LANES, offsets, (-1,) * PARTITIONS, 1, 1)

@@ -1,13 +1,13 @@
-"""`make wheel-kills`: a process that feeds a wheel is killed with SIGKILL, over and over.
+"""`make wheel-kills`: kills a process that feeds a wheel with SIGKILL, over and over.
 
     python -m crashes.kills 500 [--seed 7] [--dir DIR]
 
-After a kill the wheel is verified, opened, and compared with the model: frames (lost, doubled,
-altered), replies, ids, counts. Then the next process goes on with it. Half of the kills come from
-outside, at a random moment; half fall before a random call of the disk. One of four kills follows
-upon another without a look in between, so that recovery is killed too.
+After a kill it verifies and opens the wheel, and compares it with the model: frames (lost, doubled,
+altered), replies, ids, counts. Then the next process goes on with the wheel. Half of the kills come
+from outside, at a random moment; half come before a random call of the disk. One kill in four
+follows the one before without a comparison, so that kills hit recovery too.
 
-Exit code 1 if anything was wrong: the directory is kept then.
+The exit code is 1 if anything was wrong; the directory is kept then.
 """
 
 import argparse
@@ -25,19 +25,21 @@ from pathlib import Path
 from random import Random
 from secrets import randbelow
 
+from wheel_reading import split_all
+
 from crashes.fed_log import FedLog
-from crashes.feeding import FedWheel, split_all
+from crashes.feeding import FedWheel
 from crashes.model import Model, Wrong
 from crashes.worker import CHECKPOINT, Marker
 from delayd.commands.examine.verifying import verify
 from delayd.runtime.clock import SystemClock
 
 OUTSIDE_MS_MAX = 120
-"""How long after the opening began a kill from outside comes."""
+"""The longest time from the begin of the opening to a kill from outside."""
 SOON_MS_MAX = 12
-"""The same for a kill that is to fall into recovery."""
+"""The same for a kill that should hit recovery."""
 INDEXED_SHARE = 0.5
-"""Of the comparisons: what lies in the files of hours is read slot by slot."""
+"""The share of comparisons that index or split all hours before they read."""
 CALLS_MAX = 800
 SOON_CALLS_MAX = 60
 START_MS_MAX = 60_000
@@ -45,7 +47,7 @@ START_MS_MAX = 60_000
 
 @dataclass(slots=True)
 class Report:
-    """What was done and found."""
+    """What a run has done and found."""
 
     seed: int
     kills: int = 0
@@ -57,17 +59,17 @@ class Report:
     stages: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     resumed: Counter[str] = field(default_factory=Counter)
-    """Which checkpoint a killed wheel went back to, where one had been begun."""
+    """Whether a wheel killed within a checkpoint went back to the older or to the newer one."""
     problems: list[str] = field(default_factory=list)
 
     @property
     def in_checkpoint(self) -> int:
-        """Kills within a checkpoint."""
+        """Return the number of kills within a checkpoint."""
         return sum(self.stages[stage] for stage in CHECKPOINT)
 
 
 class Killing:
-    """One wheel, many lives."""
+    """One wheel, killed many times."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._wheel = directory / "wheel"
@@ -76,11 +78,11 @@ class Killing:
         self._model = Model(self._log)
         self._random = Random(seed)
         self._at_least = self._at_most = 0
-        """Records behind the checkpoint that is durable, and behind the one that may be."""
+        """Records in the checkpoint that is durable, and in the one that may be."""
         self.report = Report(seed)
 
     def run(self, kills: int, tell: Callable[[Report], None] = lambda report: None) -> Report:
-        """So many kills, or until something is wrong; `tell` hears of each."""
+        """Kill so many times, or until something is wrong; `tell` gets the report after each."""
         looked = True
         while self.report.kills < kills and not self.report.problems:
             self._kill(soon=not looked)
@@ -164,11 +166,11 @@ class Killing:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command; return its exit code."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     asked.add_argument("kills", type=int, nargs="?", default=500)
     asked.add_argument("--seed", type=int, default=None, help="of the log, and of the moments")
-    asked.add_argument("--dir", type=Path, default=None, help="on the disk that is to be used")
+    asked.add_argument("--dir", type=Path, default=None, help="a folder on the disk to test")
     chosen = asked.parse_args()
     seed = randbelow(10**6) if chosen.seed is None else chosen.seed
     directory = Path(tempfile.mkdtemp(prefix="delayd-kills-", dir=chosen.dir))
@@ -187,7 +189,7 @@ def _tell(report: Report) -> None:
 
 
 def told(report: Report) -> list[str]:
-    """For people."""
+    """Return the report as lines of text."""
     lines = [
         f"seed {report.seed}: {report.kills} kills, {report.records} records, "
         f"compared {report.compared} times",

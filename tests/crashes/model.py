@@ -1,4 +1,4 @@
-"""What a wheel must hold after so many records of the log, kept in dictionaries."""
+"""The content that a wheel must have after so many records of the log, in dictionaries."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,21 +19,21 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Wrong:
-    """How a wheel differs from the model."""
+    """The differences of a wheel from the model."""
 
     lost: list[Source] = field(default_factory=list)
     doubled: list[Source] = field(default_factory=list)
-    """Held twice, or though they were forgotten, or before they were taken in."""
+    """Held twice, after they were forgotten, or before they were ingested."""
     altered: list[Source] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    """Of pending replies, ids, kills and counts."""
+    """Differences in pending replies, ids, kills and counts."""
 
     def __bool__(self) -> bool:
         return bool(self.lost or self.doubled or self.altered or self.others)
 
 
 class Model:
-    """Goes forward only: whatever was durable once stays so."""
+    """The model. It only goes forward: a durable record stays durable."""
 
     def __init__(self, log: FedLog) -> None:
         self._log = log
@@ -45,7 +45,7 @@ class Model:
         self._floor_ms = 0
 
     def go_to(self, count: int) -> None:
-        """Take in all records up to there."""
+        """Ingest all records up to this number."""
         assert count >= self.count, f"{count} records, though {self.count} were durable before"
         for number in range(self.count, count):
             self._take(self._log.record(number))
@@ -72,7 +72,7 @@ class Model:
             del self._slots[slot]
 
     def compare(self, wheel: Wheel) -> Wrong:
-        """Read all of an open wheel. What it reads may raise CorruptionError."""
+        """Read all of an open wheel; return the differences. Raise CorruptionError."""
         wrong = Wrong()
         count = self._compare_frames(frames_of(wheel), wrong)
         if wheel.stats().frames != count:
@@ -82,7 +82,7 @@ class Model:
         if held != sorted(self._replies):
             wrong.others.append(f"{len(held)} replies wait, not {len(self._replies)}")
         wheel.read(replies)
-        # What may be forgotten is so only once it is in LevelDB, which depends on checkpoints.
+        # The wheel forgets only ids that are in LevelDB, which depends on checkpoints.
         for (partition, name), state in self._ids.items():
             found = wheel.ids.state(partition, name)
             may_be_gone = state.last_due_ms + KEEP_MS < self._floor_ms
@@ -96,12 +96,12 @@ class Model:
         return wrong
 
     def _prune(self, wheel: Wheel) -> None:
-        """What is durably gone stays so, and need not be asked for again."""
+        """Drop ids and kills that the wheel has forgotten: they never come back."""
         self._ids = {key: s for key, s in self._ids.items() if wheel.ids.state(*key) != NOTHING}
         self._kills = {r: k for r, k in self._kills.items() if wheel.ids.kill(r) is not None}
 
     def _compare_frames(self, held: Iterable[Frame], wrong: Wrong) -> int:
-        """How many there are."""
+        """Compare all frames; return their number."""
         missing = {source: f for frames in self._slots.values() for source, f in frames.items()}
         seen: set[Source] = set()
         count = 0
@@ -118,16 +118,16 @@ class Model:
         return count
 
     def _not_yet_split(self, frame: Frame) -> Frame | None:
-        """What was in the file of its hour when its slot was forgotten is forgotten with the hour,
-        or after the split."""
+        """Return the frame of the log if it may still lie in the file of its hour: a frame that was
+        there when its slot was forgotten goes with the hour, or after the split."""
         number = number_of(frame.partition, frame.offset)
         is_forgotten = frame.due_ms < self._floor_ms and number < self.count
         return self._log.record(number).frame if is_forgotten else None
 
 
 def frames_of(wheel: Wheel) -> Iterable[Frame]:
-    """All frames that a wheel holds: second by second, in rank order, then those of hours that
-    cannot be read so, as they lie in their files."""
+    """Yield all frames of a wheel: slot by slot, in rank order, then those of hours that are not
+    whole, in the order of their files."""
     for slot in wheel.slots():
         yield from wheel.read(entries_in(wheel, slot))
     whole_below = wheel.whole_below

@@ -1,6 +1,6 @@
-"""Every damaged byte of a stopped wheel is told or harmless; never is anything lost in silence.
+"""Every damaged byte of a stopped wheel is reported or harmless; nothing is lost silently.
 
-Here a part of it; `make wheel-damage` does 1,000 bits and 500 tails, of another wheel each time.
+This is a small run; `make wheel-damage` does 1,000 bits and 500 tails, of another wheel each time.
 """
 
 from collections import Counter
@@ -34,13 +34,13 @@ def test_flipped_bits_and_torn_tails_are_told_or_harmless(
 
 
 def test_what_is_lost_without_a_word_would_be_seen(target: Target) -> None:
-    """A line of the catalogue is gone, and with the next start its file."""
+    """A line of the catalogue is lost, and at the next start its file."""
 
     def lose(path: Path) -> None:
         catalogue = Catalogue(str(path.parent), create=False)
         slot = max(name.number for name, *_ in catalogue.segments() if not name.is_hour)
         catalogue._db.delete(b"s" + slot.to_bytes(8, "big"))
-        # Or the wheel would miss it by itself.
+        # With the totals, the wheel would miss the line.
         catalogue._db.delete(b"t")
         catalogue.close()
 

@@ -1,6 +1,6 @@
-"""A wheel survives real kills at random points, and the model that says so can see.
+"""A wheel survives real kills at random points, and the model sees each planted fault.
 
-Here 20 kills; `make wheel-kills KILLS=500` does as many as one likes.
+This run makes 20 kills; `make wheel-kills KILLS=500` makes any number.
 """
 
 from collections.abc import Iterator

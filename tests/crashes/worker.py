@@ -1,10 +1,10 @@
-"""The process that is killed: it takes in records, makes checkpoints, forgets and unlinks.
+"""The process that is killed: it ingests records, makes checkpoints, forgets and unlinks.
 
     python -m crashes.worker DIR MARKER SEED [CALLS]
 
-MARKER is a file of two MARKs that it keeps up to date in turns, in memory that outlives it: a kill
-from outside may fall into the writing of one, and then the other one holds. With CALLS it kills
-itself before that call of the disk, or between two stages; otherwise whoever started it does.
+MARKER is a file of two MARKs that the process updates in turns, in mapped memory that outlives it: a
+kill from outside may hit the writing of one, and then the other one counts. With CALLS the process
+kills itself before that call of the disk, or between two stages; otherwise its starter kills it.
 """
 
 import mmap
@@ -34,8 +34,8 @@ from delayd.wheel import (
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch
 
 MARK: Final = Struct("<QBBxxxxxxQQ")
-"""number of the mark, stage, last call, records behind the last finished checkpoint and behind the
-last begun one; then its CRC"""
+"""number of the mark, stage, last call, records in the last finished checkpoint and in the last
+begun one; then its CRC"""
 MARK_BYTES: Final = MARK.size + 8
 STAGES: Final = (
     "starting",
@@ -62,12 +62,12 @@ SMALL: Final[list[tuple[Any, str, int]]] = [
     (catalogue, "WRITE_BUFFER_BYTES", 64 * 1024),
     (slot_index, "SCAN_BYTES", 4_096),
 ]
-"""Limits that a few records reach, so that kills fall between any two steps. LevelDB's own write
-buffer too: it turns its log into tables, and merges them, all the time."""
+"""Limits that a few records reach, so that kills come between any two steps. LevelDB's own write
+buffer is among them: it makes tables of its log, and merges them, all the time."""
 
 
 class Marker(NamedTuple):
-    """What a worker was at when it died."""
+    """The state of a worker when it died."""
 
     stage: str
     call: str
@@ -76,7 +76,7 @@ class Marker(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "Marker":
-        """Of its last life: the newest mark that is whole."""
+        """Return the newest mark that is whole."""
         data = path.read_bytes()
         marks = [data[:MARK_BYTES], data[MARK_BYTES:]]
         whole = [mark for mark in marks if crc32(mark[: MARK.size]) == _crc_in(mark)]
@@ -85,7 +85,7 @@ class Marker(NamedTuple):
 
     @staticmethod
     def clear(path: Path) -> None:
-        """For a life that is to begin."""
+        """Write the marks of a worker that has not started."""
         path.write_bytes(2 * _mark_bytes(0, 0, 0, 0, 0))
 
 
@@ -99,7 +99,7 @@ def _crc_in(mark: bytes) -> int:
 
 
 class Marking:
-    """Keeps the marker, and dies when it is told to."""
+    """The writer of the marker; it kills its process at the chosen call."""
 
     def __init__(self, path: Path, calls: int | None) -> None:
         with path.open("r+b") as file:
@@ -135,7 +135,7 @@ class Marking:
 
 
 def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
-    """Until killed, or alone."""
+    """Feed a wheel until killed, or until the starter has ended."""
     starter = os.getppid()
     make_small()
     marking = Marking(marker, calls)
@@ -172,14 +172,14 @@ def work(directory: Path, marker: Path, seed: int, calls: int | None) -> None:
 
 
 def make_small() -> None:
-    """The limits of this process."""
+    """Set the small limits in this process."""
     for module, name, value in SMALL:
         assert hasattr(module, name), f"{module.__name__} has no {name}"
         setattr(module, name, value)
 
 
 def main() -> None:
-    """See above."""
+    """Run the worker with the arguments of the command line."""
     directory, marker, seed, *calls = sys.argv[1:]
     work(Path(directory), Path(marker), int(seed), int(calls[0]) if calls else None)
 

@@ -31,6 +31,13 @@ def make_older(directory: Path) -> None:
     catalogue.close()
 
 
+def flip(path: Path, place: int, bit: int = 0) -> None:
+    """Flip one bit of the byte at this place of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+
+
 DISK_CALLS = (
     *("make_folder", "list_folder", "remove_folder", "open", "close", "append", "pread"),
     *("fdatasync", "sync_folder", "syncfs", "truncate", "rename", "unlink", "punch"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from exporting_node import SETTINGS, cut
 from test_wheel_diff import altered, compared, hour_files, node, spread, stop
-from test_wheel_verify import flip
 from typer.testing import CliRunner
+from wheel_disks import flip
 from wheels_on_disk import Ingest
 
 from delayd.commands.examine.commands import app

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from exporting_node import BEGIN_MS, SETTINGS, ExportingNode, cancel, cut, schedule, sources
-from test_wheel_verify import files_in, flip
+from test_wheel_verify import files_in
 from typer.testing import CliRunner
+from wheel_disks import flip
 
 from delayd.bus import Record
 from delayd.cluster.frontier_log import SeenFrontier

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from manual_clock import START_MS
 from one_node import CLUSTER_KEY, TIMEOUT_MS, OneNode
-from wheel_disks import contents, make_older, remaining_files
+from wheel_disks import contents, flip, make_older, remaining_files
 from wheel_reading import checkpoint
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -92,10 +92,8 @@ def by_generation(held: dict[str, object]) -> object:
     return held | {"hours": hours}
 
 
-def flip(path: Path, random: Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-    path.write_bytes(data)
+def flip_any(path: Path, random: Random) -> None:
+    flip(path, random.randrange(path.stat().st_size), random.randrange(8))
 
 
 def test_there_are_slots_hours_messages_answers_and_marks_to_repair(stopped: Stopped) -> None:
@@ -109,7 +107,7 @@ def test_every_flipped_file_is_what_it_was(stopped: Stopped) -> None:
     random = Random(1)
     files = stopped.files()
     for path in files:
-        flip(path, random)
+        flip_any(path, random)
     assert not stopped.is_whole()
     outcome = stopped.repair()
     assert outcome.is_whole and len(outcome.repaired) == len(files)
@@ -167,11 +165,10 @@ def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> 
     stopped.held = stopped.contents()
     random = Random(2)
     [path] = [path for path in stopped.files() if path.name.startswith("hour")]
-    flip(path, random)
+    flip_any(path, random)
     if stopped.is_whole():
         # What was split of it does not count any more.
-        data = path.read_bytes()
-        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        flip(path, -1)
     assert stopped.repair().is_whole
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
     # And its slots, one of them.
@@ -207,7 +204,7 @@ def test_a_sparse_hour_of_which_slots_were_forgotten_gets_back_what_it_had(
     stopped.folder, stopped.node = tmp_path, node
     held = stopped.contents()
     [path] = [path for path in stopped.files() if path.name.startswith("hour")]
-    flip(path, Random(1))
+    flip_any(path, Random(1))
     assert stopped.repair().is_whole
     assert stopped.is_whole() and by_generation(stopped.contents()) == by_generation(held)
 
@@ -218,7 +215,7 @@ def test_what_was_stored_with_an_hour_though_it_seems_to_have_come_too_late_is_f
     """A batch goes by the append time of its last record: others of it may be later."""
     monkeypatch.setattr(patching, "HORIZON_S", 2 * DAY_MS)
     [path] = [path for path in stopped.files() if path.name.startswith("hour")]
-    flip(path, Random(1))
+    flip_any(path, Random(1))
     outcome = stopped.repair()
     assert outcome.is_whole and outcome.from_buffer == 1
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
@@ -233,8 +230,7 @@ def test_what_the_buffer_has_lost_comes_out_of_the_file_if_it_is_whole_there(
     # Not the first: what a verdict was about cannot be known from half a log.
     for path in stopped.files()[1:]:
         # The end of a file is of the newest records.
-        data = path.read_bytes()
-        path.write_bytes(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:])
+        flip(path, -2)
     outcome = stopped.repair()
     assert outcome.is_whole
     assert 0 < outcome.from_buffer < outcome.frames
@@ -259,9 +255,7 @@ def test_what_nobody_has_any_more_is_left_as_it_is_and_told(stopped: Stopped) ->
 def test_a_damaged_catalogue_is_not_repaired(stopped: Stopped) -> None:
     [log] = (stopped.folder / "catalogue").glob("*.log")
     table = next(iter((stopped.folder / "catalogue").glob("*.ldb")), log)
-    data = bytearray(table.read_bytes())
-    data[len(data) // 2] ^= 1
-    table.write_bytes(data)
+    flip(table, table.stat().st_size // 2)
     before = remaining_files(stopped.folder)
     outcome = stopped.repair()
     assert not outcome.is_whole and outcome.repaired == []
@@ -348,7 +342,7 @@ def test_a_crash_in_a_repair_leaves_the_old_files_or_the_new_ones(
 ) -> None:
     random = Random(6)
     for path in stopped.files():
-        flip(path, random)
+        flip_any(path, random)
     write = Catalogue.write
 
     class CrashError(Exception):
@@ -398,8 +392,7 @@ def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_pa
     assert info is not None and 0 < info.count < 20
     wheel.close()
     [path] = (tmp_path / "slots").glob("*/hour.*")
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip(path, -1)
     log = Log(node.bus, node.settings, CLUSTER_KEY.encode(), node.clock, TIMEOUT_MS)
     assert repair(tmp_path, log, lambda what, done, total: None).is_whole
     findings, _ = verify(tmp_path, lambda done, total: None)

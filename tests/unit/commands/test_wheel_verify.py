@@ -13,6 +13,8 @@ from random import Random
 import pytest
 from cluster_settings import LANES, PARTITIONS
 from typer.testing import CliRunner
+from wheel_disks import flip
+from wheel_reading import split_all
 from wheels_on_disk import (
     Catalogued,
     Ingest,
@@ -52,12 +54,6 @@ def files_in(directory: Path) -> dict[str, tuple[bytes, int]]:
         for path in directory.rglob("*")
         if path.is_file()
     }
-
-
-def flip(path: Path, place: int, bit: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1 << bit
-    path.write_bytes(data)
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +114,7 @@ def test_the_file_of_an_hour_that_was_split_and_forgotten_at_once_is_no_damage(
     ingest.wheel.append([ingest.frame(far + n)._replace(append_ms=1) for n in range(5)])
     ingest.checkpoint()
     [hour] = ingest.wheel.hours()
-    ingest.wheel.advance(hour * 3_600_000)
-    while ingest.wheel.split_some():
-        pass
+    split_all(ingest.wheel, hour * 3_600_000)
     slots = ingest.wheel.slots()
     assert slots == [far + n for n in range(5)] and not ingest.wheel.hours()
     frontier = replace(

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from test_wheel_recovery import ObservedDatabase
-from test_wheel_verify import files_in, flip, verified
+from test_wheel_verify import files_in, verified
 from typer.testing import CliRunner
+from wheel_disks import flip
 from wheels_on_disk import Ingest, abandoned_wheel, catalogued
 
 from delayd.commands.examine.commands import app

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from wheel_disks import flip
 from wheel_reading import checkpoint
 
 from delayd.errors import CorruptionError
@@ -229,9 +230,7 @@ def test_damage_is_told_with_slot_bytes_and_count(
     checkpoint(wheel)
     broken = entries[4]
     path = next(path for path in (tmp_path / "slots").rglob("*") if path.is_file())
-    data = bytearray(path.read_bytes())
-    data[broken.position + 60] ^= 4
-    path.write_bytes(data)
+    flip(path, broken.position + 60, 2)
     if not is_saved:
         wheel.append(messages(1, first=9))
     end = broken.position + broken.length
