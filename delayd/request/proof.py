@@ -56,17 +56,9 @@ def proof_of(
 def _listed(headers: Headers) -> list[bytes | None]:
     parts: list[bytes | None] = [b"%d" % len(headers)]
     for name, content in headers:
-        parts.append(name_bytes(name))
-        parts.append(content)
+        parts += (name_bytes(name), content)
     return parts
 
 
 def _joined(parts: Iterable[bytes | None]) -> bytes:
-    joined: list[bytes] = []
-    for part in parts:
-        if part is None:
-            joined.append(_NULL)
-        else:
-            joined.append(_LENGTH(len(part)))
-            joined.append(part)
-    return b"".join(joined)
+    return b"".join(_NULL if part is None else _LENGTH(len(part)) + part for part in parts)

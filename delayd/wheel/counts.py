@@ -67,14 +67,7 @@ class PendingCounts:
         """Count so many messages that were stored, in their slot or in the file of their hour."""
         if slot < self.floor:
             return
-        hour = slot // HOUR_SLOTS
-        pending = self.hours.get(hour)
-        if pending is None:
-            pending = self.hours[hour] = {}
-        pending[topic] = pending.get(topic, 0) + count
-        self._dirty_hours.add(hour)
-        self.topics[topic] = self.topics.get(topic, 0) + count
-        self.total += count
+        self._add(hour_of(slot), topic, count)
         if in_slot:
             self.moved(slot, topic, count)
 

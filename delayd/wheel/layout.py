@@ -44,16 +44,10 @@ class Layout:
     def hour_folder(self, hour: int) -> str:
         return f"{self.root}/slots/{hour}"
 
-    def slot_file(self, slot: int, generation: int) -> str:
-        return f"{self.root}/slots/{slot // HOUR_SLOTS}/{slot}.{generation}"
-
-    def hour_file(self, hour: int, generation: int) -> str:
-        return f"{self.root}/slots/{hour}/{_HOUR_NAME}.{generation}"
-
     def segment_file(self, name: "SegmentName") -> str:
         """Return the path of the file of a slot or of an hour."""
-        path = self.hour_file if name.is_hour else self.slot_file
-        return path(name.number, name.generation)
+        file = _HOUR_NAME if name.is_hour else name.number
+        return f"{self.root}/slots/{name.hour}/{file}.{name.generation}"
 
 
 class SegmentName(NamedTuple):

@@ -2,9 +2,10 @@
 
     python -m crashes.worker DIR MARKER SEED [CALLS]
 
-MARKER is a file of two MARKs that the process updates in turns, in mapped memory that outlives it: a
-kill from outside may hit the writing of one, and then the other one counts. With CALLS the process
-kills itself before that call of the disk, or between two stages; otherwise its starter kills it.
+MARKER is a file of two MARKs that the process updates in turns, in mapped memory that outlives it:
+a kill from outside may hit the writing of one, and then the other one counts. With CALLS the
+process kills itself before that call of the disk, or between two stages; otherwise its starter
+kills it.
 """
 
 import mmap

@@ -5,7 +5,6 @@
 | `inspecting.py` | the overview of a wheel, from its catalogue alone |
 | `verifying.py` | every byte of a wheel compared with its checkpoint |
 | `repairing.py`, `patching.py` | damaged files, written again from the buffer |
-| `replaying.py` | the buffer's log, run through the ingest rules again |
 | `diffing.py` | the differences of two wheels |
 | `common_cut.py` | the content that both must hold, whenever they were stopped. Pure |
 | `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |

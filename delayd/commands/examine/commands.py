@@ -90,8 +90,7 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     # Only a repair needs a node's configuration, the ingest rules and a driver.
     from delayd.cluster.connect import open_bus
     from delayd.cluster.topics import load_settings
-    from delayd.commands.examine.repairing import repair
-    from delayd.commands.examine.replaying import Log
+    from delayd.commands.examine.repairing import Log, repair
     from delayd.config.cluster_key import check_key, proof_key
     from delayd.config.node import load
     from delayd.runtime.clock import SystemClock

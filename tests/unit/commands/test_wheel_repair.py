@@ -16,8 +16,7 @@ from wheel_reading import checkpoint
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
 from delayd.commands.examine import patching, repairing
-from delayd.commands.examine.repairing import Repair, repair
-from delayd.commands.examine.replaying import Log
+from delayd.commands.examine.repairing import Log, Repair, repair
 from delayd.commands.examine.showing import repair_json, repair_lines
 from delayd.commands.examine.verifying import verify
 from delayd.errors import ConfigError, DiskError
