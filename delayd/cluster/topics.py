@@ -5,12 +5,12 @@ Source: docs/reference/topics.md.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from delayd.bus import Bus, Cluster, Producer, TopicState, TransactionalProducer
+from delayd.bus import Bus, Cluster, Producer, TopicState
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.config.cluster_key import fingerprint, refuse_weak_key
 from delayd.errors import (
@@ -317,7 +317,7 @@ def _write_first_frontier(
     Only a frontier topic that never held a committed record may be initialised: one that lost its
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
     """
-    with closing(_FirstRecord(bus, settings, timeout_ms)) as first:
+    with _first_record(bus, settings, timeout_ms) as write:
         if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
             _refuse_other_cluster(seen.record.settings, settings.cluster)
             return seen.record.settings
@@ -342,7 +342,7 @@ def _write_first_frontier(
             digest=0,
             settings=settings,
         )
-        first.write(record)
+        write(record)
         if settings.guarantee == AT_LEAST_ONCE:
             # Nobody was fenced: the record that another creator wrote first counts.
             seen = last_frontier(bus, settings.frontier.name, timeout_ms)
@@ -351,43 +351,32 @@ def _write_first_frontier(
         return settings
 
 
-class _FirstRecord:
-    """Writes the record that initialises a cluster. Under the masters' own transactional id two
-    creators fence each other; without transactions the first record counts (`FrontierLog`)."""
+@contextmanager
+def _first_record(
+    bus: Bus, settings: Settings, timeout_ms: int
+) -> Iterator[Callable[[FrontierRecord], None]]:
+    """Yield the function that writes the record that initialises a cluster, which raises
+    ProducerError. Under the masters' own transactional id two creators fence each other; without
+    transactions the first record counts (`FrontierLog`)."""
 
-    def __init__(self, bus: Bus, settings: Settings, timeout_ms: int) -> None:
-        self._timeout_ms = timeout_ms
-        self._transaction: TransactionalProducer | None = None
-        self._producer: Producer
-        if settings.guarantee == AT_LEAST_ONCE:
-            self._producer = bus.idempotent_producer()
-            return
-        self._transaction = bus.transactional_producer(transactional_id(settings.cluster, 0))
-        self._producer = self._transaction
-        try:
-            self._transaction.init_transactions(timeout_ms)
-        except BaseException:
-            self.close()
-            raise
+    def send(producer: Producer, record: FrontierRecord) -> None:
+        value, topic = encode(record), settings.frontier.name
+        producer.send(topic, key=record_key(0), value=value, headers=[], partition=0)
+        producer.flush(timeout_ms)
 
-    def write(self, record: FrontierRecord) -> None:
-        """Return when the record is in the topic. Raises ProducerError."""
-        if self._transaction is not None:
-            self._transaction.begin()
-        self._producer.send(
-            record.settings.frontier.name,
-            key=record_key(0),
-            value=encode(record),
-            headers=[],
-            partition=0,
-        )
-        self._producer.flush(self._timeout_ms)
-        if self._transaction is not None:
-            self._transaction.commit(self._timeout_ms)
+    def commit(record: FrontierRecord) -> None:
+        transaction.begin()
+        send(transaction, record)
+        transaction.commit(timeout_ms)
 
-    def close(self) -> None:
-        """Release connections."""
-        self._producer.close()
+    if settings.guarantee == AT_LEAST_ONCE:
+        with closing(bus.idempotent_producer()) as producer:
+            yield partial(send, producer)
+        return
+    name = transactional_id(settings.cluster, 0)
+    with closing(bus.transactional_producer(name)) as transaction:
+        transaction.init_transactions(timeout_ms)
+        yield commit
 
 
 def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, TopicState]:

@@ -237,13 +237,11 @@ class MemoryCoordination:
         return Leadership(*found) if found else None
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
-        def put_if_still_created_then() -> bool:
-            if not self._leads(shard, leadership):
-                return False
+        def put() -> bool:
             self._etcd.put(cursor_key(self._cluster, shard), cursor, None)
             return True
 
-        return self._call(put_if_still_created_then)
+        return self._if_leading(shard, leadership, put) or False
 
     def cursor(self, shard: int) -> str | None:
         found = self._call(lambda: self._etcd.get(cursor_key(self._cluster, shard)))
@@ -252,14 +250,12 @@ class MemoryCoordination:
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
         key = progress_key(self._cluster, shard)
 
-        def read_if_still_created_then() -> StoredProgress | None:
-            if not self._leads(shard, leadership):
-                return None
+        def read() -> StoredProgress:
             found = self._etcd.get(key)
             value = b"" if found is None else found[0].encode()
             return StoredProgress(value, self._etcd.revision_of(key))
 
-        return self._call(read_if_still_created_then)
+        return self._if_leading(shard, leadership, read)
 
     def put_progress(
         self, shard: int, leadership: Leadership, value: bytes, *, after: int
@@ -267,17 +263,21 @@ class MemoryCoordination:
         key = progress_key(self._cluster, shard)
 
         def put_if_nobody_wrote_since() -> int | None:
-            if not self._leads(shard, leadership) or self._etcd.revision_of(key) != after:
+            if self._etcd.revision_of(key) != after:
                 return None
             self._etcd.put(key, value.decode(), None)
             return self._etcd.revision_of(key)
 
-        return self._call(put_if_nobody_wrote_since)
+        return self._if_leading(shard, leadership, put_if_nobody_wrote_since)
 
-    def _leads(self, shard: int, leadership: Leadership) -> bool:
-        """Return if the leader key is still that creation. Called from within `client_call`."""
-        found = self._etcd.get(leader_key(self._cluster, shard))
-        return found is not None and found[1] == leadership.create_revision
+    def _if_leading(self, shard: int, leadership: Leadership, do: Callable[[], T]) -> T | None:
+        """Call if the leader key is still that creation; return None if it is not."""
+
+        def lead() -> T | None:
+            found = self._etcd.get(leader_key(self._cluster, shard))
+            return do() if found and found[1] == leadership.create_revision else None
+
+        return self._call(lead)
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
         key = members_prefix(self._cluster) + node
