@@ -9,7 +9,6 @@ from manual_clock import ManualClock
 
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.cluster import topics
 from delayd.cluster.topics import check_topics, create_topics, last_frontier, load_settings
 from delayd.config.cluster_key import fingerprint
 from delayd.errors import (
@@ -234,14 +233,13 @@ def test_a_creator_that_was_not_the_first_is_told_what_is_in_force(
     """docs/reference/topics.md: without a fence both had found the topic empty, and what is read as
     the last frontier is the first of the two."""
     other: list[Settings] = []
-    write = topics._FirstRecord.write
 
-    def write_late(self: topics._FirstRecord, record: FrontierRecord) -> None:
-        monkeypatch.setattr(topics._FirstRecord, "write", write)
+    def encode_late(record: FrontierRecord) -> bytes:
+        monkeypatch.undo()
         other.append(create(bus, guarantee=AT_LEAST_ONCE, cluster_key="the key of the other one"))
-        write(self, record)
+        return encode(record)
 
-    monkeypatch.setattr(topics._FirstRecord, "write", write_late)
+    monkeypatch.setattr("delayd.cluster.topics.encode", encode_late)
     assert [create(bus, guarantee=AT_LEAST_ONCE)] == other == [load(bus)]
     assert frontier_records(bus) == 2
 
