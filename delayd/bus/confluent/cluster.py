@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     TopicCollection,
@@ -79,13 +80,17 @@ class ConfluentCluster(BrokerCluster[Question]):
         wanted = [TopicPartition(topic, number) for number in self._leaders_of(topic, question)]
         spec = _ENDS.get(at_ms) or OffsetSpec.for_timestamp(at_ms)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        answers = question.ask_each(
-            lambda some, s: self._alive().list_offsets(
-                dict.fromkeys(some, spec), isolation_level=level, request_timeout=s
-            ),
-            wanted,
-        )
-        return {where.partition: answer.offset for where, answer in sorted(answers.items())}
+        while True:
+            answers = question.ask_each(
+                lambda some, s: self._alive().list_offsets(
+                    dict.fromkeys(some, spec), isolation_level=level, request_timeout=s
+                ),
+                wanted,
+            )
+            # On a busy machine librdkafka was seen to answer, without an error, that it has none.
+            if all(answer.offset != OFFSET_INVALID for answer in answers.values()):
+                return {where.partition: answer.offset for where, answer in sorted(answers.items())}
+            question.pause("no offsets yet")
 
     def _leaders(self, topic: str, question: Question) -> dict[int, int] | None:
         found: dict[str, TopicDescription] = question.ask_each(
