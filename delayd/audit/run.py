@@ -28,6 +28,7 @@ from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
 from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.figures import travel_of
 from delayd.audit.judging.frontiers import judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.links import links_of
@@ -40,7 +41,7 @@ from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
-from delayd.audit.statistics import figures_of, heat_cells, travel_to
+from delayd.audit.statistics import figures_of, heat_cells
 from delayd.audit.table_loader import Source, Tables, TableStore, read_tables
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
 from delayd.cluster.topics import load_settings
@@ -264,7 +265,7 @@ class Judging:
         if self._options.at_ms is None:
             return None
         with self._store.progress.stage("travelling in time"):
-            return travel_to(messages, self._options.at_ms)
+            return travel_of(messages, self._options.at_ms)
 
 
 def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, str | None]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
+from delayd.audit.judging.figures import heat_of
 from delayd.audit.judging.frontiers import failovers_of, reigns_of
 from delayd.audit.judging.lateness import (
     counts_of,
@@ -14,17 +15,13 @@ from delayd.audit.judging.lateness import (
     requeued_count,
     timeline_of,
 )
-from delayd.audit.judging.replicas import heat_of
-from delayd.audit.judging.travel import travel_of
 from delayd.audit.report import (
-    Bin,
     Failover,
     HeatCell,
     Lateness,
     Moment,
     Reign,
     TopicHour,
-    Travel,
 )
 
 
@@ -44,7 +41,7 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
             TopicHour(row.topic, row.hour_ms, _lateness(row))
             for row in newest_hours(all_late).collect()
         ),
-        "histogram": tuple(Bin(**row.asDict()) for row in histogram_of(counts).collect()),
+        "histogram": histogram_of(counts),
         "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
         "reigns": tuple(
             Reign(**row.asDict())
@@ -60,19 +57,6 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
 def heat_cells(expected: DataFrame, pending: DataFrame, found: DataFrame) -> tuple[HeatCell, ...]:
     """Return the heat map of pending messages."""
     return tuple(HeatCell(**row.asDict()) for row in heat_of(expected, pending, found).collect())
-
-
-def travel_to(messages: DataFrame, at_ms: int) -> Travel:
-    """Return what was pending at `at_ms` (Unix ms)."""
-    found = travel_of(messages, at_ms)
-    by_topic = tuple((row.topic, row.pending) for row in found.by_topic.collect())
-    return Travel(
-        at_ms=at_ms,
-        pending=sum(pending for _, pending in by_topic),
-        by_topic=by_topic,
-        by_hour=tuple((row.hour_ms, row.pending) for row in found.by_hour.collect()),
-        next_due=tuple((row.source, row.topic, row.due_ms) for row in found.next_due.collect()),
-    )
 
 
 def _lateness(row: Row) -> Lateness:

@@ -10,11 +10,10 @@ import pytest
 from past import START_MS, Row, frame
 from pyspark.sql import DataFrame, SparkSession
 
-from delayd.audit.judging.intervals import width_of
+from delayd.audit.judging.figures import HOUR_MS, travel_of, width_of
 from delayd.audit.judging.lateness import (
     AFTER_FAILOVER_MS,
     BEFORE_FAILOVER_MS,
-    HOUR_MS,
     MOMENTS_MAX,
     counts_of,
     histogram_of,
@@ -24,7 +23,6 @@ from delayd.audit.judging.lateness import (
     requeued_count,
     timeline_of,
 )
-from delayd.audit.judging.travel import travel_of
 from delayd.audit.report import EXAMPLES_MAX
 from delayd.audit.tables import MESSAGES
 
@@ -123,11 +121,11 @@ def test_of_hours_the_newest_are_kept(counts: DataFrame) -> None:
 
 
 def test_bars_and_moments_count_everything_once(counts: DataFrame) -> None:
-    bars = histogram_of(counts).collect()
-    assert sum(bar["count"] for bar in bars) == len(PLAIN)
+    bars = histogram_of(counts)
+    assert sum(bar.count for bar in bars) == len(PLAIN)
     for bar in bars:
         exact = [row for row in PLAIN if bar.from_ms <= late_of(row) < bar.to_ms]
-        assert bar["count"] == len(exact) or bar.from_ms > 2_000
+        assert bar.count == len(exact) or bar.from_ms > 2_000
     assert [bar.from_ms for bar in bars[1:]] == [bar.to_ms for bar in bars[:-1]]
 
     moments = timeline_of(counts).collect()
@@ -179,17 +177,16 @@ def test_what_was_pending_at_a_time(messages: DataFrame) -> None:
 
     travelled = travel_of(messages, at_ms)
 
-    topics = {row.topic: row.pending for row in travelled.by_topic.collect()}
-    assert topics == {
+    assert dict(travelled.by_topic) == {
         topic: sum(row["topic"] == topic for _, row in expected) for topic in ("orders", "mails")
     }
-    hours = {row.hour_ms: row.pending for row in travelled.by_hour.collect()}
+    hours = dict(travelled.by_hour)
     assert hours == {
         hour: sum(due // HOUR_MS * HOUR_MS == hour for due, _ in expected) for hour in hours
     }
-    assert sum(hours.values()) == len(expected)
+    assert sum(hours.values()) == travelled.pending == len(expected)
     ordered = sorted((due, row["partition"], row["offset"]) for due, row in expected)
-    assert [(row.due_ms, row.source) for row in travelled.next_due.collect()] == [
+    assert [(due_ms, source) for source, _, due_ms in travelled.next_due] == [
         (due, f"{partition}/{offset}") for due, partition, offset in ordered[:EXAMPLES_MAX]
     ]
 
@@ -199,7 +196,7 @@ def test_without_a_delivery_there_are_no_figures(spark: SparkSession) -> None:
 
     assert lateness_of(counts).collect() == []
     assert timeline_of(counts).collect() == []
-    assert sum(bar["count"] for bar in histogram_of(counts).collect()) == 0
+    assert sum(bar.count for bar in histogram_of(counts)) == 0
 
 
 @pytest.mark.parametrize("span_ms", [0, 1, 239_000, 10**6, 10**9, 10**12])

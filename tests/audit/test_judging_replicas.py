@@ -11,13 +11,8 @@ from rich.console import Console
 
 from delayd.audit.cut import NodeAddress
 from delayd.audit.errors import AuditError
-from delayd.audit.judging.replicas import (
-    HEAT_BUCKETS_MAX,
-    NODES_MAX,
-    expected_pending,
-    heat_of,
-    judge_replicas,
-)
+from delayd.audit.judging.figures import HEAT_BUCKETS_MAX, heat_of
+from delayd.audit.judging.replicas import NODES_MAX, expected_pending, judge_replicas
 from delayd.audit.reading.progress import Progress
 from delayd.audit.report import NodeState
 from delayd.audit.run import AuditOptions, run

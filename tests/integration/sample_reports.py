@@ -390,7 +390,7 @@ def _histogram(delivered: int) -> list[Bin]:
 
 
 def _examples(slug: str, count: int) -> list[Finding]:
-    fault = Fault(slug)
+    [fault] = [each for each in Fault if each.slug == slug]
     reasons = {
         "lost": "due, covered by step 88,120, and in no target",
         "duplicate": "delivered at order-timeouts/1@5120 and order-timeouts/1@5127",

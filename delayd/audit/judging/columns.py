@@ -1,6 +1,12 @@
-"""Columns that several judgements share."""
+"""Columns, findings and joins that several judgements share.
 
+The name of a column stands for the column. Where none is given, a place is that of a request:
+`partition` and `offset`.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -10,66 +16,76 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
 from replication.frontier import Frontier
 
+ColumnOrName: TypeAlias = Column | str
 
-def source_text(partition: Column, offset: Column) -> Column:
+PLACE: Final = ["partition", "offset"]
+
+FEW: Final = 200_000
+"""Rows of a few numbers that every task may be handed: some 20 MB."""
+
+
+def column(named: ColumnOrName) -> Column:
+    """Return the column itself."""
+    return F.col(named) if isinstance(named, str) else named
+
+
+def is_true(condition: Column) -> Column:
+    """Return the condition, False where it is null."""
+    return F.coalesce(condition, F.lit(False))
+
+
+def source_text(partition: ColumnOrName = "partition", offset: ColumnOrName = "offset") -> Column:
     """Return `partition/offset`, as `delayd-source` has it; null if one of them is."""
-    return F.concat(partition.cast("string"), F.lit("/"), offset.cast("string"))
+    return F.concat(column(partition).cast("string"), F.lit("/"), column(offset).cast("string"))
 
 
-def is_done(
-    frontier: Frontier, lane: Column, rank_ms: Column, partition: Column, offset: Column
-) -> Column:
-    """Return whether a message is in Done(K, O) of this frontier."""
-    rank = F.struct(
-        rank_ms.cast("long").alias("due"),
-        partition.cast("long").alias("partition"),
-        offset.cast("long").alias("offset"),
-    )
-    return (rank < _cursor_of(frontier, lane)) & is_below(frontier.offsets, partition, offset)
+def named_place() -> tuple[Column, Column]:
+    """Return the place of the request that a record names, as PLACE."""
+    return F.col("source_partition").alias("partition"), F.col("source_offset").alias("offset")
 
 
-def is_below(offsets: Sequence[int], partition: Column, offset: Column) -> Column:
-    """Return whether the offset is below the one of its partition."""
-    return offset < F.element_at(_longs(offsets), partition.cast("int") + 1)
+def is_done(frontier: Frontier, offset: ColumnOrName = "offset") -> Column:
+    """Return whether a message (lane, rank_ms, partition, `offset`) is in Done(K, O) of this
+    frontier; False of what is no message."""
+    lane = F.col("lane").cast("int") + 1
+    parts = zip(*frontier.cursors, strict=True)
+    rank = _rank(F.col("rank_ms"), F.col("partition"), column(offset))
+    cursor = _rank(*(F.element_at(_longs(part), lane) for part in parts))
+    return is_true(rank < cursor) & is_below(frontier.offsets, offset)
 
 
-def of_partition(values: Sequence[int], partition: Column) -> Column:
+def _rank(*parts: Column) -> Column:
+    names = ("due", "partition", "offset")
+    return F.struct(*(p.cast("long").alias(name) for p, name in zip(parts, names, strict=True)))
+
+
+def is_below(offsets: Sequence[int], offset: ColumnOrName = "offset") -> Column:
+    """Return whether the offset is below the one of `partition`; False of null."""
+    return is_true(column(offset) < F.element_at(_longs(offsets), F.col("partition") + 1))
+
+
+def of_partition(values: Sequence[int], partition: ColumnOrName = "partition") -> Column:
     """Return the value of this partition; null of one that there is not."""
-    return F.get(_longs(values), partition.cast("int"))
+    return F.get(_longs(values), column(partition).cast("int"))
 
 
-def _cursor_of(frontier: Frontier, lane: Column) -> Column:
-    index = lane.cast("int") + 1
-    dues, partitions, offsets = zip(*frontier.cursors, strict=True)
-    return F.struct(
-        F.element_at(_longs(dues), index).alias("due"),
-        F.element_at(_longs(partitions), index).alias("partition"),
-        F.element_at(_longs(offsets), index).alias("offset"),
-    )
+def looked_up(values: Mapping[str, int], key: ColumnOrName) -> Column:
+    """Return the value of this key (bigint); null of one that there is not."""
+    known = F.from_json(F.lit(json.dumps(dict(values))), "map<string,bigint>")
+    return F.try_element_at(known, column(key))
 
 
 def _longs(values: Sequence[int]) -> Column:
     return F.array(*(F.lit(value).cast("long") for value in values))
 
 
-def findings(rows: DataFrame, fault: Fault, reason: Column, **columns: Column) -> DataFrame:
-    """Return each of `rows` as a finding; columns of tables.FINDINGS that are not given are
-    null."""
-    return findings_of_job(rows, fault.job, F.lit(fault.slug), reason, **columns)
-
-
-def findings_of_job(
-    rows: DataFrame, job: str, fault: Column, reason: Column, **columns: Column
+def findings(
+    rows: DataFrame, reasons: Mapping[Fault, Column], *kept: str, **columns: Column
 ) -> DataFrame:
-    """Do the same for rows of several faults of one job; `fault` is the slug of each."""
-    return _as_findings(rows, {"job": F.lit(job), "fault": fault, "reason": reason, **columns})
+    """Return each of `rows` as a finding for each of `reasons` that is not null.
 
-
-def several_findings(
-    rows: DataFrame, reasons: Mapping[Fault, Column], **columns: Column
-) -> DataFrame:
-    """Do as `findings` in one pass: return each of `rows` as a finding for each of `reasons` not
-    null."""
+    Of tables.FINDINGS, `kept` are columns of the rows, and those that are not given are null.
+    """
     each = F.array(
         *(
             F.struct(
@@ -78,12 +94,13 @@ def several_findings(
             for fault, why in reasons.items()
         )
     )
+    found = F.filter(each, lambda one: one["reason"].isNotNull())
     named = rows.select(
-        F.explode(F.filter(each, lambda one: one["reason"].isNotNull())).alias("found"),
+        F.explode(found).alias("found"),
+        *kept,
         *(column.alias(name) for name, column in columns.items()),
-    )
-    found = {name: F.col("found")[name] for name in ("job", "fault", "reason")}
-    return _as_findings(named, {name: F.col(name) for name in columns} | found)
+    ).select("found.*", *kept, *columns)
+    return padded(named, FINDINGS)
 
 
 def as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:
@@ -97,6 +114,15 @@ def as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame
     )
 
 
-def _as_findings(rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    nothing = {name: F.lit(None) for name in FINDINGS.fieldNames()}
-    return as_table(rows, FINDINGS, **(nothing | columns))
+def padded(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:
+    """Return rows as this table, with null in the columns that neither they nor `columns` have."""
+    nothing = {name: F.lit(None) for name in table.fieldNames() if name not in rows.columns}
+    return as_table(rows, table, **(nothing | columns))
+
+
+def few(rows: DataFrame, count: int | None = None) -> DataFrame:
+    """Return rows that are few as a rule, to be broadcast if they are: a large table that is joined
+    with them is not shuffled then. Counts them, if `count` is not known."""
+    if count is None:
+        count = rows.limit(FEW + 1).count()
+    return F.broadcast(rows) if count <= FEW else rows

@@ -8,6 +8,8 @@ Source: docs/design/audit.md, "Payload CRC".
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import ColumnOrName, column
+
 
 def bytes_hash(content: Column) -> Column:
     """Return the hash of one value; null of null."""
@@ -24,9 +26,9 @@ def headers_set_hash(headers: Column) -> Column:
     return F.xxhash64(F.array_sort(_each(headers)))
 
 
-def together(*hashes: Column) -> Column:
+def together(*hashes: ColumnOrName) -> Column:
     """Return the hash of several columns, any of which may be null."""
-    return F.xxhash64(*(part for each in hashes for part in (each.isNull(), each)))
+    return F.xxhash64(*(part for each in map(column, hashes) for part in (each.isNull(), each)))
 
 
 def record_hash(key: Column, value: Column, headers: Column) -> Column:
@@ -38,24 +40,14 @@ def payload_crc(
     topic: Column, key: Column, value: Column, headers: Column, target_partition: Column
 ) -> Column:
     """Return the CRC-32 of what a message carries."""
-    listed = F.when(F.size(headers) == 0, F.unhex(F.lit(""))).otherwise(
-        F.aggregate(
-            headers,
-            F.unhex(F.lit("")),
-            lambda parts, header: F.concat(
-                parts, _part(header["name"].cast("binary")), _part(header["value"])
-            ),
-        )
-    )
-    return F.crc32(
-        F.concat(
-            _part(topic.cast("binary")),
-            _part(key),
-            _part(value),
-            listed,
-            _part(target_partition.cast("string").cast("binary")),
-        )
-    )
+
+    def add(parts: Column, header: Column) -> Column:
+        return F.concat(parts, _part(header["name"].cast("binary")), _part(header["value"]))
+
+    listed = F.aggregate(headers, F.unhex(F.lit("")), add)
+    number = target_partition.cast("string").cast("binary")
+    parts = (_part(topic.cast("binary")), _part(key), _part(value), listed, _part(number))
+    return F.crc32(F.concat(*parts))
 
 
 def _each(headers: Column) -> Column:

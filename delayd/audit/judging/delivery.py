@@ -15,16 +15,15 @@ deliveries themselves can tell: that there are two of it, or that one came befor
 it carries. Source: docs/design/audit.md, "Deliveries".
 """
 
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import of_partition, several_findings, source_text
+from delayd.audit.judging.columns import findings, is_true, of_partition, source_text
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.fired import StepTimes, step_times_of
+from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
 
@@ -34,7 +33,7 @@ LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
 _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
-    *("attempt", "reason"),
+    *("attempt", "reason", "answer"),
 )
 
 
@@ -52,27 +51,23 @@ def judge_delivery(
     One join of all deliveries with the log, which is run at once and keeps only what is suspicious.
     """
     killers = killers_of(receipts)
-    found = [
-        _of_messages(messages),
-        _of_deliveries(logged, deliveries, killers, step_times_of(frontiers, bounds), bounds),
-        judge_letters(logged, messages, letters, killers, bounds),
-    ]
-    return reduce(DataFrame.unionByName, found)
+    suspicious = _suspicious(logged, with_off_step(deliveries, frontiers, bounds), bounds)
+    return (
+        _of_messages(messages)
+        .unionByName(_of_deliveries(suspicious, killers, bounds))
+        .unionByName(judge_letters(logged, messages, letters, killers, bounds))
+    )
 
 
 def killers_of(receipts: DataFrame) -> DataFrame:
     """Return the cancel markers that have a receipt: partition, killed_by (their offset); and, if a
     receipt says that they killed something, killed_at_ms and killed_sources, else null and none."""
     has_killed = F.col("verdict").isin("cancelled", "replaced")
+    is_of_mark = has_killed | F.col("op").isin("cancel", "replace")
+    offset = F.col("source_offset")
     return (
-        receipts.where(
-            F.col("flaw").isNull()
-            & (has_killed | F.col("op").isin("cancel", "replace"))
-            & F.col("source_offset").isNotNull()
-        )
-        .groupBy(
-            F.col("source_partition").alias("partition"), F.col("source_offset").alias("killed_by")
-        )
+        receipts.where(F.col("flaw").isNull() & is_of_mark & offset.isNotNull())
+        .groupBy(F.col("source_partition").alias("partition"), offset.alias("killed_by"))
         .agg(
             F.min(F.when(has_killed, F.col("at_ms"))).alias("killed_at_ms"),
             F.flatten(F.collect_set(F.when(has_killed, F.col("killed")))).alias("killed_sources"),
@@ -81,45 +76,33 @@ def killers_of(receipts: DataFrame) -> DataFrame:
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    is_delivered = F.col("fate") == "delivered"
-    is_wrong = (F.col("fate") == "lost") | (
-        is_delivered & ((F.col("deliveries") > 1) | F.col("is_changed"))
-    )
-    return several_findings(
-        messages.where(is_wrong),
-        {
-            Fault.LOST: F.when(
-                F.col("fate") == "lost",
-                "it was due, and is in no target, no dead letter, and under no mark",
-            ),
-            Fault.DUPLICATE: F.when(
-                is_delivered & (F.col("deliveries") > 1),
-                F.format_string("it was delivered %d times", "deliveries"),
-            ),
-            Fault.ALTERED: F.when(
-                is_delivered & F.col("is_changed"),
-                "a record that continues it carries something else than the request",
-            ),
-        },
-        source=source_text(F.col("partition"), F.col("offset")),
-        id=F.col("id"),
-        topic=F.col("topic"),
-        due_ms=F.col("due_ms"),
-    )
+    is_lost, is_delivered = F.col("fate") == "lost", F.col("fate") == "delivered"
+    is_doubled = is_delivered & (F.col("deliveries") > 1)
+    is_changed = is_delivered & F.col("is_changed")
+    reasons = {
+        Fault.LOST: F.when(
+            is_lost, "it was due, and is in no target, no dead letter, and under no mark"
+        ),
+        Fault.DUPLICATE: F.when(is_doubled, _times("deliveries")),
+        Fault.ALTERED: F.when(
+            is_changed, "a record that continues it carries something else than the request"
+        ),
+    }
+    wrong = messages.where(is_lost | is_doubled | is_changed)
+    return findings(wrong, reasons, "id", "topic", "due_ms", source=source_text())
 
 
-def _of_deliveries(
-    logged: DataFrame,
-    deliveries: DataFrame,
-    killers: DataFrame,
-    steps: StepTimes | None,
-    bounds: Bounds,
-) -> DataFrame:
+def _times(count: str) -> Column:
+    return F.format_string("it was delivered %d times", count)
+
+
+def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return deliveries that something may be wrong with, and what that is: `unknown`, `refused`,
+    `differences` and `early` are reasons or null. Computed at once."""
     asked = logged.select(
         F.col("partition").alias("source_partition"),
         F.col("offset").alias("source_offset"),
         (F.col("answer").isNotNull() & ~is_uncertain(bounds)).alias("is_answered"),
-        "answer",
         F.struct(*_ASKED).alias("asked"),
     )
     counts = logged.sparkSession.createDataFrame(
@@ -130,68 +113,56 @@ def _of_deliveries(
         .join(asked, ["source_partition", "source_offset"], "left")
         .join(F.broadcast(counts), "topic", "left")
     )
-    nothing = F.lit(None).cast("string")
-    timed = joined.withColumn("off_step", nothing) if steps is None else steps.beside(joined)
-    judged = timed.select(
+    # Of a request not in the log, what the delivery itself says.
+    due_ms = F.when(F.col("asked").isNull(), F.col("due_ms")).otherwise(F.col("asked.due_ms"))
+    early = _early(due_ms)
+    differences = F.coalesce(_differences(), F.when(early.isNull(), F.col("off_step")))
+    judged = joined.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
-        *("id", "fired_ms"),
-        _due_ms().alias("due_ms"),
-        F.col("asked")["killed_by"].alias("killed_by"),
-        F.col("asked")["killed_ms"].alias("killed_ms"),
-        source_text(F.col("source_partition"), F.col("asked")["origin"]).alias("origin_source"),
+        *("id", "fired_ms", due_ms.alias("due_ms"), "asked.killed_by", "asked.killed_ms"),
+        source_text("source_partition", "asked.origin").alias("origin_source"),
         _nobody_asked(bounds).alias("unknown"),
         _refused().alias("refused"),
-        F.coalesce(_differences(), F.when(_early().isNull(), F.col("off_step"))).alias(
-            "differences"
-        ),
-        _early().alias("early"),
+        differences.alias("differences"),
+        early.alias("early"),
         _copies(bounds).alias("copies"),
     )
-    suspicious = judged.where(
+    return judged.where(
         F.coalesce("unknown", "refused", "differences", "early").isNotNull()
         | F.col("killed_by").isNotNull()
         | (F.col("copies") > 1)
     ).localCheckpoint()
-    checked = suspicious.join(
-        killers.withColumn("is_told", F.lit(True)).withColumnRenamed(
-            "partition", "source_partition"
-        ),
-        ["source_partition", "killed_by"],
-        "left",
+
+
+def _of_deliveries(suspicious: DataFrame, killers: DataFrame, bounds: Bounds) -> DataFrame:
+    told = killers.withColumnRenamed("partition", "source_partition")
+    killed = F.format_string(
+        "delivered although %d/%d had killed it before", "source_partition", "killed_by"
     )
-    ghost = F.coalesce(
-        "refused",
-        F.when(
-            _came_out_killed(bounds),
-            F.format_string(
-                "delivered although %d/%d had killed it before", "source_partition", "killed_by"
-            ),
-        ),
-    )
+    ghost = F.coalesce("refused", F.when(_came_out_killed(bounds), killed))
     of_source = Window.partitionBy("source_partition", "source_offset").orderBy(
         "topic", "at_partition", "at_offset"
     )
-    is_meant = F.col("unknown").isNull() & F.col("ghost").isNull()
+    checked = (
+        suspicious.join(told, ["source_partition", "killed_by"], "left")
+        .withColumn("ghost", F.when(F.col("unknown").isNull(), ghost))
+        .withColumn("number", F.row_number().over(of_source))
+    )
+    is_meant = F.coalesce("unknown", "ghost").isNull()
     is_first_of_many = (F.col("copies") > 1) & (F.col("number") == 1)
-    return several_findings(
-        checked.withColumn("ghost", F.when(F.col("unknown").isNull(), ghost)).withColumn(
-            "number", F.row_number().over(of_source)
-        ),
+    return findings(
+        checked,
         {
             Fault.UNKNOWN: F.col("unknown"),
             Fault.GHOST: F.col("ghost"),
-            Fault.DUPLICATE: F.when(
-                is_first_of_many, F.format_string("it was delivered %d times", "copies")
-            ),
+            Fault.DUPLICATE: F.when(is_first_of_many, _times("copies")),
             Fault.ALTERED: F.when(is_meant, F.col("differences")),
             Fault.EARLY: F.when(is_meant, F.col("early")),
         },
+        *("id", "topic", "due_ms"),
         source=F.coalesce("origin_source", "source"),
-        id=F.col("id"),
-        topic=F.col("topic"),
         partition=F.col("at_partition"),
         offset=F.col("at_offset"),
-        due_ms=F.col("due_ms"),
     )
 
 
@@ -201,17 +172,13 @@ def _came_out_killed(bounds: Bounds) -> Column:
     The receipt of the cancel marker says when; one that says `too-late` is judged as a receipt.
     Where Kafka has deleted it, what came out long after the marker cannot have been done before it.
     """
-    by_receipt = F.array_contains("killed_sources", F.col("origin_source")) & (
-        F.col("fired_ms") >= F.col("killed_at_ms")
+    killed_ms, fired_ms, sources = F.col("killed_ms"), F.col("fired_ms"), F.col("killed_sources")
+    trimmed_ms = trimmed_in_ms(bounds, bounds.settings.receipts.name, "source_partition")
+    by_receipt = F.array_contains(sources, F.col("origin_source")) & (
+        fired_ms >= F.col("killed_at_ms")
     )
-    receipts = bounds.settings.receipts.name
-    trimmed_ms = trimmed_in_ms(bounds, receipts, F.col("source_partition"))
-    by_time = (
-        F.col("is_told").isNull()
-        & (F.col("killed_ms") < trimmed_ms)
-        & (F.col("fired_ms") > F.col("killed_ms") + LAG_MAX_MS)
-    )
-    return F.coalesce(by_receipt, F.lit(False)) | F.coalesce(by_time, F.lit(False))
+    by_time = sources.isNull() & (killed_ms < trimmed_ms) & (fired_ms > killed_ms + LAG_MAX_MS)
+    return is_true(by_receipt) | is_true(by_time)
 
 
 def _copies(bounds: Bounds) -> Column:
@@ -220,7 +187,7 @@ def _copies(bounds: Bounds) -> Column:
     if not any(bounds.buffer_starts):
         return F.lit(None).cast("bigint")
     copies = F.count("*").over(Window.partitionBy("source_partition", "source_offset"))
-    start = of_partition(bounds.buffer_starts, F.col("source_partition"))
+    start = of_partition(bounds.buffer_starts, "source_partition")
     return F.when(F.col("asked").isNull() & (F.col("source_offset") < start), copies)
 
 
@@ -228,12 +195,11 @@ def _nobody_asked(bounds: Bounds) -> Column:
     """Return why a delivery is of nothing that was asked for."""
     partition, offset = F.col("source_partition"), F.col("source_offset")
     is_nothing = F.col("asked").isNull() & ~was_not_read(bounds, partition, offset)
+    is_nowhere = partition.isNull() | offset.isNull()
     return (
-        F.when(
-            partition.isNull() | offset.isNull(), F.lit("its delayd-source names no place at all")
-        )
-        .when(is_nothing, F.lit("no request is there in the buffer"))
-        .when(F.col("asked")["op"] == "cancel", F.lit("the request there is a cancel"))
+        F.when(is_nowhere, "its delayd-source names no place at all")
+        .when(is_nothing, "no request is there in the buffer")
+        .when(F.col("asked.op") == "cancel", "the request there is a cancel")
     )
 
 
@@ -242,8 +208,8 @@ def _refused() -> Column:
     asked = F.col("asked")
     why = (
         F.when(asked["op"] == "reject", F.concat(F.lit("as "), asked["reason"]))
-        .when(F.col("is_answered"), F.concat(F.lit("as "), F.col("answer")))
-        .when(asked["is_refused"], F.lit("what it continues had been killed"))
+        .when(F.col("is_answered"), F.concat(F.lit("as "), asked["answer"]))
+        .when(asked["is_refused"], "what it continues had been killed")
     )
     return F.concat(F.lit("delivered although it was refused: "), why)
 
@@ -256,7 +222,7 @@ def _differences() -> Column:
         return ~F.col(name).eqNullSafe(asked[name] if expected is None else expected)
 
     is_continuation = asked["op"] == "continue"
-    own = source_text(F.col("source_partition"), asked["origin"])
+    own = source_text("source_partition", "asked.origin")
     is_reordered = F.col("headers_set_hash").eqNullSafe(asked["headers_set_hash"])
     wrong = {
         "topic": differs("topic"),
@@ -289,18 +255,9 @@ def _is_elsewhere() -> Column:
     )
     expected = F.coalesce(asked["target_partition"], by_key)
     is_there = (F.col("at_partition") == expected) | (F.col("topic") != asked["topic"])
-    return ~F.coalesce(is_there, F.lit(True))
+    return is_true(~is_there)
 
 
-def _due_ms() -> Column:
-    """Return the due time asked for; of a request not in the log, what the delivery itself says."""
-    return F.when(F.col("asked").isNull(), F.col("due_ms")).otherwise(F.col("asked")["due_ms"])
-
-
-def _early() -> Column:
-    first_ms = F.least("timestamp_ms", "fired_ms")
-    due_ms = _due_ms()
-    return F.when(
-        first_ms < due_ms,
-        F.format_string("delivered %d ms before its due time", due_ms - first_ms),
-    )
+def _early(due_ms: Column) -> Column:
+    early_ms = due_ms - F.least("timestamp_ms", "fired_ms")
+    return F.when(early_ms > 0, F.format_string("delivered %d ms before its due time", early_ms))

@@ -17,11 +17,8 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
-from delayd.audit.judging.sources import offset_of_source, partition_of_source
-from delayd.audit.judging.times import whole_number
+from delayd.audit.judging.texts import offset_of_source, partition_of_source, whole_number
 from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
-
-_NUMBER_DIGITS_MAX: Final = 19
 
 _OF_DELIVERIES: Final = ("id", "due", "fired", "source", "origin", "attempt")
 
@@ -46,10 +43,10 @@ def deliveries_of(records: DataFrame) -> DataFrame:
         headers_hash=headers_hash(F.col("headers")),
         headers_set_hash=headers_set_hash(F.col("headers")),
         id=control["id"],
-        due_ms=_number(control["due"]),
-        fired_ms=_number(control["fired"]),
+        due_ms=whole_number(control["due"]),
+        fired_ms=whole_number(control["fired"]),
         origin=control["origin"],
-        attempt=_number(control["attempt"]),
+        attempt=whole_number(control["attempt"]),
         flaw=F.coalesce(F.col("flaw"), stray),
     )
 
@@ -58,9 +55,8 @@ def receipts_of(records: DataFrame) -> DataFrame:
     """Return what the receipts say (tables.RECEIPTS)."""
     read = records.withColumn("told", F.from_json(F.col("value").cast("string"), _TOLD))
     told = F.col("told")
-    needed = ("id", "verdict", "op", "source", "killed", "at_ms")
     is_whole = F.lit(True)
-    for name in needed:
+    for name in ("id", "verdict", "op", "source", "killed", "at_ms"):
         is_whole &= told[name].isNotNull()
     is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
     is_of_source = told["source"].eqNullSafe(F.col("control")["source"])
@@ -68,13 +64,8 @@ def receipts_of(records: DataFrame) -> DataFrame:
         read,
         RECEIPTS,
         **_source(told["source"]),
-        id=told["id"],
-        verdict=told["verdict"],
-        op=told["op"],
-        killed=told["killed"],
-        due_ms=told["due_ms"],
-        at_ms=told["at_ms"],
-        flaw=F.when(~F.coalesce(is_whole, F.lit(False)), "its value is no receipt")
+        **{name: told[name] for name in ("id", "verdict", "op", "killed", "due_ms", "at_ms")},
+        flaw=F.when(~is_whole, "its value is no receipt")
         .when(~is_of_key, "its key is another id than its value has")
         .when(~is_of_source, "its header names another source than its value"),
     )
@@ -82,7 +73,7 @@ def receipts_of(records: DataFrame) -> DataFrame:
 
 def letters_of(records: DataFrame) -> DataFrame:
     """Return what the dead letters say (tables.LETTERS). Of one that a message became after it had
-    been stored, `record_hash` is that of `letter_hash`: its request headers were written anew."""
+    been stored, `record_hash` is of what it carried: its request headers were written anew."""
     control = F.col("control")
     is_dead = F.coalesce(control["reason"] == "dead", F.lit(False))
     is_truncated = control["truncated"].isNotNull()
@@ -91,16 +82,17 @@ def letters_of(records: DataFrame) -> DataFrame:
     topic, due, id, partition = (
         _header(name).cast("string") for name in ("topic", "due", "id", "partition")
     )
-    value_hash = bytes_hash(F.col("value"))
-    letter = letter_hash(topic, due, id, partition, bytes_hash(key), value_hash, user_hash)
+    key_hash, value_hash = bytes_hash(key), bytes_hash(F.col("value"))
+    # What the message carried, and what it asked for, as texts.
+    letter = together(topic, due, id, partition, key_hash, value_hash, user_hash)
     return as_table(
         records,
         LETTERS,
         **_source(control["source"]),
         reason=control["reason"],
         origin=control["origin"],
-        attempt=_number(control["attempt"]),
-        key_hash=bytes_hash(key),
+        attempt=whole_number(control["attempt"]),
+        key_hash=key_hash,
         value_hash=value_hash,
         headers_hash=user_hash,
         record_hash=F.when(is_dead, letter).when(
@@ -110,30 +102,12 @@ def letters_of(records: DataFrame) -> DataFrame:
     )
 
 
-def letter_hash(
-    topic: Column,
-    due: Column,
-    id: Column,
-    partition: Column,
-    key_hash: Column,
-    value_hash: Column,
-    headers_hash: Column,
-) -> Column:
-    """Return the hash of what a message carries, and what it asks for, as texts: what its dead
-    letter keeps."""
-    return together(topic, due, id, partition, key_hash, value_hash, headers_hash)
-
-
 def _source(text: Column) -> dict[str, Column]:
     return {
         "source": text,
         "source_partition": partition_of_source(text).try_cast("int"),
         "source_offset": offset_of_source(text),
     }
-
-
-def _number(text: Column) -> Column:
-    return whole_number(text, _NUMBER_DIGITS_MAX)
 
 
 def _header(name: str) -> Column:

@@ -11,9 +11,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings_of_job, source_text
+from delayd.audit.judging.columns import findings, is_true, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
+from delayd.audit.judging.links import MISFITS, cursor_times_of
+from delayd.audit.judging.retention import is_last_attempt
 from replication.record import FORMAT
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
@@ -66,36 +68,28 @@ def judge_frontier(
     `links` is links_of(frontiers), and `history` history_of(links).
     """
     shard = bounds.frontier.shard
-    broken = frontiers.where(F.col("flaw").isNotNull() & (F.col("shard") == shard)).select(
-        "offset", F.lit(Fault.FRONTIER_BROKEN.slug).alias("fault"), F.col("flaw").alias("reason")
-    )
-    misfits = links.where("fault is not null").select("offset", "fault", "reason")
-    false = _false_claims(links, history, logged, bounds).withColumn(
-        "fault", F.lit(Fault.FRONTIER_FALSE.slug)
-    )
-    return findings_of_job(
-        broken.unionByName(misfits).unionByName(false),
-        Fault.FRONTIER_FALSE.job,
-        F.col("fault"),
-        F.col("reason"),
-        topic=F.lit(bounds.settings.frontier.name),
-        partition=F.lit(shard),
-        offset=F.col("offset"),
+    place = {"topic": F.lit(bounds.settings.frontier.name), "partition": F.lit(shard)}
+    of_shard = frontiers.where(F.col("shard") == shard)
+    misfits = {fault: F.when(F.col("fault") == fault.slug, F.col("reason")) for fault in MISFITS}
+    false = _false_claims(links, history, logged, bounds)
+    return (
+        findings(of_shard, {Fault.FRONTIER_BROKEN: F.col("flaw")}, "offset", **place)
+        .unionByName(findings(links, misfits, "offset", **place))
+        .unionByName(findings(false, {Fault.FRONTIER_FALSE: F.col("reason")}, "offset", **place))
     )
 
 
 def _false_claims(
     links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
 ) -> DataFrame:
-    """Return steps that claim something else than their difference, with the reason."""
-    # Only the last of all attempts may be given up.
-    is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
+    """Return steps, and as `reason` what one claims that its difference does not show; or null."""
     stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
-        *("partition", "offset", "lane", "rank_ms", "killed_by"), is_last.alias("is_last")
+        *("partition", "offset", "lane", "rank_ms", "killed_by"),
+        is_last_attempt(bounds).alias("is_last"),
     )
     covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))
-    crc = F.crc32(source_text(F.col("partition"), F.col("offset")).cast("binary"))
+    crc = F.crc32(source_text().cast("binary"))
     held = alive.groupBy(F.col("step_at").alias("offset")).agg(
         F.count("*").alias("held"),
         F.sum(crc).alias("held_digest"),
@@ -108,34 +102,23 @@ def _false_claims(
         & (F.col("offset") <= bounds.frontier_offset)
         & _is_whole(bounds)
     ).select("offset", "step", "delivered", "dead", "digest")
-    none = F.lit(0).cast("long")
-    held_against = claims.join(held, "offset", "left").select(
-        *claims.columns,
-        *(F.coalesce(name, none).alias(name) for name in held.columns if name != "offset"),
-    )
-    over = F.col("delivered") + F.col("dead")
+    compared = claims.join(held, "offset", "left").fillna(0)
     # Where some last attempts were given up and others delivered, the log does not say which.
     expected = F.when(F.col("dead") == 0, F.col("held_digest")).when(
         F.col("dead") == F.col("last"), F.col("held_digest") - F.col("last_digest")
     )
-    return held_against.select(
-        "offset",
-        F.when(
-            over != F.col("held"),
-            F.format_string(
-                "step %d says that it delivered %d and gave up %d messages; by the log it had %d",
-                *("step", "delivered", "dead", "held"),
-            ),
-        )
-        .when(
-            F.col("digest") != expected,
-            F.format_string(
-                "step %d delivered as many as it says, but others: their digest is %d and not %d",
-                *("step", expected, "digest"),
-            ),
-        )
-        .alias("reason"),
-    ).where("reason is not null")
+    miscounted = F.format_string(
+        "step %d says that it delivered %d and gave up %d messages; by the log it had %d",
+        *("step", "delivered", "dead", "held"),
+    )
+    others = F.format_string(
+        "step %d delivered as many as it says, but others: their digest is %d and not %d",
+        *("step", expected, "digest"),
+    )
+    reason = F.when(F.col("delivered") + F.col("dead") != F.col("held"), miscounted).when(
+        F.col("digest") != expected, others
+    )
+    return compared.select("offset", reason.alias("reason"))
 
 
 def _is_whole(bounds: Bounds) -> Column:
@@ -149,9 +132,7 @@ def _is_whole(bounds: Bounds) -> Column:
         return F.lit(True)
     settings, old = bounds.settings, F.col("old")
     since_ms = bounds.trimmed_before_ms(settings.buffer.name) or bounds.frontier_append_ms
-    cursors = F.concat(F.array(old["cursor"]), F.map_values(old["lanes"]))
-    lowest_ms = F.array_min(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))
-    is_whole = lowest_ms >= since_ms + settings.max_delay_ms
+    is_whole = F.array_min(cursor_times_of(old)) >= since_ms + settings.max_delay_ms
     for partition, start in enumerate(starts):
         is_whole &= F.get(old["offsets"], F.lit(partition)) >= start
     return is_whole
@@ -203,7 +184,7 @@ def _flaw() -> Column:
         *(it["counts"][name] for name in COUNTS),
         *(it["settings"][name] for name in ("partitions", "lanes")),
     ]
-    parts = [it["owner"], it["cursor"], it["lanes"], it["offsets"], it["own_writes"]]
+    parts = [it[name] for name in ("owner", "cursor", "lanes", "offsets", "own_writes")]
     is_partial = F.lit(False)
     for part in (*numbers, *parts):
         is_partial |= part.isNull()
@@ -215,38 +196,29 @@ def _flaw() -> Column:
     def is_no_row(numbers: Column) -> Column:
         return (F.size(numbers) != it["settings"]["partitions"]) | _has_gap(numbers)
 
-    is_no_queue = F.exists(
-        F.map_values(it[_SMOOTHING]), lambda fields: F.size(fields) != _SMOOTHING_FIELDS
-    ) | (F.size(it[_SMOOTHING]) == 0)
+    queues = F.map_values(it[_SMOOTHING])
+    are_queues = F.forall(queues, lambda fields: F.size(fields) == _SMOOTHING_FIELDS)
+    has_queues = is_true(are_queues & (F.size(queues) > 0))
+    cursors = F.concat(F.array(it["cursor"]), F.map_values(it["lanes"]))
+    is_no_cursor = F.exists(cursors, _is_no_rank) | F.exists(F.map_keys(it["lanes"]), is_no_lane)
     key = F.concat(F.lit("shard-"), F.col("partition").cast("string"))
-    is_elsewhere = (it["shard"] != F.col("partition")) | (F.col("key").cast("string") != key)
+    is_here = (it["shard"] == F.col("partition")) & (F.col("key").cast("string") == key)
+    known = F.array(*map(F.lit, _VALUE_KEYS))
     return (
         F.when(F.col("value").isNull(), "it has no value")
         .when(F.col("keys").isNull(), "it is no JSON object")
+        .when(~it["format"].eqNullSafe(FORMAT), f"its format is not {FORMAT}")
+        .when(F.array_remove("keys", _SMOOTHING) != known, "fields are missing, or unknown")
         .when(
-            F.coalesce(it["format"], F.lit(-1)) != FORMAT,
-            F.concat(F.lit("its format is not "), F.lit(str(FORMAT))),
-        )
-        .when(
-            F.array_remove("keys", _SMOOTHING) != F.array(*map(F.lit, _VALUE_KEYS)),
-            "fields are missing, or unknown",
-        )
-        .when(
-            F.array_contains("keys", _SMOOTHING) & F.coalesce(is_no_queue, F.lit(True)),
-            "what it says of smoothing is none",
+            F.array_contains("keys", _SMOOTHING) & ~has_queues, "what it says of smoothing is none"
         )
         .when(is_partial, "a field is missing, or not of its type")
-        .when(
-            _is_no_rank(it["cursor"])
-            | F.exists(F.map_values(it["lanes"]), _is_no_rank)
-            | F.exists(F.map_keys(it["lanes"]), is_no_lane),
-            "a cursor is no rank, or of no lane",
-        )
+        .when(is_no_cursor, "a cursor is no rank, or of no lane")
         .when(
             is_no_row(it["offsets"]) | is_no_row(it["own_writes"]),
             "its offsets do not match the partitions of the buffer",
         )
-        .when(F.coalesce(is_elsewhere, F.lit(True)), "its key is not that of its shard")
+        .when(~is_true(is_here), "its key is not that of its shard")
     )
 
 

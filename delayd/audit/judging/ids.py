@@ -18,9 +18,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import as_table
-from delayd.audit.judging.joins import few
-from delayd.audit.tables import LOGGED, REQUESTS
+from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
+from delayd.audit.tables import LOGGED
 from replication.settings import Settings
 
 LIVE_MAX: Final = 64
@@ -32,6 +31,7 @@ CHUNK: Final = 256
 
 _LIVE: Final = "due_ms bigint, offset bigint, digest bigint, is_continued boolean"
 _KILLED: Final = "due_ms bigint, offset bigint"
+_UNDONE: Final = "source string, last_ms bigint"
 _KILL: Final = "offset bigint, append_ms bigint, op string, offsets array<bigint>"
 _DECISION: Final = (
     "stored boolean, answer string, is_refused boolean, killed array<bigint>,"
@@ -49,18 +49,23 @@ def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
     linked = _with_continued_by(requests)
     is_redrive = F.col("op") == "redrive"
     has_id = F.col("id").isNotNull() & (F.col("op") != "reject")
-    alone = linked.where(~is_redrive & ~has_id)
     redrives = _with_again(linked.where(is_redrive))
-    named = linked.where(has_id & ~is_redrive).withColumn("again", F.lit(None).cast("string"))
-    plain = _undecided(alone, stored=F.col("op").isin("schedule", "continue"), answer=F.lit(None))
-    again = _undecided(
-        redrives.where("id is null"),
-        stored=F.col("again") == "no",
-        answer=F.when(F.col("again") != "no", "duplicate"),
+    named = linked.where(has_id & ~is_redrive).unionByName(
+        redrives.where("id is not null"), allowMissingColumns=True
     )
-    return plain.unionByName(again).unionByName(
-        _replayed(named.unionByName(redrives.where("id is not null")), settings)
+    # What has no id is decided on its own.
+    alone = linked.where(~is_redrive & ~has_id).unionByName(
+        redrives.where("id is null"), allowMissingColumns=True
     )
+    is_again = F.col("again") != "no"
+    decided = padded(
+        alone,
+        LOGGED,
+        stored=F.col("op").isin("schedule", "continue") | is_true(~is_again),
+        answer=F.when(is_again, "duplicate"),
+        is_refused=F.lit(False),
+    )
+    return decided.unionByName(_replayed(named, settings))
 
 
 def _with_continued_by(requests: DataFrame) -> DataFrame:
@@ -72,28 +77,19 @@ def _with_continued_by(requests: DataFrame) -> DataFrame:
     links = continuations.groupBy("partition", F.col("continues").alias("offset")).agg(
         F.min("offset").alias("continued_by")
     )
-    return requests.join(few(links, count), ["partition", "offset"], "left")
-
-
-def _undecided(rows: DataFrame, *, stored: Column, answer: Column) -> DataFrame:
-    """Return rows that no id decides about."""
-    known = (*REQUESTS.fieldNames(), "continued_by")
-    nothing = {name: F.lit(None) for name in LOGGED.fieldNames() if name not in known}
-    columns = {"stored": stored, "answer": answer, "is_refused": F.lit(False)}
-    return as_table(rows, LOGGED, **(nothing | columns))
+    return requests.join(few(links, count), PLACE, "left")
 
 
 def _with_again(redrives: DataFrame) -> DataFrame:
     """Return redrives, and whether their source was redriven within the memory: `no`, `yes`; or
     `likely`, where all of a source are under one id, and an earlier one may have been a conflict
     there."""
-    columns = [*REQUESTS.fieldNames(), "continued_by"]
-    grouped = _gathered(redrives, columns, "redrive")
+    grouped = _gathered(redrives, "redrive")
     last = F.lit(None).cast("bigint")
     nothing = F.struct(last.alias("last_ms"), _empty("boolean").alias("again"))
 
     def take(state: Column, row: Column) -> Column:
-        is_again = F.coalesce(state["last_ms"] + REDRIVE_MEMORY_MS >= row["log_ms"], F.lit(False))
+        is_again = is_true(state["last_ms"] + REDRIVE_MEMORY_MS >= row["log_ms"])
         return F.struct(
             F.when(is_again, state["last_ms"]).otherwise(row["log_ms"]).alias("last_ms"),
             F.array_append(state["again"], is_again).alias("again"),
@@ -104,36 +100,25 @@ def _with_again(redrives: DataFrame) -> DataFrame:
     is_of_one = (F.size(ids) == 1) & F.get(ids, F.lit(0)).isNotNull()
     zipped = F.arrays_zip("rows", again.alias("again"))
     taken = grouped.select(is_of_one.alias("is_of_one"), F.explode(zipped).alias("each"))
-    row, is_again = F.col("each")["rows"], F.col("each")["again"]
     word = F.when(F.col("is_of_one"), "likely").otherwise("yes")
-    return taken.select(
-        *(row[name].alias(name) for name in columns),
-        F.when(is_again, word).otherwise("no").alias("again"),
-    )
+    again = F.when(F.col("each.again"), word).otherwise("no")
+    return taken.select("each.rows.*", again.alias("again"))
 
 
 def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
     """Return rows with an id, decided in the order of their offsets."""
-    columns = [*REQUESTS.fieldNames(), "continued_by", "again"]
-    grouped = _gathered(named, columns, "id")
-    first = F.get("rows", F.lit(0))
-    alone = F.array(_alone(first))
+    grouped = _gathered(named, "id")
+    alone = F.array(_alone(F.get("rows", F.lit(0))))
     fold = _fold(F.col("rows"), settings.id_memory_ms)
     decisions = F.when(F.size("rows") == 1, alone).otherwise(fold)
-    zipped = F.arrays_zip("rows", decisions.alias("decisions"))
-    each = grouped.select(F.explode(zipped).alias("each"))
-    row, decision = F.col("each")["rows"], F.col("each")["decisions"]
-    decided = [name for name in LOGGED.fieldNames() if name not in columns]
-    table = each.select(
-        *(row[name].alias(name) for name in columns),
-        *(decision[name].alias(name) for name in decided),
-    )
-    return as_table(table, LOGGED)
+    each = F.explode(F.arrays_zip("rows", decisions.alias("decisions")))
+    decided = grouped.select(each.alias("each")).select("each.rows.*", "each.decisions.*")
+    return as_table(decided, LOGGED)
 
 
-def _gathered(rows: DataFrame, columns: list[str], name: str) -> DataFrame:
+def _gathered(rows: DataFrame, name: str) -> DataFrame:
     """Return rows of one partition and name as one array, `rows`, in the order of their offsets."""
-    others = [column for column in columns if column != "offset"]
+    others = [column for column in rows.columns if column != "offset"]
     gathered = F.sort_array(F.collect_list(F.struct("offset", *others)))
     return rows.groupBy("partition", name).agg(gathered.alias("rows"))
 
@@ -165,7 +150,7 @@ def _fold(rows: Column, id_memory_ms: int) -> Column:
         _empty(f"struct<{_LIVE}>").alias("live"),
         _empty(f"struct<{_KILLED}>").alias("killed"),
         _empty("bigint").alias("doomed"),
-        _empty("struct<source string, last_ms bigint>").alias("undone"),
+        _empty(f"struct<{_UNDONE}>").alias("undone"),
         F.lit(0).alias("marks"),
         _empty(f"struct<{_KILL}>").alias("kills"),
         _empty(f"struct<{_DECISION}>").alias("decisions"),
@@ -191,20 +176,15 @@ def _fold(rows: Column, id_memory_ms: int) -> Column:
 def _outcome(state: Column, row: Column) -> Column:
     """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`."""
     op, live, log_ms = row["op"], state["live"], row["log_ms"]
-    is_taken = F.exists(live, lambda message: message["due_ms"] > log_ms)
-    is_same = F.exists(
-        live,
-        lambda message: (
-            (message["due_ms"] > log_ms) & message["digest"].eqNullSafe(row["sent_hash"])
-        ),
-    )
-    schedule = F.when(~is_taken, "stored").when(is_same, "duplicate").otherwise("conflict")
+    pending = F.filter(live, lambda message: message["due_ms"] > log_ms)
+    is_same = F.exists(pending, lambda it: it["digest"].eqNullSafe(row["sent_hash"]))
+    is_free = F.size(pending) == 0
+    schedule = F.when(is_free, "stored").when(is_same, "duplicate").otherwise("conflict")
     undone = F.filter(state["undone"], lambda each: each["source"] == row["redrive"])
     is_again = F.when(
         (row["again"] != "yes") & (F.size(undone) > 0),
-        F.coalesce(F.get(undone, F.lit(0))["last_ms"] + REDRIVE_MEMORY_MS >= log_ms, F.lit(False)),
+        is_true(F.get(undone, F.lit(0))["last_ms"] + REDRIVE_MEMORY_MS >= log_ms),
     ).otherwise(row["again"] != "no")
-    pending = F.filter(live, lambda message: message["due_ms"] > log_ms)
     redrive = (
         F.when(is_again, "duplicate")
         .when(F.size(pending) >= REDRIVES_MAX, "conflict")
@@ -221,68 +201,66 @@ def _outcome(state: Column, row: Column) -> Column:
 
 def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Column:
     """Return the state after a request of which `what` became."""
-    op, live, killed = row["op"], state["live"], state["killed"]
+    live, killed = state["live"], state["killed"]
     is_mark, is_stored = what == "mark", what == "stored"
-    is_continue = (op == "continue") & is_stored
-    others = F.when(
-        is_continue, F.filter(live, lambda message: message["offset"] != row["continues"])
-    ).otherwise(live)
+    is_replace = row["op"] == "replace"
+    doomed = _offsets(F.filter(live, lambda each: each["is_continued"]))
+    kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
+    marks = state["marks"] + is_mark.cast("int")
+    decision = F.struct(
+        is_stored | (is_mark & is_replace),
+        F.when(what.isin("duplicate", "conflict"), what),
+        what == "refused",
+        F.when(is_mark, _offsets(live)),
+        F.when(is_mark, _offsets(killed)),
+        marks,
+    )
+    message, others = _stored(live, row, is_stored)
+    after_mark = {
+        "live": F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{_LIVE}>")),
+        "killed": _killed_last(live, killed, row["log_ms"], id_memory_ms),
+        "doomed": F.concat(state["doomed"], doomed),
+        "kills": F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>")),
+    }
+    after = {name: F.when(is_mark, it).otherwise(state[name]) for name, it in after_mark.items()}
+    after["live"] = F.when(
+        is_stored, _last(F.array_sort(F.array_append(others, message)))
+    ).otherwise(after["live"])
+    decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
+    return F.struct(
+        *(after[name].alias(name) for name in ("live", "killed", "doomed")),
+        _undone_after(state["undone"], row, what).alias("undone"),
+        marks.alias("marks"),
+        after["kills"].alias("kills"),
+        decisions.alias("decisions"),
+    )
+
+
+def _stored(live: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
+    """Return a request as a live message, and the live ones beside it: not what it continues."""
+    is_continue = (row["op"] == "continue") & is_stored
     continued = F.filter(live, lambda message: message["offset"] == row["continues"])
+    digest = F.when(is_continue, F.get(continued, F.lit(0))["digest"]).otherwise(row["sent_hash"])
     message = F.struct(
         row["rank_ms"].alias("due_ms"),
         row["offset"].alias("offset"),
-        F.when(is_continue, F.get(continued, F.lit(0))["digest"])
-        .otherwise(row["sent_hash"])
-        .alias("digest"),
+        digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
     )
-    is_replace = op == "replace"
-    after_mark = F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{_LIVE}>"))
-    offsets = F.transform(live, lambda each: each["offset"])
-    doomed = F.transform(
-        F.filter(live, lambda each: each["is_continued"]), lambda each: each["offset"]
-    )
-    kill = F.struct(row["offset"], row["append_ms"], op, offsets)
-    is_undone = (what == "conflict") & (op == "redrive")
-    redriven = F.struct(row["redrive"], F.when(is_stored, row["log_ms"])).cast(
-        "struct<source string, last_ms bigint>"
-    )
-    knows_redrive = F.exists(state["undone"], lambda each: each["source"] == row["redrive"])
-    decision = F.struct(
-        (is_stored | (is_mark & is_replace)),
-        F.when(what.isin("duplicate", "conflict"), what),
-        what == "refused",
-        F.when(is_mark, offsets),
-        F.when(is_mark, F.transform(killed, lambda each: each["offset"])),
-        state["marks"] + is_mark.cast("int"),
-    )
-    return F.struct(
-        F.when(is_mark, after_mark)
-        .when(is_stored, _last(F.array_sort(F.array_append(others, message))))
-        .otherwise(live)
-        .alias("live"),
-        F.when(is_mark, _killed_last(live, killed, row["log_ms"], id_memory_ms))
-        .otherwise(killed)
-        .alias("killed"),
-        F.when(is_mark, F.concat(state["doomed"], doomed))
-        .otherwise(state["doomed"])
-        .alias("doomed"),
-        F.when(
-            is_undone | ((op == "redrive") & is_stored & knows_redrive),
-            F.array_append(
-                F.filter(state["undone"], lambda each: each["source"] != row["redrive"]), redriven
-            ),
-        )
-        .otherwise(state["undone"])
-        .alias("undone"),
-        (state["marks"] + is_mark.cast("int")).alias("marks"),
-        F.when(is_mark, F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>")))
-        .otherwise(state["kills"])
-        .alias("kills"),
-        F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>")).alias(
-            "decisions"
-        ),
-    )
+    others = F.filter(live, lambda message: message["offset"] != row["continues"])
+    return message, F.when(is_continue, others).otherwise(live)
+
+
+def _undone_after(undone: Column, row: Column, what: Column) -> Column:
+    """Return the redrives whose source was refused under this id, and when they came again."""
+    is_stored = what == "stored"
+    is_known = F.exists(undone, lambda each: each["source"] == row["redrive"])
+    others = F.filter(undone, lambda each: each["source"] != row["redrive"])
+    redriven = F.struct(row["redrive"], F.when(is_stored, row["log_ms"]))
+    return F.when(
+        (row["op"] == "redrive") & ((what == "conflict") | (is_stored & is_known)),
+        F.array_append(others, redriven.cast(f"struct<{_UNDONE}>")),
+    ).otherwise(undone)
 
 
 def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int) -> Column:
@@ -311,6 +289,10 @@ def _killed(rows: Column, state: Column) -> Column:
         )
 
     return F.zip_with(state["decisions"], rows, finish)
+
+
+def _offsets(items: Column) -> Column:
+    return F.transform(items, lambda each: each["offset"])
 
 
 def _last(items: Column) -> Column:

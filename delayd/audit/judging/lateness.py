@@ -16,10 +16,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.intervals import width_of
+from delayd.audit.judging.figures import HOUR_MS, width_of
+from delayd.audit.report import Bin
 
 EXACT_MS: Final = 2_048
-HOUR_MS: Final = 3_600_000
 MOMENTS_MAX: Final = 240
 BEFORE_FAILOVER_MS: Final = 5_000
 AFTER_FAILOVER_MS: Final = 15_000
@@ -37,15 +37,9 @@ _BINS_MS: Final = (
 """Where the bars of the histogram begin; the last one has no end."""
 
 
-def delivered_at(timestamp_ms: Column, is_append_time: Column, fired_ms: Column) -> Column:
-    """Return when a delivery was in its target: by the broker if it says so, else the master's
-    `now`."""
-    return F.when(is_append_time, timestamp_ms).otherwise(fired_ms)
-
-
 def was_requeued() -> Column:
     """Return whether a step has requeued a row of MESSAGES, to be tried again."""
-    return F.col("rank_ms") > F.greatest("due_ms", "append_ms")
+    return F.col("rank_ms") > _time_ms()
 
 
 def counts_of(messages: DataFrame) -> DataFrame:
@@ -72,18 +66,11 @@ def counts_of(messages: DataFrame) -> DataFrame:
 def lateness_of(counts: DataFrame) -> DataFrame:
     """Return percentiles: topic, hour_ms, count, p50, p99, p999, max. Of everything where the topic
     is null, of a whole topic where only the hour is null."""
+    topic, hour_ms, late_ms = F.col("topic"), F.col("hour_ms"), F.col("late_ms")
+    grouped = [[late_ms], [topic, late_ms], [topic, hour_ms, late_ms]]
     sets = (
         counts.where("not is_again")
-        .groupingSets(
-            [
-                [F.col("late_ms")],
-                [F.col("topic"), F.col("late_ms")],
-                [F.col("topic"), F.col("hour_ms"), F.col("late_ms")],
-            ],
-            "topic",
-            "hour_ms",
-            "late_ms",
-        )
+        .groupingSets(grouped, topic, hour_ms, late_ms)
         .agg(F.sum("count").alias("count"), F.max("most_ms").alias("most_ms"))
     )
     return percentiles(sets, "topic", "hour_ms").orderBy("topic", "hour_ms")
@@ -105,33 +92,16 @@ def requeued_count(counts: DataFrame) -> DataFrame:
     return counts.where("is_again").agg(F.coalesce(F.sum("count"), F.lit(0)).alias("count"))
 
 
-def histogram_of(counts: DataFrame) -> DataFrame:
-    """Return bars as report.Bin: from_ms, to_ms, count; all of them, from the first. What is early
-    is in the first: it is a finding."""
+def histogram_of(counts: DataFrame) -> tuple[Bin, ...]:
+    """Return all bars, from the first. What is early is in the first: it is a finding."""
     starts = F.array(*map(F.lit, _BINS_MS))
-    late = (
-        counts.where("not is_again")
-        .select(
-            F.size(F.filter(starts, lambda start: start <= F.greatest("late_ms", F.lit(0)))).alias(
-                "bin"
-            ),
-            "count",
-        )
-        .groupBy("bin")
-        .agg(F.sum("count").alias("count"))
-    )
+    bar = F.size(F.filter(starts, lambda start: start <= F.greatest("late_ms", F.lit(0))))
+    late = counts.where("not is_again").groupBy(bar).agg(F.sum("count"))
+    found = dict(map(tuple, late.collect()))
     ends = (*_BINS_MS[1:], 10 * _BINS_MS[-1])
-    bars = counts.sparkSession.createDataFrame(
-        [
-            (number, start, end)
-            for number, (start, end) in enumerate(zip(_BINS_MS, ends, strict=True), 1)
-        ],
-        "bin int, from_ms long, to_ms long",
-    )
-    return (
-        bars.join(late, "bin", "left")
-        .select("from_ms", "to_ms", F.coalesce("count", F.lit(0).cast("long")).alias("count"))
-        .orderBy("from_ms")
+    return tuple(
+        Bin(start, end, found.get(number, 0))
+        for number, (start, end) in enumerate(zip(_BINS_MS, ends, strict=True), 1)
     )
 
 
@@ -162,27 +132,15 @@ def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
     windows = (
         failovers.orderBy("at_ms")
         .limit(FAILOVERS_MAX)
-        .select(
-            "term",
-            F.col("at_ms").alias("failed_ms"),
-            F.explode(F.sequence(first, last)).alias("second"),
-        )
+        .select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
     )
-    time_ms = _time_ms()
-    late_ms = _late_ms()
     around = (
         messages.where((F.col("fate") == "delivered") & ~was_requeued())
-        .select(
-            time_ms.alias("time_ms"),
-            late_ms.alias("exact_ms"),
-            F.expr(f"greatest(due_ms, append_ms) div {second}").alias("second"),
-        )
+        .select(_time_ms().alias("time_ms"), _late_ms().alias("exact_ms"))
+        .withColumn("second", F.expr(f"time_ms div {second}"))
         .join(F.broadcast(windows), "second")
-        .where(
-            F.col("time_ms").between(
-                F.col("failed_ms") - BEFORE_FAILOVER_MS, F.col("failed_ms") + AFTER_FAILOVER_MS
-            )
-        )
+        .where(f"time_ms >= at_ms - {BEFORE_FAILOVER_MS}")
+        .where(f"time_ms <= at_ms + {AFTER_FAILOVER_MS}")
         .groupBy("term", _rounded(F.col("exact_ms")).alias("late_ms"))
         .agg(F.count("*").alias("count"), F.max("exact_ms").alias("most_ms"))
     )
@@ -194,18 +152,20 @@ def percentiles(counted: DataFrame, *keys: str) -> DataFrame:
     max. The p-th is the least value that at least that share of all does not exceed."""
     group = Window.partitionBy(*keys)
     up_to = group.orderBy("late_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = counted.withColumn("up_to", F.sum("count").over(up_to)).withColumn(
-        "all", F.sum("count").over(group)
-    )
-    return ranked.groupBy(*keys).agg(
-        F.first("all").alias("count"),
-        *(
-            F.min(F.when(F.col("up_to") * 1000 >= F.col("all") * mille, F.col("late_ms"))).alias(
-                name
-            )
-            for name, mille in _PERCENTILES
-        ),
-        F.max("most_ms").alias("max"),
+    sums = {"up_to": F.sum("count").over(up_to), "all": F.sum("count").over(group)}
+
+    def least(mille: int) -> Column:
+        is_share = F.col("up_to") * 1000 >= F.col("all") * mille
+        return F.min(F.when(is_share, F.col("late_ms")))
+
+    return (
+        counted.withColumns(sums)
+        .groupBy(*keys)
+        .agg(
+            F.first("all").alias("count"),
+            *(least(mille).alias(name) for name, mille in _PERCENTILES),
+            F.max("most_ms").alias("max"),
+        )
     )
 
 

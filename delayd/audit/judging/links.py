@@ -25,10 +25,10 @@ _FIELDS: Final = (
     *("now_ms", "cursor", "lanes", "offsets", "own_writes", "broken"),
 )
 
-_TERM: Final = Fault.FRONTIER_TERM.slug
-_BACK: Final = Fault.FRONTIER_BACK.slug
-_AHEAD: Final = Fault.FRONTIER_AHEAD.slug
-_STEP: Final = Fault.FRONTIER_STEP.slug
+MISFITS: Final = (
+    *(Fault.FRONTIER_TERM, Fault.FRONTIER_BACK, Fault.FRONTIER_AHEAD, Fault.FRONTIER_STEP),
+)
+_TERM, _BACK, _AHEAD, _STEP = (fault.slug for fault in MISFITS)
 
 
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
@@ -85,6 +85,12 @@ def cursor_in(record: Column, lane: Column) -> Column:
     return F.coalesce(F.try_element_at(record["lanes"], lane), record["cursor"])
 
 
+def cursor_times_of(record: Column) -> Column:
+    """Return the due times, ms, of all cursors of a frontier record."""
+    cursors = F.concat(F.array(record["cursor"]), F.map_values(record["lanes"]))
+    return F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0)))
+
+
 def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
     """Return what is wrong if `new` follows `old`, `steps_max` steps after it at most; null if
     nothing."""
@@ -126,56 +132,37 @@ def _runs_ahead(old: Column, new: Column, lanes: int) -> Column:
 
 def _moves_forward(old: Column, new: Column, lanes: int) -> Column:
     named = _named(old, new)
-
-    def not_lower(one: Column, other: Column) -> Column:
-        return one <= other
-
-    offsets, own_writes = (
-        F.forall(F.zip_with(old[name], new[name], not_lower), lambda is_fine: is_fine)
-        for name in ("offsets", "own_writes")
-    )
     return (
         F.forall(named, lambda lane: cursor_in(old, lane) <= cursor_in(new, lane))
         # The usual cursor is that of whichever lanes are not named in either.
         & ((F.size(named) == lanes) | (old["cursor"] <= new["cursor"]))
-        & offsets
-        & own_writes
+        & ~_fell(old, new, "offsets")
+        & ~_fell(old, new, "own_writes")
     )
+
+
+def _fell(old: Column, new: Column, name: str) -> Column:
+    """Return whether one of these numbers is lower than it was."""
+    pairs = F.zip_with(old[name], new[name], lambda one, other: one > other)
+    return F.exists(pairs, lambda is_lower: is_lower)
 
 
 def _reason(fault: Column, old: Column, new: Column) -> Column:
     step = new["step"]
+    lower = (
+        F.when(_fell(old, new, "offsets"), "an O")
+        .when(_fell(old, new, "own_writes"), "an R")
+        .otherwise("a cursor")
+    )
+    terms = (new["term"], new["owner"], old["term"], old["owner"])
+    ahead = F.format_string("step %d moves a cursor beyond its own time, %d", step, new["now_ms"])
+    back = F.format_string("step %d has %s below the record at %d", step, lower, old["offset"])
     return (
         F.when(
             fault == _TERM,
-            F.format_string(
-                "step %d has term %d of %s behind term %d of %s",
-                *(step, new["term"], new["owner"], old["term"], old["owner"]),
-            ),
+            F.format_string("step %d has term %d of %s behind term %d of %s", step, *terms),
         )
-        .when(
-            fault == _BACK,
-            F.format_string(
-                "step %d has %s below the record at %d",
-                *(step, _what_is_back(old, new), old["offset"]),
-            ),
-        )
-        .when(
-            fault == _AHEAD,
-            F.format_string("step %d moves a cursor beyond its own time, %d", step, new["now_ms"]),
-        )
+        .when(fault == _BACK, back)
+        .when(fault == _AHEAD, ahead)
         .when(fault == _STEP, F.format_string("step %d follows step %d", step, old["step"]))
-    )
-
-
-def _what_is_back(old: Column, new: Column) -> Column:
-    def fell(name: str) -> Column:
-        return F.exists(
-            F.zip_with(old[name], new[name], lambda one, other: one > other), lambda it: it
-        )
-
-    return (
-        F.when(fell("offsets"), "an O")
-        .when(fell("own_writes"), "an R")
-        .otherwise(F.lit("a cursor"))
     )

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, source_text
+from delayd.audit.judging.columns import PLACE, findings, is_true, named_place, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
 
@@ -26,47 +26,40 @@ def judge_order(
     """
     placed = _placed(logged, deliveries, bounds.target_partitions)
     suspects = covered_by(_overtaken(placed), history, late_too=False)
-    is_ghost = F.coalesce(F.col("killed_by") < F.col("step_end"), F.lit(False))
-    wrong = suspects.where((F.col("is_late") == F.lit(False)) & ~is_ghost)
-    first = F.col("highest")
+    is_ghost = is_true(F.col("killed_by") < F.col("step_end"))
+    why = F.format_string(
+        "it came after %d/%d, which ranks by %d, and it by %d",
+        *("highest.partition", "highest.offset", "highest.rank_ms", "rank_ms"),
+    )
     return findings(
-        wrong,
-        Fault.ORDER,
-        F.format_string(
-            "it came after %d/%d, which ranks by %d, and it by %d",
-            *(first[name] for name in ("partition", "offset", "rank_ms")),
-            F.col("rank_ms"),
-        ),
-        source=source_text(F.col("partition"), F.col("offset")),
-        topic=F.col("topic"),
+        suspects.where(~F.col("is_late") & ~is_ghost),
+        {Fault.ORDER: why},
+        *("topic", "due_ms"),
+        source=source_text(),
         partition=F.col("target_partition"),
         offset=F.col("target_offset"),
-        due_ms=F.col("due_ms"),
     )
 
 
 def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
     """Return where each message that counts was delivered. One shuffle of both tables, by
     source."""
-    by_source = Window.partitionBy("partition", "offset")
     once = (
         deliveries.where("source_offset is not null")
         .select(
-            F.col("source_partition").alias("partition"),
-            F.col("source_offset").alias("offset"),
+            *named_place(),
             F.col("topic").alias("found_topic"),
             F.col("partition").alias("found_partition"),
             F.col("offset").alias("target_offset"),
             F.least("timestamp_ms", "fired_ms").alias("found_ms"),
         )
-        .withColumn("times", F.count("*").over(by_source))
+        .withColumn("times", F.count("*").over(Window.partitionBy(*PLACE)))
         .where("times = 1")
     )
     is_alone = F.col("continues").isNull() & F.col("continued_by").isNull()
     asked = logged.where(F.col("stored") & is_alone).select(
         *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "killed_by"),
-        F.col("target_partition").alias("asked_partition"),
-        "key_murmur2",
+        *("key_murmur2", F.col("target_partition").alias("asked_partition")),
     )
     known = logged.sparkSession.createDataFrame(
         [*partitions.items()], "topic string, partitions int"
@@ -74,7 +67,7 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
     by_key = F.when(F.col("partitions") > 0, F.col("key_murmur2") % F.col("partitions"))
     wanted = F.coalesce("asked_partition", by_key, "found_partition")
     return (
-        once.join(asked, ["partition", "offset"])
+        once.join(asked, PLACE)
         # Not a plain equality: that would become a key of the join, and shuffle once more for it.
         .where((F.col("topic") == F.col("found_topic")).eqNullSafe(F.lit(True)))
         .where(F.col("found_ms") >= F.col("due_ms"))

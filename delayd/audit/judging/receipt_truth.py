@@ -1,4 +1,4 @@
-"""The truth of a receipt.
+"""The truth of a receipt, of a row of what is owed and reported (verdicts.py).
 
 Source: docs/design/audit.md, "Verdicts".
 """
@@ -9,18 +9,19 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
+from delayd.audit.judging.columns import is_true
 
 
 def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
-    """Return whether a receipt is true, of a row of what is owed and reported (verdicts.py)."""
+    """Return whether a receipt is true."""
     is_of_it = (receipt["id"] == F.col("told_id")) & (receipt["op"] == F.col("told_op"))
     is_plain = (
         (receipt["verdict"] == F.col("expected"))
         & (F.size(receipt["killed"]) == 0)
         & receipt["due_ms"].eqNullSafe(F.col("due_ms"))
     )
-    is_true = F.when(F.col("is_mark"), _is_true_mark(receipt, bounds)).otherwise(is_plain)
-    return F.coalesce(is_of_it & is_true, F.lit(False))
+    is_right = F.when(F.col("is_mark"), _is_true_mark(receipt, bounds)).otherwise(is_plain)
+    return is_true(is_of_it & is_right)
 
 
 def counts_as_killed(member: Column, bounds: Bounds) -> Column:
@@ -57,31 +58,21 @@ def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
         asked_ms = F.when(is_replace, F.col("due_ms")).otherwise(latest_ms)
         return receipt["due_ms"].eqNullSafe(asked_ms)
 
-    killed = (
-        are_of(victims)
-        & F.forall(
-            victims,
-            lambda member: F.when(is_named(member), ~was_out(member)).otherwise(member["is_out"]),
-        )
-        & due_of(victims, is_named)
+    all_out = F.forall(victims, lambda member: member["is_out"])
+    all_told = F.forall(
+        victims,
+        lambda member: F.when(is_named(member), ~was_out(member)).otherwise(member["is_out"]),
     )
-    too_late = (
-        (F.size(named) == 0)
-        & F.exists(victims, counts)
-        & F.forall(victims, lambda member: member["is_out"])
-        & due_of(victims, counts)
-    )
+    killed = are_of(victims) & all_told & due_of(victims, is_named)
+    is_empty = F.size(named) == 0
+    too_late = is_empty & all_out & F.exists(victims, counts) & due_of(victims, counts)
     none_counts = F.forall(victims, lambda member: member["is_out"] & ~counts(member))
     # A message that an earlier cancel marker killed, and that is not due yet, proves it: it must
     # be named.
     proves = F.filter(before, lambda member: ~member["is_out"] & (member["rank_ms"] > at_ms))
-    again = (
-        none_counts
-        & are_of(before)
-        & F.forall(before, lambda member: ~(is_named(member) & was_out(member)))
-        & F.forall(proves, is_named)
-    )
-    nothing = none_counts & (F.size(named) == 0)
+    was_right = F.forall(before, lambda member: ~(is_named(member) & was_out(member)))
+    again = none_counts & are_of(before) & was_right & F.forall(proves, is_named)
+    nothing = none_counts & is_empty
     return (
         F.when(verdict == "replaced", is_replace & killed)
         .when(verdict == "cancelled", ~is_replace & (killed | again))

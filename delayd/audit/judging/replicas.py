@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
+    PLACE,
     as_table,
     findings,
-    findings_of_job,
     is_below,
     is_done,
+    looked_up,
     of_partition,
     source_text,
 )
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.intervals import width_of
 from delayd.audit.report import NodeState
 from delayd.audit.tables import PENDING
 from replication.rank import SLOT_MS
@@ -34,8 +34,6 @@ NODES_MAX: Final = 62
 """Exports that are compared: each is a bit of a number, one is the log's."""
 DIFFERING_MAX: Final = 200_000
 """So many that differ are sent to everyone, to look at them again; more are joined."""
-
-HEAT_BUCKETS_MAX: Final = 96
 
 _COMPARED: Final = (
     ("slot", "the slot"),
@@ -51,12 +49,10 @@ _COMPARED: Final = (
 
 def expected_pending(logged: DataFrame, bounds: Bounds) -> DataFrame:
     """Return what must be pending at the cut by the log, as PENDING of the node LOG."""
-    partition, offset = F.col("partition"), F.col("offset")
     offsets = bounds.frontier.offsets
-    is_over = is_done(bounds.frontier, F.col("lane"), F.col("rank_ms"), partition, offset)
-    is_killed = F.coalesce(is_below(offsets, partition, F.col("killed_by")), F.lit(False))
+    is_killed = is_below(offsets, "killed_by")
     pending = logged.where(
-        F.col("stored") & is_below(offsets, partition, offset) & ~is_over & ~is_killed
+        F.col("stored") & is_below(offsets) & ~is_done(bounds.frontier) & ~is_killed
     )
     return as_table(
         pending,
@@ -88,8 +84,7 @@ def judge_replicas(
         return outcome
     if count <= DIFFERING_MAX:
         differing = F.broadcast(differing)
-    seen = held.join(differing, ["partition", "offset"])
-    return outcome.unionByName(_compare(seen, present))
+    return outcome.unionByName(_compare(held.join(differing, PLACE), present))
 
 
 def _absent(expected: DataFrame, nodes: Sequence[NodeState]) -> DataFrame:
@@ -97,16 +92,12 @@ def _absent(expected: DataFrame, nodes: Sequence[NodeState]) -> DataFrame:
         [(state.node, state.problem) for state in nodes if state.problem is not None],
         "node string, problem string",
     )
-    return findings(rows, Fault.REPLICA_ABSENT, F.col("problem"), node=F.col("node"))
+    return findings(rows, {Fault.REPLICA_ABSENT: F.col("problem")}, "node")
 
 
 def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataFrame:
     """Sources that are not alike everywhere. One shuffle of narrow rows."""
-    numbers = {node: 1 << number for number, node in enumerate((LOG, *present))}
-    everyone = sum(numbers.values())
-    bit = F.lit(0).cast("long")
-    for node, value in numbers.items():
-        bit = F.when(F.col("node") == node, F.lit(value).cast("long")).otherwise(bit)
+    bits = {node: 1 << number for number, node in enumerate((LOG, *present))}
     is_log = F.col("node") == LOG
     # The log cannot say a digest, only whether there is one.
     digest = F.when(~is_log & F.col("digest").isNotNull(), F.xxhash64("digest"))
@@ -116,27 +107,25 @@ def _differing(held: DataFrame, present: Sequence[str], bounds: Bounds) -> DataF
         for number, name in enumerate(("id", "topic"), start=1)
     ]
     said = F.xxhash64(*(name for name, _ in _COMPARED), *marks, has_digest)
-    start = of_partition(bounds.buffer_starts, F.col("partition"))
+    start = of_partition(bounds.buffer_starts)
     return (
-        held.select("partition", "offset", bit.alias("bit"), said.alias("said"), digest.alias("d"))
-        .groupBy("partition", "offset")
+        held.withColumns({"bit": looked_up(bits, "node"), "said": said, "digest": digest})
+        .groupBy(*PLACE)
         .agg(
             F.sum("bit").alias("bits"),
             F.count("*").alias("holders"),
-            F.min("said").alias("said_least"),
-            F.max("said").alias("said_most"),
-            F.min("d").alias("digest_least"),
-            F.max("d").alias("digest_most"),
+            (F.min("said") != F.max("said")).alias("is_other"),
+            (F.min("digest") != F.max("digest")).alias("is_other_digest"),
         )
         .where(
-            (F.col("bits") != everyone)
-            | (F.col("holders") != len(numbers))
-            | (F.col("said_least") != F.col("said_most"))
-            | (F.col("digest_least") != F.col("digest_most"))
+            (F.col("bits") != sum(bits.values()))
+            | (F.col("holders") != len(bits))
+            | F.col("is_other")
+            | F.col("is_other_digest")
         )
         # Of what Kafka has deleted from the buffer the log says nothing.
         .where(F.col("offset") >= F.coalesce(start, "offset"))
-        .select("partition", "offset")
+        .select(*PLACE)
     )
 
 
@@ -144,67 +133,40 @@ def _compare(seen: DataFrame, present: Sequence[str]) -> DataFrame:
     """Return the findings among sources that differ somewhere."""
     fields = F.struct("node", "digest", *(name for name, _ in _COMPARED))
     is_log = F.col("node") == LOG
-    sources = (
-        seen.groupBy("partition", "offset")
-        .agg(
-            F.max(F.when(is_log, fields)).alias("log"),
-            F.array_sort(F.collect_list(F.when(~is_log, fields))).alias("copies"),
-        )
-        .withColumn("digests", F.transform("copies", lambda copy: copy["digest"]))
+    sources = seen.groupBy(*PLACE).agg(
+        F.max(F.when(is_log, fields)).alias("log"),
+        F.array_sort(F.collect_list(F.when(~is_log, fields))).alias("copies"),
     )
-    each = sources.select(
-        *("partition", "offset", "log", "copies", "digests"),
-        F.explode(F.array(*map(F.lit, present))).alias("node"),
-    ).select(
-        *("partition", "offset", "log", "node"),
-        F.filter("copies", lambda copy: copy["node"] == F.col("node")).alias("own"),
-        _usual_digest().alias("usual"),
+    own = F.filter("copies", lambda copy: copy["node"] == F.col("node"))
+    it = F.coalesce("log", "first")
+    judged = (
+        sources.withColumn("usual", _usual_digest(F.transform("copies", lambda it: it["digest"])))
+        .withColumn("node", F.explode(F.array(*map(F.lit, present))))
+        .withColumns({"count": F.size(own), "first": F.get(own, F.lit(0))})
+        .withColumn("wrong", _wrong_fields(F.col("log"), F.col("first"), F.col("usual")))
+        .select("*", *(it[name].alias(name) for name in ("slot", "id", "topic", "due_ms")))
     )
-    first = F.get("own", F.lit(0))
-    count = F.size("own")
-    is_wanted = F.col("log").isNotNull()
-    known = F.when(is_wanted, F.col("log")).otherwise(first)
-    judged = each.select(
-        *("partition", "offset", "node"),
-        is_wanted.alias("is_wanted"),
-        known.alias("it"),
-        count.alias("count"),
-        _wrong_fields(F.col("log"), first, F.col("usual")).alias("wrong"),
-    )
-    slot = F.concat(F.lit("slot "), F.col("it.slot").cast("string"))
-    cases = (
-        (~F.col("is_wanted"), Fault.REPLICA_EXTRA, F.lit(" holds it, but it is not pending")),
-        (F.col("count") == 0, Fault.REPLICA_MISSING, F.lit(" lacks it")),
-        (F.col("count") > 1, Fault.REPLICA_EXTRA, F.lit(" holds it more than once")),
-        (
-            F.size("wrong") > 0,
-            Fault.REPLICA_CHANGED,
-            F.concat(F.lit(" has it with another value of "), F.array_join("wrong", ", ")),
+    is_wanted, count = F.col("log").isNotNull(), F.col("count")
+    is_changed = is_wanted & (count == 1) & (F.size("wrong") > 0)
+    wrong = F.concat(F.lit("has it with another value of "), F.array_join("wrong", ", "))
+    reasons = {
+        Fault.REPLICA_MISSING: F.when(count == 0, "lacks it"),
+        Fault.REPLICA_EXTRA: F.when(~is_wanted, "holds it, but it is not pending").when(
+            count > 1, "holds it more than once"
         ),
-    )
-    fault = reason = F.lit(None).cast("string")
-    for is_case, name, text in reversed(cases):
-        fault = F.when(is_case, name.slug).otherwise(fault)
-        reason = F.when(is_case, F.concat(slot, text)).otherwise(reason)
-    found = judged.where("is_wanted or count > 0").select(
-        "*", fault.alias("fault"), reason.alias("reason")
-    )
-    return findings_of_job(
-        found.where("fault is not null"),
-        Fault.REPLICA_CHANGED.job,
-        F.col("fault"),
-        F.col("reason"),
-        source=source_text(F.col("partition"), F.col("offset")),
-        id=F.col("it.id"),
-        topic=F.col("it.topic"),
-        node=F.col("node"),
-        due_ms=F.col("it.due_ms"),
+        Fault.REPLICA_CHANGED: F.when(is_changed, wrong),
+    }
+    slot = F.concat(F.lit("slot "), F.col("slot").cast("string"), F.lit(" "))
+    return findings(
+        judged.where(is_wanted | (count > 0)),
+        {fault: F.concat(slot, reason) for fault, reason in reasons.items()},
+        *("id", "topic", "node", "due_ms"),
+        source=source_text(),
     )
 
 
-def _usual_digest() -> Column:
+def _usual_digest(digests: Column) -> Column:
     """Return the digest that most copies have; of equally many the one of the first node."""
-    digests = F.col("digests")
 
     def times(digest: Column) -> Column:
         return F.size(F.filter(digests, lambda other: other.eqNullSafe(digest)))
@@ -221,28 +183,3 @@ def _wrong_fields(log: Column, copy: Column, usual: Column) -> Column:
     is_misplaced = log["id"].isNull() != copy["digest"].isNull()
     is_other = F.when(is_misplaced | ~copy["digest"].eqNullSafe(usual), F.lit("the digest"))
     return F.array_compact(F.array(*differing, is_other))
-
-
-def heat_of(expected: DataFrame, pending: DataFrame, found: DataFrame) -> DataFrame:
-    """Return how many messages are pending by due time and node, and how many of them differ, as
-    report.HeatCell; of each node at most HEAT_BUCKETS_MAX. `found` is what judge_replicas found."""
-    held = expected.select("node", "due_ms").unionByName(pending.select("node", "due_ms"))
-    [(least_ms, most_ms)] = held.agg(F.min("due_ms"), F.max("due_ms")).collect()
-    width_ms = width_of(least_ms or 0, most_ms or 0, HEAT_BUCKETS_MAX)
-    at = F.expr(f"due_ms div {width_ms} * {width_ms}").alias("at_ms")
-    none = F.lit(0).cast("long")
-    cells = held.groupBy(at, "node").agg(F.count("*").alias("pending"))
-    differ = (
-        found.where("node is not null and due_ms is not null")
-        .groupBy(at, "node")
-        .agg(F.count("*").alias("differ"))
-    )
-    return (
-        cells.join(differ, ["at_ms", "node"], "full")
-        .select(
-            *("at_ms", "node"),
-            F.coalesce("pending", none).alias("pending"),
-            F.coalesce("differ", none).alias("differ"),
-        )
-        .orderBy("at_ms", "node")
-    )

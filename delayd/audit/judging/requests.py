@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import as_table
+from delayd.audit.judging.columns import PLACE, as_table, is_true
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -25,8 +25,16 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
-from delayd.audit.judging.sources import is_source, offset_of_source, partition_of_source
-from delayd.audit.judging.times import delay_ms_of, due_ms_of, is_delay, level_ms_of, whole_number
+from delayd.audit.judging.texts import (
+    delay_ms_of,
+    due_ms_of,
+    is_delay,
+    is_source,
+    level_ms_of,
+    offset_of_source,
+    partition_of_source,
+    whole_number,
+)
 from delayd.audit.tables import REQUESTS
 from replication.settings import Settings
 
@@ -35,7 +43,6 @@ _REDRIVE_MARGIN_BYTES: Final = 1024
 _ID_BYTES_MAX: Final = 256
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
-_NUMBER_DIGITS_MAX: Final = 19
 
 _INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
 _NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
@@ -45,8 +52,8 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
     """Return what each record of the buffer asks for, or why it is refused (tables.REQUESTS)."""
     control = F.col("control")
     marked = records.select(
-        *("partition", "offset", "log_ms", "key", "value", "headers", "record_headers", "control"),
-        *("flaw", "key_murmur2", "is_proved", "size_bytes"),
+        *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control", "flaw"),
+        *("key_murmur2", "is_proved", "size_bytes"),
         F.col("timestamp_ms").alias("append_ms"),
         _is_internal().alias("is_internal"),
     )
@@ -67,78 +74,55 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
 
 
 def _columns(settings: Settings) -> dict[str, Column]:
-    control = F.col("control")
-    op = F.col("op")
-    is_reject = op == "reject"
+    control, op = F.col("control"), F.col("op")
+    is_reject, is_internal = op == "reject", op == "continue"
     is_message = op.isin("schedule", "replace", "redrive", "continue")
-    is_internal = op == "continue"
-    key, topic = F.col("sent_key"), control["topic"]
-    due_ms = F.when(is_message, F.col("asked_due_ms"))
-    next_due_ms = F.when(is_internal, whole_number(control["next_due"], _NUMBER_DIGITS_MAX))
-    key_hash, value_hash = bytes_hash(key), F.col("value_hash")
-    lane = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes))
+    key, topic, partition = F.col("sent_key"), control["topic"], F.col("asked_partition")
+    next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
+    stands_ms = F.greatest(F.coalesce(next_due_ms, "asked_due_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
+    sent = (topic, bytes_hash(key), "value_hash", "headers_hash", partition, due_name, due_text)
+    of_message = {
+        "topic": topic,
+        "lane": F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes)),
+        "due_ms": F.col("asked_due_ms"),
+        "rank_ms": stands_ms,
+        "target_partition": partition,
+        "key_hash": bytes_hash(key),
+        "key_murmur2": F.when(control["key"].isNull(), F.col("key_murmur2")),
+        "value_hash": F.col("value_hash"),
+        "headers_hash": F.col("headers_hash"),
+        "headers_set_hash": headers_set_hash(F.col("headers")),
+        "sent_hash": F.when(control["id"].isNotNull() & ~is_internal, together(*sent)),
+        "payload_crc": payload_crc(topic, key, F.col("value"), F.col("headers"), partition),
+    }
+    attempt = F.when(is_internal, whole_number(control["attempt"]))
+    origin = F.when(is_internal, offset_of_source(control["origin"]))
     readable_op = _op_of(F.col("only_op"), F.col("only_redrive"))
     return {
         "op": op,
         "asked_op": F.when(is_reject, readable_op).otherwise(op),
         "id": F.when(is_reject, _told_id()).otherwise(control["id"]),
         "redrive": F.when(op == "redrive", control["redrive"]),
-        "topic": F.when(is_message, topic),
-        "lane": F.when(is_message, lane),
-        "due_ms": due_ms,
-        "rank_ms": F.when(
-            is_message, F.greatest(F.coalesce(next_due_ms, due_ms), F.col("append_ms"))
-        ),
-        "target_partition": F.when(is_message, F.col("asked_partition")),
-        "key_hash": F.when(is_message, key_hash),
-        "key_murmur2": F.when(is_message & control["key"].isNull(), F.col("key_murmur2")),
-        "value_hash": F.when(is_message, value_hash),
-        "headers_hash": F.when(is_message, F.col("headers_hash")),
-        "headers_set_hash": F.when(is_message, headers_set_hash(F.col("headers"))),
+        **{name: F.when(is_message, column) for name, column in of_message.items()},
         "record_hash": record_hash(F.col("key"), F.col("value"), F.col("record_headers")),
-        "sent_hash": F.when(
-            is_message & control["id"].isNotNull() & ~is_internal,
-            together(
-                topic,
-                key_hash,
-                value_hash,
-                F.col("headers_hash"),
-                F.col("asked_partition"),
-                due_name,
-                due_text,
-            ),
-        ),
-        "payload_crc": F.when(
-            is_message,
-            payload_crc(topic, key, F.col("value"), F.col("headers"), F.col("asked_partition")),
-        ),
-        "continues": F.when(is_internal, whole_number(control["continues"], _NUMBER_DIGITS_MAX)),
-        "origin": F.coalesce(
-            F.when(is_internal, offset_of_source(control["origin"])), F.col("offset")
-        ),
-        "attempt": F.coalesce(
-            F.when(is_internal, whole_number(control["attempt"], _NUMBER_DIGITS_MAX)), F.lit(0)
-        ),
+        "continues": F.when(is_internal, whole_number(control["continues"])),
+        "origin": F.coalesce(origin, F.col("offset")),
+        "attempt": F.coalesce(attempt, F.lit(0)),
     }
 
 
-def _has(name: str) -> Column:
-    """Is there such a header, readable or not?"""
-    return F.exists(F.col("record_headers"), lambda header: header["name"] == f"delayd-{name}")
+def _has(*names: str) -> Column:
+    """Is there a header of one of these names, readable or not?"""
+    full = [f"delayd-{name}" for name in names]
+    return F.exists(F.col("record_headers"), lambda header: header["name"].isin(full))
 
 
 def _is_internal() -> Column:
     readable = F.coalesce(*(F.col("control")[_field(name)] for name in _INTERNAL)).isNotNull()
     # A header that is there and cannot be read is a flaw.
-    return readable | (
-        F.col("flaw").isNotNull()
-        & F.exists(
-            F.col("record_headers"),
-            lambda header: header["name"].isin(*(f"delayd-{name}" for name in _INTERNAL)),
-        )
-    )
+    return readable | (F.col("flaw").isNotNull() & _has(*_INTERNAL))
 
 
 def _op_of(text: Column, redrive: Column) -> Column:
@@ -192,12 +176,11 @@ def _reason(settings: Settings) -> Column:
 def _internal_reason(settings: Settings) -> Column:
     control = F.col("control")
     numbers = ("due", "next_due", "attempt", "continues_due", "continues")
-    is_as_written = is_source(control["origin"]) & (
-        control["digest"].isNotNull() == control["id"].isNotNull()
-    )
+    digest = control["digest"]
+    is_as_written = is_source(control["origin"]) & (digest.isNull() == control["id"].isNull())
     for name in numbers:
-        is_as_written &= whole_number(control[name], _NUMBER_DIGITS_MAX).isNotNull()
-    is_digest = control["digest"].isNull() | control["digest"].rlike(r"\A[0-9a-fA-F]{32}\z")
+        is_as_written &= whole_number(control[name]).isNotNull()
+    is_digest = digest.isNull() | digest.rlike(r"\A[0-9a-fA-F]{32}\z")
     is_proved = F.coalesce("is_proved", control["proof"].isNotNull())
     return F.coalesce(
         F.when(~is_proved, "bad-proof"),
@@ -205,7 +188,7 @@ def _internal_reason(settings: Settings) -> Column:
         _id_reason(settings),
         _topic_reason(settings),
         _partition_reason(),
-        F.when(~F.coalesce(is_as_written & is_digest, F.lit(False)), "bad-proof"),
+        F.when(~is_true(is_as_written & is_digest), "bad-proof"),
     )
 
 
@@ -214,10 +197,8 @@ def _op_reason() -> Column:
     op = control["op"]
     others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
     is_mark = op.isin("cancel", "replace")
-    return F.when(~op.isin("schedule", "cancel", "replace"), "bad-op").when(
-        is_mark & (control["redrive"].isNotNull() | ((op == "cancel") & others)),
-        "unexpected-header",
-    )
+    is_too_much = is_mark & (control["redrive"].isNotNull() | ((op == "cancel") & others))
+    return F.when(~is_mark & (op != "schedule"), "bad-op").when(is_too_much, "unexpected-header")
 
 
 def _id_reason(settings: Settings) -> Column:
@@ -232,13 +213,9 @@ def _id_reason(settings: Settings) -> Column:
 
 
 def _message_reason(settings: Settings) -> Column:
-    is_cancel = F.coalesce(F.col("control")["op"] == "cancel", F.lit(False))
-    return F.when(
-        ~is_cancel,
-        F.coalesce(
-            _topic_reason(settings), _due_reason(settings), _partition_reason(), _redrive_reason()
-        ),
-    )
+    reasons = (_topic_reason(settings), _due_reason(settings), _partition_reason())
+    is_cancel = is_true(F.col("control.op") == "cancel")
+    return F.when(~is_cancel, F.coalesce(*reasons, _redrive_reason()))
 
 
 def _topic_reason(settings: Settings) -> Column:
@@ -270,14 +247,13 @@ def _due_reason(settings: Settings) -> Column:
 
 
 def _partition_reason() -> Column:
-    partition = F.col("control")["partition"]
-    is_one = F.coalesce(F.col("asked_partition") <= _PARTITION_MAX, F.lit(False))
-    return F.when(partition.isNotNull() & ~is_one, "bad-partition")
+    is_one = is_true(F.col("asked_partition") <= _PARTITION_MAX)
+    return F.when(F.col("control.partition").isNotNull() & ~is_one, "bad-partition")
 
 
 def _redrive_reason() -> Column:
     redrive = F.col("control")["redrive"]
-    is_here = F.coalesce(partition_of_source(redrive) == F.col("partition"), F.lit(False))
+    is_here = is_true(partition_of_source(redrive) == F.col("partition"))
     return F.when(redrive.isNotNull() & ~is_here, "bad-redrive")
 
 

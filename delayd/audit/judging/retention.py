@@ -6,25 +6,24 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import is_done, of_partition
+from delayd.audit.judging.columns import (
+    ColumnOrName,
+    column,
+    is_done,
+    is_true,
+    looked_up,
+    of_partition,
+)
 from delayd.audit.judging.ids import REDRIVE_MEMORY_MS
 
 
-def trimmed_ms(bounds: Bounds, topic: Column) -> Column:
-    """Return the time before which records of `topic` may be missing; 0 if none is."""
-    if not bounds.trimmed_ms:
-        return F.lit(0).cast("bigint")
-    known = F.create_map(
-        *(
-            F.lit(part)
-            for name in bounds.trimmed_ms
-            for part in (name, bounds.trimmed_before_ms(name))
-        )
-    ).cast("map<string, bigint>")
-    return F.coalesce(F.try_element_at(known, topic), F.lit(0))
+def trimmed_ms(bounds: Bounds, topic: ColumnOrName = "topic") -> Column:
+    """Return the time before which records of a topic may be missing; 0 if none is."""
+    known = {name: bounds.trimmed_before_ms(name) for name in bounds.trimmed_ms}
+    return F.coalesce(looked_up(known, topic), F.lit(0))
 
 
-def trimmed_in_ms(bounds: Bounds, topic: str, partition: Column) -> Column:
+def trimmed_in_ms(bounds: Bounds, topic: str, partition: ColumnOrName = "partition") -> Column:
     """Return the same for one partition."""
     if topic not in bounds.trimmed_ms:
         return F.lit(0).cast("bigint")
@@ -45,7 +44,7 @@ def unproven_of(messages: DataFrame, bounds: Bounds) -> DataFrame:
     """Return how many messages of each target are unproven, most first, and of them those whose
     delivery may have been deleted, and of the others those whose dead letter may have been: topic,
     count, of_target, of_dead. Of the rest, requests under their id may have been."""
-    is_of_target = trimmed_ms(bounds, F.col("topic")) > F.col("rank_ms")
+    is_of_target = trimmed_ms(bounds) > F.col("rank_ms")
     is_of_dead = F.lit(bounds.trimmed_before_ms(bounds.settings.dead.name)) > F.col("rank_ms")
     return (
         messages.where("fate = 'unproven'")
@@ -65,26 +64,27 @@ def deserted_of(logged: DataFrame, missing: Sequence[str], bounds: Bounds) -> Da
     What is over, but was neither requeued nor killed, nor tried so often that it may be a dead
     letter, must have been delivered. To what never existed nothing is.
     """
-    place = (F.col("lane"), F.col("rank_ms"), F.col("partition"), F.col("offset"))
-    is_last = F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
-    return (
-        logged.where(F.col("topic").isin(*missing) & F.col("stored") & ~is_last)
-        .where(F.col("continued_by").isNull() & F.col("killed_by").isNull())
-        .where(is_done(bounds.frontier, *place))
-        .select("topic")
-        .distinct()
-    )
+    is_over = F.coalesce("continued_by", "killed_by").isNull() & is_done(bounds.frontier)
+    stored = logged.where(F.col("topic").isin(*missing) & F.col("stored"))
+    return stored.where(is_over & ~is_last_attempt(bounds)).select("topic").distinct()
 
 
-def was_not_read(bounds: Bounds, partition: Column, offset: Column) -> Column:
-    """Is this place in a part of the buffer that Kafka has deleted, or that came after what was
-    read? Of that nothing can be said."""
-    is_late = (offset >= of_partition(bounds.buffer_ends, partition)) & (
-        offset < of_partition(bounds.buffer_latest, partition)
+def is_last_attempt(bounds: Bounds) -> Column:
+    """Of LOGGED: may it be given up if it fails? Only the last of all attempts may."""
+    return F.coalesce("attempt", F.lit(0)) >= len(bounds.settings.retry_delays_ms)
+
+
+def was_not_read(
+    bounds: Bounds, partition: ColumnOrName = "partition", offset: ColumnOrName = "offset"
+) -> Column:
+    """Return whether this place is in a part of the buffer that Kafka has deleted, or that came
+    after what was read: of that nothing can be said."""
+    start, end, latest = (
+        of_partition(offsets, partition)
+        for offsets in (bounds.buffer_starts, bounds.buffer_ends, bounds.buffer_latest)
     )
-    return partition.between(0, len(bounds.buffer_starts) - 1) & (
-        (offset < of_partition(bounds.buffer_starts, partition)) | is_late
-    )
+    offset = column(offset)
+    return is_true((offset < start) | ((offset >= end) & (offset < latest)))
 
 
 def is_uncertain(bounds: Bounds) -> Column:
@@ -98,17 +98,11 @@ def is_uncertain(bounds: Bounds) -> Column:
         return F.lit(False)
     settings = bounds.settings
     buffer = settings.buffer.name
-    by_name = F.col("id").isNotNull() | F.col("redrive").isNotNull()
-    touched = (
-        by_name
-        & (F.col("op") != "reject")
-        & (of_partition(bounds.buffer_starts, F.col("partition")) > 0)
-    )
+    is_named = F.coalesce("id", "redrive").isNotNull() & (F.col("op") != "reject")
+    touched = is_named & (of_partition(bounds.buffer_starts) > 0)
     if buffer not in bounds.trimmed_ms:
         return touched
-    reach_ms = settings.max_delay_ms + settings.id_memory_ms
-    memory_ms = F.when(F.col("redrive").isNull(), reach_ms).otherwise(
-        max(reach_ms, REDRIVE_MEMORY_MS)
-    )
-    gone_ms = trimmed_in_ms(bounds, buffer, F.col("partition"))
-    return touched & (F.col("log_ms") <= gone_ms + memory_ms)
+    id_ms = settings.max_delay_ms + settings.id_memory_ms
+    redrive_ms = max(id_ms, REDRIVE_MEMORY_MS)
+    memory_ms = F.when(F.col("redrive").isNull(), id_ms).otherwise(redrive_ms)
+    return touched & (F.col("log_ms") <= trimmed_in_ms(bounds, buffer) + memory_ms)

@@ -14,6 +14,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.links import cursor_times_of
+
 CLOCKS_APART_MS: Final = 10_000
 """How far a step's `now` may lie behind an earlier one's: two clocks that are each allowed to be
 off by half a second, and a delivery report that took as long as it may (5 s)."""
@@ -23,17 +25,14 @@ def not_due_yet(told: DataFrame, frontiers: DataFrame) -> DataFrame:
     """Return those of `told` (with at_ms, `now` of the step that told it, and latest_ms, the latest
     due time of what it was said of) whose time no step before had reached."""
     history = Window.partitionBy("shard").orderBy("offset")
-    cursors = F.concat(F.array("cursor"), F.map_values("lanes"))
-    highest_ms = F.array_max(F.transform(cursors, lambda cursor: F.get(cursor, F.lit(0))))
+    highest_ms = F.array_max(cursor_times_of(F.struct("cursor", "lanes")))
     follows = F.col("step") == F.lag("step").over(history) + 1
     reached = (
         frontiers.where(F.col("flaw").isNull())
         .select("shard", "offset", "step", "now_ms", highest_ms.alias("highest_ms"))
         .withColumn("before_ms", F.when(follows, F.lag("highest_ms").over(history)))
         .groupBy(F.col("now_ms").alias("at_ms"))
-        .agg(
-            F.max(F.coalesce("before_ms", F.col("now_ms") + CLOCKS_APART_MS)).alias("reached_ms"),
-        )
+        .agg(F.max(F.coalesce("before_ms", F.col("now_ms") + CLOCKS_APART_MS)).alias("reached_ms"))
     )
     by_clocks_ms = F.col("at_ms") + CLOCKS_APART_MS
     return (

@@ -16,9 +16,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import several_findings, source_text
+from delayd.audit.judging.columns import (
+    PLACE,
+    few,
+    findings,
+    is_true,
+    named_place,
+    source_text,
+)
 from delayd.audit.judging.faults import Fault
-from delayd.audit.judging.joins import few
 from delayd.audit.judging.receipt_truth import counts_as_killed, is_true_receipt
 from delayd.audit.judging.receipts_owed import answers_owed, outcomes_owed
 from delayd.audit.judging.retention import is_uncertain, was_not_read
@@ -35,23 +41,22 @@ def judge_verdicts(
     bounds: Bounds,
 ) -> DataFrame:
     """Return what is wrong with receipts (FINDINGS)."""
-    sound = receipts.where(F.col("flaw").isNull() & F.col("source_offset").isNotNull())
-    owed = answers_owed(logged, messages, bounds).unionByName(outcomes_owed(messages, bounds))
-    matched = _told(sound).join(owed, ["partition", "offset", "kind"], "full").localCheckpoint()
-    stray = _of_strays(matched.where("told_op is null"), logged, messages, bounds)
-    broken = receipts.where(F.col("flaw").isNotNull() | F.col("source_offset").isNull())
+    is_placed = F.col("source_offset").isNotNull()
+    problem = F.coalesce("flaw", F.when(~is_placed, "its source is no place at all"))
+    owed = answers_owed(logged, messages, bounds).unionByName(
+        outcomes_owed(messages, bounds), allowMissingColumns=True
+    )
+    told = _told(receipts.where(problem.isNull()))
+    matched = told.join(owed, [*PLACE, "kind"], "full").localCheckpoint()
     return (
         _of_owed(matched.where("told_op is not null"), frontiers, bounds)
-        .unionByName(stray)
+        .unionByName(_of_strays(matched.where("told_op is null"), logged, messages, bounds))
         .unionByName(
-            several_findings(
-                broken,
-                {Fault.VERDICT_UNKNOWN: F.coalesce("flaw", F.lit("its source is no place at all"))},
-                source=F.col("source"),
-                id=F.col("id"),
+            findings(
+                receipts,
+                {Fault.VERDICT_UNKNOWN: problem},
+                *("source", "id", *PLACE),
                 topic=F.lit(bounds.settings.receipts.name),
-                partition=F.col("partition"),
-                offset=F.col("offset"),
             )
         )
     )
@@ -59,32 +64,20 @@ def judge_verdicts(
 
 def marks_of(logged: DataFrame, receipts: DataFrame) -> DataFrame:
     """Return what cancels and replaces came to by their receipts: verdict, count."""
-    marks = logged.where(F.col("op").isin("cancel", "replace")).select("partition", "offset")
+    is_mark = F.col("op").isin("cancel", "replace")
     told = receipts.where(
-        F.col("flaw").isNull()
-        & F.col("verdict").isin(*MARK_VERDICTS)
-        & F.col("op").isin("cancel", "replace")
-    ).select(
-        F.col("source_partition").alias("partition"),
-        F.col("source_offset").alias("offset"),
-        "verdict",
-    )
+        F.col("flaw").isNull() & F.col("verdict").isin(*MARK_VERDICTS) & is_mark
+    ).select(*named_place(), "verdict")
     return (
-        told.distinct()
-        .join(marks, ["partition", "offset"], "left_semi")
-        .groupBy("verdict")
-        .agg(F.count("*").alias("count"))
+        told.distinct().join(logged.where(is_mark), PLACE, "left_semi").groupBy("verdict").count()
     )
 
 
 def _told(receipts: DataFrame) -> DataFrame:
     """Return all receipts of a request and kind as one array, `told`."""
     is_outcome = F.col("verdict").isin("dead", "delivered", "expired")
-    return receipts.groupBy(
-        F.col("source_partition").alias("partition"),
-        F.col("source_offset").alias("offset"),
-        F.when(is_outcome, "outcome").otherwise("answer").alias("kind"),
-    ).agg(
+    kind = F.when(is_outcome, "outcome").otherwise("answer").alias("kind")
+    return receipts.groupBy(*named_place(), kind).agg(
         F.collect_list(
             F.struct(
                 *("id", "verdict", "op", "killed", "due_ms", "at_ms"),
@@ -97,42 +90,38 @@ def _told(receipts: DataFrame) -> DataFrame:
 
 def _of_owed(matched: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Return findings about requests that are owed receipts."""
-    is_missing = F.col("told").isNull() & F.col("is_owed") & ~F.col("is_gone")
+    false = F.filter("told", lambda receipt: ~is_true_receipt(receipt, bounds))
     checked = matched.withColumn(
-        "false",
-        F.when(
-            F.col("is_judged") & F.col("told").isNotNull(),
-            F.filter("told", lambda receipt: ~is_true_receipt(receipt, bounds)),
-        ),
+        "false", F.when(F.col("is_judged") & F.col("told").isNotNull(), false)
     )
+    is_missing = F.col("told").isNull() & F.col("is_owed") & ~F.col("is_gone")
+    missing = F.format_string("it has no receipt, and is owed: %s", "expected")
     right = F.size("told") - F.coalesce(F.size("false"), F.lit(0))
+    doubled = F.format_string("it has %d receipts that are right", right)
     place = {
-        "source": source_text(F.col("partition"), F.col("offset")),
+        "source": source_text(),
         "id": F.col("told_id"),
         "topic": F.lit(bounds.settings.receipts.name),
-        "due_ms": F.col("due_ms"),
     }
-    counted = several_findings(
+    counted = findings(
         checked,
         {
-            Fault.VERDICT_MISSING: F.when(
-                is_missing, F.format_string("it has no receipt, and is owed: %s", "expected")
-            ),
-            Fault.VERDICT_DOUBLED: F.when(
-                right > 1, F.format_string("it has %d receipts that are right", right)
-            ),
+            Fault.VERDICT_MISSING: F.when(is_missing, missing),
+            Fault.VERDICT_DOUBLED: F.when(right > 1, doubled),
         },
+        "due_ms",
         **place,
     )
     each = checked.select("*", F.explode("false").alias("receipt"), _what_is_so().alias("why"))
     hasty = _of_hasty(checked, frontiers, bounds)
     return counted.unionByName(
-        several_findings(
+        findings(
             each if hasty is None else each.unionByName(hasty),
             {Fault.VERDICT_FALSE: _said(F.col("receipt"), F.col("why"))},
+            "due_ms",
             **place,
-            partition=F.col("receipt")["at_partition"],
-            offset=F.col("receipt")["at_offset"],
+            partition=F.col("receipt.at_partition"),
+            offset=F.col("receipt.at_offset"),
         )
     )
 
@@ -142,18 +131,12 @@ def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataF
     `checked` with each as `receipt`, and `why`. None if there are none."""
     counting = F.filter("victims", lambda member: counts_as_killed(member, bounds))
     latest_ms = F.array_max(F.transform(counting, lambda member: member["rank_ms"]))
-    told = F.filter(
-        "told",
-        lambda receipt: (
-            (receipt["verdict"] == "too-late")
-            & (receipt["at_ms"] < latest_ms)
-            & is_true_receipt(receipt, bounds)
-        ),
-    )
     suspects = (
         checked.where("is_mark and is_judged and told is not null")
-        .select("*", F.explode(told).alias("receipt"), latest_ms.alias("latest_ms"))
-        .withColumn("at_ms", F.col("receipt")["at_ms"])
+        .select("*", F.explode("told").alias("receipt"), latest_ms.alias("latest_ms"))
+        .withColumn("at_ms", F.col("receipt.at_ms"))
+        .where("receipt.verdict = 'too-late' and at_ms < latest_ms")
+        .where(is_true_receipt(F.col("receipt"), bounds))
         .localCheckpoint()
     )
     # There are none as a rule: spare the frontier.
@@ -166,26 +149,22 @@ def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataF
 def _said(receipt: Column, why: Column) -> Column:
     named = F.format_string(" that killed %s", F.concat_ws(", ", receipt["killed"]))
     killed = F.when(F.size(receipt["killed"]) > 0, named).otherwise("")
-    return F.format_string(
-        "it says %s to a %s%s; %s", receipt["verdict"], receipt["op"], killed, why
-    )
+    said = (receipt["verdict"], receipt["op"], killed, why)
+    return F.format_string("it says %s to a %s%s; %s", *said)
 
 
 def _what_is_so() -> Column:
     """Return what a receipt should have said, of a row of `matched`."""
-    members = F.transform(
-        "victims",
-        lambda member: F.concat(
-            member["source"],
-            F.when(member["is_out"], " came out").otherwise(F.lit(" never came out")),
-        ),
-    )
-    killed = F.concat(F.lit("of what it killed, "), F.concat_ws(", ", members))
-    of_mark = F.when(F.size("victims") > 0, killed).otherwise(F.lit("nothing was live"))
-    by_rules = F.format_string(
-        "by the rules: %s, to a %s due at %s",
-        *("expected", "told_op", F.coalesce(F.col("due_ms").cast("string"), F.lit("no time"))),
-    )
+
+    def end_of(member: Column) -> Column:
+        end = F.when(member["is_out"], " came out").otherwise(" never came out")
+        return F.concat(member["source"], end)
+
+    members = F.concat_ws(", ", F.transform("victims", end_of))
+    killed = F.format_string("of what it killed, %s", members)
+    of_mark = F.when(F.size("victims") > 0, killed).otherwise("nothing was live")
+    due = F.coalesce(F.col("due_ms").cast("string"), F.lit("no time"))
+    by_rules = F.format_string("by the rules: %s, to a %s due at %s", "expected", "told_op", due)
     return F.when(F.col("is_mark"), of_mark).otherwise(by_rules)
 
 
@@ -193,20 +172,20 @@ def _of_strays(
     strays: DataFrame, logged: DataFrame, messages: DataFrame, bounds: Bounds
 ) -> DataFrame:
     """Return findings about receipts that are owed to no request."""
-    keys = few(strays.select("partition", "offset").distinct())
-    there = logged.join(keys, ["partition", "offset"], "left_semi").select(
-        "partition", "offset", is_uncertain(bounds).alias("is_uncertain")
+    keys = few(strays.select(*PLACE).distinct())
+    there = logged.join(keys, PLACE, "left_semi").select(
+        *PLACE, is_uncertain(bounds).alias("is_uncertain")
     )
-    of_message = messages.join(keys, ["partition", "offset"], "left_semi").select(
-        "partition", "offset", "fate", "is_done", F.col("rank_ms").alias("now_rank_ms")
+    of_message = messages.join(keys, PLACE, "left_semi").select(
+        *PLACE, "fate", "is_done", F.col("rank_ms").alias("now_rank_ms")
     )
     each = (
-        strays.select("partition", "offset", "kind", F.explode("told").alias("receipt"))
-        .join(there, ["partition", "offset"], "left")
-        .join(of_message, ["partition", "offset"], "left")
+        strays.select(*PLACE, "kind", F.explode("told").alias("receipt"))
+        .join(there, PLACE, "left")
+        .join(of_message, PLACE, "left")
     )
     is_there = F.col("is_uncertain").isNotNull()
-    is_gone = F.coalesce(was_not_read(bounds, F.col("partition"), F.col("offset")), F.lit(False))
+    is_unknown = ~is_there & ~was_not_read(bounds)
     receipt = F.col("receipt")
     # An outcome after the cut may be true although its evidence was not read; and of a message that
     # is lost, or may have been trimmed, everything is said by that.
@@ -218,14 +197,14 @@ def _of_strays(
             & (F.col("now_rank_ms") <= receipt["at_ms"])
         )
     )
-    is_false = is_there & ~F.coalesce(F.col("is_uncertain") | may_be, F.lit(False))
-    return several_findings(
+    is_false = is_there & ~is_true(F.col("is_uncertain") | may_be)
+    return findings(
         each,
         {
-            Fault.VERDICT_UNKNOWN: F.when(~is_there & ~is_gone, "nobody made the request there"),
+            Fault.VERDICT_UNKNOWN: F.when(is_unknown, "nobody made the request there"),
             Fault.VERDICT_FALSE: F.when(is_false, _said(receipt, F.lit("nothing is told of it"))),
         },
-        source=source_text(F.col("partition"), F.col("offset")),
+        source=source_text(),
         id=receipt["id"],
         topic=F.lit(bounds.settings.receipts.name),
         partition=receipt["at_partition"],

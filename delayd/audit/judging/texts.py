@@ -1,4 +1,5 @@
-"""Due times in SQL: the grammar of docs/reference/requests.md, written a second time.
+"""Texts of headers in SQL: numbers, due times and sources, as docs/reference/requests.md has them,
+written a second time.
 
 Every function takes text that may be anything (or null) and gives null for what the grammar does
 not know; nothing here raises, whatever `spark.sql.ansi.enabled` says.
@@ -9,10 +10,16 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import is_true
+
 DUE_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999 in UTC."""
 
 DIGITS_MAX: Final = 15
+NUMBER_DIGITS_MAX: Final = 19
+
+_SOURCE: Final = r"\A(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
+"""`partition/offset` of a record of the buffer, written in exactly one way."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -27,9 +34,28 @@ _DATE_TIME: Final = (
 )
 
 
-def whole_number(text: Column, digits_max: int) -> Column:
+def whole_number(text: Column, digits_max: int = NUMBER_DIGITS_MAX) -> Column:
     """Return the number that 1 to `digits_max` digits write (bigint)."""
     return F.when(text.rlike(rf"\A[0-9]{{1,{digits_max}}}\z"), text.try_cast("bigint"))
+
+
+def is_source(text: Column) -> Column:
+    """Return whether a text is a source; False for null."""
+    return is_true(text.rlike(_SOURCE) & _part(text, 2).isNotNull())
+
+
+def partition_of_source(text: Column) -> Column:
+    """Return the partition of a source (bigint); null if it is no source."""
+    return F.when(is_source(text), _part(text, 1))
+
+
+def offset_of_source(text: Column) -> Column:
+    """Return the offset of a source (bigint); null if it is no source."""
+    return F.when(is_source(text), _part(text, 2))
+
+
+def _part(text: Column, number: int) -> Column:
+    return F.split_part(text, F.lit("/"), F.lit(number)).try_cast("bigint")
 
 
 def due_ms_of(text: Column) -> Column:
