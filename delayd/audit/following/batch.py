@@ -11,11 +11,10 @@ Invariants: whatever is done before 4 can be done again; whatever is done after 
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,10 +24,11 @@ from delayd.audit.following import alarms, rules
 from delayd.audit.following.alarm_log import AlarmLog
 from delayd.audit.following.atomic_file import write_atomically
 from delayd.audit.following.batch_context import BatchContext
-from delayd.audit.following.batch_header import end_of, goes_on, header_of, mismatch
+from delayd.audit.following.batch_header import check_next, check_same, header_of
 from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal
 from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.watched_requests import Folders, Watched, remembered
+from delayd.audit.judging.columns import named_place
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.reading.positions import Positions
@@ -82,8 +82,7 @@ class Batches:
         journal."""
         before = self._journal.newest()
         if before is not None and before.batch >= batch:
-            if before.batch > batch or Positions.from_json(before.positions) != end_of(records):
-                raise mismatch(before, batch)
+            check_same(before, batch, records)
             self._finish(before)
             return
         begun_ms = self._clock.monotonic_ms()
@@ -91,8 +90,7 @@ class Batches:
         read = records.persist()
         try:
             came = _Came(read, self._settings, self._tables)
-            if not goes_on(before, batch, came.header.start):
-                raise mismatch(before, batch)
+            check_next(before, batch, came.header.start)
             entry = self._judged(came, batch, before)
         finally:
             self._tables.empty()
@@ -104,70 +102,50 @@ class Batches:
     def _judged(self, came: "_Came", batch: int, before: Entry | None) -> Entry:
         entry = _begun(batch, before, came)
         context = _context(entry, before, self._settings)
-        folders = before.folders if before is not None else Folders()
-        folders, counts, found = self._changed(came, folders, batch, context)
+        stood = self._stood(came, entry.folders, context)
+        places = None if came.deliveries is None else alarms.places_of(came.deliveries)
+        rows = rules.settled(stood, places, came.letters, context)
+        name, folders, counts = f"change-{batch}", entry.folders, dict.fromkeys(COUNTS, 0)
+        count = self._watched.write(rows, name, batch)
+        if count:
+            rows = self._watched.read_all(name, rows.schema)
+            counts = _counts(rows)
+            folders = folders.with_change(name, count)
+        if folders.is_base_due:
+            base = f"base-{batch}"
+            whole = remembered(self._watched.read(folders), context.at_ms)
+            folders = Folders(base, self._watched.write(whole, base, batch))
+        found = [alarms.of_losses(rows)] if counts["lost"] else []
+        if came.deliveries is not None:
+            found.append(alarms.of_deliveries(came.deliveries, stood, context))
+        if came.claims is not None:
+            topic = self._settings.receipts.name
+            found.append(alarms.of_claims(came.claims, stood, topic))
+        by_fault, examples = _alarms(found)
         return replace(
             entry,
             folders=folders,
-            alarms=found.examples,
-            found=dict(Counter(entry.found) + Counter(found.counts)),
+            alarms=examples,
+            found=dict(Counter(entry.found) + by_fault),
             requests=entry.requests + counts["requests"],
             delivered=entry.delivered + counts["delivered"],
             pending=entry.pending + counts["pending"],
         )
 
-    def _changed(
-        self, came: "_Came", folders: Folders, batch: int, context: BatchContext
-    ) -> tuple[Folders, dict[str, int], "_Found"]:
-        """Write the rows that change; return the folders, how many rows are what, and the
-        alarms."""
+    def _stood(self, came: "_Came", folders: Folders, context: BatchContext) -> DataFrame:
+        """Return the rows that the batch may change, as they stand before its deliveries."""
         kept = self._tables.kept
-        is_small = came.count <= rules.SMALL_ROWS
         watched = self._watched.read(folders)
+        is_small = came.count <= rules.SMALL_ROWS
         rows = rules.touched(
             watched, came.requests, came.named, came.claims, context, is_small=is_small
         )
         if came.requests is not None:
             rows = kept("old", rows)
         rows = rules.relogged(rows, came.requests, context)
-        rows = stood = rules.standing(rules.claimed(rows, came.claims), context)
-        if came.requests is not None or came.deliveries is not None or came.claims is not None:
-            rows = stood = kept("stood", stood)
-        places = None if came.deliveries is None else alarms.places_of(came.deliveries)
-        rows = rules.settled(rows, places, came.letters, context)
-        name = f"change-{batch}"
-        count = self._watched.write(rows, name, batch)
-        rows = self._watched.read_all(name, rows.schema)
-        counts = _counts(rows) if count else dict.fromkeys(COUNTS, 0)
-        if count:
-            folders = folders.with_change(name, count)
-        if folders.is_base_due:
-            base = f"base-{batch}"
-            whole = remembered(self._watched.read(folders), context.at_ms)
-            folders = Folders(base, self._watched.write(whole, base, batch))
-        return folders, counts, self._alarms(came, stood, rows if counts["lost"] else None, context)
-
-    def _alarms(
-        self, came: "_Came", stood: DataFrame, rows: DataFrame | None, context: BatchContext
-    ) -> "_Found":
-        """Return what is wrong; `rows` None: nothing was lost."""
-        found = []
-        if rows is not None:
-            found.append(alarms.of_losses(rows))
-        if came.deliveries is not None:
-            found.append(alarms.of_deliveries(came.deliveries, stood, context))
-        if came.claims is not None:
-            topic = context.settings.receipts.name
-            found.append(alarms.of_claims(came.claims, stood, topic))
-        if not found:
-            return _Found({}, ())
-        table = reduce(DataFrame.unionByName, found)
-        ordered = table.orderBy("fault", "source", "topic", "partition", "offset")
-        examples = tuple(row.asDict() for row in ordered.limit(ALARMS_MAX).collect())
-        if len(examples) < ALARMS_MAX:
-            return _Found(Counter(each["fault"] for each in examples), examples)
-        counts = table.groupBy("fault").count().collect()
-        return _Found({row["fault"]: row["count"] for row in counts}, examples)
+        rows = rules.standing(rules.claimed(rows, came.claims), context)
+        is_idle = came.requests is None and came.deliveries is None and came.claims is None
+        return rows if is_idle else kept("stood", rows)
 
     def _finish(self, entry: Entry) -> None:
         self._alarm_log.tell(entry)
@@ -175,13 +153,6 @@ class Batches:
             write_atomically(self._metrics, metrics_of(entry))
         write_atomically(self._targets, "".join(f"{name}\n" for name in entry.targets))
         self._watched.keep(entry.folders.names)
-
-
-class _Found(NamedTuple):
-    """Alarms: how many of each fault, and the first ALARMS_MAX."""
-
-    counts: Mapping[str, int]
-    examples: tuple[dict[str, Any], ...]
 
 
 class Tables:
@@ -263,9 +234,7 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
             f"the requests name more than {TARGETS_MAX} targets",
             remedy="begin anew with an empty --work: it forgets those that are not used any more",
         )
-    newest, newest_ms = (
-        came.frontiers[-1] if came.frontiers else (start.frontier, start.frontier_ms)
-    )
+    newest, newest_ms = [(start.frontier, start.frontier_ms), *came.frontiers][-1]
     return replace(
         start,
         batch=batch,
@@ -310,9 +279,20 @@ def _context(entry: Entry, before: Entry | None, settings: Settings) -> BatchCon
 
 
 def _places(named: DataFrame) -> DataFrame:
-    return named.select(
-        F.col("source_partition").alias("partition"), F.col("source_offset").alias("offset")
-    ).dropna()
+    return named.select(*named_place()).dropna()
+
+
+def _alarms(found: list[DataFrame]) -> tuple[Counter[str], tuple[dict[str, Any], ...]]:
+    """Return how many alarms there are of each fault, and the first ALARMS_MAX."""
+    if not found:
+        return Counter(), ()
+    table = reduce(DataFrame.unionByName, found)
+    ordered = table.orderBy("fault", "source", "topic", "partition", "offset")
+    examples = tuple(row.asDict() for row in ordered.limit(ALARMS_MAX).collect())
+    if len(examples) < ALARMS_MAX:
+        return Counter(each["fault"] for each in examples), examples
+    counts = table.groupBy("fault").count().collect()
+    return Counter({row["fault"]: row["count"] for row in counts}), examples
 
 
 def _counts(rows: DataFrame) -> dict[str, int]:

@@ -49,12 +49,6 @@ def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list
     return BatchHeader(start, end, unread), frontiers
 
 
-def end_of(records: DataFrame) -> Positions:
-    """Return where the batch ends: of its first record (reading/stream.py)."""
-    [first] = records.where(F.col("topic") == "").limit(1).collect()
-    return Positions.from_json(json.loads(bytes(first["value"]))["end"])
-
-
 def _is_ours(value: bytes | None, settings: Settings) -> bool:
     try:
         return decode(bytes(value or b"")).settings.cluster == settings.cluster
@@ -62,15 +56,22 @@ def _is_ours(value: bytes | None, settings: Settings) -> bool:
         return False
 
 
-def goes_on(before: Entry | None, batch: int, start: Positions) -> bool:
-    """Return whether this batch begins where the last one in the journal ended."""
-    if before is None:
-        return batch == 0
-    return batch == before.batch + 1 and Positions.from_json(before.positions) == start
+def check_same(before: Entry, batch: int, records: DataFrame) -> None:
+    """Raise FollowFailedError unless this is the last batch in the journal, with the same end."""
+    [first] = records.where(F.col("topic") == "").limit(1).collect()
+    end = json.loads(bytes(first["value"]))["end"]
+    if batch != before.batch or Positions.from_json(before.positions) != Positions.from_json(end):
+        raise _mismatch(before, batch)
 
 
-def mismatch(before: Entry | None, batch: int) -> FollowFailedError:
-    """Return the error for a batch that does not."""
+def check_next(before: Entry | None, batch: int, start: Positions) -> None:
+    """Raise FollowFailedError unless this batch begins where the last one in the journal ended."""
+    number = 0 if before is None else before.batch + 1
+    if batch != number or (before and Positions.from_json(before.positions) != start):
+        raise _mismatch(before, batch)
+
+
+def _mismatch(before: Entry | None, batch: int) -> FollowFailedError:
     known = "none" if before is None else f"batch {before.batch}"
     return FollowFailedError(
         f"batch {batch} of `checkpoint` is not what follows `journal`, whose last is {known}: one"
