@@ -1,7 +1,8 @@
 """The delivery and verdict audits over a world's history, as the run of an audit does them."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pyspark.sql import DataFrame, Row, SparkSession
 from world import History
 
 from delayd.audit.judging.delivery import judge_delivery
@@ -16,25 +17,22 @@ from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.tables import RECORDS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-
 
 class Tables(NamedTuple):
     """What an audit reads and derives, kept in memory."""
 
-    requests: "DataFrame"
-    logged: "DataFrame"
-    deliveries: "DataFrame"
-    receipts: "DataFrame"
-    letters: "DataFrame"
-    messages: "DataFrame"
+    requests: DataFrame
+    logged: DataFrame
+    deliveries: DataFrame
+    receipts: DataFrame
+    letters: DataFrame
+    messages: DataFrame
 
 
-def tables_of(spark: "SparkSession", history: History) -> Tables:
+def tables_of(spark: SparkSession, history: History) -> Tables:
     """All tables of a history."""
 
-    def records(role: str) -> "DataFrame":
+    def records(role: str) -> DataFrame:
         return spark.createDataFrame(history.rows(role), RECORDS, verifySchema=False)
 
     settings = history.bounds.settings
@@ -59,7 +57,7 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     }
 
 
-def others_of(tables: Tables, history: History) -> list["Row"]:
+def others_of(tables: Tables, history: History) -> list[Row]:
     """What is found of the order, and of the frontier."""
     frontiers, bounds = _frontiers(tables, history).localCheckpoint(), history.bounds
     links = links_of(frontiers, bounds)
@@ -69,7 +67,7 @@ def others_of(tables: Tables, history: History) -> list["Row"]:
     return order.unionByName(frontier).collect()
 
 
-def _frontiers(tables: Tables, history: History) -> "DataFrame":
+def _frontiers(tables: Tables, history: History) -> DataFrame:
     rows = history.rows("frontier")
     spark = tables.logged.sparkSession
     return frontiers_of(spark.createDataFrame(rows, RECORDS, verifySchema=False))

@@ -7,22 +7,22 @@ cut; messages are cancelled in time and too late, requeued, given up; masters ch
 from collections import defaultdict
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from record_rows import bounds_at
 
 from delayd.audit.bounds import Bounds
+from delayd.audit.tables import LOGGED
 from replication.delivery_queue import DeliveryQueue, Plan, StepLimits
 from replication.entry import Entry
 from replication.frontier import Frontier, begin_term, first_frontier
 from replication.rank import Rank, lane_of
 from replication.record import FrontierRecord, StepCounts, encode, record_key
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 TARGET_PARTITIONS = 2
 START_MS = 1_785_000_000_000
@@ -104,6 +104,7 @@ class Past:
         self._ends[partition] += 1
         rank_ms = max(due_ms if next_due_ms is None else next_due_ms, append_ms)
         row: Row = {
+            **dict.fromkeys(LOGGED.fieldNames()),
             "partition": partition,
             "offset": offset,
             "append_ms": append_ms,
@@ -113,12 +114,7 @@ class Past:
             "rank_ms": rank_ms,
             "stored": stored,
             "lane": lane_of(topic, LANES),
-            "killed_by": None,
-            "continued_by": None,
-            "continues": None,
-            "attempt": None,
             "origin": offset,
-            "id": None,
             "is_refused": False,
             "payload_crc": offset * 7919 % 2**32,
         }
@@ -250,19 +246,9 @@ class Past:
     def bounds(self, **changed: Any) -> Bounds:
         """The bounds of an audit that cuts at the newest frontier."""
         offset, append_ms, record = self.records[-1]
+        targets = dict.fromkeys(TOPICS, TARGET_PARTITIONS)
         ends = tuple(self._ends)
-        bounds = Bounds(
-            settings=SETTINGS,
-            frontier=record.frontier,
-            frontier_offset=offset,
-            frontier_append_ms=append_ms,
-            buffer_starts=(0,) * PARTITIONS,
-            buffer_ends=ends,
-            buffer_latest=ends,
-            trimmed_ms={},
-            target_partitions=dict.fromkeys(TOPICS, TARGET_PARTITIONS),
-            proofs_checked=True,
-        )
+        bounds = bounds_at(SETTINGS, record.frontier, offset, append_ms, ends, targets)
         return replace(bounds, **changed)
 
     def step_of(self, row: Row) -> tuple[int | None, bool | None]:
@@ -277,7 +263,7 @@ class Past:
         return None, None
 
 
-def frame(spark: "SparkSession", rows: list[Row], table: "StructType") -> "DataFrame":
+def frame(spark: SparkSession, rows: list[Row], table: StructType) -> DataFrame:
     """Rows as a table; columns that they lack are null."""
     names = table.fieldNames()
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table)

@@ -1,8 +1,9 @@
 """Records as the audit's reader hands them out (delayd/audit/tables.py, RECORDS), made naively."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from delayd.audit.bounds import Bounds
 from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
@@ -13,6 +14,8 @@ from delayd.request.headers import (
 )
 from delayd.request.proof import proof_of
 from delayd.request.request import RequestLimits
+from replication.frontier import Frontier
+from replication.settings import Settings
 
 Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[Any, ...]
@@ -43,9 +46,9 @@ def row_of(
     *,
     is_append_time: bool = False,
     log_ms: int | None = None,
-    is_proved: bool | None = None,
+    limits: RequestLimits | None = None,
 ) -> Row:
-    """One row of RECORDS for a record of a topic of this role."""
+    """One row of RECORDS for a record of a topic of this role; `limits`: proofs are checked."""
     own = [header for header in headers if header[0].startswith("delayd-")]
     user: Headers = [header for header in headers if not header[0].startswith("delayd-")]
     record: Headers | None = headers if role == "buffer" else None
@@ -72,9 +75,29 @@ def row_of(
         "flaw": _flaw(role, judged),
         "size_bytes": _size(key, value, headers),
         "key_murmur2": None if key is None else murmur2(key) & 0x7FFFFFFF,
-        "is_proved": is_proved,
+        "is_proved": _is_proved(limits, partition, key, value, headers)
+        if limits is not None and role == "buffer"
+        else None,
     }
     return tuple(named[name] for name in RECORDS.fieldNames())
+
+
+def bounds_at(
+    settings: Settings,
+    frontier: Frontier,
+    offset: int,
+    append_ms: int,
+    ends: tuple[int, ...],
+    target_partitions: Mapping[str, int],
+) -> Bounds:
+    """The bounds of an audit that cuts here, and for which Kafka has deleted nothing."""
+    starts = (0,) * len(ends)
+    return Bounds(
+        *(settings, frontier, offset, append_ms, starts, ends, ends),
+        trimmed_ms={},
+        target_partitions=target_partitions,
+        proofs_checked=True,
+    )
 
 
 def is_internal(headers: Headers) -> bool:
@@ -82,7 +105,7 @@ def is_internal(headers: Headers) -> bool:
     return any(name in _INTERNAL for name, _ in headers)
 
 
-def is_proved(
+def _is_proved(
     limits: RequestLimits, partition: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bool | None:
     """Does a record of the buffer end with the proof of a master? None if it needs none."""

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from cluster_settings import LANES
 from cluster_settings import SETTINGS as CLUSTER
+from pyspark.sql import SparkSession
 from record_rows import row_of
 
 from delayd.audit.errors import FollowFailedError
@@ -28,9 +29,6 @@ from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import Topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = 1_700_000_000_000
 SETTINGS = replace(
@@ -172,7 +170,7 @@ class Log:
 class Follower:
     """What judges batches; a new one on the same folder is one that was started again."""
 
-    def __init__(self, spark: "SparkSession", work: Path, log: Log) -> None:
+    def __init__(self, spark: SparkSession, work: Path, log: Log) -> None:
         self.spark = spark
         self.work = work
         self.log = log
@@ -202,7 +200,7 @@ class Follower:
 
 
 @pytest.fixture(scope="module")
-def judged_once(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Follower:
+def judged_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Follower:
     """A follower that has judged one batch, of one request."""
     log = Log()
     log.ask(T + 1_000)
@@ -225,7 +223,7 @@ def follower(judged_once: Follower, tmp_path: Path) -> Follower:
 
 
 def test_each_violation_raises_one_alarm_and_nothing_else_does(
-    spark: "SparkSession", tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     log = Log()
     over = log.ask(T - 5_000)
@@ -310,9 +308,7 @@ def test_each_violation_raises_one_alarm_and_nothing_else_does(
     assert [(line["fault"], line["source"]) for line in lines] == follower.told
 
 
-def test_what_may_be_in_what_is_never_read_is_not_lost(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_what_may_be_in_what_is_never_read_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
     """docs/reference/audit.md, "Targets that cannot be read"."""
     log = Log()
     log.ask(T + 1_000)

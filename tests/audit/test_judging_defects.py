@@ -1,16 +1,12 @@
 """Every defect that is planted in a correct history is found, and nothing else."""
 
-from typing import TYPE_CHECKING
-
 from audited import findings_of, others_of, tables_of
 from plans import send_with_redrives
 from planting import Planter, plant_deliveries, plant_letters, plant_verdicts
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
 
 
-def test_each_planted_defect_is_found_once_and_nothing_else(spark: "SparkSession") -> None:
+def test_each_planted_defect_is_found_once_and_nothing_else(spark: SparkSession) -> None:
     world, sent = send_with_redrives("verdicts")
     planter = Planter(world.run(), sent)
     plant_deliveries(planter)

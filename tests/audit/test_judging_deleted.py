@@ -2,18 +2,15 @@
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from audited import findings_of, tables_of
 from plans import send_all
 from planting import Planter
+from pyspark.sql import SparkSession
 from test_judging_world import TRIMMED_MS, trimmed
 from world import PARTITIONS, START_MS, World, Written
 
 from delayd.audit.judging.delivery import LAG_MAX_MS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def planter() -> Planter:
@@ -23,7 +20,7 @@ def planter() -> Planter:
     return Planter(world.run(), sent)
 
 
-def test_of_deleted_requests_doubled_and_early_deliveries_are_found(spark: "SparkSession") -> None:
+def test_of_deleted_requests_doubled_and_early_deliveries_are_found(spark: SparkSession) -> None:
     at = planter()
     for more in (1, 2):
         request = deleted(at)
@@ -54,7 +51,7 @@ def deleted(at: Planter) -> Written:
 
 
 def test_a_delivery_long_after_its_mark_is_a_ghost_where_receipts_are_deleted(
-    spark: "SparkSession",
+    spark: SparkSession,
 ) -> None:
     at = planter()
 

@@ -3,18 +3,16 @@
 from collections import Counter, defaultdict
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cluster_settings import SETTINGS as CLUSTER
+from pyspark.sql import SparkSession
 
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.ids import NOTHING, IdState
 from replication.ingest import Asked, Known, LogState, Op, PendingReply, ingest
 from replication.settings import DAY_MS, RULES_VERSION
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SEED: Final = 6
 LOGS: Final = 600
@@ -158,7 +156,7 @@ def random_log(random: Random, partition: int) -> list[Row]:
     return replay.finish()
 
 
-def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: "SparkSession") -> None:
+def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: SparkSession) -> None:
     random = Random(SEED)
     rows = [row for partition in range(LOGS) for row in random_log(random, partition)]
     table = [tuple(row.get(name) for name in REQUESTS.fieldNames()) for row in rows]

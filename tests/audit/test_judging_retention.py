@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from audited import Tables, fates, findings_of, tables_of
 from manual_clock import ManualClock
 from plans import Plan
+from pyspark.sql import SparkSession
 from world import PARTITIONS, START_MS, World, Written
 
 from delayd.audit.judging.messages import judge_messages
@@ -17,9 +17,6 @@ from delayd.audit.spans import target_spans
 from delayd.audit.table_loader import Source, trimmed_of
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 READ_MS = START_MS + 20_000
 DAY_MS = 86_400_000
@@ -68,7 +65,7 @@ PAST = Past()
 
 
 @pytest.fixture(scope="module")
-def tables(spark: "SparkSession") -> Tables:
+def tables(spark: SparkSession) -> Tables:
     return tables_of(spark, PAST.history)
 
 

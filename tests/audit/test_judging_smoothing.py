@@ -1,19 +1,15 @@
 """Smoothing, as an audit sees it: deferrals are no findings; one that is lost or doubled is."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from audited import Tables, fates, findings_of, others_of, tables_of
 from plans import Plan
 from planting import Planter
+from pyspark.sql import SparkSession
 from test_judging_world import logged_as
 from world import History, World
 
 from chaos.judge import judge
 from delayd.audit.judging.lateness import counts_of, requeued_count
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RATE = 5
 COUNT = 30
@@ -36,7 +32,7 @@ def played() -> tuple[History, Planter]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: "SparkSession") -> Tables:
+def tables(spark: SparkSession) -> Tables:
     """Of what was played, before anything is planted in it."""
     return tables_of(spark, played()[0])
 
@@ -57,7 +53,7 @@ def test_what_was_deferred_is_delivered_or_cancelled_and_no_finding(tables: Tabl
     assert 0 < row["count"] < found["delivered"]
 
 
-def test_a_deferral_that_is_lost_or_doubled_is_found(spark: "SparkSession") -> None:
+def test_a_deferral_that_is_lost_or_doubled_is_found(spark: SparkSession) -> None:
     history, planter = played()
     deferred = [each for each in history.targets if each.header("delayd-origin") is not None]
     lost, doubled, both = deferred[0], deferred[1], deferred[2]

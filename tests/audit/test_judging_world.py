@@ -1,20 +1,17 @@
 """Correct histories make no finding, whatever the cluster tells and Kafka has kept."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from audited import Tables, fates, findings_of, marks, tables_of
 from plans import send_random, send_with_redrives
+from pyspark.sql import SparkSession
 from world import PARTITIONS, START_MS, TARGETS, History, World, Written
 
 from chaos.judge import judge
 from chaos.records import Logged
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.messages import judge_messages
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TRIMMED_MS = START_MS + 4_000
 
@@ -40,7 +37,7 @@ def test_the_judge_of_the_chaos_tests_finds_worlds_correct(seed: int) -> None:
 
 
 def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
-    spark: "SparkSession",
+    spark: SparkSession,
 ) -> None:
     history = send_with_redrives("all")[0].run()
     tables = tables_of(spark, history)

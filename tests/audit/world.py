@@ -21,45 +21,21 @@ from typing import Any, Final
 from zlib import crc32
 
 from cluster_settings import SETTINGS as CLUSTER
-from record_rows import Row, is_proved, row_of
+from record_rows import Row, bounds_at, row_of
 
+from delayd import request as wire
 from delayd.audit.bounds import Bounds
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.node.replica.cancel_marks import Judged, receipt_of
-from delayd.request import (
-    Op,
-    Reason,
-    Reject,
-    Request,
-    RequestLimits,
-    Turn,
-    Verdict,
-    asked_due_of,
-    attempt_of,
-    conflict_body,
-    continuation,
-    dead_body,
-    dead_letter,
-    delivered,
-    id_of,
-    message_body,
-    offset_of,
-    origin_of,
-    parse,
-    receipt,
-    receipt_record,
-    reject_body,
-    reject_receipt,
-    source_of,
-)
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
-from replication.settings import RECEIPTS_ALL, RULES_VERSION, Settings
+from replication.settings import RECEIPTS_ALL, Settings
 from replication.smoothing import Smoothing
 from replication.verdict import CancelMarker, judge
 
@@ -81,23 +57,10 @@ LIMITS: Final = RequestLimits(
 )
 RETRY_DELAYS_MS: Final = (300, 700)
 ID_MEMORY_MS: Final = 5_000
-
-
-def settings_of(receipts_written: str, id_memory_ms: int = ID_MEMORY_MS) -> Settings:
-    """The settings of a world."""
-    return replace(
-        CLUSTER,
-        cluster=LIMITS.cluster,
-        partitions=PARTITIONS,
-        lanes=8,
-        max_delay_ms=LIMITS.max_delay_ms,
-        record_bytes_max=LIMITS.record_bytes_max,
-        id_memory_ms=id_memory_ms,
-        rules_version=RULES_VERSION,
-        prefix=LIMITS.prefix,
-        retry_delays_ms=RETRY_DELAYS_MS,
-        receipts_written=receipts_written,
-    )
+REFUSED: Final = {
+    PendingReply.DUPLICATE: Verdict.DUPLICATE,
+    PendingReply.CONFLICT: Verdict.CONFLICT,
+}
 
 
 @dataclass
@@ -117,7 +80,7 @@ class Written:
     @property
     def place(self) -> str:
         """Of a record of the buffer: its source."""
-        return source_of(self.partition, self.offset)
+        return wire.source_of(self.partition, self.offset)
 
     def header(self, name: str) -> str | None:
         """The text of the last header with this name."""
@@ -139,9 +102,7 @@ class Written:
             *(self.topic, self.partition, self.offset, self.timestamp_ms),
             *(self.key, self.value, self.headers),
             log_ms=self.log_ms,
-            is_proved=is_proved(LIMITS, self.partition, self.key, self.value, self.headers)
-            if self.role == "buffer"
-            else None,
+            limits=LIMITS,
         )
 
 
@@ -173,6 +134,11 @@ class _Stored:
     """Was a continuation of it refused because of the cancel marker?"""
 
 
+def _next_offset(log: list[Written]) -> int:
+    """Offsets have gaps: transactions end with a record of their own."""
+    return log[-1].offset + 1 + len(log) % 2 if log else 0
+
+
 @dataclass
 class World:
     """What is sent, and what comes of it."""
@@ -195,6 +161,7 @@ class World:
     _wheel: dict[tuple[int, int], _Stored] = field(default_factory=dict)
     _answers: list[tuple[int, int, Any]] = field(default_factory=list)
     """partition, offset, and what is to be answered"""
+    _own_writes: list[int] = field(default_factory=lambda: [-1] * PARTITIONS)
     _turns: int = 0
     _smoothing: Smoothing = field(init=False)
 
@@ -204,7 +171,17 @@ class World:
     @property
     def settings(self) -> Settings:
         """Of the cluster."""
-        return settings_of(self.receipts_written, self.id_memory_ms)
+        return replace(
+            CLUSTER,
+            cluster=LIMITS.cluster,
+            partitions=PARTITIONS,
+            lanes=8,
+            max_delay_ms=LIMITS.max_delay_ms,
+            record_bytes_max=LIMITS.record_bytes_max,
+            id_memory_ms=self.id_memory_ms,
+            retry_delays_ms=RETRY_DELAYS_MS,
+            receipts_written=self.receipts_written,
+        )
 
     def send(
         self,
@@ -241,18 +218,7 @@ class World:
                 cut, cut_ms = frontier, now_ms
                 cut_offset = len(self._logs["frontier"][0]) - 1
         ends = tuple(state.next_offset for state in self._states)
-        bounds = Bounds(
-            settings=self.settings,
-            frontier=cut,
-            frontier_offset=cut_offset,
-            frontier_append_ms=cut_ms,
-            buffer_starts=(0,) * PARTITIONS,
-            buffer_ends=ends,
-            buffer_latest=ends,
-            trimmed_ms={},
-            target_partitions=dict(TARGETS),
-            proofs_checked=True,
-        )
+        bounds = bounds_at(self.settings, cut, cut_offset, cut_ms, ends, TARGETS)
         targets = [each for topic in TARGETS for each in self._all(topic)]
         receipts, dead = self._all("receipts"), self._all("dead")
         return History(self._all("buffer"), targets, receipts, dead, self._all("frontier"), bounds)
@@ -260,43 +226,39 @@ class World:
     def _all(self, name: str) -> list[Written]:
         return [each for _, log in sorted(self._logs[name].items()) for each in log]
 
-    def _write(
-        self,
-        role: str,
-        topic: str,
-        partition: int,
-        at_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-    ) -> Written:
-        log = self._logs[topic if role == "target" else role][partition]
-        # Offsets have gaps: transactions end with a record of their own.
-        offset = log[-1].offset + 1 + len(log) % 2 if log else 0
-        written = Written(role, topic, partition, offset, at_ms, key, value, [*headers])
-        log.append(written)
-        return written
+    def _write(self, topic: str, at_ms: int, *content: Any, partition: int | None = None) -> None:
+        """Write a record (key, value, headers) to a target, or to delayd's topic of this role."""
+        key, value, headers = content
+        if partition is None:
+            count = TARGETS.get(topic, PARTITIONS)
+            self._turns += key is None
+            partition = self._turns % count if key is None else partition_of(key, count)
+        log = self._logs[topic][partition]
+        role = "target" if topic in TARGETS else topic
+        name = topic if topic in TARGETS else getattr(self.settings, role).name
+        offset = _next_offset(log)
+        log.append(Written(role, name, partition, offset, at_ms, key, value, [*headers]))
 
     # --- Ingest
 
     def _append(self, written: Written) -> None:
         """A record reaches the buffer, and is ingested."""
         partition, log = written.partition, self._logs["buffer"][written.partition]
-        written.offset = log[-1].offset + 1 + len(log) % 2 if log else 0
+        written.offset = _next_offset(log)
         log.append(written)
         offset, append_ms = written.offset, written.timestamp_ms
         record = Record(
             partition, offset, -1, append_ms, written.key, written.value, written.headers
         )
-        request = parse(record, LIMITS)
+        request = wire.parse(record, LIMITS)
         state = self._states[partition]
         if isinstance(request, Reject):
             asked = Asked(rules.Op.REJECT, 0)
             self._states[partition] = ingest(
                 state, partition, offset, append_ms, asked, Known(), self.id_memory_ms
             ).state
-            told = reject_receipt(request, source=source_of(partition, offset))
-            self._answers.append((partition, offset, (reject_body(record, request), told)))
+            told = wire.reject_receipt(request, source=wire.source_of(partition, offset))
+            self._answers.append((partition, offset, (wire.reject_body(record, request), told)))
         else:
             self._ingest(record, request)
         written.log_ms = self._states[partition].log_ms
@@ -314,7 +276,7 @@ class World:
             request.id is not None,
             request.digest,
             -1 if request.continues is None else request.continues[1],
-            offset_of(request.origin) if request.origin else -1,
+            wire.offset_of(request.origin) if request.origin else -1,
         )
         known = Known(
             NOTHING if request.id is None else self._ids[partition, request.id],
@@ -352,16 +314,14 @@ class World:
             return
         if decision.reply is PendingReply.NONE and not (is_told and request.id is not None):
             return
-        verdict = {
-            PendingReply.DUPLICATE: Verdict.DUPLICATE,
-            PendingReply.CONFLICT: Verdict.CONFLICT,
-        }.get(decision.reply, Verdict.SCHEDULED)
-        dead = conflict_body(record, "taken") if decision.reply is PendingReply.CONFLICT else None
-        told = receipt(
+        verdict = REFUSED.get(decision.reply, Verdict.SCHEDULED)
+        is_conflict = verdict is Verdict.CONFLICT
+        dead = wire.conflict_body(record, "taken") if is_conflict else None
+        told = wire.receipt(
             id=request.id or request.redrive or "",
             verdict=verdict,
             op=request.op,
-            source=source_of(partition, offset),
+            source=wire.source_of(partition, offset),
             due_ms=request.asked_due_ms,
         )
         self._answers.append((partition, offset, (dead, told)))
@@ -376,7 +336,7 @@ class World:
             step=before.step + 1,
         )
         counts: dict[str, int] = defaultdict(int)
-        sources: list[str] = []
+        digest = 0
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         # Marks are judged by what the steps before have done.
@@ -387,23 +347,31 @@ class World:
             if after.covers(stored.lane, stored.rank)
             and not before.covers(stored.lane, stored.rank)
         ]
-        own_writes = list(before.own_writes)
         for stored in sorted(due, key=lambda each: each.rank):
-            is_killed = stored.killed_by is not None and (
-                stored.killed_by < offsets[stored.rank.partition]
-            )
+            marked = stored.killed_by
+            is_killed = marked is not None and marked < offsets[stored.rank.partition]
             cursor_ms = before.cursors[stored.lane].due_ms
-            fate = "killed" if is_killed else self._deliver(stored, now_ms, cursor_ms, own_writes)
+            fate = "killed" if is_killed else self._deliver(stored, now_ms, cursor_ms)
             counts[fate] += 1
             if fate == "delivered":
-                sources.append(source_of(stored.rank.partition, stored.rank.offset))
+                digest += crc32(wire.source_of(*stored.rank[1:]).encode())
         for (partition, offset, _), (dead, told) in zip(passed, judged, strict=True):
             if dead is not None:
-                self._dead_letter(dead, source_of(partition, offset), now_ms)
+                letter = wire.dead_letter(dead, source=wire.source_of(partition, offset))
+                self._write("dead", now_ms + 2, *letter)
             if told is not None:
-                self._receipt(told, now_ms)
-        after = replace(after, own_writes=tuple(own_writes))
-        self._record_step(after, now_ms, counts, sources, len(passed))
+                self._write("receipts", now_ms + 2, *wire.receipt_record(told, at_ms=now_ms))
+        after = replace(after, own_writes=tuple(self._own_writes))
+        record = FrontierRecord(
+            frontier=after,
+            owner="node-1/n",
+            now_ms=now_ms,
+            counts=StepCounts(**counts, answers=len(passed)),
+            digest=digest,
+            settings=self.settings,
+            smoothing=self._smoothing.queues(after, now_ms),
+        )
+        self._write("frontier", now_ms + 3, b"shard-0", encode(record), [], partition=0)
         return after
 
     def _judged(self, answer: Any, before: Frontier) -> tuple[Any, Any]:
@@ -419,12 +387,11 @@ class World:
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
 
-    def _deliver(self, stored: _Stored, now_ms: int, cursor_ms: int, own_writes: list[int]) -> str:
+    def _deliver(self, stored: _Stored, now_ms: int, cursor_ms: int) -> str:
         partition, offset = stored.rank.partition, stored.rank.offset
-        source, body = source_of(partition, offset), message_body(stored.request)
-        topic, target_partition, key, value, headers = delivered(
-            body, fired_ms=now_ms, source=source
-        )
+        source, body = wire.source_of(partition, offset), wire.message_body(stored.request)
+        topic, target_partition, *content = wire.delivered(body, fired_ms=now_ms, source=source)
+        origin = wire.origin_of(body, partition, offset)
         if self._smoothing.limits(topic):
             turn = stored.request.turn
             deferral = self._smoothing.decide(
@@ -436,49 +403,31 @@ class World:
                 assert deferral.turn_ms is not None, "no queue is so long"
                 since_ms = turn.since_ms if turn else stored.rank.due_ms
                 given = Turn(deferral.turn_ms, since_ms)
-                self._requeued(stored, deferral.due_ms, now_ms, own_writes, turn=given)
-                return "retried"
+                return self._requeued(stored, deferral.due_ms, now_ms, given)
         if topic in TARGETS and (topic != "late" or now_ms >= self.late_exists_ms):
-            if target_partition is None:
-                self._turns += 1
-                target_partition = (
-                    self._turns % TARGETS[topic]
-                    if key is None
-                    else partition_of(key, TARGETS[topic])
-                )
-            self._write("target", topic, target_partition, now_ms + 2, key, value, headers)
+            self._write(topic, now_ms + 2, *content, partition=target_partition)
             if self.receipts_written == RECEIPTS_ALL:
-                self._tell(stored, Verdict.DELIVERED, now_ms)
+                self._tell(body, origin, Verdict.DELIVERED, now_ms)
             return "delivered"
-        attempts = attempt_of(body) + 1
+        attempts = wire.attempt_of(body) + 1
         if attempts > len(RETRY_DELAYS_MS):
-            origin = origin_of(body, partition, offset)
-            dead = dead_body(
+            dead = wire.dead_body(
                 body, reason=Reason.DEAD, detail="down", origin=origin, attempts=attempts
             )
-            self._dead_letter(dead, source, now_ms)
-            self._tell(stored, Verdict.DEAD, now_ms)
+            self._write("dead", now_ms + 2, *wire.dead_letter(dead, source=source))
+            self._tell(body, origin, Verdict.DEAD, now_ms)
             return "dead"
         next_due_ms = now_ms + RETRY_DELAYS_MS[attempts - 1]
-        self._requeued(stored, next_due_ms, now_ms, own_writes)
-        return "retried"
+        return self._requeued(stored, next_due_ms, now_ms)
 
-    def _requeued(
-        self,
-        stored: _Stored,
-        next_due_ms: int,
-        now_ms: int,
-        own_writes: list[int],
-        *,
-        turn: Turn | None = None,
-    ) -> None:
+    def _requeued(self, stored: _Stored, due_ms: int, now_ms: int, turn: Turn | None = None) -> str:
         partition = stored.rank.partition
-        again = continuation(
-            message_body(stored.request),
+        again = wire.continuation(
+            wire.message_body(stored.request),
             partition=partition,
             offset=stored.rank.offset,
             rank_due_ms=stored.rank.due_ms,
-            next_due_ms=next_due_ms,
+            next_due_ms=due_ms,
             limits=LIMITS,
             is_retry=turn is None,
             turn=turn,
@@ -488,47 +437,13 @@ class World:
             "buffer", name, partition, -1, at_ms, again.key, again.value, again.headers
         )
         self._append(written)
-        own_writes[partition] = max(own_writes[partition], written.offset)
+        self._own_writes[partition] = max(self._own_writes[partition], written.offset)
+        return "retried"
 
-    def _tell(self, stored: _Stored, verdict: Verdict, now_ms: int) -> None:
-        body = message_body(stored.request)
-        id = id_of(body)
-        if id is None:
-            return
-        source = origin_of(body, stored.rank.partition, stored.rank.offset)
-        told = receipt(
-            id=id, verdict=verdict, op=Op.SCHEDULE, source=source, due_ms=asked_due_of(body)
-        )
-        self._receipt(told, now_ms)
-
-    def _receipt(self, told: Any, now_ms: int) -> None:
-        key, value, headers = receipt_record(told, at_ms=now_ms)
-        partition = partition_of(key, PARTITIONS)
-        name = self.settings.receipts.name
-        self._write("receipts", name, partition, now_ms + 2, key, value, headers)
-
-    def _dead_letter(self, body: Any, source: str, now_ms: int) -> None:
-        key, value, headers = dead_letter(body, source=source)
-        self._turns += 1
-        partition = partition_of(key, PARTITIONS) if key is not None else self._turns % PARTITIONS
-        self._write("dead", self.settings.dead.name, partition, now_ms + 2, key, value, headers)
-
-    def _record_step(
-        self,
-        after: Frontier,
-        now_ms: int,
-        counts: Mapping[str, int],
-        sources: list[str],
-        answers: int,
-    ) -> None:
-        record = FrontierRecord(
-            frontier=after,
-            owner="node-1/n",
-            now_ms=now_ms,
-            counts=StepCounts(**counts, answers=answers),
-            digest=sum(crc32(source.encode()) for source in sources),
-            settings=self.settings,
-            smoothing=self._smoothing.queues(after, now_ms),
-        )
-        name = self.settings.frontier.name
-        self._write("frontier", name, 0, now_ms + 3, b"shard-0", encode(record), [])
+    def _tell(self, body: Any, source: str, verdict: Verdict, now_ms: int) -> None:
+        if (id := wire.id_of(body)) is not None:
+            due_ms = wire.asked_due_of(body)
+            told = wire.receipt(
+                id=id, verdict=verdict, op=Op.SCHEDULE, source=source, due_ms=due_ms
+            )
+            self._write("receipts", now_ms + 2, *wire.receipt_record(told, at_ms=now_ms))
