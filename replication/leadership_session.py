@@ -42,6 +42,8 @@ class Failure(Enum):
     CLOCK_DRIFT = "clock-drift"
     BEHIND = "behind"
     """Its wheel did not reach a frontier in `GIVE_WAY_MS`."""
+    STALE_READ = "stale-read"
+    """The broker that was asked for the last frontier leads no more: another may answer."""
     STEP_FAILED = "step-failed"
     """Kafka refused or could not be reached, or etcd where it holds the progress: it may pass."""
 

@@ -1,7 +1,7 @@
 """Takeover: what a new master does, and in which order, before it delivers anything.
 
 Pure: no clock, no I/O. A fact goes in, one order comes out; the caller carries it out and answers
-with one fact. The last order is BeginTerm, after which the master delivers, or Refuse. The caller
+with one fact. The last order is CommitTerm, after which the master delivers, or Refuse. The caller
 drops a takeover whose grant has ended, and one that met an error of Kafka: the next mastership
 begins again from the start.
 
@@ -12,6 +12,7 @@ begins again from the start.
     ReadFrontier        the last frontier that any predecessor can ever have committed
     ReachFrontier       a step plans from everything below O
     BeginTerm           the first step: the next term, and nothing else moves
+    CommitTerm          its record stands where the read ended: the read missed nothing
 
 Where the guarantee is at-least-once, no node can be fenced and etcd holds the progress. One order
 takes the place of the three in the middle. No predecessor writes after it, because etcd takes a
@@ -19,9 +20,14 @@ write only under the present leadership.
 
     ReadProgress        the last frontier that any predecessor has written or can ever write
 
+A fence stops writers; it makes no read linearizable. A broker that leads no more, and does not know
+it, serves a consistent log that lacks the last steps. Only a write reaches the true leader. So the
+first record of a term is part of the read: it must land exactly where the read ended.
+
 Invariants:
 - No frontier is read before predecessors are fenced; no term begins before it is read.
 - The term comes from that frontier alone, never from the election.
+- No term is committed unless nothing stands between what was read and its first record.
 
 Source: docs/design/frontier.md, "Takeover", with a diagram of `TRANSITIONS`.
 """
@@ -53,6 +59,10 @@ class Refusal(Enum):
     """No frontier record: a new cluster, or a lost topic. Never start at "now"."""
     OTHER_TOPIC = "other-topic"
     """The topic was made again: what was read of the one before need not be the last frontier."""
+    LOG_CUT = "log-cut"
+    """The topic ends before a record that this node has read."""
+    STALE_READ = "stale-read"
+    """The log went on behind what was read. Read again, over new connections."""
 
 
 # Facts, with the monotonic time at which they were learnt
@@ -94,6 +104,8 @@ class EndsRead:
     now_ms: int
     stable: int
     written: int
+    read: int = 0
+    """Up to where this node has read the partition before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +114,29 @@ class FrontierRead:
 
     now_ms: int
     frontier: Frontier | None
+    end: int
+    """Up to where the frontier partition was read: the next record would get this offset."""
     is_of_topic: bool = True
     """Has the topic the id that the record names, asked for when it had been read?"""
 
 
-Fact = Granted | WheelReached | WheelBehind | PredecessorsFenced | EndsRead | FrontierRead
+@dataclass(frozen=True, slots=True)
+class TermWritten:
+    """Answers BeginTerm: its record is in the partition, and not committed."""
+
+    now_ms: int
+    offset: int
+
+
+Fact = (
+    Granted
+    | WheelReached
+    | WheelBehind
+    | PredecessorsFenced
+    | EndsRead
+    | FrontierRead
+    | TermWritten
+)
 
 
 # Orders
@@ -128,6 +158,9 @@ class FencePredecessors:
 class ReadEnds:
     """Read the frontier partition's last stable offset, then its high watermark."""
 
+    is_anew: bool = False
+    """Over new connections: what the old ones reach may lead no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadFrontier:
@@ -146,6 +179,8 @@ class ReachFrontier:
     """Wait a moment until the own wheel has reached O of this frontier, the last one."""
 
     frontier: Frontier
+    end: int
+    """As in BeginTerm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +189,13 @@ class BeginTerm:
 
     last: Frontier
     first: Frontier
+    end: int
+    """The offset at which the record of `first` has to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTerm:
+    """Commit the first step, and deliver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +208,7 @@ class Refuse:
 
 Read = FencePredecessors | ReadEnds | ReadFrontier | ReadProgress
 """Orders about the steps of predecessors."""
-Order = CatchUp | Read | ReachFrontier | BeginTerm | Refuse
+Order = CatchUp | Read | ReachFrontier | BeginTerm | CommitTerm | Refuse
 
 
 class Takeover:
@@ -201,10 +243,16 @@ class Takeover:
         return ReadEnds()
 
     def _compare_ends(self, fact: EndsRead) -> Order:
-        if fact.stable == fact.written:
+        if fact.read <= fact.stable == fact.written:
             return ReadFrontier(fact.stable)
-        if fact.now_ms - self._since_ms <= STABLE_TIMEOUT_MS:
-            return ReadEnds()
+        waited_ms = fact.now_ms - self._since_ms
+        if waited_ms <= STABLE_TIMEOUT_MS:
+            return ReadEnds(is_anew=waited_ms > STABLE_TIMEOUT_MS // 2)
+        if fact.read > fact.stable:
+            return Refuse(
+                Refusal.LOG_CUT,
+                f"ends at offset {fact.stable}, though this node has read it up to {fact.read}",
+            )
         return Refuse(
             Refusal.MARKER_LOST,
             f"the last stable offset {fact.stable} stays behind the high watermark {fact.written}, "
@@ -220,7 +268,7 @@ class Takeover:
                 "was deleted and made again, whatever it holds now: the frontier that was read is "
                 "of the one before",
             )
-        return ReachFrontier(fact.frontier)
+        return ReachFrontier(fact.frontier, fact.end)
 
     def _wait_on(self, fact: WheelBehind) -> Order:
         assert self._order is not None, "a wheel is behind what was ordered"
@@ -233,7 +281,18 @@ class Takeover:
 
     def _begin_term(self, _: WheelReached) -> Order:
         assert isinstance(self._order, ReachFrontier), "a term begins after the last frontier"
-        return BeginTerm(self._order.frontier, begin_term(self._order.frontier))
+        last = self._order.frontier
+        return BeginTerm(last, begin_term(last), self._order.end)
+
+    def _compare_offset(self, fact: TermWritten) -> Order:
+        assert isinstance(self._order, BeginTerm), "only a term has a first record"
+        if fact.offset == self._order.end:
+            return CommitTerm()
+        return Refuse(
+            Refusal.STALE_READ,
+            f"was read up to offset {self._order.end} and the first record of the term landed at "
+            f"{fact.offset}: the read was stale, and the takeover begins again",
+        )
 
 
 Transition = tuple[Callable[[Takeover, Any], Order], *tuple[type[Order], ...]]
@@ -254,7 +313,8 @@ TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = Mapp
             WheelReached: (Takeover._begin_term, BeginTerm),
             WheelBehind: (Takeover._wait_on, ReachFrontier, Refuse),
         },
-        BeginTerm: {},
+        BeginTerm: {TermWritten: (Takeover._compare_offset, CommitTerm, Refuse)},
+        CommitTerm: {},
         Refuse: {},
     }
 )

@@ -31,6 +31,7 @@ class FrontierLog:
     """Reads one shard's partition of the frontier topic. Used by one thread."""
 
     def __init__(self, bus: Bus, topic: str, shard: int) -> None:
+        self._bus = bus
         self._cluster = bus.cluster()
         self._consumer = bus.consumer(topic)
         self._topic = topic
@@ -54,6 +55,19 @@ class FrontierLog:
             self._consumer.assign({self._shard: Position(end)})
         return self.newest
 
+    @property
+    def read_to(self) -> int:
+        """Return the offset up to which the partition was read."""
+        return self._consumer.position(self._shard)
+
+    def renew(self) -> None:
+        """Read on over new connections, which ask the brokers anew who leads."""
+        read_to = self.read_to
+        self.close()
+        self._cluster = self._bus.cluster()
+        self._consumer = self._bus.consumer(self._topic)
+        self._consumer.assign({self._shard: Position(read_to)})
+
     def poll(self, timeout_ms: int) -> list[SeenFrontier]:
         """Return the records that have come since, oldest first."""
         seen = []
@@ -72,20 +86,9 @@ class FrontierLog:
         return seen
 
     def catch_up(self, end: int, timeout_ms: int) -> None:
-        """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound.
-
-        FrontierError if more than that has been read before: the topic is not the one it was.
-        """
-        read_to = self._consumer.position(self._shard)
-        if read_to > end:
-            raise FrontierError(
-                f"{self._topic}/{self._shard} ends at offset {end}, though this node has read it "
-                f"up to {read_to}",
-                remedy="the topic lost records, or was made again: see docs/operations.md; what "
-                "this node remembers need not be the last frontier",
-            )
+        """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound."""
         waits = max(1, timeout_ms // POLL_MS)
-        while self._consumer.position(self._shard) < end:
+        while self.read_to < end:
             if not self.poll(POLL_MS):
                 waits -= 1
                 if waits <= 0:

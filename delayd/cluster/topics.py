@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from delayd.bus import Bus, Cluster, Producer, TopicState
+from delayd.bus import Ack, Bus, Cluster, Producer, TopicState
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.config.cluster_key import fingerprint, refuse_weak_key
 from delayd.errors import (
@@ -156,11 +156,18 @@ def last_frontier(
     bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS, shard: int = 0
 ) -> SeenFrontier | None:
     """Return the last committed frontier record; None if the topic is absent or empty."""
+    return read_frontier(bus, topic, timeout_ms, shard)[0]
+
+
+def read_frontier(
+    bus: Bus, topic: str, timeout_ms: int, shard: int = 0
+) -> tuple[SeenFrontier | None, int]:
+    """Return the last committed frontier record, and up to where its partition was read."""
     with closing(bus.cluster()) as kafka:
         if topic not in kafka.describe([topic], timeout_ms):
-            return None
+            return None, 0
     with closing(FrontierLog(bus, topic, shard)) as log:
-        return log.open(timeout_ms)
+        return log.open(timeout_ms), log.read_to
 
 
 def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
@@ -318,7 +325,8 @@ def _write_first_frontier(
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
     """
     with _first_record(bus, settings, timeout_ms) as write:
-        if (seen := last_frontier(bus, settings.frontier.name, timeout_ms)) is not None:
+        seen, end = read_frontier(bus, settings.frontier.name, timeout_ms)
+        if seen is not None:
             _refuse_other_cluster(seen.record.settings, settings.cluster)
             return seen.record.settings
         trimmed = kafka.start_offsets(settings.frontier.name, timeout_ms)[0] > 0
@@ -342,7 +350,7 @@ def _write_first_frontier(
             digest=0,
             settings=settings,
         )
-        write(record)
+        write(record, end)
         if settings.guarantee == AT_LEAST_ONCE:
             # Nobody was fenced: the record that another creator wrote first counts.
             seen = last_frontier(bus, settings.frontier.name, timeout_ms)
@@ -354,19 +362,30 @@ def _write_first_frontier(
 @contextmanager
 def _first_record(
     bus: Bus, settings: Settings, timeout_ms: int
-) -> Iterator[Callable[[FrontierRecord], None]]:
-    """Yield the function that writes the record that initialises a cluster, which raises
-    ProducerError. Under the masters' own transactional id two creators fence each other; without
-    transactions the first record counts (`FrontierLog`)."""
+) -> Iterator[Callable[[FrontierRecord, int], object]]:
+    """Yield the function that writes the record that initialises a cluster, given up to where its
+    topic was read. It raises ProducerError, and FrontierError if that read was stale. Under the
+    masters' own transactional id two creators fence each other; without transactions the first
+    record counts (`FrontierLog`)."""
 
-    def send(producer: Producer, record: FrontierRecord) -> None:
+    def send(producer: Producer, record: FrontierRecord, _: int) -> int:
+        acks: list[Ack] = []
         value, topic = encode(record), settings.frontier.name
-        producer.send(topic, key=record_key(0), value=value, headers=[], partition=0)
+        producer.send(
+            topic, key=record_key(0), value=value, headers=[], partition=0, on_ack=acks.append
+        )
         producer.flush(timeout_ms)
+        [ack] = acks
+        return ack.offset
 
-    def commit(record: FrontierRecord) -> None:
+    def commit(record: FrontierRecord, end: int) -> None:
         transaction.begin()
-        send(transaction, record)
+        if (landed := send(transaction, record, end)) != end:
+            raise FrontierError(
+                f"{settings.frontier.name} was read up to offset {end}, and the first record landed "
+                f"at {landed}: the broker that was asked leads no more",
+                remedy=f"run `{CREATE_COMMAND}` again; nothing was written",
+            )
         transaction.commit(timeout_ms)
 
     if settings.guarantee == AT_LEAST_ONCE:

@@ -27,6 +27,7 @@ from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
+from delayd.node.delivery.takeover_run import StaleReadError
 from delayd.node.replica.replica import ArrivalListener, Replica
 from delayd.node.targets.checks import Targets
 from delayd.wheel.storage import Wheel
@@ -116,7 +117,7 @@ class ToldLog(FrontierLog):
     def high_watermark(self, timeout_ms: int) -> int:
         written = super().high_watermark(timeout_ms)
         self._node.say(f"frontier topic: last stable offset {self._stable}, watermark {written}")
-        self._node.is_waiting = self._stable != written
+        self._node.is_waiting = not self.read_to <= self._stable == written
         return written
 
     def catch_up(self, end: int, timeout_ms: int) -> None:
@@ -250,6 +251,10 @@ class PlayedNode:
         assert self._grant is not None, "only a master has a lease"
         self._grant.withdrawn = True
 
+    def meet_zombies(self) -> None:
+        """New clients of this node ask a broker that is cut off who leads."""
+        self._bus.link.meets_zombies = True
+
     def die(self) -> None:
         """The process ends, here and now."""
         if self._is_busy:
@@ -274,6 +279,8 @@ class PlayedNode:
             self._end("its grant has ended")
         except DelaydError as error:
             self._end(f"{error.code}: {error}")
+            if isinstance(error, StaleReadError):
+                self._log.renew()
         except NodeDied:
             self._is_busy = False
             self.die()

@@ -113,6 +113,15 @@ COMMANDS: list[tuple[str, Callable[..., None]]] = [
         r"the next marker of the frontier is lost",
         lambda play: play.kafka.lose_next_marker("delayd-frontier", 0),
     ),
+    (
+        r"the leader of ([\w-]+) is cut off",
+        lambda play, topic: play.kafka.isolate_leader(topic, 0),
+    ),
+    (
+        r"new clients of ([ab]) meet it",
+        lambda play, name: play.nodes[name].meet_zombies(),
+    ),
+    (r"it hears that another leads", lambda play: play.kafka.end_zombies()),
     (r"the frontier topic is empty", lambda play: play.lose_frontier()),
     (
         r"the frontier topic is made again, and grows to offset (\d+)",

@@ -4,6 +4,7 @@
     run_seeds.py --fresh 50            seeds that nobody has seen
     run_seeds.py --seed 17             one seed, with everything that happened
     run_seeds.py --guarantee at-least-once      ... of clusters without transactions
+    run_seeds.py --zombies             ... where partition leaders become zombies too
 
 Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
 """
@@ -40,8 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--seed", type=int, help="this one only, with its trace")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--guarantee", choices=GUARANTEES, default=EXACTLY_ONCE)
+    asked.add_argument(
+        "--zombies", action="store_true", help="leaders are cut off, still read from"
+    )
     chosen = asked.parse_args(arguments)
-    one = partial(simulate, guarantee=chosen.guarantee)
+    one = partial(simulate, guarantee=chosen.guarantee, zombies=chosen.zombies)
     if chosen.seed is not None:
         run = one(chosen.seed)
         print(*run.trace, sep="\n")

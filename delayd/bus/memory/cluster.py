@@ -18,6 +18,7 @@ class MemoryCluster:
     def __init__(self, kafka: MemoryKafka, link: Link) -> None:
         self._kafka = kafka
         self._link = link
+        self._metadata = 0 if link.meets_zombies else kafka.isolations_count
 
     def broker_count(self, timeout_ms: int) -> int:
         """See the port."""
@@ -97,7 +98,10 @@ class MemoryCluster:
             raise TopicMismatchError(
                 f"the topic {topic} does not exist", remedy="create it, or correct its name"
             )
-        return self._kafka.topics[topic].partitions
+        return [
+            self._kafka.served_log(topic, log.number, self._metadata)
+            for log in self._kafka.topics[topic].partitions
+        ]
 
     def _reach(self, timeout_ms: int) -> None:
         if not self._link.up:

@@ -23,6 +23,7 @@ class MemoryConsumer:
         self._offsets: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._unchecked: dict[int, Position] = {}
+        self._metadata = 0
         self._turn = 0
         self._assigned = False
         self._failure: DelaydError | None = None
@@ -31,6 +32,7 @@ class MemoryConsumer:
         """See the port; the positions are checked by the first poll that reaches a broker."""
         assert all(p.offset >= 0 for p in positions.values()), f"not positions: {positions}"
         self._offsets = {number: p.offset for number, p in sorted(positions.items())}
+        self._metadata = 0 if self._link.meets_zombies else self._kafka.isolations_count
         self._unchecked = dict(positions)
         self._ends = {}
         self._failure = None
@@ -67,15 +69,14 @@ class MemoryConsumer:
         if not self._link.up or not self._offsets:
             return []
         self._check()
-        topic = self._kafka.topics[self._topic]
         numbers = list(self._offsets)
         self._turn = (self._turn + 1) % len(numbers)
         records: list[Record] = []
         for number in numbers[self._turn :] + numbers[: self._turn]:
             left = records_max - len(records)
-            found, offset = topic.partitions[number].read(self._offsets[number], left)
-            self._offsets[number] = offset
-            self._ends[number] = topic.partitions[number].end_offset
+            log = self._kafka.served_log(self._topic, number, self._metadata)
+            found, self._offsets[number] = log.read(self._offsets[number], left)
+            self._ends[number] = log.end_offset
             records += found
         return records
 

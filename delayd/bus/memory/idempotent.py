@@ -28,6 +28,8 @@ class MemoryIdempotentProducer:
         self._link = link
         self._clock = clock
         self._record_bytes_max = record_bytes_max
+        # Whom a zombie told of itself waits in vain once, and asks others.
+        self._metadata = kafka.isolations_count
         self._dead = False
         self._lost: str | None = None
         self._refusals: dict[str, str] = {}
@@ -56,7 +58,9 @@ class MemoryIdempotentProducer:
             return
         created_ms = self._clock.wall_ms()
         try:
-            ack = self._kafka.write(topic, partition, key, value, headers, created_ms, transaction)
+            ack = self._kafka.write(
+                topic, partition, key, value, headers, created_ms, transaction, self._metadata
+            )
         except Refused as refusal:
             if str(refusal) in UNNAMED:
                 self._lost = str(refusal)

@@ -8,11 +8,12 @@ Invariants:
 - fencing, markers and visibility follow Kafka's rules (`log.py`, `transactions.py`).
 """
 
+import copy
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Final
+from typing import Final, NamedTuple
 
 from delayd.bus import Ack, Headers, PartitionState, TopicState
 from delayd.bus.memory.log import PartitionLog
@@ -101,6 +102,15 @@ class MemoryTopic:
             raise Refused("INVALID_RECORD")
 
 
+class Zombie(NamedTuple):
+    """A partition leader that is cut off from its controller, and what it still serves."""
+
+    number: int
+    """Which isolation made it: clients with older metadata read from it."""
+    log: PartitionLog
+    """The log when it was cut off. Nothing is added: no replica acknowledges anything to it."""
+
+
 @dataclass(slots=True)
 class MemoryKafka:
     """Brokers in memory. `clock` is the brokers' own; `real_time` lets polls really wait."""
@@ -119,6 +129,10 @@ class MemoryKafka:
     """Names that nobody may describe, whether they exist or not."""
     silent: set[str] = field(default_factory=set)
     """Names of which no broker says anything."""
+    isolations_count: int = 0
+    zombies: dict[tuple[str, int], Zombie] = field(default_factory=dict)
+    """By topic and partition. A client's metadata is the number of the last isolation that it
+    knows of."""
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(self.log)
@@ -126,6 +140,12 @@ class MemoryKafka:
     def log(self, topic: str, partition: int) -> PartitionLog:
         """Return the log, for tests that inspect or bend it (`elect`, `truncate`, ...)."""
         return self.topics[topic].partitions[partition]
+
+    def served_log(self, topic: str, partition: int, metadata: int) -> PartitionLog:
+        """Return the log that a client with this metadata reads."""
+        zombie = self.zombies.get((topic, partition))
+        is_stale = zombie is not None and metadata < zombie.number
+        return zombie.log if zombie and is_stale else self.log(topic, partition)
 
     def create_topic(
         self,
@@ -176,14 +196,19 @@ class MemoryKafka:
         headers: Headers,
         created_ms: int,
         producer: tuple[str, int] | None,
+        metadata: int | None = None,
     ) -> Ack:
-        """Write a record, for `producer` = (transactional id, epoch) inside its transaction."""
+        """Write a record, for `producer` = (transactional id, epoch) inside its transaction.
+
+        `metadata`: of the client, which then waits in vain for a zombie to take it.
+        """
         with self.changed:
             found = self.topics.get(topic)
             if found is None:
                 raise Refused("UNKNOWN_TOPIC_OR_PART")
             log = found.place(key, partition)
-            if log.leader is None:
+            metadata = self.isolations_count if metadata is None else metadata
+            if log.leader is None or self.served_log(topic, log.number, metadata) is not log:
                 raise Refused("_MSG_TIMED_OUT")
             found.check(key, value, headers)
             if log.in_sync < int(found.setting("min.insync.replicas")):
@@ -224,6 +249,25 @@ class MemoryKafka:
         """
         with self.changed:
             self.topics[topic].refusal = error
+
+    def isolate_leader(self, topic: str, partition: int) -> None:
+        """Cut the partition's leader off from its controller, which elects another one.
+
+        The old leader does not know it. Clients that know of no other go on reading from it what
+        was there, and cannot write. New clients know the new leader; readers do not if their link
+        `meets_zombies`.
+        """
+        with self.changed:
+            self.isolations_count += 1
+            log = self.log(topic, partition)
+            self.zombies[topic, partition] = Zombie(self.isolations_count, copy.deepcopy(log))
+            log.elect()
+
+    def end_zombies(self) -> None:
+        """Let all that were cut off learn that others lead: their clients turn to these."""
+        with self.changed:
+            self.zombies.clear()
+            self.changed.notify_all()
 
     def lose_next_marker(
         self, topic: str, partition: int, transactional_id: str | None = None

@@ -67,6 +67,8 @@ class StepCounters:
     def __init__(self) -> None:
         self.failed = 0
         """Steps that ended in an error: the mastership ended with them."""
+        self.stale_reads = 0
+        """First steps that were not committed because the read before them was stale."""
         self.drift_ms: int | None = None
         """How far the broker's clock was from this node's at the last step, beyond what the
         moments of sending and of the report explain; None before the first one."""

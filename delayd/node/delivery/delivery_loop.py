@@ -26,7 +26,7 @@ from delayd.node.delivery.mastership import (
     Mastership,
 )
 from delayd.node.delivery.step_sizing import StepSizing
-from delayd.node.delivery.takeover_run import BehindError
+from delayd.node.delivery.takeover_run import BehindError, StaleReadError
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.failures import FailingTarget
@@ -211,6 +211,7 @@ class DeliveryLoop:
             return Waited(self._clock.monotonic_ms())
         commit = None if self._commit_for is None else self._commit_for(grant)
         mastership = self._mastership = Mastership(self._context, grant, commit)
+        is_unreachable = False
         try:
             mastership.run()
             return GrantOver(self._clock.monotonic_ms())
@@ -229,11 +230,19 @@ class DeliveryLoop:
         except BehindError as error:
             failure = Failure.BEHIND
             log.warning("mastership_given_way", code=error.code, error=str(error))
+        except StaleReadError as error:
+            failure = Failure.STALE_READ
+            self.counters.stale_reads += 1
+            log.warning("takeover_stale", code=error.code, error=str(error))
         except (ProducerError, KafkaUnreachableError, CoordinationError) as error:
             failure = Failure.STEP_FAILED
             log.warning("step_failed", code=error.code, error=str(error))
+            is_unreachable = isinstance(error, KafkaUnreachableError)
         finally:
             self._end_mastership()
+        if failure is Failure.STALE_READ or is_unreachable:
+            # Brokers tell new clients who leads now.
+            self._log.renew()
         self._targets.forget()
         self._note_progress()
         return MastershipFailed(

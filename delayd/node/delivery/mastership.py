@@ -20,7 +20,7 @@ from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.planner import Planner, StepContent
 from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
-from delayd.node.delivery.takeover_run import run_takeover
+from delayd.node.delivery.takeover_run import check_first, run_takeover
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
 from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
@@ -28,6 +28,7 @@ from replication.pause import pause_ms
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
 from replication.smoothing import Smoothing
+from replication.takeover import BeginTerm, Takeover
 
 log = structlog.get_logger()
 
@@ -90,6 +91,7 @@ class Mastership:
         self._commit: StepCommit = commit or TransactionCommit(
             context.bus, transactional_id(self._settings.cluster, 0), self._log, self._clock
         )
+        self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
         self._bound = BrokerBound(0, 0)
@@ -131,8 +133,10 @@ class Mastership:
     def take_over(self) -> bool:
         """Take over, up to the step that begins the term; False if the grant ended on the way."""
         begun_ms = self._clock.monotonic_ms()
-        order = run_takeover(self._commit, self._replica, self._log, self._clock, self._goes_on)
-        if order is None or not self._begin_term(order.last, order.first):
+        order = run_takeover(
+            self._takeover, self._commit, self._replica, self._log, self._clock, self._goes_on
+        )
+        if order is None or not self._begin_term(order):
             return False
         self.is_delivering = True
         log.info(
@@ -147,8 +151,9 @@ class Mastership:
         self._context.note_progress()
         return self._is_valid()
 
-    def _begin_term(self, last: Frontier, first: Frontier) -> bool:
+    def _begin_term(self, order: BeginTerm) -> bool:
         """Plan from the last frontier on, and write the first step; False if the grant ended."""
+        last = order.last
         found = self._commit.last
         assert found is not None and found.frontier == last, "the log was not read on"
         while not self._replica.split_before(last):
@@ -156,8 +161,8 @@ class Mastership:
                 return False
         self._plans = Planner.of(self._replica, last)
         self.smoothing = self._smoothing_after(found)
-        self.term = first.term
-        self._write_bare(first, found.now_ms)
+        self.term = order.first.term
+        self._write_bare(order.first, found.now_ms)
         return True
 
     @property
@@ -306,6 +311,9 @@ class Mastership:
 
     def _check(self, written: Written) -> None:
         """Raise what ends the mastership, if the step must not be committed."""
+        if not self.is_delivering:
+            topic = self._settings.frontier.name
+            check_first(self._takeover, written.ack.offset, topic, self._clock)
         self._check_clock(written)
         if not self._grant.is_live(self._clock.monotonic_ms()):
             raise ProducerError("the lease ran out before the commit")

@@ -1,6 +1,7 @@
 """A takeover as it is carried out: the orders of `replication.takeover`, up to the first step.
 
-Not here: the first step, which the mastership writes as it writes any other.
+Not here: the first step, which the mastership writes as it writes any other; `check_first` judges
+where its record is.
 """
 
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from replication.pause import WAIT_MAX_MS
 from replication.takeover import (
     BeginTerm,
     CatchUp,
+    CommitTerm,
     Granted,
     ReachFrontier,
     Refusal,
     Refuse,
     Takeover,
+    TermWritten,
     WheelBehind,
     WheelReached,
 )
@@ -30,20 +33,26 @@ class BehindError(DelaydError):
     code = "behind"
 
 
+class StaleReadError(DelaydError):
+    """The frontier topic goes on behind what its broker served."""
+
+    code = "stale-read"
+
+
 def run_takeover(
+    takeover: Takeover,
     commit: StepCommit,
     replica: Replica,
     frontier_log: FrontierLog,
     clock: Clock,
     goes_on: Callable[[], bool],
 ) -> BeginTerm | None:
-    """Carry out a takeover up to its last order; None if the grant ended on the way.
+    """Carry out a takeover up to its first step; None if the grant ended on the way.
 
     `goes_on` says if the grant is still good. Raises BehindError if another may try; FrontierError
     and NotInitialisedError if nobody may deliver; and what `commit` raises.
     """
     known = replica.newest
-    takeover = Takeover(is_fenced=commit.is_fenced)
     order = takeover.handle(
         Granted(clock.monotonic_ms(), None if known is None else known.record.frontier)
     )
@@ -57,6 +66,7 @@ def run_takeover(
             answer = WheelReached if has_reached else WheelBehind
             order = takeover.handle(answer(clock.monotonic_ms()))
             continue
+        assert not isinstance(order, CommitTerm), "the first step has not been written"
         fact = commit.obey(order)
         if frontier_log.newest is not None:
             replica.observe(frontier_log.newest)
@@ -64,11 +74,26 @@ def run_takeover(
     raise _error(order, replica.settings.frontier.name)
 
 
+def check_first(takeover: Takeover, offset: int, topic: str, clock: Clock) -> None:
+    """Raise StaleReadError if the record of the first step is not where the takeover read ended."""
+    order = takeover.handle(TermWritten(clock.monotonic_ms(), offset))
+    if isinstance(order, Refuse):
+        raise _error(order, topic)
+
+
 def _error(refused: Refuse, topic: str) -> DelaydError:
     """Return what a takeover that must not go on ends with."""
     match refused.reason:
         case Refusal.BEHIND:
             return BehindError(refused.detail)
+        case Refusal.STALE_READ:
+            return StaleReadError(f"{topic} {refused.detail}")
+        case Refusal.LOG_CUT:
+            return FrontierError(
+                f"{topic} {refused.detail}",
+                remedy="the topic lost records, or was made again: see docs/operations.md; what "
+                "this node remembers need not be the last frontier",
+            )
         case Refusal.MARKER_LOST:
             return FrontierError(
                 f"{topic}: {refused.detail}",

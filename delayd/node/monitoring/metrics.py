@@ -239,6 +239,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
             "failed": of.delivery.counters.failed,
         },
     ),
+    _counter(
+        "delayd_stale_reads_total",
+        "Takeovers that began again because the broker they had asked for the last frontier led no"
+        " more.",
+        lambda of: of.delivery.counters.stale_reads,
+    ),
     Family(
         "delayd_step_seconds",
         Kind.HISTOGRAM,

@@ -25,14 +25,14 @@ TAKEOVER = (
             Edit(TAKING_OVER, "return FencePredecessors() if", "return ReadEnds() if"),
             Edit(
                 TAKING_OVER,
-                "return BeginTerm(self._order.frontier, begin_term(self._order.frontier))",
-                "self._last = self._order.frontier\n        return FencePredecessors()",
+                "return BeginTerm(last, begin_term(last), self._order.end)",
+                "self._last, self._end = last, self._order.end\n        return FencePredecessors()",
             ),
             Edit(
                 TAKING_OVER,
                 "PredecessorsFenced) -> Order:\n        return ReadEnds()\n",
                 "PredecessorsFenced) -> Order:\n"
-                "        return BeginTerm(self._last, begin_term(self._last))\n",
+                "        return BeginTerm(self._last, begin_term(self._last), self._end)\n",
             ),
             Edit(TAKING_OVER, "(Takeover._begin, CatchUp,", "(Takeover._begin, CatchUp, ReadEnds,"),
             Edit(TAKING_OVER, "(Takeover._fence,", "(Takeover._fence, ReadEnds,"),
@@ -47,8 +47,8 @@ TAKEOVER = (
         "the frontier's last stable offset must reach its high watermark before it is read",
         "frontier.md#takeover",
         TAKING_OVER,
-        "if fact.stable == fact.written:",
-        "if fact.stable <= fact.written:",
+        "if fact.read <= fact.stable == fact.written:",
+        "if fact.read <= fact.stable <= fact.written:",
         f"{ONE_MASTER}::test_a_lost_commit_marker_on_the_frontier_stops_a_takeover",
         is_simulated=True,
     ),
@@ -61,6 +61,37 @@ TAKEOVER = (
         "if False:",
         "tests/unit/replication/test_takeover.py::"
         "test_a_topic_that_was_made_again_stops_the_takeover_though_it_ends_where_it_did",
+    ),
+    one_edit(
+        "stale-read-believed",
+        "the first record of a term lands where the read of the last frontier ended",
+        "frontier.md#stale-reads",
+        TAKING_OVER,
+        "if fact.offset == self._order.end:",
+        "if fact.offset >= self._order.end:",
+        "tests/simulation/test_zombies.py::test_a_stale_read_of_the_frontier_doubles_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
+        "stale-connections-kept",
+        "after a stale read the frontier is read over new connections",
+        "frontier.md#stale-reads",
+        "delayd/node/delivery/delivery_loop.py",
+        "            self._log.renew()\n",
+        "            pass\n",
+        "tests/unit/node/delivery/test_delivery_loop.py::"
+        "test_a_stale_read_is_repeated_over_new_connections",
+        is_simulated=False,
+    ),
+    one_edit(
+        "cluster-made-twice-after-a-stale-read",
+        "the first record of a cluster lands where the empty frontier topic ended",
+        "frontier.md#stale-reads",
+        "delayd/cluster/topics.py",
+        "if (landed := send(transaction, record, end)) != end:",
+        "if (landed := send(transaction, record, end)) < end:",
+        "tests/unit/cluster/test_topics.py::test_a_stale_read_of_the_frontier_initialises_nothing",
+        is_simulated=False,
     ),
     one_edit(
         "offsets-not-in-the-frontier",
@@ -89,8 +120,8 @@ TAKEOVER = (
         (
             Edit(
                 TAKING_OVER,
-                "return ReachFrontier(fact.frontier)",
-                "return BeginTerm(fact.frontier, begin_term(fact.frontier))",
+                "return ReachFrontier(fact.frontier, fact.end)",
+                "return BeginTerm(fact.frontier, begin_term(fact.frontier), fact.end)",
             ),
             Edit(
                 TAKING_OVER,

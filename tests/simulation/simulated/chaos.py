@@ -23,6 +23,9 @@ HEALED_SKEW_MS_MAX = 200
 """So that no two clocks are too far apart when faults are over."""
 OWN_TOPICS = ("delayd-buffer", FRONTIER, "delayd-dead", "delayd-receipts")
 TRANSACTION_CHECK_US = 1_000_000
+ZOMBIES_EVERY_US = 2_000_000
+ZOMBIES_US_MAX = 8_000_000
+"""How long a broker may be cut off from the controller before it hears of it."""
 
 
 class Chaos:
@@ -77,9 +80,38 @@ class Chaos:
             for name in self._kafka.expire_transactions():
                 self._weather.inject("transaction expired", name)
 
+    def make_zombies(self, chance: Random) -> None:
+        """Cut one broker after the other off from the controller, with what it leads; as a task.
+
+        By a stream of its own: seeds without zombies stay as they are.
+        """
+        while not self.is_done:
+            self._kernel.sleep(chance.randrange(2 * ZOMBIES_EVERY_US))
+            if self.is_done:
+                return
+            led = [
+                (topic, log.number)
+                for topic in (*TARGETS, *OWN_TOPICS)
+                for log in self._kafka.topics[topic].partitions
+                if chance.random() < (0.8 if topic == FRONTIER else 0.3)
+            ]
+            for topic, number in led:
+                self._kafka.isolate_leader(topic, number)
+            for machine in self._machines:
+                machine.link.meets_zombies = chance.random() < 0.3
+            self._weather.inject("zombie leader", " ".join(f"{topic}/{n}" for topic, n in led))
+            self._kernel.sleep(chance.randrange(ZOMBIES_US_MAX))
+            self._end_zombies()
+
+    def _end_zombies(self) -> None:
+        for machine in self._machines:
+            machine.link.meets_zombies = False
+        self._kafka.end_zombies()
+
     def heal_all(self) -> None:
         """End every fault that lasts."""
         self.is_done = True
+        self._end_zombies()
         for number in list(self._broken):
             self._heal(number)
         self._kafka.coordinator.flush_faults.clear()

@@ -55,14 +55,20 @@ class Run:
     wall_s: float
 
 
-def simulate(seed: int, kinds: tuple[str, ...] | None = None, guarantee: str = EXACTLY_ONCE) -> Run:
+def simulate(
+    seed: int,
+    kinds: tuple[str, ...] | None = None,
+    guarantee: str = EXACTLY_ONCE,
+    *,
+    zombies: bool = False,
+) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
         kinds = KINDS if guarantee == EXACTLY_ONCE else KINDS_WITHOUT_FENCE
     started = time.perf_counter()
     where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
     with temporary_folder("delayd-simulated-", where) as folder:
-        world = World(seed, Path(folder), kinds, guarantee)
+        world = World(seed, Path(folder), kinds, guarantee, zombies=zombies)
         problem, judge = None, None
         with _logs_in_trace(world):
             try:

@@ -50,7 +50,7 @@ RATES: tuple[dict[str, int], ...] = (
 
 
 class World:
-    """One run. `kinds`: the faults that it may draw from."""
+    """One run. `kinds`: the faults that it may draw from; `zombies`: zombie leaders beside them."""
 
     def __init__(
         self,
@@ -58,7 +58,10 @@ class World:
         directory: Path,
         kinds: tuple[str, ...] = KINDS,
         guarantee: str = EXACTLY_ONCE,
+        *,
+        zombies: bool = False,
     ) -> None:
+        self._zombies = zombies
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -152,6 +155,9 @@ class World:
         self._outside.spawn("transactions", self.chaos.watch_transactions)
         self._outside.spawn("users", self.users.run)
         self._outside.spawn("chaos", self.chaos.run)
+        if self._zombies:
+            chance = Random(f"{self.seed}: zombies")
+            self._outside.spawn("zombies", lambda: self.chaos.make_zombies(chance))
         self._pass(FAULTS_US)
         self._settle()
         self._end()

@@ -250,6 +250,54 @@ def test_a_partition_without_a_leader_times_out(kafka: MemoryKafka, bus: MemoryB
     assert [p.leader for p in state.partitions] == [None, 1]
 
 
+# --- zombie leaders
+
+
+def test_a_zombie_leader_serves_what_was_there_to_those_that_know_no_other(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    """docs/design/frontier.md, Stale reads."""
+    kafka.append("t", 0, None, b"old")
+    reader, asked = bus.consumer("t"), bus.cluster()
+    reader.assign({0: Position(0), 1: Position(0)})
+    kept = open_transaction(bus, b"in vain", by="before")
+    kept.close()
+    producer(bus, "before").close()
+    writer = producer(bus, "writer")
+    kafka.isolate_leader("t", 0)
+    writer.begin()
+    writer.send("t", key=None, value=b"never acknowledged", headers=[], partition=0)
+    with pytest.raises(ProducerError, match="_MSG_TIMED_OUT"):
+        writer.flush(1_000)
+    open_transaction(bus, b"new").commit(1_000)
+    kafka.append("t", 1, None, b"elsewhere")
+    assert [record.value for record in reader.poll(10, 0)] == [b"elsewhere", b"old"]
+    assert reader.position(0) == reader.end(0) == 3
+    for is_committed in (True, False):
+        assert asked.end_offsets("t", 0, committed=is_committed)[0] == 3
+    assert (values(bus), bus.cluster().end_offsets("t", 0, committed=True)[0]) == (
+        [b"old", b"new"],
+        5,
+    )
+    bus.link.meets_zombies = True
+    assert values(bus) == [b"old"], "its metadata came from the zombie"
+    kafka.end_zombies()
+    assert [record.value for record in reader.poll(10, 0)] == [b"new"]
+
+
+def test_what_is_open_when_a_leader_is_cut_off_stays_open_there(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    asked = bus.cluster()
+    transaction = open_transaction(bus, b"x")
+    kafka.isolate_leader("t", 1)
+    kafka.isolate_leader("t", 0)
+    transaction.commit(1_000)
+    assert asked.end_offsets("t", 0, committed=True) == {0: 0, 1: 0}
+    assert asked.end_offsets("t", 0, committed=False) == {0: 1, 1: 0}
+    assert values(bus) == [b"x"]
+
+
 # --- markers
 
 

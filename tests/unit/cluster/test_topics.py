@@ -9,6 +9,7 @@ from manual_clock import ManualClock
 
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.bus.memory.log import Entry
 from delayd.cluster.topics import check_topics, create_topics, last_frontier, load_settings
 from delayd.config.cluster_key import fingerprint
 from delayd.errors import (
@@ -123,6 +124,25 @@ def test_a_first_attempt_that_was_aborted_can_be_repeated(
         load(bus)
     create(bus)
     assert frontier_records(bus) == 1
+
+
+def test_a_stale_read_of_the_frontier_initialises_nothing(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    """docs/design/frontier.md, Stale reads: a second first record would deliver everything again.
+
+    Rules: stale-read
+    """
+    create(bus)
+    kafka.log("delayd-frontier", 0).delete_before(2)
+    kafka.log("delayd-frontier", 0).start_offset = 0
+    kafka.isolate_leader("delayd-frontier", 0)
+    kafka.log("delayd-frontier", 0).entries.append(Entry(None, None))
+    other = MemoryBus(kafka)
+    other.link.meets_zombies = True
+    with pytest.raises(FrontierError, match=f"leads no more.*run `{CREATE}` again"):
+        create(other)
+    assert frontier_records(bus) == 0
 
 
 def test_a_frontier_topic_that_was_trimmed_is_not_initialised_again(

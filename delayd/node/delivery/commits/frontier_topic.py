@@ -14,9 +14,9 @@ READ_TIMEOUT_MS = 5_000
 def frontier_read(last: FrontierRecord | None, log: FrontierLog, clock: Clock) -> FrontierRead:
     """Return what a takeover has read, and if it is still of the topic that is there now."""
     if last is None:
-        return FrontierRead(clock.monotonic_ms(), None)
+        return FrontierRead(clock.monotonic_ms(), None, log.read_to)
     is_of_topic = log.is_of_topic(last, READ_TIMEOUT_MS)
-    return FrontierRead(clock.monotonic_ms(), last.frontier, is_of_topic)
+    return FrontierRead(clock.monotonic_ms(), last.frontier, log.read_to, is_of_topic)
 
 
 def write_frontier(producer: Producer, record: FrontierRecord, clock: Clock) -> Written:

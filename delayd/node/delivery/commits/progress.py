@@ -67,7 +67,8 @@ class ProgressCommit:
         if stored is None:
             raise _superseded()
         self._revision = stored.revision
-        self._log.catch_up(self._log.stable_end(READ_TIMEOUT_MS), READ_TIMEOUT_MS)
+        end = max(self._log.stable_end(READ_TIMEOUT_MS), self._log.read_to)
+        self._log.catch_up(end, READ_TIMEOUT_MS)
         written = None if stored.revision == 0 else _decoded(stored.value)
         seen = None if self._log.newest is None else self._log.newest.record
         # Nothing in etcd: a new cluster, or etcd lost what it had. What stands in the topic was in

@@ -56,10 +56,12 @@ class TransactionCommit:
             case FencePredecessors():
                 self.producer.init_transactions(INIT_TIMEOUT_MS)
                 return PredecessorsFenced(self._clock.monotonic_ms())
-            case ReadEnds():
+            case ReadEnds(is_anew):
+                if is_anew:
+                    self._log.renew()
                 stable = self._log.stable_end(READ_TIMEOUT_MS)
                 written = self._log.high_watermark(READ_TIMEOUT_MS)
-                return EndsRead(self._clock.monotonic_ms(), stable, written)
+                return EndsRead(self._clock.monotonic_ms(), stable, written, self._log.read_to)
             case ReadFrontier(end):
                 self._log.catch_up(end, READ_TIMEOUT_MS)
                 return frontier_read(self.last, self._log, self._clock)

@@ -17,6 +17,8 @@ from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
 from replication.election_facts import Ended
+from replication.rank import Rank
+from replication.record import decode, encode, record_key
 from replication.takeover import GIVE_WAY_MS
 
 
@@ -144,6 +146,28 @@ def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
     other.begin()
     other.send("delayd-dead", key=None, value=b"still mine", headers=[])
     other.commit(TIMEOUT_MS)
+
+
+def test_a_stale_read_is_repeated_over_new_connections(desk: Desk) -> None:
+    """docs/design/frontier.md, Stale reads: what a predecessor did meanwhile is not done again.
+
+    Rules: stale-read
+    """
+    desk.clock.passes_ms = 1
+    desk.kafka.isolate_leader("delayd-frontier", 0)
+    desk.due("orders")
+    newest = desk.replica.newest
+    assert newest is not None
+    first = newest.record.frontier
+    done = replace(first, cursors=(Rank(10**13, 0, 0),) * 64, offsets=(1,), step=7, term=3)
+    value = encode(replace(newest.record, frontier=done))
+    desk.kafka.append("delayd-frontier", 0, record_key(0), value)
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    wait_for(lambda: desk.delivery.is_delivering)
+    assert desk.delivery.counters.stale_reads == 1
+    term = decode(desk.read("delayd-frontier")[-1].value or b"").frontier
+    assert (term.term, term.offsets, desk.read("orders")) == (4, (1,), [])
 
 
 def test_a_grant_that_is_over_ends_delivery_as_asked(desk: Desk) -> None:

@@ -12,10 +12,11 @@ from delayd.cluster.frontier_log import FrontierLog
 from delayd.config.node import NodeConfig
 from delayd.coordination import Leadership
 from delayd.coordination.keys import progress_key
-from delayd.coordination.memory import Outcome
+from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import ConfigError, FrontierError
 from delayd.node.delivery.commits import SupersededError
 from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.takeover_run import StaleReadError
 from delayd.node.startup_checks import check_guarantee
 from replication.frontier import begin_term, stand_still
 from replication.record import FrontierRecord, decode, encode, record_key
@@ -237,3 +238,27 @@ def test_a_message_that_two_masters_put_back_goes_on_once(node: OneNode) -> None
     back = [r for r in node.read("delayd-buffer") if "delayd-continues" in dict(r.headers)]
     assert [dict(r.headers)["delayd-attempt"] for r in back] == [b"1", b"1", b"2"]
     assert len(node.read("delayd-dead")) == 1
+
+
+def test_a_stale_read_of_the_topic_counts_for_nothing_when_etcd_has_lost_its_data(
+    node: OneNode,
+) -> None:
+    """docs/design/frontier.md, Stale reads: then the topic alone says where to go on.
+
+    Rules: stale-read
+    """
+    node.kafka.isolate_leader(FRONTIER, 0)
+    node.stop_leading()
+    node.step()
+    node.step()
+    last = in_topic(node)[-1].frontier
+    node.stop_leading()
+    node.etcd, node.grant.leadership = MemoryCoordination(MemoryEtcd(node.clock), "c"), None
+    with pytest.raises(StaleReadError):
+        node.lead()
+    node.stop_leading()
+    node.delivery_context().frontier_log.renew()
+    node.lead()
+    node.step()
+    assert in_etcd(node).frontier.term == last.term + 1
+    assert len(node.read("orders")) == 1

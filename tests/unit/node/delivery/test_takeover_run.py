@@ -9,6 +9,7 @@ from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import transactional_id
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.takeover_run import run_takeover
+from replication.takeover import Takeover
 
 ORDERS_BEFORE_THE_FENCE = 1
 ORDERS = 5
@@ -27,7 +28,9 @@ def test_a_takeover_ends_with_its_grant_wherever_it_is(tmp_path: Path, turns: in
     frontiers.open(TIMEOUT_MS)
     commit = TransactionCommit(node.bus, transactional_id("c", 0), frontiers, node.clock)
     is_good = iter([True] * turns + [False])  # The grant is not looked at again after its end.
-    order = run_takeover(commit, node.replica, frontiers, node.clock, lambda: next(is_good))
+    order = run_takeover(
+        Takeover(), commit, node.replica, frontiers, node.clock, lambda: next(is_good)
+    )
     assert (order is None) == (turns <= ORDERS)
     node.send("orders")
     node.ingest()

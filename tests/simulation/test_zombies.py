@@ -1,0 +1,33 @@
+"""Whole clusters whose partition leaders become zombies: cut off from the controller, and read."""
+
+import pytest
+from seeded_tests import parametrize_seeds, well
+from simulated.run import simulate
+
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
+
+FRESH_SEEDS = 2
+RED_WITHOUT_THE_RULE = (2, 6, 9, 15, 22, 44)
+"""Seeds in which a stale read of the frontier delivered messages again."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_seeds(metafunc, "zombies: ", FRESH_SEEDS)
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_a_cluster_keeps_every_promise_though_brokers_that_lead_no_more_are_read(
+    seed: int, guarantee: str
+) -> None:
+    """docs/design/simulation.md; `--seed N` replays one."""
+    well(simulate(seed, guarantee=guarantee, zombies=True))
+
+
+def test_a_stale_read_of_the_frontier_doubles_nothing() -> None:
+    """docs/design/frontier.md, Stale reads.
+
+    Rules: stale-read
+    """
+    runs = [well(simulate(seed, zombies=True)) for seed in RED_WITHOUT_THE_RULE]
+    assert all(run.faults["zombie leader"] for run in runs)
+    assert [run.seed for run in runs if "takeover_stale" not in "\n".join(run.trace)] == []
