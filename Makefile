@@ -43,6 +43,7 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 test: BESIDE := PYTHONPATH=tests/integration $(BIN)/python tests/guides/fetching.py
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
 	$(BIN)/python tests/simulation/run_seeds.py --first 50 --seeds 330 --fresh 20
+	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 40 --fresh 5
 	$(BIN)/python -m pytest $(REAL) tests/conformance tests/integration tests/guides tests/audit $(ARGS)
 
 test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects, every set of components

@@ -153,7 +153,7 @@ class Mastership:
 
     def _begin_term(self, order: BeginTerm) -> bool:
         """Plan from the last frontier on, and write the first step; False if the grant ended."""
-        last = order.last
+        last, first = order.last, order.first
         found = self._commit.last
         assert found is not None and found.frontier == last, "the log was not read on"
         while not self._replica.split_before(last):
@@ -161,8 +161,8 @@ class Mastership:
                 return False
         self._plans = Planner.of(self._replica, last)
         self.smoothing = self._smoothing_after(found)
-        self.term = order.first.term
-        self._write_bare(order.first, found.now_ms)
+        self.term = first.term
+        self._write_bare(first, found.now_ms)
         return True
 
     @property
