@@ -382,7 +382,7 @@ def _first_record(
         transaction.begin()
         if (landed := send(transaction, record, end)) != end:
             raise FrontierError(
-                f"{settings.frontier.name} was read up to offset {end}, and the first record landed "
+                f"{settings.frontier.name} was read up to offset {end}, and the first record is "
                 f"at {landed}: the broker that was asked leads no more",
                 remedy=f"run `{CREATE_COMMAND}` again; nothing was written",
             )
