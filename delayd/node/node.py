@@ -27,10 +27,10 @@ from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
+from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
-from delayd.node.election.identity import Identity
+from delayd.node.election.etcd_calls import Identity
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import AdminServer
@@ -132,6 +132,7 @@ class Node:
         self._bus = bus
         self._settings = seen.record.settings
         self._loop = asyncio.get_running_loop()
+        to_loop = self._loop.call_soon_threadsafe
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
         timeout_ms = int(config.connect_timeout_s * 1000)
@@ -139,7 +140,12 @@ class Node:
         self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
         self._frontier_log.open(timeout_ms)
         self._ingestion = IngestLoop(
-            bus, self._replica, clock, config.checkpoint_interval_ms, self._ingest_failed, threads
+            bus,
+            self._replica,
+            clock,
+            config.checkpoint_interval_ms,
+            lambda error: to_loop(self._fail, error),
+            threads,
         )
         options = DeliveryOptions(
             idle_interval_ms=config.idle_step_interval_ms,
@@ -154,7 +160,8 @@ class Node:
             self._frontier_log,
             clock,
             options,
-            self._report,
+            lambda grant, ended: to_loop(self._control.delivery_ended, grant, ended),
+            lambda error: to_loop(self._delivery_failed, error),
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=threads,
         )
@@ -235,18 +242,9 @@ class Node:
         log.info("node_stopped", node=self._config.node)
         return ExitCode.FINE
 
-    def _ingest_failed(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._fail, error)
-
-    def _report(self, fact: DeliveryEnded | ThreadFailed) -> None:
-        self._loop.call_soon_threadsafe(self._delivery_reported, fact)
-
-    def _delivery_reported(self, fact: DeliveryEnded | ThreadFailed) -> None:
-        if isinstance(fact, ThreadFailed):
-            self._fail(fact.error)
-            self._control.delivery_died()
-        else:
-            self._control.delivery_ended(fact)
+    def _delivery_failed(self, error: BaseException) -> None:
+        self._fail(error)
+        self._control.delivery_died()
 
     def _fail(self, error: BaseException) -> None:
         """Resign and end: a thread met an error that the node must not survive."""

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
+from one_node import request_parts
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
@@ -54,15 +55,8 @@ def schedule(
     more: Headers | None = None,
 ) -> Record:
     """A request; with an id in the partition where it belongs."""
-    headers: Headers = list(more or [])
-    if op != "cancel":
-        headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
-    if op is not None:
-        headers.append(("delayd-op", op.encode()))
-    key = None
-    if id is not None:
-        key = id.encode()
-        headers.append(("delayd-id", key))
+    key, headers = request_parts(topic, due_ms, id, op, more or ())
+    if key is not None:
         partition = partition_of(key, PARTITIONS)
     return Record(partition, offset, 0, append_ms, key, value, headers)
 

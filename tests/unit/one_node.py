@@ -1,12 +1,13 @@
 """One node over Kafka in memory, whose every move a test makes."""
 
+import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manual_clock import ManualClock
 
@@ -20,13 +21,16 @@ from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
+from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
+from delayd.runtime.clock import Clock
 from delayd.wheel.disk import Disk
 from delayd.wheel.storage import Wheel
+from replication.election_facts import Ended
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, Settings
 
 CLUSTER_KEY = "a key that is long enough"
@@ -69,6 +73,71 @@ def open_replica(
         export_hold_ms=export_hold_ms,
         disk_free_min_bytes=disk_free_min_bytes,
     )
+
+
+def request_parts(
+    topic: str,
+    due_ms: int,
+    id: str | None,
+    op: str | None,
+    more: Iterable[tuple[str, bytes | None]] = (),
+) -> tuple[bytes | None, Headers]:
+    """Key and headers of a request."""
+    headers: Headers = list(more)
+    if op != "cancel":
+        headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+    if op is not None:
+        headers.append(("delayd-op", op.encode()))
+    key = None if id is None else id.encode()
+    return key, headers if key is None else [*headers, ("delayd-id", key)]
+
+
+class DeliveryDesk:
+    """A delivery thread over Kafka in memory, and what it reported; it runs once it is started."""
+
+    def __init__(
+        self,
+        replica_folder: Path,
+        clock: Clock,
+        options: DeliveryOptions,
+        *,
+        partitions: int = 1,
+        **of_replica: Any,
+    ) -> None:
+        self.kafka = MemoryKafka(clock)
+        self.bus = MemoryBus(self.kafka, clock=clock)
+        self.settings = create_topics(
+            self.bus,
+            cluster="c",
+            cluster_key=CLUSTER_KEY,
+            partitions=partitions,
+            timeout_ms=TIMEOUT_MS,
+        )
+        self.replica = open_replica(replica_folder, self.settings, **of_replica)
+        self.replica.observe(load_settings(self.bus, "c", "delayd-", TIMEOUT_MS))
+        log = FrontierLog(self.bus, self.settings.frontier.name, 0)
+        log.open(TIMEOUT_MS)
+        self.reports: queue.Queue[Ended | BaseException] = queue.Queue()
+        """How each delivery ended, and what the thread ended with."""
+        self.delivery = DeliveryLoop(
+            self.bus,
+            self.replica,
+            log,
+            clock,
+            options,
+            lambda _, ended: self.reports.put(ended),
+            self.reports.put,
+        )
+
+    def send(self, topic: str, due_ms: int, partition: int = 0) -> None:
+        """Write a request."""
+        headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+        self.kafka.append("delayd-buffer", partition, None, b"v", headers)
+
+    def stop(self) -> None:
+        """End the thread, and release the wheel."""
+        self.delivery.stop(10)
+        self.replica.close()
 
 
 class OneNode:
@@ -202,15 +271,8 @@ class OneNode:
         more: Sequence[tuple[str, bytes]] = (),
     ) -> Ack:
         """Write a request; with an id in the partition where it belongs."""
-        headers: Headers = list(more)
-        if op != "cancel":
-            headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
-        if op is not None:
-            headers.append(("delayd-op", op.encode()))
-        key = None
-        if id is not None:
-            key = id.encode()
-            headers.append(("delayd-id", key))
+        key, headers = request_parts(topic, due_ms, id, op, more)
+        if key is not None:
             partition = partition_of(key, self.settings.partitions)
         return self.kafka.append(self.settings.buffer.name, partition, key, value, headers)
 

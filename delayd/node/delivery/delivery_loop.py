@@ -5,7 +5,6 @@ It reports to the control loop in past-tense facts and never decides which node 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import structlog
 
@@ -55,24 +54,6 @@ read its record."""
 METADATA_TIMEOUT_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryEnded:
-    """The thread is at rest: it writes no more under that grant."""
-
-    grant: Grant
-    ended: Ended
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadFailed:
-    """A thread met an error that the node must not survive."""
-
-    error: BaseException
-
-
-Report = Callable[[DeliveryEnded | ThreadFailed], None]
-
-
 class DeliveryLoop:
     """The delivery thread's state. `give` and `stop` may be called from other threads."""
 
@@ -83,17 +64,21 @@ class DeliveryLoop:
         frontier_log: FrontierLog,
         clock: Clock,
         options: DeliveryOptions,
-        report: Report,
+        on_end: Callable[[Grant, Ended], object],
+        on_failure: Callable[[BaseException], object],
         *,
         commit_for: Callable[[Grant], StepCommit] | None = None,
         threads: Threads | None = None,
     ) -> None:
-        """`commit_for`: how steps become true under a grant; as transactions if it is left out."""
+        """`on_end` is called once nothing more is written under a grant, `on_failure` with an error
+        that the node must not survive. `commit_for`: how steps become true under a grant; as
+        transactions if it is left out."""
         threads = threads or SystemThreads()
         self._replica = replica
         self._log = frontier_log
         self._clock = clock
-        self._report = report
+        self._on_end = on_end
+        self._on_failure = on_failure
         self._cluster = bus.cluster()
         self._targets = Targets(
             self._cluster,
@@ -180,9 +165,9 @@ class DeliveryLoop:
                     continue
                 ended = self._deliver(grant)
                 self._grant = None
-                self._report(DeliveryEnded(grant, ended))
+                self._on_end(grant, ended)
         except BaseException as error:
-            self._report(ThreadFailed(error))
+            self._on_failure(error)
         finally:
             self._log.close()
             self._cluster.close()

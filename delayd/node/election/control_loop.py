@@ -2,7 +2,7 @@
 
 The election decides (`replication/election.py`, pure). Calls to etcd run in worker threads
 (`etcd_calls.py`); the delivery thread gets and loses its grant here. Beside that the loop announces
-the node (`member.py`) and mirrors the master's cursor (`cursor_mirror.py`).
+the node and mirrors the master's cursor (`announcements.py`).
 """
 
 import asyncio
@@ -12,12 +12,10 @@ from collections.abc import Coroutine
 import structlog
 
 from delayd.coordination import Coordination
-from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop
+from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
-from delayd.node.election.cursor_mirror import CursorMirror
-from delayd.node.election.etcd_calls import EtcdCalls
-from delayd.node.election.identity import Identity
-from delayd.node.election.member import Member
+from delayd.node.election.announcements import Announcements
+from delayd.node.election.etcd_calls import EtcdCalls, Identity
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
@@ -44,8 +42,7 @@ class ControlLoop:
         identity: Identity,
     ) -> None:
         self._calls = EtcdCalls(coordination, clock, identity)
-        self._mirror = CursorMirror(coordination, replica, clock)
-        self._member = Member(coordination, identity)
+        self._announcements = Announcements(coordination, replica, clock, identity)
         self._election = election
         self._delivery = delivery
         self._replica = replica
@@ -75,7 +72,7 @@ class ControlLoop:
     @property
     def etcd_failures(self) -> int:
         """Calls to etcd that failed, whatever for."""
-        return self._call_failures + self._mirror.failures + self._member.failures
+        return self._call_failures + self._announcements.failures
 
     @property
     def lease_margin_ms(self) -> int | None:
@@ -85,7 +82,7 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Run until the election has stopped (after `shut_down`)."""
-        member = asyncio.create_task(self._member.announce())
+        member = asyncio.create_task(self._announcements.keep_member())
         try:
             while self._election.state is not State.STOPPED:
                 self._note_lag()
@@ -107,13 +104,13 @@ class ControlLoop:
         """Tell the election that this node must not be master now."""
         self.handle(facts.FaultFound(self._clock.monotonic_ms(), reason))
 
-    def delivery_ended(self, fact: DeliveryEnded) -> None:
-        """Note that the delivery thread is at rest."""
-        if fact.grant is self._grant:
+    def delivery_ended(self, grant: Grant, ended: Ended) -> None:
+        """Note that the delivery thread is at rest: it writes no more under that grant."""
+        if grant is self._grant:
             self._grant = None
-        self._note_end(fact.ended)
-        log.info("mastership_ended", reason=fact.ended.value)
-        self.handle(facts.DeliveryStopped(self._clock.monotonic_ms(), fact.ended))
+        self._note_end(ended)
+        log.info("mastership_ended", reason=ended.value)
+        self.handle(facts.DeliveryStopped(self._clock.monotonic_ms(), ended))
 
     def delivery_died(self) -> None:
         """Note that the delivery thread is gone for good: resigning need not wait for it."""
@@ -191,12 +188,12 @@ class ControlLoop:
         """Write the cursor to etcd, when it is time to."""
         grant = self._grant
         if grant is not None and self._delivery.is_delivering:
-            cursor = self._mirror.take()
+            cursor = self._announcements.take_cursor()
             if cursor is not None:
                 self._spawn(self._write_cursor(grant, cursor))
 
     async def _write_cursor(self, grant: Grant, cursor: str) -> None:
         assert grant.leadership is not None, "a grant comes with a leader key"
-        is_held = await self._mirror.write(grant.leadership, cursor)
+        is_held = await self._announcements.write_cursor(grant.leadership, cursor)
         if not is_held and grant is self._grant:
             self.fault(ResignReason.LEASE_LOST)

@@ -1,17 +1,42 @@
-"""The election's calls to etcd, and the facts that answer them.
+"""The election's calls to etcd, the facts that answer them, and the name of the node there.
 
 Not here: when a call is made, and what follows from its answer (`replication/election.py`).
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from delayd.coordination import Coordination, Leadership
-from delayd.node.election.identity import Identity
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 
 SHARD = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A node in this life: the nonce is new at every start."""
+
+    node: str
+    nonce: str
+    admin: str
+
+    @property
+    def owner(self) -> str:
+        """The name under which it writes frontier records."""
+        return f"{self.node}/{self.nonce}"
+
+    @property
+    def member_value(self) -> str:
+        """The value of its member key."""
+        return json.dumps({"admin": self.admin, "nonce": self.nonce})
+
+    def leader_value(self, lease_id: int) -> str:
+        """Return the value of the leader key while this node holds it."""
+        return json.dumps(
+            {"node": self.node, "nonce": self.nonce, "admin": self.admin, "lease": lease_id}
+        )
 
 
 class EtcdCalls:

@@ -5,8 +5,7 @@
     manifest.py   that folder's grammar, for both sides
     child.py      the writer's process: started, waited for, ended
     writer.py     the process itself: slots and kills in, rows out
-    segments.py   which frames of a slot or an hour are pending
-    payload.py    the payload CRC
+    segments.py   which frames of a slot or an hour are pending; their payload CRC
     rows.py       rows to Parquet
 
 Pending at the cut (K, O) is every message with an offset below O that is not in Done(K, O) and that

@@ -7,9 +7,10 @@ bytes.
 """
 
 import os
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+from zlib import crc32
 
-from delayd.node.export.payload import payload_crc
 from delayd.node.export.rows import Rows
 from delayd.wheel import FrameKind, FrozenSegment
 from delayd.wheel.frame import BrokenFrameError, read_body, walk
@@ -24,6 +25,10 @@ KILLS_MAX = 200_000
 """Killed messages of one slot held at once, about 20 MB; with more it is read once more."""
 
 _MESSAGE = int(FrameKind.MESSAGE)
+TEXTS_MAX = 10_000
+"""Topics and header names remembered with their length in front."""
+_LENGTHS = tuple(n.to_bytes(4, "big") for n in range(4096))
+_NULL = b"\xff\xff\xff\xff"
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -205,3 +210,50 @@ def _read_at(file: int, size_bytes: int, position: int) -> bytes:
             raise BrokenFrameError(position + len(data), size_bytes - len(data), "is cut off")
         data += more
     return data
+
+
+class _Texts(dict[str, bytes]):
+    """By text: its length and its UTF-8."""
+
+    def __missing__(self, text: str) -> bytes:
+        if len(self) >= TEXTS_MAX:
+            self.clear()
+        data = text.encode()
+        made = self[text] = len(data).to_bytes(4, "big") + data
+        return made
+
+
+_texts = _Texts()
+
+
+def payload_crc(
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    pairs: Sequence[tuple[str, bytes | None]] | Sequence[Any],
+    partition: int | None,
+) -> int:
+    """Return what a message carries as one number; `pairs` are the user's headers in their order.
+
+    The pieces that repeat (topics, names of headers, lengths) are made once.
+    Source: docs/design/audit.md, "Payload CRC".
+    """
+    parts = [_texts[topic]]
+    add = parts.append
+    for content in (key, value):
+        if content is None:
+            add(_NULL)
+        else:
+            size = len(content)
+            add(_LENGTHS[size] if size < 4096 else size.to_bytes(4, "big"))
+            add(content)
+    for name, content in pairs:
+        add(_texts[name])
+        if content is None:
+            add(_NULL)
+        else:
+            size = len(content)
+            add(_LENGTHS[size] if size < 4096 else size.to_bytes(4, "big"))
+            add(content)
+    add(_NULL if partition is None else _texts[str(partition)])
+    return crc32(b"".join(parts))

@@ -32,7 +32,7 @@ class IngestLoop:
         replica: Replica,
         clock: Clock,
         checkpoint_interval_ms: int,
-        on_failure: Callable[[BaseException], None],
+        on_failure: Callable[[BaseException], object],
         threads: Threads | None = None,
     ) -> None:
         threads = threads or SystemThreads()

@@ -23,8 +23,7 @@ from manual_clock import ManualClock
 
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import EtcdCalls
-from delayd.node.election.identity import Identity
+from delayd.node.election.etcd_calls import EtcdCalls, Identity
 from replication.election import TRANSITIONS, Election, State
 from replication.election_facts import (
     ANSWERS,

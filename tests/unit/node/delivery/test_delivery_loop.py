@@ -1,20 +1,15 @@
 """The delivery thread over Kafka in memory: when it gives way, and what it reports."""
 
-import queue
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from manual_clock import ManualClock
-from one_node import CLUSTER_KEY, FOREVER_MS, TIMEOUT_MS, open_replica, wait_for
+from one_node import FOREVER_MS, TIMEOUT_MS, DeliveryDesk, wait_for
 
-from delayd.bus import Headers, Record
-from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.cluster.frontier_log import FrontierLog
-from delayd.cluster.topics import create_topics, load_settings
+from delayd.bus import Record
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
 from delayd.node.delivery.mastership import Grant
 from replication.election_facts import Ended
 from replication.rank import Rank
@@ -32,37 +27,20 @@ class RunningClock(ManualClock):
         return self.now_ms
 
 
-class Desk:
-    """A delivery thread, and what it reported."""
+class Desk(DeliveryDesk):
+    """A delivery thread whose clock runs."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = RunningClock()
-        self.kafka = MemoryKafka(self.clock)
-        self.bus = MemoryBus(self.kafka)
-        create_topics(
-            self.bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=1, timeout_ms=TIMEOUT_MS
-        )
-        seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
-        self.replica = open_replica(folder, seen.record.settings)
-        self.replica.observe(seen)
-        log = FrontierLog(self.bus, "delayd-frontier", 0)
-        log.open(TIMEOUT_MS)
-        self.reports: queue.Queue[DeliveryEnded | ThreadFailed] = queue.Queue()
-        self.delivery = DeliveryLoop(
-            self.bus,
-            self.replica,
-            log,
-            self.clock,
-            DeliveryOptions(idle_interval_ms=1_000, clock_drift_max_ms=10_000),
-            self.reports.put,
+        super().__init__(
+            folder, self.clock, DeliveryOptions(idle_interval_ms=1_000, clock_drift_max_ms=10_000)
         )
 
     def due(self, *topics: str) -> None:
         """A message for each of these, due long ago, is in the wheel; the topics exist."""
         for topic in topics:
             self.kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
-            headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"1")]
-            self.kafka.append("delayd-buffer", 0, None, b"v", headers)
+            self.send(topic, 1)
         self.replica.take(self.read("delayd-buffer"))
 
     def read(self, topic: str) -> list[Record]:
@@ -75,14 +53,13 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
-    made.delivery.stop(10)
-    made.replica.close()
+    made.stop()
 
 
 def ended(desk: Desk) -> Ended:
     report = desk.reports.get(timeout=20)
-    assert isinstance(report, DeliveryEnded), report
-    return report.ended
+    assert isinstance(report, Ended), report
+    return report
 
 
 def test_a_master_that_cannot_commit_lets_another_node_try(desk: Desk) -> None:

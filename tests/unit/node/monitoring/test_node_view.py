@@ -13,15 +13,11 @@ from pathlib import Path
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from manual_clock import START_MS, ManualClock
-from one_node import CLUSTER_KEY, TIMEOUT_MS, open_replica, wait_for
+from one_node import CLUSTER_KEY, TIMEOUT_MS, DeliveryDesk, wait_for
 
-from delayd.bus import Headers
-from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
-from delayd.cluster.topics import create_topics, load_settings
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.node import NodeConfig
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.export.exporter import Exporter
 from delayd.node.kafka_health import KafkaHealth
@@ -56,17 +52,21 @@ class Disk(SystemDisk):
         return self.free
 
 
-class Desk:
+class Desk(DeliveryDesk):
     """A node's parts without its election; threads run once they are started."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.clock = clock
-        self.kafka = MemoryKafka(clock)
-        self.bus = MemoryBus(self.kafka, clock=clock)
-        settings = create_topics(
-            self.bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=2, timeout_ms=TIMEOUT_MS
+        self.disk = Disk()
+        super().__init__(
+            folder / "wheel",
+            clock,
+            DeliveryOptions(idle_interval_ms=50, clock_drift_max_ms=500),
+            partitions=2,
+            export_hold_ms=600_000,
+            disk_free_min_bytes=FREE_MIN_BYTES,
+            disk=self.disk,
         )
-        seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
         config = NodeConfig(
             bootstrap="nowhere:1",
             etcd=("http://nowhere:1",),
@@ -75,28 +75,9 @@ class Desk:
             data_dir=folder,
             disk_free_min_bytes=FREE_MIN_BYTES,
         )
-        self.disk = Disk()
-        self.replica = open_replica(
-            folder / "wheel",
-            settings,
-            export_hold_ms=600_000,
-            disk_free_min_bytes=FREE_MIN_BYTES,
-            disk=self.disk,
-        )
-        self.replica.observe(seen)
         self.failures: list[BaseException] = []
         self.ingestion = IngestLoop(self.bus, self.replica, clock, 10, self.failures.append)
-        log = FrontierLog(self.bus, settings.frontier.name, 0)
-        log.open(TIMEOUT_MS)
-        self.delivery = DeliveryLoop(
-            self.bus,
-            self.replica,
-            log,
-            clock,
-            DeliveryOptions(idle_interval_ms=50, clock_drift_max_ms=500),
-            lambda _: None,
-        )
-        self.watch = KafkaHealth(self.bus, settings)
+        self.watch = KafkaHealth(self.bus, self.settings)
         self.view = NodeView(
             config,
             clock,
@@ -115,13 +96,8 @@ class Desk:
         self.delivery.start()
 
     def stop(self) -> None:
-        self.delivery.stop(10)
         self.ingestion.stop(10)
-        self.replica.close()
-
-    def send(self, topic: str, due_ms: int, partition: int = 0) -> None:
-        headers: Headers = [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
-        self.kafka.append("delayd-buffer", partition, None, b"v", headers)
+        super().stop()
 
     def probe(self, path: str) -> tuple[int, str]:
         answer = self.get(path)

@@ -1,6 +1,6 @@
-"""The cursor mirror: what a master writes to etcd about its progress, for people.
-
-Each leadership begins with a copy of the cluster's settings. Nothing here is read by a node.
+"""What a node tells etcd about itself, which no node reads: its member key, under a lease of its
+own, and, while it is master, the cursor mirror. Each leadership begins with a copy of the cluster's
+settings.
 """
 
 import asyncio
@@ -10,30 +10,54 @@ import structlog
 
 from delayd.coordination import Coordination, Leadership
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import SHARD
+from delayd.node.election.etcd_calls import SHARD, Identity
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 
 log = structlog.get_logger()
 
+MEMBER_TTL_S = 10
 MIRROR_INTERVAL_MS = 1_000
 """The cursor is mirrored in etcd at most this often."""
 
 
-class CursorMirror:
-    """Mirrors the newest frontier that the replica knows. Lives on the event loop."""
+class Announcements:
+    """Announces a node and mirrors the newest frontier that its replica knows.
 
-    def __init__(self, coordination: Coordination, replica: Replica, clock: Clock) -> None:
+    Lives on the event loop.
+    """
+
+    def __init__(
+        self, coordination: Coordination, replica: Replica, clock: Clock, identity: Identity
+    ) -> None:
         self._coordination = coordination
         self._replica = replica
         self._clock = clock
+        self._identity = identity
         self._taken_ms = 0
         self._is_writing = False
         self._settings_written_under: Leadership | None = None
         self.failures = 0
         """Calls to etcd that failed."""
 
-    def take(self) -> str | None:
+    async def keep_member(self) -> None:
+        """Keep the member key alive until cancelled."""
+        etcd, name, value = self._coordination, self._identity.node, self._identity.member_value
+        lease_id: int | None = None
+        while True:
+            try:
+                if lease_id is None:
+                    lease_id = (await asyncio.to_thread(etcd.grant_lease, MEMBER_TTL_S)).id
+                    await asyncio.to_thread(etcd.put_member, name, value, lease_id)
+                elif await asyncio.to_thread(etcd.keep_alive, lease_id) is None:
+                    lease_id = None
+                    continue
+            except CoordinationError:
+                self.failures += 1
+                lease_id = None
+            await asyncio.sleep(MEMBER_TTL_S / 3)
+
+    def take_cursor(self) -> str | None:
         """Return the cursor (JSON) if it is time to write it; None if not."""
         now_ms, newest = self._clock.monotonic_ms(), self._replica.newest
         if newest is None or self._is_writing or now_ms - self._taken_ms < MIRROR_INTERVAL_MS:
@@ -51,7 +75,7 @@ class CursorMirror:
             }
         )
 
-    async def write(self, leadership: Leadership, cursor: str) -> bool:
+    async def write_cursor(self, leadership: Leadership, cursor: str) -> bool:
         """Write a cursor that was taken; False if the leader key is not that creation any more."""
         try:
             if leadership is not self._settings_written_under:
