@@ -53,21 +53,32 @@ _COMMON: Final[dict[str, Any]] = {
 }
 
 
-class ConfluentSender:
-    """Sends to one buffer with confluent-kafka, as `client`."""
+class _Sender:
+    """Sends to one buffer, as `client`."""
 
-    def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
+    def __init__(self, buffer: str, client: str, history: History) -> None:
         self._buffer = buffer
         self._client = client
         self._history = history
-        self._options = {"bootstrap.servers": bootstrap, **_COMMON}
-        self._producer = Producer(self._options)
-        self._transactional_id = f"user-{uuid4().hex}"
-        self._transactional: Producer | None = None
         self.sent = 0
         """Requests sent so far, aborted ones too."""
         self.behind_ms: list[int] = []
         """How late each of them was handed to its producer."""
+
+    def _note_sent(self, planned: Planned) -> None:
+        self.sent += 1
+        self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
+
+
+class ConfluentSender(_Sender):
+    """Sends with confluent-kafka."""
+
+    def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
+        super().__init__(buffer, client, history)
+        self._options = {"bootstrap.servers": bootstrap, **_COMMON}
+        self._producer = Producer(self._options)
+        self._transactional_id = f"user-{uuid4().hex}"
+        self._transactional: Producer | None = None
         self.is_over = threading.Event()
         """Set when a plan has ended, well or not."""
 
@@ -143,18 +154,15 @@ class ConfluentSender:
             headers=list(planned.headers),
             on_delivery=note,
         )
-        self.sent += 1
-        self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
+        self._note_sent(planned)
 
 
-class KafkaPythonSender:
+class KafkaPythonSender(_Sender):
     """The same with kafka-python: another producer, another partitioner's code. No transactions:
     with this driver one may commit although a record of it failed."""
 
     def __init__(self, bootstrap: str, buffer: str, client: str, history: History) -> None:
-        self._buffer = buffer
-        self._client = client
-        self._history = history
+        super().__init__(buffer, client, history)
         self._producer: Any = KafkaProducer(
             bootstrap_servers=bootstrap.split(","),
             client_id=client,
@@ -166,8 +174,6 @@ class KafkaPythonSender:
             delivery_timeout_ms=TIMEOUT_S * 1000,
             request_timeout_ms=20_000,
         )
-        self.sent = 0
-        self.behind_ms: list[int] = []
 
     def send(self, plan: Plan) -> None:
         """Send all of it; returns when each request was acknowledged or has failed."""
@@ -190,8 +196,7 @@ class KafkaPythonSender:
         )
         future.add_callback(lambda told: history.stored(number, told.partition, told.offset))
         future.add_errback(lambda error: history.doubtful(number, repr(error)))
-        self.sent += 1
-        self.behind_ms.append(int(time.time() * 1000) - planned.at_ms)
+        self._note_sent(planned)
 
 
 class Traffic:

@@ -11,7 +11,7 @@ Invariant: the same seed makes the same plan.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -265,33 +265,6 @@ class _Writer:
         return PlannedTransaction(at_ms, tuple(requests), commits)
 
 
-def storm(
-    run: str, topic: str, *, count: int, rate: int, send_ms: int, begin_ms: int, seed: int
-) -> Plan:
-    """`count` messages sent at `send_ms`, due from `begin_ms` on at `rate` a second, and for each
-    a cancel within AROUND_MS of its due time."""
-    scene = Scene(run, (topic,), "", "", begin_ms, count * 1_000 // rate)
-    writer = _Writer(scene, random.Random(seed))
-    for number in range(count):
-        due_ms = begin_ms + number * 1_000 // rate
-        id = writer.new_id()
-        writer.put(send_ms, id, topic=topic, due=due_ms)
-        writer.put(writer.around_ms(due_ms), id, op="cancel")
-    return _in_order(writer.plan)
-
-
-def neighbours(
-    run: str, healthy: Sequence[str], missing: str, *, count: int, rate: int, begin_ms: int
-) -> Plan:
-    """`count` messages sent at once, due from `begin_ms` on at `rate` a second; each tenth is for
-    the missing target, the others go round the healthy ones."""
-    writer = _Writer(Scene(run, tuple(healthy), "", "", begin_ms, 0), random.Random(0))
-    for number in range(count):
-        topic = missing if number % 10 == 0 else healthy[number % len(healthy)]
-        writer.put(0, topic=topic, due=begin_ms + number * 1_000 // rate)
-    return writer.plan
-
-
 def mixture(scene: Scene, *, count: int, seed: int, shares: Mapping[str, int] = SHARES) -> Plan:
     """`count` requests of all kinds in these shares, and transactions besides."""
     writer = _Writer(scene, random.Random(seed))
@@ -302,9 +275,5 @@ def mixture(scene: Scene, *, count: int, seed: int, shares: Mapping[str, int] = 
         transaction = writer.transaction(due_ms, commits=offset_ms % 500 == 0)
         open_ms = scene.slow_ms if number % 10 == 5 else 0
         writer.plan.append(transaction._replace(open_ms=open_ms))
-    return _in_order(writer.plan)
-
-
-def _in_order(plan: Plan) -> Plan:
-    """By time; the sort is stable, so that of equal times a message comes before its cancel."""
-    return sorted(plan, key=lambda planned: planned.at_ms)
+    # The sort is stable: of equal times a message comes before its cancel.
+    return sorted(writer.plan, key=lambda planned: planned.at_ms)

@@ -22,9 +22,10 @@ from chaos.faults import wait_until
 from chaos.network import CUT, ETCD, FAIR, KAFKA, Weather
 from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import create_own
 from chaos.scenario import DOCKER
 from chaos.topics import Topics
+from delayd.bus.confluent import ConfluentBus
+from delayd.cluster.topics import create_topics
 from delayd.dev.demo_audit import audit
 from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.interrupts import interrupts_ignored
@@ -182,9 +183,9 @@ class DockerCluster:
             self._engine.start(name)
         for name in servers:
             self._wait_for(name)
-        create_own(
-            self._building.bootstrap,
-            brokers=BROKERS,
+        create_topics(
+            ConfluentBus(self._building.bootstrap, client_id="delayd-chaos"),
+            cluster=CLUSTER_NAME,
             cluster_key=self._building.cluster_key,
             retry_delays_ms=RETRY_DELAYS_MS,
         )

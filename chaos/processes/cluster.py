@@ -8,7 +8,6 @@ Invariant: after `down` nothing of it runs and nothing is mounted, whatever was 
 import shutil
 import signal
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from chaos.backend import BackendError
 from chaos.network import FAIR, Weather, Wires
 from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import create_own, plan_all
+from chaos.processes.startup import plan_all
 from chaos.scenario import PROCESSES, Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
@@ -49,26 +48,21 @@ class ProcessCluster:
         self._folder.prepare()
         self._folder.clear()
         try:
-            self._plan, state = plan_all(self._folder.path, needs, sabotage_file)
-            plan = self._plan
-            if plan.wires:
-                self._wires = Wires(plan.wires, seed)
+            self._plan, nodes = plan_all(self._folder.path, needs, sabotage_file)
+            if self._plan.wires:
+                self._wires = Wires(self._plan.wires, seed)
             start_planned(
                 self._folder.path,
-                plan.kafka,
-                state,
-                partial(
-                    create_own,
-                    brokers=needs.brokers,
-                    cluster_key=plan.cluster_key,
-                    retry_delays_ms=RETRY_DELAYS_MS,
-                ),
+                self._plan.servers,
+                nodes,
+                retry_delays_ms=RETRY_DELAYS_MS,
                 save=self._folder.save,
             )
         except BaseException:
             with interrupts_ignored():
                 self._end()
             raise
+        state = self._state()
         self.nodes, self.brokers, self.etcd = (
             tuple(part.name for part in state.of(kind))
             for kind in (Kind.NODE, Kind.BROKER, Kind.ETCD)

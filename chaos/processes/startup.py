@@ -8,9 +8,8 @@ Invariant: the state is saved in the cluster's folder after each process that wa
 `LocalCluster` can go on with it, and `down` ends it, whatever happens here.
 """
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -21,21 +20,12 @@ from chaos.processes.clocked_node import FILE_VARIABLE as CLOCK_VARIABLE
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.sabotaged_node import FILE_VARIABLE as SABOTAGE_VARIABLE
 from chaos.scenario import Needs
-from delayd.bus.confluent import ConfluentBus
-from delayd.cluster.topics import create_topics
-from delayd.config.cluster_key import new_cluster_key
-from delayd.dev.etcd import plan_etcd
-from delayd.dev.folder import CONTENTS, cluster_key_file
-from delayd.dev.jars import kafka_jars
-from delayd.dev.kafka import BrokerPorts, Kafka, plan_kafka, replication_factor_for
-from delayd.dev.nodes import CLUSTER_NAME, plan_node
+from delayd.dev.nodes import plan_node
 from delayd.dev.parts import Part, State
-from delayd.dev.ports import LOOPBACK, pick_ports
-from delayd.dev.supervision import environment_for
-from delayd.runtime.java import find_java
+from delayd.dev.ports import LOOPBACK
+from delayd.dev.startup import ClusterOptions, Servers, plan_servers
 
 NODES: Final = ("node-1", "node-2", "node-3")
-PARTITIONS: Final = 4
 LEASE_TTL_S: Final = 3
 ROOT: Final = Path(__file__).parents[2]
 """Of the checkout: what runs `chaos` must find it."""
@@ -49,10 +39,8 @@ class Plan:
     directory: Path
     needs: Needs
     sabotage_file: Path | None
-    kafka: Kafka
-    etcd: Part
+    servers: Servers
     wires: tuple[Wire, ...]
-    cluster_key: str
 
     def node(self, number: int, port: int, called: str | None = None) -> Part:
         """Write the configuration of a node; `called` is what it calls itself, if not
@@ -82,9 +70,9 @@ class Plan:
             self.directory,
             number,
             port=port,
-            bootstrap=self._ends(name, KAFKA) or State(self.kafka.brokers).bootstrap,
-            etcd_url=f"http://{etcd_end}" if etcd_end else self.etcd.address,
-            cluster_key=self.cluster_key,
+            bootstrap=self._ends(name, KAFKA) or State(self.servers.kafka.brokers).bootstrap,
+            etcd_url=f"http://{etcd_end}" if etcd_end else self.servers.etcd.address,
+            cluster_key=self.servers.cluster_key,
             settings=settings,
             env=env,
         )
@@ -101,52 +89,29 @@ class Plan:
         return ",".join(f"{LOOPBACK}:{port}" for port in ends)
 
 
-def plan_all(directory: Path, needs: Needs, sabotage_file: Path | None) -> tuple[Plan, State]:
-    """Write all configuration. DelaydErrors if this machine lacks something."""
-    java = find_java(os.environ)
-    environment = environment_for({}, directory)
-    jars = kafka_jars(java, env=environment)
-    for content in CONTENTS:
-        (directory / content).mkdir()
+def plan_all(
+    directory: Path, needs: Needs, sabotage_file: Path | None
+) -> tuple[Plan, tuple[Part, ...]]:
+    """Write all configuration. Return the plan and the nodes. Raises as `plan_servers`."""
     wires_count = len(NODES) * (2 * needs.brokers + 1) if needs.is_wired else 0
-    ports = iter(pick_ports(2 * needs.brokers + 2 + len(NODES) + wires_count))
-    broker_ports = [BrokerPorts(next(ports), next(ports)) for _ in range(needs.brokers)]
-    kafka = plan_kafka(directory, java=java, jars=jars, ports=broker_ports, settings={})
-    etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
+    options = ClusterOptions(nodes=len(NODES), brokers=needs.brokers)
+    servers = plan_servers(directory, options, more_ports=wires_count)
     wires: list[Wire] = []
     if needs.is_wired:
-        wires += _wire_brokers(directory, broker_ports, lambda: next(ports))
-        server = etcd.address.removeprefix("http://")
-        wires += [Wire(name, ETCD, next(ports), server) for name in NODES]
-    cluster_key = new_cluster_key()
-    cluster_key_file(directory).write_text(cluster_key)
-    plan = Plan(directory, needs, sabotage_file, kafka, etcd, tuple(wires), cluster_key)
-    nodes = [plan.node(number, next(ports)) for number in range(1, len(NODES) + 1)]
-    return plan, State((*kafka.brokers, etcd, *nodes))
+        wires += _wire_brokers(directory, servers)
+        etcd = servers.etcd.address.removeprefix("http://")
+        wires += [Wire(name, ETCD, next(servers.ports), etcd) for name in NODES]
+    plan = Plan(directory, needs, sabotage_file, servers, tuple(wires))
+    return plan, tuple(plan.node(n, next(servers.ports)) for n, _ in enumerate(NODES, 1))
 
 
-def create_own(
-    bootstrap: str, *, brokers: int, cluster_key: str, retry_delays_ms: tuple[int, ...]
-) -> None:
-    """Create delayd's own topics, whatever the brokers run in."""
-    create_topics(
-        ConfluentBus(bootstrap, client_id="delayd-chaos"),
-        replication_factor=replication_factor_for(brokers),
-        partitions=PARTITIONS,
-        cluster=CLUSTER_NAME,
-        cluster_key=cluster_key,
-        retry_delays_ms=retry_delays_ms,
-    )
-
-
-def _wire_brokers(
-    directory: Path, brokers: Iterable[BrokerPorts], next_port: Callable[[], int]
-) -> Iterator[Wire]:
+def _wire_brokers(directory: Path, servers: Servers) -> Iterator[Wire]:
     """A listener for each node at each broker; a later property replaces an earlier one."""
-    for number, broker in enumerate(brokers, 1):
+    ports = servers.ports
+    for number, broker in enumerate(servers.kafka.ports, 1):
         wires = {
             node.replace("-", "").upper(): Wire(
-                node, KAFKA, next_port(), f"{LOOPBACK}:{next_port()}"
+                node, KAFKA, next(ports), f"{LOOPBACK}:{next(ports)}"
             )
             for node in NODES
         }

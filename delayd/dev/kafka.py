@@ -54,9 +54,11 @@ class BrokerPorts:
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """The brokers, and per broker the command that prepares its empty data folder."""
+    """The brokers with their ports, and per broker the command that prepares its empty data
+    folder."""
 
     brokers: tuple[Part, ...]
+    ports: Sequence[BrokerPorts]
     format_commands: tuple[tuple[str, ...], ...]
 
 
@@ -117,7 +119,7 @@ def plan_kafka(
         )
         storage = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
         format_commands.append((*jvm, *storage))
-    return Kafka(tuple(brokers), tuple(format_commands))
+    return Kafka(tuple(brokers), ports, tuple(format_commands))
 
 
 def _jvm(

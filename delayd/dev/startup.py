@@ -6,7 +6,7 @@ Invariant: the state is saved after each process that was started.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,23 +16,17 @@ from delayd.config.cluster_key import new_cluster_key
 from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, kafka_jars
-from delayd.dev.kafka import (
-    BrokerPorts,
-    Kafka,
-    is_formatted,
-    plan_kafka,
-    replication_factor_for,
-)
+from delayd.dev.kafka import BrokerPorts, Kafka, is_formatted, plan_kafka
 from delayd.dev.nodes import CLUSTER_NAME, master_of, plan_node
 from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
-from delayd.runtime.java import Java, find_java
+from delayd.runtime.java import find_java
+from replication.settings import RETRY_DELAYS_MS
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
-PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,16 @@ class ClusterOptions:
     node_settings: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Kafka and etcd as they will run, the key of their delayd cluster, and ports for the rest."""
+
+    kafka: Kafka
+    etcd: Part
+    cluster_key: str
+    ports: Iterator[int]
+
+
 def start_everything(
     directory: Path,
     options: ClusterOptions,
@@ -59,6 +63,31 @@ def start_everything(
 
     If this raises, the caller ends what was started.
     """
+    servers = plan_servers(directory, options, progress=progress)
+    nodes = [
+        plan_node(
+            directory,
+            number,
+            port=next(servers.ports),
+            bootstrap=State(servers.kafka.brokers).bootstrap,
+            etcd_url=servers.etcd.address,
+            cluster_key=servers.cluster_key,
+            settings=options.node_settings,
+        )
+        for number in range(1, options.nodes + 1)
+    ]
+    start_planned(directory, servers, nodes, save=save, progress=progress)
+
+
+def plan_servers(
+    directory: Path,
+    options: ClusterOptions,
+    *,
+    more_ports: int = 0,
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> Servers:
+    """Write the configuration of Kafka and etcd into an empty folder. Their `ports` are one for
+    each node, and `more_ports`. DelaydErrors if this machine lacks something."""
     java = find_java(os.environ)
     jars = kafka_jars(
         java,
@@ -69,60 +98,7 @@ def start_everything(
     )
     for folder in CONTENTS:
         (directory / folder).mkdir()
-    kafka, state = _plan(directory, options, java, jars)
-
-    def create(bootstrap: str) -> None:
-        create_topics(
-            ConfluentBus(bootstrap, client_id="delayd-dev"),
-            replication_factor=replication_factor_for(options.brokers),
-            partitions=PARTITIONS,
-            cluster=CLUSTER_NAME,
-            cluster_key=cluster_key_file(directory).read_text(),
-        )
-
-    start_planned(
-        directory, kafka, state, create if options.nodes else None, save=save, progress=progress
-    )
-
-
-def start_planned(
-    directory: Path,
-    kafka: Kafka,
-    state: State,
-    create: Callable[[str], None] | None,
-    *,
-    save: Callable[[State], None],
-    progress: Callable[[str], None] = lambda _sentence: None,
-) -> None:
-    """Start what was planned, and return when a master delivers. `create` makes the topics at
-    these brokers; without it no node starts."""
-
-    def start(parts: Iterable[Part]) -> None:
-        nonlocal state
-        for part in parts:
-            state = state.with_part(start_part(part, directory=directory))
-            save(state)
-
-    save(state)
-    progress("starting Kafka and etcd")
-    start(state.of(Kind.ETCD))
-    _format(kafka, directory)
-    start(state.of(Kind.BROKER))
-    for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
-        wait_until_answering(part, state)
-    if create is None:
-        return
-    progress("creating the topics")
-    create(state.bootstrap)
-    progress("starting the nodes")
-    start(state.of(Kind.NODE))
-    progress("waiting for a master that delivers")
-    wait_until_delivering(state)
-
-
-def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> tuple[Kafka, State]:
-    """Write the configuration of all parts; the state holds them all, and none has started."""
-    ports = iter(pick_ports(2 * options.brokers + 2 + options.nodes))
+    ports = iter(pick_ports(2 * options.brokers + 2 + options.nodes + more_ports))
     kafka = plan_kafka(
         directory,
         java=java,
@@ -132,22 +108,50 @@ def _plan(directory: Path, options: ClusterOptions, java: Java, jars: Path) -> t
         listeners=options.broker_listeners,
     )
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
-    bootstrap = State(kafka.brokers).bootstrap
     cluster_key = new_cluster_key()
     cluster_key_file(directory).write_text(cluster_key)
-    nodes = tuple(
-        plan_node(
-            directory,
-            number,
-            port=next(ports),
-            bootstrap=bootstrap,
-            etcd_url=etcd.address,
-            cluster_key=cluster_key,
-            settings=options.node_settings,
-        )
-        for number in range(1, options.nodes + 1)
+    return Servers(kafka, etcd, cluster_key, ports)
+
+
+def start_planned(
+    directory: Path,
+    servers: Servers,
+    nodes: Iterable[Part],
+    *,
+    retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
+    save: Callable[[State], None],
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> None:
+    """Start what was planned, and return when a master delivers. Without nodes no topic is
+    created."""
+    state = State((*servers.kafka.brokers, servers.etcd, *nodes))
+
+    def start(kind: Kind) -> None:
+        nonlocal state
+        for part in state.of(kind):
+            state = state.with_part(start_part(part, directory=directory))
+            save(state)
+
+    save(state)
+    progress("starting Kafka and etcd")
+    start(Kind.ETCD)
+    _format(servers.kafka, directory)
+    start(Kind.BROKER)
+    for part in (*state.of(Kind.ETCD), *state.of(Kind.BROKER)):
+        wait_until_answering(part, state)
+    if not state.of(Kind.NODE):
+        return
+    progress("creating the topics")
+    create_topics(
+        ConfluentBus(state.bootstrap, client_id="delayd-dev"),
+        cluster=CLUSTER_NAME,
+        cluster_key=servers.cluster_key,
+        retry_delays_ms=retry_delays_ms,
     )
-    return kafka, State((*kafka.brokers, etcd, *nodes))
+    progress("starting the nodes")
+    start(Kind.NODE)
+    progress("waiting for a master that delivers")
+    wait_until_delivering(state)
 
 
 def wait_until_delivering(state: State) -> None:

@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from clusters import make_cluster
-from loads import evidence_of, findings_once_over, playing
+from clusters import make_cluster, schedule
+from loads import evidence_of, findings_once_over
 from nodes import CLOCK, master_of, running, wait_for
 
 from chaos.evidence import Evidence
-from chaos.workload import neighbours
+from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
@@ -36,12 +36,10 @@ def test_a_missing_topic_holds_nobody_up_and_gets_everything_once_it_is_there(
     healthy = tuple(cluster.target(name, config=BY_APPEND_TIME) for name in "abc")
     missing = f"target.{cluster.name}.missing"
     with running(nodes), closing(evidence_of(cluster, (*healthy, missing))) as evidence:
-        begin_ms = CLOCK.wall_ms() + LEAD_MS
-        plan = neighbours(
-            f"r{begin_ms}", healthy, missing, count=COUNT, rate=RATE, begin_ms=begin_ms
-        )
-        with playing(cluster, plan):
-            pass
+        begin_ms, spread_ms = CLOCK.wall_ms() + LEAD_MS, COUNT * 1_000 // RATE
+        with cluster.client() as client:
+            schedule(client, Batch("a", (missing,), COUNT // 10, begin_ms, spread_ms))
+            schedule(client, Batch("b", healthy, COUNT * 9 // 10, begin_ms, spread_ms))
 
         def neighbours_have_arrived() -> bool:
             evidence.read()

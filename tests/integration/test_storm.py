@@ -10,6 +10,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from nodes import CLOCK, NodeProcess, master_of, running, wait_for
 
 from chaos.evidence import Evidence
 from chaos.judge import Findings
-from chaos.workload import storm
+from chaos.workload import AROUND_MS, Plan, Planned
 from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
@@ -54,15 +55,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
         send_ms = CLOCK.wall_ms()
         begin_ms = send_ms + size.lead_ms
         during_ms = size.count * 1_000 // size.rate
-        plan = storm(
-            f"storm{send_ms}",
-            target,
-            count=size.count,
-            rate=size.rate,
-            send_ms=send_ms,
-            begin_ms=begin_ms,
-            seed=SEED,
-        )
+        plan = storm(target, size, send_ms, begin_ms)
         killed: list[NodeProcess] = []
         gaps_ms: list[int] = []
         with playing(cluster, plan) as sender:
@@ -90,6 +83,21 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
     assert sum(findings.outcomes.values()) == 2 * size.count + 1  # and the fence
     if size is FULL:
         assert figures["cancels_per_s"] >= 0.95 * size.rate, "the storm was a breeze"
+
+
+def storm(target: str, size: Size, send_ms: int, begin_ms: int) -> Plan:
+    """All messages at once, due at the rate; and a cancel for each within AROUND_MS of its due
+    time."""
+    chance = Random(SEED)
+    plan: Plan = []
+    for number in range(size.count):
+        due_ms, id = begin_ms + number * 1_000 // size.rate, b"storm%d-%d" % (send_ms, number)
+        named = ("delayd-id", id)
+        asks = (("delayd-topic", target.encode()), ("delayd-due", b"%d" % due_ms), named)
+        plan.append(Planned(send_ms, id, id, asks))
+        at_ms = due_ms + chance.randint(-AROUND_MS, AROUND_MS)
+        plan.append(Planned(at_ms, id, None, (("delayd-op", b"cancel"), named)))
+    return sorted(plan, key=lambda planned: planned.at_ms)
 
 
 def figures_of(evidence: Evidence, findings: Findings) -> dict[str, Any]:
