@@ -16,6 +16,7 @@ from one_node import Maker, nodes_in
 from xdist.scheduler import LoadScopeScheduling
 
 from delayd.audit.reading.session import FOR_FEW, open_session
+from delayd.dev import startup, supervision
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.wheel import hours
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 NICENESS_OF_SPARK = 10
 CHAOS = ("test_chaos_runs", "test_guarded", "test_bus_security", "test_coordination_security")
+
+# A machine with other work can stand still for long: clusters of tests may take their time.
+startup.MASTER_TIMEOUT_S = supervision.ANSWER_TIMEOUT_S = 300.0
 
 # A slow example is a busy machine, not a defect.
 hypothesis.settings.register_profile("untimed", deadline=None)

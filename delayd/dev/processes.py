@@ -9,7 +9,6 @@ gone when its last thread has ended: until then it still holds its ports and fil
 
 import contextlib
 import os
-import select
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from typing import Final
 
 import psutil
 
-from delayd.runtime.clock import SystemClock, wait_until
+from delayd.runtime.clock import wait_until
 
+POLL_MS = 10
 CLUSTER_VARIABLE = "DELAYD_DEV_CLUSTER"  # in each process's environment: its cluster's folder
 
 # Python and shells ignore some signals, and ignoring is inherited: children start with defaults.
@@ -117,35 +117,13 @@ def send(process: ProcessIdentity, signal_number: signal.Signals) -> bool:
     return False
 
 
-def wait_for_an_exit(processes: Iterable[ProcessIdentity], timeout_ms: int) -> None:
-    """Return when one of `processes` has ended, or after `timeout_ms`."""
-    poll = select.poll()
-    with contextlib.ExitStack() as opened:
-        for process in processes:
-            try:
-                pidfd = os.pidfd_open(process.pid)
-            except ProcessLookupError:
-                return
-            opened.callback(os.close, pidfd)
-            if not is_alive(process):
-                return
-            poll.register(pidfd, select.POLLIN)
-        poll.poll(max(0, timeout_ms))
-
-
 def wait_until_gone(
     processes: Iterable[ProcessIdentity], timeout_ms: int
 ) -> tuple[ProcessIdentity, ...]:
     """Wait until all are gone. Return the processes that still live after `timeout_ms`."""
-    clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    for process in (waited_for := tuple(processes)):
-        while is_alive(process):
-            left_ms = deadline_ms - clock.monotonic_ms()
-            if left_ms <= 0:
-                break
-            wait_for_an_exit([process], left_ms)
-    return tuple(process for process in waited_for if is_alive(process))
+    waited_for = tuple(processes)
+    wait_until(lambda: not any(map(is_alive, waited_for)), timeout_ms, poll_ms=POLL_MS)
+    return tuple(filter(is_alive, waited_for))
 
 
 def processes_of(directory: Path) -> frozenset[ProcessIdentity]:

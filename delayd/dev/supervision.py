@@ -22,10 +22,9 @@ from delayd.dev.processes import (
     is_stopped,
     send,
     spawn,
-    wait_for_an_exit,
     wait_until_gone,
 )
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import wait_until
 
 POLL_MS = 50
 ANSWER_TIMEOUT_S = 90.0  # Kafka needs 2 s on an idle machine; a loaded laptop is slow
@@ -86,19 +85,21 @@ def wait_for(
     condition: Callable[[], bool], *, watched: Collection[Part], timeout_s: float, what: str
 ) -> None:
     """Wait for the condition. Raises LocalClusterError if a watched part ends or time is up."""
-    clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-    while not condition():
+
+    def holds() -> bool:
+        if condition():
+            return True
         for part in watched:
             if not part.alive():
                 raise LocalClusterError(
                     f"{part.name} ended while starting: {last_words(part.log)}",
                     remedy=f"see {part.log}",
                 )
-        if clock.monotonic_ms() > deadline_ms:
-            logs = " and ".join(str(part.log) for part in watched)
-            raise LocalClusterError(f"{what} within {timeout_s:.0f} s", remedy=f"see {logs}")
-        wait_for_an_exit([part.process for part in watched if part.process], POLL_MS)
+        return False
+
+    if not wait_until(holds, int(timeout_s * 1000), POLL_MS):
+        logs = " and ".join(str(part.log) for part in watched)
+        raise LocalClusterError(f"{what} within {timeout_s:.0f} s", remedy=f"see {logs}")
 
 
 def environment_for(variables: Mapping[str, str], directory: Path) -> dict[str, str]:

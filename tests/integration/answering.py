@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from nodes import HANGS_S
 
 from delayd.bus import Position, Record
 from delayd.bus.confluent import ConfluentBus
@@ -22,7 +23,6 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 
 PARTITIONS = 4
-TIMEOUT_S = 30.0
 DUE_MS = 1_900_000_000_000
 AT_MS = 1_800_000_000_000
 ANSWERS = {"cancel": "cancelled", "replace": "replaced"}
@@ -48,7 +48,7 @@ class Answering:
                 "log_level": 0,
             }
         )
-        self._producer.init_transactions(TIMEOUT_S)
+        self._producer.init_transactions(HANGS_S)
 
     def write(
         self,
@@ -82,16 +82,16 @@ class Answering:
             headers=[("delayd-source", source.encode())],
         )
         if commit:
-            self._producer.commit_transaction(TIMEOUT_S)
+            self._producer.commit_transaction(HANGS_S)
         else:
-            self._producer.flush(TIMEOUT_S)
-            self._producer.abort_transaction(TIMEOUT_S)
+            self._producer.flush(HANGS_S)
+            self._producer.abort_transaction(HANGS_S)
 
     def next_source(self, id: str) -> str:
         """Where the next request about the id will lie, if nobody else sends one."""
         partition = partition_of(id.encode(), PARTITIONS)
         with closing(ConfluentBus(self.bootstrap, client_id="test-client").cluster()) as cluster:
-            ends = cluster.end_offsets(self.buffer, int(TIMEOUT_S * 1000), committed=False)
+            ends = cluster.end_offsets(self.buffer, int(HANGS_S * 1000), committed=False)
         return f"{partition}/{ends[partition]}"
 
     def read(self, count: int) -> list[Record]:
@@ -120,7 +120,7 @@ class Answering:
             yield
         finally:
             over.set()
-            thread.join(TIMEOUT_S)
+            thread.join(HANGS_S)
         assert not thread.is_alive() and not failures, failures
 
     def answer(self, record: Record) -> None:
@@ -139,7 +139,7 @@ def records_of(bootstrap: str, buffer: str) -> Generator[Record, None, None]:
 
 def read(bootstrap: str, buffer: str, count: int) -> list[Record]:
     """The first records of a buffer, by way of delayd's own consumer; fewer than `count` fail."""
-    deadline_s = time.monotonic() + TIMEOUT_S
+    deadline_s = time.monotonic() + HANGS_S
     found: list[Record] = []
     with closing(records_of(bootstrap, buffer)) as records:
         while len(found) < count and time.monotonic() < deadline_s:

@@ -29,6 +29,9 @@ FAST: Mapping[str, object] = {"lease_ttl_s": 2, "idle_step_interval_ms": 1000, "
 """Settings for tests: etcd's shortest lease, and slots that are dropped within the test."""
 
 
+BY_APPEND_TIME: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
+"""The config of targets that tell when their records came."""
+
 RETRY_DELAYS_MS = (3_000, 4_000)
 """Long enough to create a topic meanwhile, short enough to wait for the dead letter."""
 

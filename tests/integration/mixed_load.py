@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from clusters import TestCluster
+from clusters import BY_APPEND_TIME, TestCluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for, wait_until_wall
 
 from chaos.evidence import Evidence
 from chaos.workload import SHARES, Scene, mixture
@@ -28,8 +28,6 @@ RETRY_DELAYS_MS = (2_000, 3_000, 5_000)
 LATE_SHARE = (0.2, 0.5)
 LATE_AT = 0.55
 """When the late target is created: its first messages are in their last retry by then."""
-
-OUTCOMES_TIMEOUT_S = 60
 
 assert (LATE_AT - LATE_SHARE[0]) * SPREAD_MS < sum(RETRY_DELAYS_MS) - 4_000
 
@@ -46,12 +44,12 @@ class Stage:
     def wait(self, share: float) -> None:
         """Wait until that share of the due times is over."""
         at_ms = self.scene.first_due_ms + int(self.scene.spread_ms * share)
-        wait_for(lambda: CLOCK.wall_ms() >= at_ms, 120, "time passes")
+        wait_until_wall(at_ms)
 
     def create_late_target(self) -> None:
         """Let the retries succeed from now on."""
         self.wait(LATE_AT)
-        self.cluster.create_topic(self.scene.late, 2, {"message.timestamp.type": "LogAppendTime"})
+        self.cluster.create_topic(self.scene.late, 2, BY_APPEND_TIME)
 
 
 @contextmanager
@@ -63,8 +61,7 @@ def under_load(
     shares: Mapping[str, int] = SHARES,
 ) -> Iterator[Stage]:
     """Start these nodes, and send the load; at the end everything must have had its outcome."""
-    by_append_time = {"message.timestamp.type": "LogAppendTime"}
-    targets = tuple(cluster.target(name, config=by_append_time) for name in "ab")
+    targets = tuple(cluster.target(name, config=BY_APPEND_TIME) for name in "ab")
     late, never = (f"target.{cluster.name}.{name}" for name in ("late", "never"))
     with node_group(nodes), closing(evidence_of(cluster, (*targets, late, never))) as evidence:
         for node in nodes:
@@ -74,13 +71,13 @@ def under_load(
         scene = Scene(run, targets, late, never, first_ms, SPREAD_MS, LATE_SHARE)
         with playing(cluster, mixture(scene, count=REQUESTS, seed=SEED, shares=shares)):
             yield Stage(nodes, cluster, scene, evidence)
-        findings = findings_once_over(cluster, evidence, targets[0], OUTCOMES_TIMEOUT_S)
+        findings = findings_once_over(cluster, evidence, targets[0], HANGS_S)
         assert findings.ok, findings
         check_variety(findings.outcomes)
         asked = [r for r in evidence.requests if r.header("delayd-continues") is None]
         for_late = [r for r in asked if r.header("delayd-topic") == late]
         assert len(for_late) == len(evidence.of(late)), "all were retried until it was there"
-        wait_for(lambda: have_the_whole_buffer(nodes), HANGS_S, "every node has the whole buffer")
+        wait_for(lambda: have_the_whole_buffer(nodes), "every node has the whole buffer")
 
 
 def have_the_whole_buffer(nodes: list[NodeProcess]) -> bool:

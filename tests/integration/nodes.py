@@ -22,18 +22,23 @@ CLOCK = SystemClock()
 
 CLUSTER_KEY = "the key of clusters in tests"
 
-HANGS_S = 60
+HANGS_S = 300
 """Whoever waits so long waits for ever: no measure of anything, but the end of a test that hangs. A
 machine with other work can stand still for many seconds."""
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = HANGS_S) -> None:
     """Wait until a condition holds; AssertionError that says what did not happen."""
     assert wait_until(condition, int(timeout_s * 1000), 20), f"not within {timeout_s} s: {what}"
 
 
+def wait_until_wall(at_ms: int) -> None:
+    """Wait until the wall clock is there."""
+    wait_for(lambda: CLOCK.wall_ms() >= at_ms, "time passes")
+
+
 def delayd(
-    *arguments: str, timeout_s: float = 60, env: Mapping[str, str] | None = None
+    *arguments: str, timeout_s: float = HANGS_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the `delayd` command to its end."""
     return subprocess.run(
@@ -113,7 +118,7 @@ class NodeProcess:
 
     def wait_ready(self) -> "NodeProcess":
         """Wait until it says that it could take over."""
-        wait_for(lambda: bool(self.status().get("ready")), HANGS_S, f"{self.name} is ready")
+        wait_for(lambda: bool(self.status().get("ready")), f"{self.name} is ready")
         return self
 
     def is_master(self) -> bool:
@@ -139,7 +144,7 @@ class NodeProcess:
         """SIGKILL, also of a frozen process, and wait until it is gone."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(HANGS_S)
 
 
 @contextmanager
@@ -169,5 +174,5 @@ def master_of(nodes: list[NodeProcess], timeout_s: float = HANGS_S) -> NodeProce
         found[:] = [node for node in nodes if node.is_master()]
         return bool(found)
 
-    wait_for(look, timeout_s, "a node becomes master")
+    wait_for(look, "a node becomes master", timeout_s)
     return found[0]

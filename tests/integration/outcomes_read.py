@@ -79,7 +79,7 @@ class OutcomesRead:
             found.update(self._consumer.partitions_for_topic(topic) or ())
             return bool(found)
 
-        wait_for(look, HANGS_S, f"{topic} has partitions")
+        wait_for(look, f"{topic} has partitions")
         return found
 
     def read(self) -> int:
@@ -105,7 +105,7 @@ class OutcomesRead:
             self.read()
         return True
 
-    def read_to_the_ends(self, timeout_s: float = 60) -> None:
+    def read_to_the_ends(self, timeout_s: float = HANGS_S) -> None:
         """Take all that is committed by now."""
         ends = self._consumer.end_offsets(self._places)
         is_there = self.read_until(

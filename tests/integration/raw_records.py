@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import Producer
 from kafka import KafkaProducer
+from nodes import HANGS_S
 
 RawHeaders: TypeAlias = list[tuple[str | bytes, bytes | None]]
 """A name is bytes where it is not UTF-8 or holds a NUL."""
 
 RECORD_BYTES_MAX = 2_000_000
 """Above what the brokers take: they shall judge."""
-
-TIMEOUT_S = 60
 
 
 class Written(NamedTuple):
@@ -99,12 +98,12 @@ class RawWriter:
 
     def flush(self) -> None:
         """Wait until everything is acknowledged, or failed."""
-        assert self._usual.flush(TIMEOUT_S) == 0, "the broker does not answer"
-        self._odd.flush(TIMEOUT_S)
+        assert self._usual.flush(HANGS_S) == 0, "the broker does not answer"
+        self._odd.flush(HANGS_S)
 
     def close(self) -> None:
         """End its threads."""
-        self._odd.close(TIMEOUT_S)
+        self._odd.close(HANGS_S)
         del self._usual
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from clusters import TestCluster
-from nodes import CLOCK, NodeProcess, master_of
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of
 from outcomes_read import OutcomesRead
 from raw_records import RawHeaders, RawWriter, Written
 from request_cases.case import (
@@ -27,7 +27,6 @@ from request_cases.case import (
 
 from delayd.bus.murmur2 import partition_of
 
-OUTCOMES_TIMEOUT_S = 90
 """Retried twice, tried thrice, by states that begin when others are dead: about 25 s."""
 
 TARGETS: dict[str, tuple[int, dict[str, str]]] = {
@@ -83,7 +82,7 @@ class Play:
 
     def run(self) -> None:
         """Write all cases, and read until all that is expected was found, or the time is over."""
-        deadline_ms = CLOCK.monotonic_ms() + OUTCOMES_TIMEOUT_S * 1000
+        deadline_ms = CLOCK.monotonic_ms() + HANGS_S * 1000
         while CLOCK.monotonic_ms() < deadline_ms:
             self._cursor_ms = None
             self._write([case for case in self.cases if self._is_ready(case)])

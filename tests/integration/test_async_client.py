@@ -11,6 +11,7 @@ import answering
 import pytest
 from answering import Answering, freeze
 from confluent_kafka import Producer
+from nodes import HANGS_S
 
 from delayd import AsyncClient
 from delayd.client import (
@@ -27,7 +28,6 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError
 
-TIMEOUT_S = 30
 SHORT_ACK_MS = 4_000
 BLOCKED_S_MAX = 2.0
 """A loop that a busy machine holds up; a call that blocked it would take SHORT_ACK_MS or more."""
@@ -45,7 +45,7 @@ def frozen(tmp_path: Path) -> Iterator[tuple[Answering, Callable[[], None]]]:
 
 def run(main: Awaitable[None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(HANGS_S):
             await main
 
     asyncio.run(bounded())
@@ -193,7 +193,7 @@ def test_the_loop_is_not_blocked_while_the_broker_is_frozen(
         pending = [asyncio.create_task(client.schedule("orders", b"v", in_="1h")) for _ in "ab"]
         await asyncio.sleep(0.1)
         await client.close()
-        done, waiting = await asyncio.wait(pending, timeout=TIMEOUT_S)
+        done, waiting = await asyncio.wait(pending, timeout=HANGS_S)
         assert not waiting
         assert all(isinstance(task.exception(), OutcomeUnknownError) for task in done)
         over.set()
@@ -265,7 +265,7 @@ def test_requests_go_through_the_users_own_producer_too(master: Answering) -> No
             ]
             with pytest.raises(RequestRefusedError, match="inside the transaction"):
                 await client.cancel_in(own, "a", wait=True)
-            await asyncio.to_thread(own.flush, TIMEOUT_S)
+            await asyncio.to_thread(own.flush, HANGS_S)
             offsets = [(await future).offset for future in futures]
         assert offsets == [record.offset for record in master.read(3)]
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, CLUSTER_KEY, HANGS_S, master_of, node_group, wait_for
+from nodes import CLOCK, CLUSTER_KEY, master_of, node_group, wait_for
 from raw_records import RawHeaders, RawWriter
 from topics_read import Seen, read_until
 
@@ -86,7 +86,7 @@ class Follower:
         return Counter((alarm["fault"], alarm["source"]) for alarm in told)
 
     def wait_for_alarms(self, expected: Alarms, within_s: int = ALARM_S) -> None:
-        wait_for(lambda: self.alarms() >= expected, within_s, f"{expected - self.alarms()}")
+        wait_for(lambda: self.alarms() >= expected, f"{expected - self.alarms()}", within_s)
 
     def kill(self) -> None:
         """SIGKILL; what it started ends by itself."""
@@ -176,7 +176,7 @@ def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
     ):
         node.start()
         master_of([node])
-        wait_for(lambda: follower.metric("delayd_audit_pending") == 0, START_S, "the first look")
+        wait_for(lambda: follower.metric("delayd_audit_pending") == 0, "the first look", START_S)
         far = {
             name: client.schedule(topic, "v", headers={"n": "1"}, in_=DAY_MS, id=name)
             for name in ("cancelled", "early")
@@ -193,9 +193,9 @@ def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
         # All is well: one by one things come out, are cancelled or die.
         requests = len(far) + COUNT
         wait_for(
-            lambda: follower.metric("delayd_audit_requests_total") == requests, START_S, "read"
+            lambda: follower.metric("delayd_audit_requests_total") == requests, "read", START_S
         )
-        wait_for(lambda: follower.metric("delayd_audit_pending") == 1, START_S, "all over but one")
+        wait_for(lambda: follower.metric("delayd_audit_pending") == 1, "all over but one", START_S)
         assert follower.alarms() == Counter()
 
         now_ms = CLOCK.wall_ms()
@@ -223,11 +223,11 @@ def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
         node.kill()
         lost = client.schedule(topic, "v", headers={"n": "1"}, in_=10)
         altered = client.schedule(topic, "v", headers={"n": "1"}, in_=10)
-        wait_for(lambda: CLOCK.wall_ms() > altered.due_ms + 5, 5, "a delivery would not be early")
+        wait_for(lambda: CLOCK.wall_ms() > altered.due_ms + 5, "a delivery would not be early")
         headers = as_delivered(altered, None, altered.due_ms + 5)
         forge(cluster, topic, copied, key=None, value=b"w", headers=headers)
         cover_everything(cluster)
-        wait_for(lambda: not follower.left(), HANGS_S, "its processes end when it was killed")
+        wait_for(lambda: not follower.left(), "its processes end when it was killed")
         follower.start()
         expected += Counter({("altered", altered.source): 1, ("lost", lost.source): 1})
         follower.wait_for_alarms(expected, START_S)

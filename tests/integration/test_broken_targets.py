@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ResourcePatternType,
     ResourceType,
 )
-from nodes import CLOCK, NodeProcess, running, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, running, wait_for
 from topics_read import Seen, read_until
 
 from delayd.dev.cluster import LocalCluster
@@ -37,7 +37,6 @@ pytestmark = pytest.mark.real
 RATE_MS = 10
 """Each target gets a message so often."""
 LEAD_MS = 500
-TIMEOUT_S = 60
 RETRY_DELAYS_MS = (1_500,) * 60
 """No message is given up while its test lasts."""
 
@@ -71,7 +70,7 @@ class Site:
             replica_assignment=[list(brokers) for brokers in assignment],
             config=dict(config or {}),
         )
-        self.admin.create_topics([wanted])[name].result(TIMEOUT_S)
+        self.admin.create_topics([wanted])[name].result(HANGS_S)
         return name
 
     def name(self) -> str:
@@ -89,11 +88,11 @@ class Site:
     def wait_problem(self, topic: str, text: str) -> None:
         """Until the status says it."""
         what = f"the status says of {topic}: {text}"
-        wait_for(lambda: text in (self.problem(topic) or ""), TIMEOUT_S, what)
+        wait_for(lambda: text in (self.problem(topic) or ""), what)
 
     def sources(self, topic: str, enough: Callable[[list[Seen]], bool]) -> list[str]:
         """Origins of what a topic holds, once it is enough."""
-        seen = read_until(self.brokers.bootstrap, topic, enough, TIMEOUT_S)
+        seen = read_until(self.brokers.bootstrap, topic, enough)
         return [record.origin for record in seen]
 
     def wait_later(self, topic: str, source: str) -> None:
@@ -115,7 +114,7 @@ class Traffic:
     def latest(self, target: str) -> str:
         """The source of a message that is scheduled from now on."""
         count = len(self.sources[target])
-        wait_for(lambda: len(self.sources[target]) > count, TIMEOUT_S, "traffic goes on")
+        wait_for(lambda: len(self.sources[target]) > count, "traffic goes on")
         return self.sources[target][-1]
 
     def run(self) -> None:
@@ -131,7 +130,7 @@ class Traffic:
                 if other is not None:
                     client.schedule(other, b"v", at=due)
                 for target, future in sent.items():
-                    self.sources[target].append(future.result(TIMEOUT_S).source)
+                    self.sources[target].append(future.result(HANGS_S).source)
 
 
 @contextmanager
@@ -197,10 +196,8 @@ def test_partitions_without_leader_or_replicas_wait_for_their_broker(site: Site,
         site.wait_later(thin, lost)
     # It is back, and has one replica only, which is refused on a cluster of three brokers.
     site.wait_problem(leaderless, "would lose what is delivered with it")
-    site.admin.delete_topics([leaderless])[leaderless].result(TIMEOUT_S)
-    wait_for(
-        lambda: leaderless not in site.admin.list_topics(timeout=10).topics, TIMEOUT_S, "it is gone"
-    )
+    site.admin.delete_topics([leaderless])[leaderless].result(HANGS_S)
+    wait_for(lambda: leaderless not in site.admin.list_topics(timeout=10).topics, "it is gone")
     site.topic([[3, 1]], {"min.insync.replicas": "1"}, leaderless)
     assert site.sources(leaderless, bool) == [orphan]
 
@@ -233,7 +230,7 @@ def test_a_target_that_could_hold_up_all_others_gets_nothing_until_it_cannot(
 def test_a_topic_that_is_deleted_and_made_again_gets_the_rest(site: Site, fine: str) -> None:
     again = site.topic([[1, 2, 3]])
     with traffic_to(site, fine) as traffic, site.cluster.client() as client:
-        site.admin.delete_topics([again])[again].result(TIMEOUT_S)
+        site.admin.delete_topics([again])[again].result(HANGS_S)
         sources = [client.schedule(again, b"v", in_="100ms").source for _ in range(20)]
         site.wait_problem(again, "does not exist")
         site.wait_later(fine, traffic.latest(fine))
@@ -270,7 +267,7 @@ def test_a_new_bad_name_every_turn_holds_nobody_up(site: Site, fine: str) -> Non
         traffic.others.extend(site.name() for _ in range(150))
         first = traffic.latest(fine)
         site.wait_later(fine, first)
-        wait_for(lambda: not traffic.others, TIMEOUT_S, "all were scheduled")
+        wait_for(lambda: not traffic.others, "all were scheduled")
         site.wait_later(fine, traffic.latest(fine))
         counts = [len(node.status().get("failing_targets", ())) for node in site.nodes]
         assert 0 < max(counts) <= 100, "bounded"
@@ -293,7 +290,7 @@ def test_a_right_that_is_taken_away_under_traffic_holds_up_its_own_target_only(
             AclPermissionType.DENY,
         )
         for future in site.admin.create_acls([binding]).values():
-            future.result(TIMEOUT_S)
+            future.result(HANGS_S)
         turned_away = traffic.latest(denied)
         site.wait_problem(denied, "")
         site.wait_later(fine, traffic.latest(fine))
@@ -307,7 +304,7 @@ def test_a_right_that_is_taken_away_under_traffic_holds_up_its_own_target_only(
             AclPermissionType.ANY,
         )
         for future in site.admin.delete_acls([everything]).values():
-            future.result(TIMEOUT_S)
+            future.result(HANGS_S)
         site.wait_later(denied, turned_away)
 
 
@@ -315,4 +312,4 @@ def add_partition(site: Site, topic: str, count: int) -> None:
     """Give a topic more partitions."""
     wanted = NewPartitions(topic, count, replica_assignment=[[1, 2, 3]])
     for future in site.admin.create_partitions([wanted]).values():
-        future.result(TIMEOUT_S)
+        future.result(HANGS_S)

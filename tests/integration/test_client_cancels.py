@@ -13,6 +13,7 @@ from typing import Any
 import answering
 import pytest
 from answering import AT_MS, DUE_MS, PARTITIONS, Answering, id_of, op_of
+from nodes import HANGS_S
 
 from delayd import Client
 from delayd.bus import Record
@@ -24,7 +25,6 @@ from delayd.errors import NotInitialisedError
 
 LINGER_MS = 2_000
 SHORT_MS = 500
-TIMEOUT_S = 30
 
 pytestmark = pytest.mark.real
 master, driver = answering.master, answering.driver
@@ -155,7 +155,7 @@ def test_a_receipt_that_comes_before_the_acknowledgement_is_found(
         while time.monotonic() < until_s:
             master.write(source, "order-1", "cancelled")
         assert not waiting.done()
-        assert waiting.result(TIMEOUT_S).source == source
+        assert waiting.result(HANGS_S).source == source
 
 
 def test_without_a_receipt_in_time_the_outcome_is_unknown_and_a_repeated_cancel_tells(
@@ -195,7 +195,7 @@ def test_close_ends_a_wait_with_its_error_and_leaves_no_thread(
         start_s = time.monotonic()
         client.close()
         with pytest.raises(VerdictUnknownError, match="closed"):
-            waiting.result(TIMEOUT_S)
+            waiting.result(HANGS_S)
         assert time.monotonic() - start_s < 5
     assert own_threads(before) == set()
     with pytest.raises(RequestRefusedError, match="closed"):
@@ -211,7 +211,7 @@ def test_where_receipts_cannot_be_read_nothing_is_sent(
             client.cancel("order-1")
         assert client.cancel("order-1", wait=False).offset == 0
     with closing(ConfluentBus(master.bootstrap, client_id="test-client").cluster()) as cluster:
-        assert cluster.describe([missing], TIMEOUT_S * 1000) == {}
+        assert cluster.describe([missing], HANGS_S * 1000) == {}
 
 
 def test_an_answered_cancel_can_be_asked_again_and_again(master: Answering, client: Client) -> None:

@@ -10,6 +10,7 @@ import answering
 import pytest
 from answering import PARTITIONS, Answering
 from confluent_kafka import Producer
+from nodes import HANGS_S
 
 from delayd import Client
 from delayd.bus.murmur2 import partition_of
@@ -28,7 +29,6 @@ with warnings.catch_warnings():
     from kafka import KafkaProducer
     from kafka.serializer import Serializer
 
-TIMEOUT_S = 30
 IDS = [f"order-{number}" for number in range(20)]
 
 pytestmark = pytest.mark.real
@@ -49,7 +49,7 @@ def producer(request: pytest.FixtureRequest, master: Answering) -> Iterator[Any]
         confluent = Producer(
             {"bootstrap.servers": master.bootstrap, "transactional.id": transactional_id}
         )
-        confluent.init_transactions(TIMEOUT_S)
+        confluent.init_transactions(HANGS_S)
         yield confluent
         return
     kafka = KafkaProducer(bootstrap_servers=master.bootstrap, transactional_id=transactional_id)
@@ -99,7 +99,7 @@ def test_requests_of_an_aborted_transaction_are_never_seen(
     lost = client.schedule_in(producer, "orders", b"v", in_="1h", id="lost")
     client.cancel_in(producer, "lost")
     producer.flush()
-    assert lost.result(TIMEOUT_S).source, "it is in the log, and yet it will not be"
+    assert lost.result(HANGS_S).source, "it is in the log, and yet it will not be"
     producer.abort_transaction()
     producer.begin_transaction()
     client.schedule_in(producer, "orders", b"v", in_="1h", id="kept")
@@ -169,12 +169,12 @@ def test_another_threads_wait_ends_when_the_transaction_does(
         with client.transaction(producer) as transaction:
             held = transaction.schedule("orders", b"v", in_="1h", id="a")
             producer.flush()
-            assert held.result(TIMEOUT_S)
+            assert held.result(HANGS_S)
             waiting = pool.submit(client.cancel, "a", timeout_ms=500)
             with pytest.raises(VerdictUnknownError, match="end it first"):
-                waiting.result(TIMEOUT_S)
+                waiting.result(HANGS_S)
             waiting = pool.submit(client.cancel, "a")
-        assert waiting.result(TIMEOUT_S).verdict == "cancelled"
+        assert waiting.result(HANGS_S).verdict == "cancelled"
 
 
 def test_a_producer_without_an_open_transaction_refuses_and_the_client_says_so(
@@ -191,7 +191,7 @@ def test_plain_records_can_be_sent_by_hand(master: Answering) -> None:
         cancel_record("a", buffer=master.buffer),
     ):
         own.produce(record.topic, record.value, record.key, headers=list(record.headers))
-    assert own.flush(TIMEOUT_S) == 0
+    assert own.flush(HANGS_S) == 0
     assert {r.partition for r in master.read(2)} == {partition_of(b"a", PARTITIONS)}
 
 
@@ -216,7 +216,7 @@ def test_a_serializing_producer_of_confluent_changes_nothing(
         }
     )
     client.schedule_in(own, "orders", b"v", in_="1h", id="a")
-    assert own.flush(TIMEOUT_S) == 0
+    assert own.flush(HANGS_S) == 0
     assert [record.value for record in master.read(1)] == [b"v"]
 
 

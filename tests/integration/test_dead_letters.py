@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
-from nodes import NodeProcess, delayd_in_process, running, wait_for
+from nodes import HANGS_S, NodeProcess, delayd_in_process, running, wait_for
 from topics_read import Seen, read_until
 
 from delayd.bus import Headers
@@ -25,7 +25,6 @@ from delayd.request import source_of
 
 PARTITIONS = 3
 DIES_WITHIN_S = 40
-TIMEOUT_S = 30
 USER: Headers = [("trace", b"1"), ("trace", b"\xff\x00"), ("null", None)]
 
 pytestmark = pytest.mark.real
@@ -77,7 +76,7 @@ class Desk:
                 headers=[*USER, *headers],
                 on_delivery=done,
             )
-        assert self.producer.flush(TIMEOUT_S) == 0
+        assert self.producer.flush(HANGS_S) == 0
         return placed
 
     def schedule(
@@ -127,9 +126,7 @@ class Desk:
     def arrived(self, name: str, count: int) -> list[Seen]:
         """All that is in a target, of which there should be so many."""
         # The receipts are read behind what they tell of, so nothing more can come late.
-        return read_until(
-            self.cluster.bootstrap, self.topic(name), lambda seen: len(seen) >= count, TIMEOUT_S
-        )
+        return read_until(self.cluster.bootstrap, self.topic(name), lambda seen: len(seen) >= count)
 
     def nothing_more(self, name: str, count: int) -> None:
         """A later message to the same target arrives, and with it nothing else."""
@@ -138,7 +135,6 @@ class Desk:
             self.cluster.bootstrap,
             self.topic(name),
             lambda seen: any(each.value == b"fence" for each in seen),
-            TIMEOUT_S,
         )
         assert len([each for each in seen if each.value != b"fence"]) == count, seen
 
@@ -278,9 +274,7 @@ def test_letters_of_one_id_each_get_their_own_answer(desk: Desk) -> None:
     )
     conflicts = set(sources[1:])
     desk.letters(lambda seen: sum(("delayd-reason", b"conflict") in s.headers for s in seen) >= 1)
-    wait_for(
-        lambda: desk.listed("--id", "same")["matching"] == len(conflicts), TIMEOUT_S, "conflicts"
-    )
+    wait_for(lambda: desk.listed("--id", "same")["matching"] == len(conflicts), "conflicts")
     code, outcomes = desk.redriven("--id", "same", "--reason", "conflict", "--in", "0s")
     assert (code, set(outcomes)) == (0, conflicts)
     requests = {each["request"] for each in outcomes.values()}
@@ -345,15 +339,15 @@ def test_many_are_redriven_once_by_runs_that_are_killed_and_runs_at_the_same_tim
     desk.node.signal(signal.SIGSTOP)  # so that no answer can come
     try:
         killed = subprocess.Popen(command, stdout=subprocess.PIPE)
-        wait_for(lambda: _end_of(desk) > before, TIMEOUT_S, "the first redrive is in the buffer")
+        wait_for(lambda: _end_of(desk) > before, "the first redrive is in the buffer")
         killed.kill()
-        assert killed.communicate(timeout=TIMEOUT_S)[0] == b""
+        assert killed.communicate(timeout=HANGS_S)[0] == b""
     finally:
         desk.node.signal(signal.SIGCONT)
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
     said: dict[str, list[str]] = {source: [] for source in died.many}
     for run in runs:
-        out, _ = run.communicate(timeout=60)
+        out, _ = run.communicate(timeout=HANGS_S)
         for line in out.decode().splitlines():
             source, _, rest = line.partition(" ")
             said[source].append(rest.strip().partition(" as ")[0])

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 from etcd3gw.client import Etcd3Client
-from nodes import delayd, wait_for
+from nodes import HANGS_S, delayd, wait_for
 from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
@@ -27,7 +27,6 @@ from delayd.dev.startup import ClusterOptions
 
 pytestmark = pytest.mark.real
 
-TIMEOUT_S = 60
 COMMAND = [sys.executable, "-m", "delayd.cli", "dev"]
 
 
@@ -89,12 +88,12 @@ def test_a_frozen_part_is_alive_and_goes_on_when_woken(cluster: LocalCluster) ->
     pid = cluster.status()["etcd"]["pid"]
     cluster.kill("etcd", signal.SIGSTOP)
     try:
-        wait_for(lambda: cluster.stopped() == {"etcd"}, TIMEOUT_S, "etcd is frozen")
+        wait_for(lambda: cluster.stopped() == {"etcd"}, "etcd is frozen")
         assert cluster.status()["etcd"]["pid"] == pid
     finally:
         cluster.kill("etcd", signal.SIGCONT)
 
-    wait_for(lambda: cluster.stopped() == frozenset(), TIMEOUT_S, "etcd runs again")
+    wait_for(lambda: cluster.stopped() == frozenset(), "etcd runs again")
     _etcd(cluster).status()
 
 
@@ -135,9 +134,9 @@ def test_an_interrupted_up_leaves_nothing_running(
 ) -> None:
     up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
     with up:
-        wait_for(lambda: _has_started(tmp_path, begun), TIMEOUT_S, f"{begun} was started")
+        wait_for(lambda: _has_started(tmp_path, begun), f"{begun} was started")
         up.send_signal(interrupt)
-        up.communicate(timeout=TIMEOUT_S)
+        up.communicate(timeout=HANGS_S)
 
     assert up.returncode == 128 + interrupt
     assert processes_of(tmp_path) == frozenset()
@@ -149,9 +148,9 @@ def test_an_interrupted_fetch_leaves_neither_java_nor_half_a_cache(tmp_path: Pat
         "up", "--nodes", "0", "--dir", str(tmp_path / "dev"), DELAYD_CACHE=str(cache)
     )
     with up:
-        wait_for(lambda: bool(processes_of(tmp_path / "dev")), TIMEOUT_S, "Ivy was started")
+        wait_for(lambda: bool(processes_of(tmp_path / "dev")), "Ivy was started")
         up.send_signal(signal.SIGTERM)
-        up.communicate(timeout=TIMEOUT_S)
+        up.communicate(timeout=HANGS_S)
 
     assert up.returncode == 128 + signal.SIGTERM
     assert processes_of(tmp_path / "dev") == frozenset()
@@ -161,7 +160,7 @@ def test_an_interrupted_fetch_leaves_neither_java_nor_half_a_cache(tmp_path: Pat
 def test_down_ends_what_a_killed_up_left(tmp_path: Path) -> None:
     up = _delayd_in_background("up", "--nodes", "0", "--dir", str(tmp_path))
     with up:
-        wait_for(lambda: _has_started(tmp_path, "broker-1"), TIMEOUT_S, "broker-1 was started")
+        wait_for(lambda: _has_started(tmp_path, "broker-1"), "broker-1 was started")
         up.kill()
 
     assert processes_of(tmp_path) != frozenset()
@@ -188,10 +187,10 @@ def test_three_brokers_go_on_when_one_is_killed(tmp_path: Path) -> None:
         cluster.kill("broker-2")
         _produce(cluster, "replicated", b"with two")
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "dev"})
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(HANGS_S)
         producer.begin_transaction()
         _send(producer, "replicated", b"in a transaction")
-        producer.commit_transaction(TIMEOUT_S)
+        producer.commit_transaction(HANGS_S)
         cluster.restart("broker-2")
 
         assert _first_value(cluster, "replicated") == b"with three"
@@ -212,7 +211,6 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(
         assert cluster.kill("master") == first
         wait_for(
             lambda: cluster.status()["master"] not in {None, first},
-            TIMEOUT_S,
             "another node delivers",
         )
         cluster.restart(first, env={"DELAYD_CLOCK_OFFSET_MS": "7"})
@@ -246,12 +244,12 @@ def _produce(cluster: LocalCluster, topic: str, value: bytes) -> None:
 def _send(producer: Producer, topic: str, value: bytes) -> None:
     failures: list[object] = []
     producer.produce(topic, value, on_delivery=lambda error, _message: failures.append(error))
-    assert producer.flush(TIMEOUT_S) == 0, "the record was acknowledged in time"
+    assert producer.flush(HANGS_S) == 0, "the record was acknowledged in time"
     assert failures == [None]
 
 
 def _first_value(cluster: LocalCluster, topic: str) -> bytes | None:
-    [first, *_] = read_until(cluster.bootstrap, topic, bool, TIMEOUT_S)
+    [first, *_] = read_until(cluster.bootstrap, topic, bool)
     return first.value
 
 

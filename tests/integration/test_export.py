@@ -21,7 +21,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, HANGS_S, NodeProcess, master_of, running, wait_for
+from nodes import CLOCK, NodeProcess, master_of, running, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -94,7 +94,6 @@ def cluster(
         cancels = [client.cancel(f"far-{n}", wait=False) for n in range(FAR_CANCELLED)]
         wait_for(
             lambda: is_passed(made.cut(), [(c.partition, c.offset) for c in cancels]),
-            30,
             "a step passes all cancels",
         )
         made.far = {f"{each.partition}/{each.offset}" for each in told[FAR_CANCELLED:]}
@@ -132,7 +131,7 @@ def test_at_one_cut_all_nodes_export_the_same_rows_while_traffic_goes_on(cluster
         ThreadPoolExecutor(3) as pool,
     ):
         master = master_of(cluster.nodes)
-        wait_for(lambda: master.status()["delivered_count"] > 100, HANGS_S, "traffic is delivered")
+        wait_for(lambda: master.status()["delivered_count"] > 100, "traffic is delivered")
         for _ in range(4):
             delivered = master.status()["delivered_count"]
             record = cluster.cut()
@@ -185,7 +184,7 @@ def freeze_writer(node: NodeProcess) -> int:
             found.append(pid)
         return bool(found)
 
-    wait_for(stopped, HANGS_S, "the node starts a writer")
+    wait_for(stopped, "the node starts a writer")
     return found[0]
 
 
@@ -231,7 +230,7 @@ def test_a_killed_node_leaves_no_writer_and_its_successor_no_files(cluster: Clus
         assert exports_left(node)
         node.kill()
         os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: is_gone(pid), HANGS_S, "the writer ends with its node")
+        wait_for(lambda: is_gone(pid), "the writer ends with its node")
     node.start().wait_ready()
     assert exports_left(node) == []
     assert rows_of(ask_export(node, cluster.cut()))
@@ -262,6 +261,6 @@ def test_a_second_export_is_refused_meanwhile_and_a_client_that_leaves_ends_the_
         with refused.value as answer:
             assert answer.code == 503
             assert json.load(answer)["problem"] == "an export is running"
-    wait_for(lambda: is_gone(pid), HANGS_S, "the writer is ended")
-    wait_for(lambda: not exports_left(node), HANGS_S, "its files are removed")
+    wait_for(lambda: is_gone(pid), "the writer is ended")
+    wait_for(lambda: not exports_left(node), "its files are removed")
     assert rows_of(ask_export(node, record))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import HANGS_S, wait_for
+from nodes import wait_for
 from topics_read import all_of
 
 from delayd.bus import Bus, TransactionalProducer
@@ -110,7 +110,7 @@ class Master:
             self.replica.take(self._consumer.poll(500, 50))
             return self.replica.ingested_count >= count
 
-        wait_for(is_ingested, HANGS_S, f"{count} requests are ingested")
+        wait_for(is_ingested, f"{count} requests are ingested")
 
     def start(self) -> None:
         """Take over, in the background."""
@@ -167,16 +167,14 @@ def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
     second = Master(cluster, "second", ConfluentBus(cluster.bootstrap))
     with contextlib.closing(first), contextlib.closing(second):
         first.start()
-        wait_for(lambda: first.mastership.is_delivering, HANGS_S, "the first has taken over")
+        wait_for(lambda: first.mastership.is_delivering, "the first has taken over")
         hold.armed = "commit"
         first.ingest(COUNT)
         assert hold.reached.wait(20), "the first stands before its commit"
         # Its records are in the target's log now, uncommitted. The successor takes over.
         second.ingest(COUNT)
         second.start()
-        wait_for(
-            lambda: second.mastership.delivered_count == COUNT, HANGS_S, "the second delivered"
-        )
+        wait_for(lambda: second.mastership.delivered_count == COUNT, "the second delivered")
         hold.let_go.set()
         first.end()
         assert isinstance(first.error, FencedError), first.error
@@ -202,10 +200,10 @@ def test_what_was_committed_before_the_fence_is_not_repeated(cluster: TestCluste
         assert hold.reached.wait(20), "the second stands before its fence"
         first.start()
         first.ingest(COUNT)
-        wait_for(lambda: first.mastership.delivered_count == COUNT, HANGS_S, "the first delivered")
+        wait_for(lambda: first.mastership.delivered_count == COUNT, "the first delivered")
         hold.let_go.set()
-        wait_for(lambda: second.mastership.is_delivering, HANGS_S, "the second has taken over")
-        wait_for(lambda: first.error is not None, HANGS_S, "the first notices at its next step")
+        wait_for(lambda: second.mastership.is_delivering, "the second has taken over")
+        wait_for(lambda: first.error is not None, "the first notices at its next step")
         assert isinstance(first.error, FencedError | HigherTermError), first.error
         second.end()
         assert second.error is None and second.mastership.delivered_count == 0

@@ -126,7 +126,7 @@ def test_nodes_with_each_driver_deliver_commands_work_and_no_secret_is_shown(
         master_of([node.start()], 60)
         sent = delayd("send", "--topic", TARGET, "--in", "10ms", "one", env=site.env)
         assert sent.returncode == 0, sent.stderr
-        wait_for(lambda: site.delivered() == ["one"], 30, "the first message is delivered")
+        wait_for(lambda: site.delivered() == ["one"], "the first message is delivered")
         shown += json.dumps(node.status()) + command_line(node)
         node.kill()
         master_of([other.start()], 60)
@@ -136,10 +136,10 @@ def test_nodes_with_each_driver_deliver_commands_work_and_no_secret_is_shown(
         places = ("--bootstrap", site.kafka.sasl, "--prefix", "safe-", "--config", str(file))
         sent = delayd("send", *places, "--topic", TARGET, "--in", "10ms", "two")
         assert sent.returncode == 0, sent.stderr
-        wait_for(lambda: site.delivered() == ["one", "two"], 30, "the second one is delivered")
+        wait_for(lambda: site.delivered() == ["one", "two"], "the second one is delivered")
         shown += json.dumps(other.status()) + command_line(other)
         # Until etcd has forgotten the killed node, an audit misses its export.
-        wait_for(lambda: names_of(status_of(site)) == ["pure"], 60, "the killed node is forgotten")
+        wait_for(lambda: names_of(status_of(site)) == ["pure"], "the killed node is forgotten")
         status = status_of(site)
         assert json.loads(status.stdout)["master"] == "pure", status.stderr
         page = tmp_path / "report.html"
@@ -197,7 +197,7 @@ def test_a_node_that_is_not_let_in_says_why_and_exits_with_3(
     changed = {key: value.format(**files) for key, value in settings.items()}
     node = site.node(f"refused-{os.urandom(4).hex()}", **{"connect_timeout_s": 4, **changed})
     with node_group([node]):
-        assert node.start().wait_exit(60) == 3, node.log
+        assert node.start().wait_exit() == 3, node.log
     [line] = [line for line in node.log.splitlines() if line.startswith("delayd: ")]
     assert says in line and f"[{code}]" in line
     assert secrets_in(node.log) == []
@@ -216,7 +216,7 @@ def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_i
         before = site.delivered()
         site.kafka.change_password(guarded_kafka.WRONG)
         for node in nodes:
-            wait_for(lambda: bool(node.status().get("kafka_problem")), 150, "it says so")  # noqa: B023
+            wait_for(lambda: bool(node.status().get("kafka_problem")), "it says so")  # noqa: B023
             assert "correct kafka_user, kafka_password" in node.status()["kafka_problem"]
             assert scrape(node.port).all("delayd_kafka_up") == [0]
             assert node.log.count("kafka_refuses") == 1, node.log
@@ -225,12 +225,11 @@ def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_i
         site.kafka.change_password(guarded_kafka.PASSWORD)
         sent = delayd("send", "--topic", TARGET, "--in", "10ms", "three", env=site.env)
         assert sent.returncode == 0, sent.stderr
-        wait_for(lambda: site.delivered() == [*before, "three"], 150, "delivery goes on")
+        wait_for(lambda: site.delivered() == [*before, "three"], "delivery goes on")
         for node in nodes:
-            wait_for(lambda: "kafka_answers" in node.log, 150, "it says that it is over")  # noqa: B023
+            wait_for(lambda: "kafka_answers" in node.log, "it says that it is over")  # noqa: B023
             wait_for(
                 lambda: scrape(node.port).all("delayd_kafka_up") == [1],  # noqa: B023
-                60,
                 "it shows that it is over",
             )
             assert node.status()["kafka_problem"] is None

@@ -47,13 +47,12 @@ class Counter:
         """Write one request about an id; its source."""
         return source_of(self.ask(id, value, **headers))
 
-    def receipts(self, sources: set[str], timeout_s: float = 60) -> dict[str, list[dict[str, Any]]]:
+    def receipts(self, sources: set[str]) -> dict[str, list[dict[str, Any]]]:
         """The receipts of these requests, once all have one."""
         found = read_until(
             self.cluster.bootstrap,
             self.cluster.receipts,
             lambda seen: sources <= {record.header("delayd-source") for record in seen},
-            timeout_s,
         )
         told: dict[str, list[dict[str, Any]]] = {source: [] for source in sources}
         for record in found:
@@ -98,7 +97,7 @@ def check_metrics(counter: Counter, target: str, driver: str) -> None:
     refused = counter.put(f"{id}-refused", topic=target, delay="a while")
     assert len(doomed) == len(cancels) == 7
     counter.receipts({*cancels, never, refused})
-    read_until(counter.cluster.bootstrap, target, seen_all(sources), 60)
+    read_until(counter.cluster.bootstrap, target, seen_all(sources))
 
     def counted() -> dict[str, float | list[float]]:
         """Of each node what all do, of all of them what the master does."""
@@ -133,14 +132,14 @@ def check_metrics(counter: Counter, target: str, driver: str) -> None:
         "letters": 1,
     }
     with suppress(AssertionError):  # What is wrong then is told below.
-        wait_for(lambda: counted() == expected, HANGS_S, "all that came is counted")
+        wait_for(lambda: counted() == expected, "all that came is counted")
     assert counted() == expected
 
     def all_read() -> bool:
         lags = [scrape(node.port).all("delayd_ingest_lag_offsets") for node in counter.nodes]
         return lags == [[0] * PARTITIONS] * 3
 
-    wait_for(all_read, HANGS_S, "every node has read the buffer to its end")
+    wait_for(all_read, "every node has read the buffer to its end")
     now = {node.name: scrape(node.port) for node in counter.nodes}
     [master] = [name for name, n in now.items() if n.sum("delayd_role", role="master") == 1]
     assert counter.nodes[[n.name for n in counter.nodes].index(master)].is_master()

@@ -18,7 +18,6 @@ from nodes import running, wait_for
 from delayd.bus import Record
 from delayd.dev.cluster import LocalCluster
 
-TIMEOUT_S = 60
 UNUSED_PORT = "127.0.0.1:1"
 
 pytestmark = pytest.mark.real
@@ -203,7 +202,7 @@ def test_the_commands_work_with_a_real_node(kafka_and_etcd: LocalCluster, tmp_pa
             shown.update(json.loads(delayd("show", "a/b", *to_show).stdout or "{}"))
             return bool(shown.get("live"))
 
-        wait_for(known, TIMEOUT_S, "the node knows the id")
+        wait_for(known, "the node knows the id")
         [live] = shown["live"]
         assert (live["state"], live["topic"]) == ("pending", target)
         cancelled = delayd("cancel", "a/b", "--wait", "--json", *common)

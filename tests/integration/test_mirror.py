@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import RETRY_DELAYS_MS, make_cluster
-from nodes import CLOCK, HANGS_S, delayd_in_process, running, wait_for
+from nodes import CLOCK, delayd_in_process, running, wait_for
 
 from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.cluster import LocalCluster
@@ -34,10 +34,10 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
                 return 10**9
             return CLOCK.wall_ms() - int(json.loads(mirrored)["cursor_ms"])
 
-        wait_for(lambda: cursor_age_ms() < 5_000, HANGS_S, "the mirrored cursor follows the clock")
+        wait_for(lambda: cursor_age_ms() < 5_000, "the mirrored cursor follows the clock")
         held = etcd.leader(0)
         assert held is not None and json.loads(held.owner)["node"] == master.name
-        wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, HANGS_S, "both nodes are announced")
+        wait_for(lambda: etcd.members().keys() == {"n0", "n1"}, "both nodes are announced")
         answer = delayd_in_process(*asked)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         report = json.loads(answer.stdout)
@@ -49,7 +49,7 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         begun_ms = CLOCK.wall_ms()
         with cluster.client() as client:
             client.schedule("a.topic.nobody.made", b"v", in_="1ms")
-        wait_for(lambda: bool(master.status()["failing_targets"]), HANGS_S, "the target fails")
+        wait_for(lambda: bool(master.status()["failing_targets"]), "the target fails")
         [failing] = json.loads(delayd_in_process(*asked).stdout)["failing_targets"]
         assert failing["topic"] == "a.topic.nobody.made"
         # Each attempt counts, and a slow machine sees several.
@@ -57,7 +57,7 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
         assert begun_ms <= failing["since_ms"] <= CLOCK.wall_ms()
         text = delayd_in_process(*asked[:-1])
         assert text.returncode == 0 and "a.topic.nobody.made" in text.stdout
-    wait_for(lambda: etcd.leader(0) is None, HANGS_S, "the lease of the dead master ends")
+    wait_for(lambda: etcd.leader(0) is None, "the lease of the dead master ends")
     dead = delayd_in_process(*asked)
     assert dead.returncode == 1 and "no node holds the leader key" in dead.stdout
     etcd.close()

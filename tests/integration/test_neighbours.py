@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from clusters import make_cluster, schedule
+from clusters import BY_APPEND_TIME, make_cluster, schedule
 from loads import evidence_of, findings_once_over
-from nodes import CLOCK, master_of, running, wait_for
+from nodes import CLOCK, HANGS_S, master_of, running, wait_for
 
 from chaos.evidence import Evidence
 from delayd.dev.batch import Batch
@@ -21,11 +21,8 @@ pytestmark = pytest.mark.real
 COUNT = 3_000
 RATE = 1_000
 LEAD_MS = 3_000
-TIMEOUT_S = 60
 RETRY_DELAYS_MS = (3_000,) * 20
 """Nothing is given up while the neighbours are waited for."""
-
-BY_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
 def test_a_missing_topic_holds_nobody_up_and_gets_everything_once_it_is_there(
@@ -45,11 +42,11 @@ def test_a_missing_topic_holds_nobody_up_and_gets_everything_once_it_is_there(
             evidence.read()
             return sum(len(evidence.of(topic)) for topic in healthy) >= COUNT * 9 // 10
 
-        wait_for(neighbours_have_arrived, TIMEOUT_S, "the neighbours arrive meanwhile")
+        wait_for(neighbours_have_arrived, "the neighbours arrive meanwhile")
         [failing] = master_of(nodes).status()["failing_targets"]
         assert failing["topic"] == missing and "exist" in failing["problem"]
         cluster.create_topic(missing, 2, BY_APPEND_TIME)
-        findings = findings_once_over(cluster, evidence, healthy[0], TIMEOUT_S)
+        findings = findings_once_over(cluster, evidence, healthy[0], HANGS_S)
     assert findings.ok, findings
     assert len(evidence.of(missing)) == COUNT // 10
     assert findings.outcomes["message: delivered after retries"] == COUNT // 10

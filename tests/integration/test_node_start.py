@@ -12,7 +12,6 @@ from clusters import TestCluster, make_cluster
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from nodes import (
     CLUSTER_KEY,
-    HANGS_S,
     NodeProcess,
     delayd_in_process,
     master_of,
@@ -44,7 +43,7 @@ def refused(node: NodeProcess, code: int) -> str:
     """Start a node that must refuse; its log."""
     with node_group([node]):
         node.start()
-        assert node.wait_exit(30) == code, node.log
+        assert node.wait_exit() == code, node.log
     assert "Traceback" not in node.log
     return node.log
 
@@ -152,7 +151,7 @@ def test_other_partitions_and_a_topic_that_was_created_again_are_refused(
             return False
         return True
 
-    wait_for(created, HANGS_S, "the topic can be created again")
+    wait_for(created, "the topic can be created again")
     log = refused(cluster.node(1), 1)
     assert "has 3 partitions" in log and "delayd topics create" in log
     assert "deleted and created again" in log
@@ -175,10 +174,8 @@ def test_a_write_that_fails_stops_the_node_which_resigns_and_says_why(
             ]
             for future in futures:
                 future.result(30)
-        assert bad.wait_exit(30) == 1, bad.log
+        assert bad.wait_exit() == 1, bad.log
         assert "disk" in bad.log and "Traceback" not in bad.log
         good.start()
         assert master_of([good]) is good
-        wait_for(
-            lambda: sum(good.status().get("ingested", [0])) >= 40, 20, "the other node has it all"
-        )
+        wait_for(lambda: sum(good.status().get("ingested", [0])) >= 40, "the other node has it all")

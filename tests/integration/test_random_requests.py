@@ -37,7 +37,7 @@ LARGE = 0.002
 RETRY_DELAYS_MS = (1_000, 1_500)
 HOUR_MS = 3_600_000
 RECORD_BYTES_MAX = 1_048_588 - RECORD_MARGIN_BYTES
-SETTLED_TIMEOUT_S = 120
+SETTLED_TIMEOUT_S = 300
 SETTLED_TIMEOUT_FULL_S = 1_200
 
 
@@ -192,7 +192,7 @@ def wait_until_delivered(nodes: list[NodeProcess], due_ms: int) -> None:
         frontier = master_of(nodes).status().get("frontier")
         return frontier is not None and frontier["cursor_ms"] > due_ms
 
-    wait_for(has_passed, 60, "the new master delivers")
+    wait_for(has_passed, "the new master delivers")
 
 
 def settle(nodes: list[NodeProcess], seen: OutcomesRead, model: RandomModel, count: int) -> None:
@@ -212,10 +212,10 @@ def settle(nodes: list[NodeProcess], seen: OutcomesRead, model: RandomModel, cou
         return taken >= count and all(has_passed(state, model, last_step) for state in states)
 
     timeout_s = SETTLED_TIMEOUT_S if count == SMALL else SETTLED_TIMEOUT_FULL_S
-    wait_for(is_settled, timeout_s, "both nodes have passed all that is due")
+    wait_for(is_settled, "both nodes have passed all that is due", timeout_s)
     # One step more: what would be written twice has been written by then.
     last_step = max(state["frontier"]["step"] for state in states)
-    wait_for(is_settled, timeout_s, "another step")
+    wait_for(is_settled, "another step", timeout_s)
     seen.read_to_the_ends()
 
 

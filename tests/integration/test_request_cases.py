@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from clusters import make_cluster
-from nodes import HANGS_S, master_of, node_group, wait_for
+from nodes import master_of, node_group, wait_for
 from request_cases import CASES
 from request_cases.case import PARTITIONS, Case, header_of
 from request_judge import judge, known_of
@@ -24,7 +24,6 @@ RETRY_DELAYS_MS = (8_000, 1_000)
 
 FORGETFUL_MS = 1
 
-START_TIMEOUT_S = 60
 """Three nodes start at the same time."""
 
 
@@ -41,8 +40,8 @@ def plays(
     with node_group([*both, *one]):
         for node in (*both, *one):
             node.start()
-        master_of(both, START_TIMEOUT_S)
-        master_of(one, START_TIMEOUT_S)
+        master_of(both)
+        master_of(one)
         played = (
             Play(usual, both, [case for case in CASES if not case.forgets]),
             Play(forgetful, one, [case for case in CASES if case.forgets]),
@@ -88,4 +87,4 @@ def test_the_nodes_agree_on_every_id_whatever_their_driver(plays: tuple[Play, Pl
                 same: bool = (one["live"], one["killed"]) == (other["live"], other["killed"])
                 return same
 
-            wait_for(agree, HANGS_S, f"both nodes know the same of {id!r}")
+            wait_for(agree, f"both nodes know the same of {id!r}")

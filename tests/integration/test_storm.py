@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from clusters import make_cluster
+from clusters import BY_APPEND_TIME, make_cluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, NodeProcess, master_of, running, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, running, wait_until_wall
 
 from chaos.evidence import Evidence
 from chaos.judge import Findings
@@ -26,7 +26,6 @@ from delayd.dev.cluster import LocalCluster
 pytestmark = pytest.mark.real
 
 SEED = 4
-OUTCOMES_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
     size = FULL if request.config.getoption("--full") else SMALL
     cluster = make_cluster(kafka_and_etcd, tmp_path)
     nodes = [cluster.node(number) for number in range(3)]
-    target = cluster.target("storm", config={"message.timestamp.type": "LogAppendTime"})
+    target = cluster.target("storm", config=BY_APPEND_TIME)
     with running(nodes), closing(evidence_of(cluster, (target,))) as evidence:
         send_ms = CLOCK.wall_ms()
         begin_ms = send_ms + size.lead_ms
@@ -60,8 +59,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
         gaps_ms: list[int] = []
         with playing(cluster, plan) as sender:
             for share in (1 / 3, 2 / 3):
-                at_ms = begin_ms + int(during_ms * share)
-                wait_for(lambda at_ms=at_ms: CLOCK.wall_ms() >= at_ms, 120, "time passes")  # type: ignore[misc]
+                wait_until_wall(begin_ms + int(during_ms * share))
                 left = [node for node in nodes if node not in killed]
                 killed.append(master_of(left))
                 killed_ms = CLOCK.wall_ms()
@@ -73,7 +71,7 @@ def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
                 gaps_ms.append(CLOCK.wall_ms() - killed_ms)
         for node in killed:
             node.start()
-        findings = findings_once_over(cluster, evidence, target, OUTCOMES_TIMEOUT_S)
+        findings = findings_once_over(cluster, evidence, target, HANGS_S)
     figures = figures_of(evidence, findings)
     figures["takeovers_ms"] = gaps_ms
     figures["sent_behind_ms"] = quantiles(sender.behind_ms[size.count :])

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from defects.batches import LogRecord, batches_of
 from defects.surgery import PartitionLog, Surgeon
 from kafka import KafkaConsumer, TopicPartition
+from nodes import HANGS_S
 from topics_read import all_of
 
 from delayd.bus import Record
@@ -25,7 +26,6 @@ from delayd.dev.startup import ClusterOptions
 pytestmark = pytest.mark.real
 
 BROKER = "broker-1"
-TIMEOUT_S = 30
 TRANSACTIONS = 6
 RECORDS = 40
 """Of each transaction; each third is aborted."""
@@ -85,7 +85,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def fill(bootstrap: str) -> None:
     """Transactions, some aborted, and a last record of nobody's."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "surgery"})
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(HANGS_S)
     number = 0
     for transaction in range(TRANSACTIONS):
         producer.begin_transaction()
@@ -99,15 +99,15 @@ def fill(bootstrap: str) -> None:
                     headers=[("trace", b"1"), ("null", None), ("trace", b"\xff"), ("ü", b"")],
                     partition=0,
                 )
-        producer.flush(TIMEOUT_S)
+        producer.flush(HANGS_S)
         if transaction % 3 == 1:
-            producer.abort_transaction(TIMEOUT_S)
+            producer.abort_transaction(HANGS_S)
         else:
-            producer.commit_transaction(TIMEOUT_S)
+            producer.commit_transaction(HANGS_S)
     plain = Producer({"bootstrap.servers": bootstrap})
     for topic in (APPEND_TIME, CREATE_TIME):
         plain.produce(topic, value=b"last", partition=0)
-    assert plain.flush(TIMEOUT_S) == 0
+    assert plain.flush(HANGS_S) == 0
 
 
 def read_by_kafka_python(bootstrap: str, topic: str) -> Read:
@@ -189,7 +189,7 @@ def test_a_broker_goes_on_writing_where_surgery_ended(site: Site) -> None:
         producer = Producer({"bootstrap.servers": site.cluster.bootstrap})
         for topic in site.before:
             producer.produce(topic, value=b"after", partition=0)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(HANGS_S) == 0
         for topic, before in site.before.items():
             last = before[-1][0]
             assert [each[0] for each in site.read(topic)[-2:]] == [last + 1, last + 2]

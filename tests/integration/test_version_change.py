@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from clusters import TestCluster
 from mixed_load import RETRY_DELAYS_MS, Stage, under_load
-from nodes import CLOCK, CLUSTER_KEY, NodeProcess, master_of
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of
 
 from chaos.workload import SHARES
 from delayd.dev.cluster import LocalCluster
@@ -31,8 +31,6 @@ COMMIT_BEFORE = "36c172e"
 
 AHEAD = {**SHARES, "plain": 20, "ahead": 14}
 """Many are scheduled long before they are due, and so are pending when the nodes change."""
-
-TIMEOUT_S = 60
 
 
 class Code(NamedTuple):
@@ -53,7 +51,7 @@ class Code(NamedTuple):
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=HANGS_S,
             check=False,
         )
 

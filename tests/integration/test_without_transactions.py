@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from clusters import make_cluster, schedule
-from nodes import CLOCK, delayd, master_of, node_group, wait_for
+from clusters import BY_APPEND_TIME, make_cluster, schedule
+from nodes import CLOCK, delayd, master_of, node_group, wait_for, wait_until_wall
 from topics_read import all_of
 
 from delayd.bus import Record
@@ -35,24 +35,19 @@ def test_a_killed_master_loses_nothing_and_doubles_only_its_last_step(
         cluster.node(0, guarantee=AT_LEAST_ONCE),
         cluster.node(1, driver="kafka-python"),
     ]
-    target = cluster.target("a", config={"message.timestamp.type": "LogAppendTime"})
+    target = cluster.target("a", config=BY_APPEND_TIME)
     with node_group(nodes), cluster.client() as client:
         nodes[0].start()
         assert master_of(nodes) is nodes[0]
         nodes[1].start().wait_ready()
         batch = Batch("once", (target,), COUNT, CLOCK.wall_ms() + 2_000, SPREAD_MS)
         schedule(client, batch)
-        wait_for(
-            lambda: CLOCK.wall_ms() >= batch.first_due_ms + SPREAD_MS // 3, 30, "messages are due"
-        )
+        wait_until_wall(batch.first_due_ms + SPREAD_MS // 3)
         nodes[0].kill()
         assert master_of([nodes[1]]) is nodes[1]
-        wait_for(
-            lambda: CLOCK.wall_ms() >= batch.first_due_ms + SPREAD_MS, 30, "all messages are due"
-        )
+        wait_until_wall(batch.first_due_ms + SPREAD_MS)
         wait_for(
             lambda: len({source(r) for r in all_of(cluster.bootstrap, target, 4)}) == COUNT,
-            20,
             "all messages have come",
         )
     frontiers = [

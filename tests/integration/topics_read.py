@@ -40,7 +40,7 @@ def read_until(
     bootstrap: str,
     topic: str,
     enough: Callable[[list[Seen]], bool],
-    timeout_s: float = 30,
+    timeout_s: float = HANGS_S,
 ) -> list[Seen]:
     """Everything in a topic from its beginning, until it is enough or the time is over."""
     clock = SystemClock()
@@ -84,5 +84,5 @@ def all_of(bootstrap: str, topic: str, partitions: int) -> list[Record]:
             found.extend(consumer.poll(10_000, 100))
             return all(consumer.position(p) >= end for p, end in ends.items())
 
-        wait_for(is_read, HANGS_S, f"{topic} is read")
+        wait_for(is_read, f"{topic} is read")
     return found

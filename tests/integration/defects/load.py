@@ -13,9 +13,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters import TestCluster, make_cluster
+from clusters import BY_APPEND_TIME, TestCluster, make_cluster
 from loads import evidence_of, findings_once_over, playing
-from nodes import CLOCK, NodeProcess, master_of, node_group, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, node_group, wait_for
 from raw_records import RawHeaders, RawWriter
 
 from chaos.evidence import Evidence, read_all
@@ -61,8 +61,6 @@ STEPS_MIN = 100
 """About so many steps deliver something, however slow the machine is: defects are planted in some,
 each far from the others."""
 
-TIMEOUT_S = 120
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -85,7 +83,7 @@ def at_rest(folder: Path, *, requests: int, spread_ms: int) -> Iterator[Stage]:
     """Play about `requests` requests with due times over `spread_ms`, and come to rest."""
     with LocalCluster(folder / "brokers", ClusterOptions(nodes=0)) as brokers:
         cluster = make_cluster(brokers, folder, PARTITIONS, retry_delays_ms=RETRY_DELAYS_MS)
-        stamped = cluster.target("stamped", config={"message.timestamp.type": "LogAppendTime"})
+        stamped = cluster.target("stamped", config=BY_APPEND_TIME)
         plain = cluster.target("plain")
         late, never = (f"target.{cluster.name}.{name}" for name in ("late", "never"))
         nodes = [
@@ -124,14 +122,14 @@ def _play(stage: Stage, never: str, requests: int, spread_ms: int) -> None:
             return CLOCK.wall_ms() >= kill_ms
 
         with playing(stage.cluster, plan):
-            wait_for(is_time_to_kill, TIMEOUT_S, "time passes")
+            wait_for(is_time_to_kill, "time passes")
             killed = master_of(stage.nodes)
             killed.kill()
             master_of([node for node in stage.nodes if node is not killed])
             killed.start()
-            wait_for(lambda: _retries(evidence, late) >= RETRIED_MIN, TIMEOUT_S, "retries go on")
+            wait_for(lambda: _retries(evidence, late) >= RETRIED_MIN, "retries go on")
             stage.cluster.create_topic(late, 2)
-        findings = findings_once_over(stage.cluster, evidence, targets[0], TIMEOUT_S)
+        findings = findings_once_over(stage.cluster, evidence, targets[0], HANGS_S)
         assert findings.ok, findings
 
 
@@ -166,7 +164,7 @@ def _redrive_and_wait(stage: Stage) -> None:
         _cancel_early(writer, stage.targets[0], early_ms)
         last = writer.send(0, None, b"last", _plain(stage.targets[0], early_ms + 500))
         writer.flush()
-        source = last.result(TIMEOUT_S).source
+        source = last.result(HANGS_S).source
     finally:
         writer.close()
 
@@ -174,7 +172,7 @@ def _redrive_and_wait(stage: Stage) -> None:
         found = read_all(stage.cluster.bootstrap, stage.targets[:1])
         return any(row.fields["source"] == source for row in found)
 
-    wait_for(is_delivered, TIMEOUT_S, "the last message arrives")
+    wait_for(is_delivered, "the last message arrives")
 
 
 def _send_again(writer: RawWriter, letter: Logged, target: str) -> None:
@@ -242,4 +240,4 @@ def _rest(nodes: list[NodeProcess]) -> None:
         steps.append(max(s["frontier"]["step"] for s in said))
         return steps[-1] > steps[0] + IDLE_STEPS
 
-    wait_for(is_over, TIMEOUT_S, "all nodes are at rest")
+    wait_for(is_over, "all nodes are at rest")

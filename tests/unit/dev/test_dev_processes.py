@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from delayd.dev.processes import (
     wait_until_gone,
     wait_until_stopped,
 )
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import wait_until
 
 TIMEOUT_MS = 10_000
 
@@ -39,14 +38,6 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
     yield process
     send(process, signal.SIGKILL)
     assert wait_until_gone([process], TIMEOUT_MS) == ()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for it, at most TIMEOUT_MS."""
-    deadline_ms = SystemClock().monotonic_ms() + TIMEOUT_MS
-    while not condition():
-        assert SystemClock().monotonic_ms() < deadline_ms, what
-        threading.Event().wait(0.002)
 
 
 def test_a_reused_pid_is_neither_alive_nor_killed(sleeper: ProcessIdentity) -> None:
@@ -91,10 +82,8 @@ def test_a_process_is_not_gone_before_its_last_thread(tmp_path: Path) -> None:
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
         process = identity_of(child.pid)
-        until(
-            lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE,
-            "its first thread has ended",
-        )
+        parent = psutil.Process(child.pid)
+        assert wait_until(lambda: parent.status() == psutil.STATUS_ZOMBIE, TIMEOUT_MS, 2)
 
         assert is_alive(process)
         assert wait_until_gone([process], timeout_ms=10) == (process,)
