@@ -27,11 +27,11 @@ from chaos.topics import Topics
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
 from delayd.dev.demo_audit import audit
-from delayd.dev.etcd import etcd_is_healthy
 from delayd.dev.interrupts import interrupts_ignored
-from delayd.dev.kafka import brokers_seen_by, replication_factor_for
+from delayd.dev.kafka import replication_factor_for
 from delayd.dev.nodes import CLUSTER_NAME, ask_node, master_among, read_status
-from delayd.dev.parts import last_words
+from delayd.dev.parts import Kind, last_words
+from delayd.dev.supervision import does_its_work
 
 RETRY_DELAYS_MS: Final = (2_000, 3_000, 5_000)
 START_TIMEOUT_S: Final = 120.0
@@ -211,18 +211,10 @@ class DockerCluster:
         self._parts[part.name] = part
 
     def _wait_for(self, name: str) -> None:
-        part = self._parts[name]
+        kind, address = Kind[self._parts[name].role.name], self._parts[name].address
 
         def answers() -> bool:
-            match part.role:
-                case Role.ETCD:
-                    return etcd_is_healthy(part.address)
-                case Role.BROKER:
-                    running = sum(map(self.is_running, self.brokers))
-                    return brokers_seen_by(part.address) >= running
-                case Role.NODE:
-                    answer = ask_node(part.address)
-                    return answer is not None and answer.ready
+            return does_its_work(kind, address, sum(map(self.is_running, self.brokers)))
 
         self._wait(answers, f"{name} does not answer", (name,))
 

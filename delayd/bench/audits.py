@@ -25,7 +25,7 @@ from delayd.bench.brokers import PARTITIONS, TOPIC_TIMEOUT_MS
 from delayd.bench.figures import Figure, Measured
 from delayd.bench.load import USER_HEADERS, VALUE_BYTES
 from delayd.bench.process_costs import MemoryPeak, tree_pss
-from delayd.bench.sending import produce
+from delayd.bench.sending import FILLING_LINGER_MS, PRODUCER, produce
 from delayd.cluster.connect import open_bus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
@@ -219,11 +219,9 @@ def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> int:
             "bootstrap.servers": bootstrap,
             "partitioner": "murmur2_random",  # ids have their partition
             "enable.idempotence": True,
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 200_000,
-            "queue.buffering.max.kbytes": 128 * 1024,
-            "delivery.report.only.error": True,
+            "linger.ms": FILLING_LINGER_MS,
             "on_delivery": note,
+            **PRODUCER,
         }
     )
     last_due_ms = 0

@@ -100,7 +100,7 @@ def _add(
         silence_ms = found.silence_ms(end.at_ms, until_ms)
         measured.add(f"{name}-gap", "ms without a record", silence_ms, AGAINST, bare_ms)
         return
-    first_ms, caught_up_ms = found.successor_times(end.gone_ms)
+    first_ms, caught_up_ms = found.successor_times(end.gone_ms, found.load.due_ms)
     if first_ms is None:
         raise BenchError("no successor delivered", remedy="see the nodes' logs")
     if caught_up_ms is None:  # a machine so busy that nothing is on time: at least so long

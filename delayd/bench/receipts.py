@@ -5,16 +5,12 @@ successor if it was received, and by its `delayd-fired` sent, after the end of t
 process: on one host with one clock a dead process sends nothing.
 """
 
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from delayd.bench.load import Load
-from delayd.dev.ledger import nearest_rank, successor_times
-
-COPIES_MAX: Final = 255
+from delayd.dev.ledger import FirstCopies, nearest_rank
 
 
 class Faults(NamedTuple):
@@ -27,34 +23,23 @@ class Faults(NamedTuple):
     """Records that differ from every message of the load."""
 
 
-@dataclass(slots=True)
-class Receipts:
-    """By number: when the first copy was received and fired (0: never, unknown), and how often."""
+class Receipts(FirstCopies):
+    """The first copies of a load."""
 
-    load: Load
-    received_ms: "array[int]" = field(init=False)
-    fired_ms: "array[int]" = field(init=False)
-    copies: bytearray = field(init=False)
-    seen: int = 0
-    """Messages with a receipt."""
-    altered: int = 0
-
-    def __post_init__(self) -> None:
-        self.received_ms = array("q", bytes(8 * self.load.count))
-        self.fired_ms = array("q", bytes(8 * self.load.count))
-        self.copies = bytearray(self.load.count)
+    def __init__(self, load: Load) -> None:
+        super().__init__(load.count)
+        self.load = load
+        self.seen = 0
+        """Messages with a receipt."""
+        self.altered = 0
 
     def write_down(self, received_ms: int, value: bytes | None, fired_ms: int = 0) -> None:
         """Count one more record."""
         number = self.load.number_of(value)
         if number is None:
             self.altered += 1
-            return
-        copies = self.copies[number] = min(self.copies[number] + 1, COPIES_MAX)
-        if copies == 1:
-            self.seen += 1
-            self.received_ms[number] = received_ms
-            self.fired_ms[number] = fired_ms
+        else:
+            self.seen += self.note_copy(number, received_ms, fired_ms) == 1
 
     def faults(self) -> Faults:
         """Return what is wrong, given that nothing more is to come."""
@@ -77,10 +62,6 @@ class Receipts:
         nothing arrived."""
         found = sorted(self.latenesses_ms()) or [0]
         return [nearest_rank(found, each) for each in per_mille]
-
-    def successor_times(self, gone_ms: int) -> tuple[int | None, int | None]:
-        """Return when a successor's first record was received, and its first one in time."""
-        return successor_times(gone_ms, self.load.due_ms, self.received_ms, self.fired_ms)
 
     def silence_ms(self, since_ms: int, until_ms: int) -> int:
         """Return the longest time without a receipt that began or ended between these."""

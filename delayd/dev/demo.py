@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from delayd.bus.confluent import ConfluentBus
@@ -34,7 +34,6 @@ from delayd.dev.display import Display
 from delayd.dev.kafka import create_topic
 from delayd.dev.ledger import Kill
 from delayd.dev.startup import ClusterOptions
-from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
 from delayd.errors import DelaydError
 from delayd.runtime.clock import SystemClock, wait_until
@@ -89,17 +88,6 @@ def run_demo(
             raise DemoError(report.told, remedy=f"see {folder / 'logs'}")
 
 
-class _Played(NamedTuple):
-    """The results of the story's acts. Times in ms."""
-
-    schedule_ms: int
-    scheduled_late: int
-    killed: str
-    successor: str
-    rejoin_ms: int
-    verdict: Verdict
-
-
 class _Story:
     """One run, on a display, in a folder."""
 
@@ -134,7 +122,9 @@ class _Story:
                     {node["name"]: node["admin"] for node in status["nodes"]}, witness.snapshot
                 ),
             ):
-                played = self._play(batch, witness)
+                schedule_ms, late = self._schedule(batch)
+                killed, successor, rejoin_ms = self._play(batch, witness)
+                verdict = witness.stop()
             # After the witness comes the audit, while all nodes still run.
             proof = audit(
                 cluster.directory,
@@ -149,14 +139,20 @@ class _Story:
             masters=self._display.masters,
             wall_ms=self._clock.monotonic_ms() - started_ms,
             proof=proof,
-            **played._asdict(),
+            schedule_ms=schedule_ms,
+            scheduled_late=late,
+            killed=killed,
+            successor=successor,
+            rejoin_ms=rejoin_ms,
+            verdict=verdict,
         )
 
-    def _play(self, batch: Batch, witness: Witness) -> _Played:
-        schedule_ms, scheduled_late = self._schedule(batch)
+    def _play(self, batch: Batch, witness: Witness) -> tuple[str, str, int]:
+        """Play the payments and the failover, until nothing more is to come. Return as
+        `_lose_master`."""
         payments = Payments(batch)
         with Cashier(self._cluster.bootstrap, payments, self._display.paid) as cashier:
-            killed, successor, rejoin_ms = self._lose_master(batch, witness)
+            lost = self._lose_master(batch, witness)
             left_ms = payments.last_ms + DRAIN_TIMEOUT_MS - self._clock.wall_ms()
             if not cashier.wait(max(0, left_ms)):
                 raise DemoError(f"{payments.count - cashier.sent} payments could not be sent")
@@ -167,8 +163,7 @@ class _Story:
             f"delivered: {counts.delivered}, cancelled: {counts.cancelled}; waiting for doubles"
         )
         Event().wait(SETTLE_MS / 1000)
-        verdict = witness.stop()
-        return _Played(schedule_ms, scheduled_late, killed, successor, rejoin_ms, verdict)
+        return lost
 
     def _lose_master(self, batch: Batch, witness: Witness) -> tuple[str, str, int]:
         """Kill the master in the middle. Return its name, its successor, and after how many ms

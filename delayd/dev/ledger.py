@@ -36,7 +36,7 @@ CAUGHT_UP_MS: Final = 100
 STALLS_SHOWN: Final = 3
 EXAMPLES_MAX: Final = 10
 
-_COPIES_MAX: Final = 255
+COPIES_MAX: Final = 255
 _OURS: Final = "delayd-"
 _ALTERED: Final = 1
 _EARLY: Final = 2
@@ -59,15 +59,45 @@ class Kill(NamedTuple):
     gone_ms: int
 
 
-class Ledger:
+class FirstCopies:
+    """By number of a message: when its first copy was received and fired (0: never, unknown), and
+    how many copies came."""
+
+    def __init__(self, count: int) -> None:
+        self.received_ms = array("q", bytes(8 * count))
+        self.fired_ms = array("q", bytes(8 * count))
+        self.copies = bytearray(count)
+
+    def note_copy(self, number: int, received_ms: int, fired_ms: int) -> int:
+        """Count one more copy. Return how many there are now."""
+        copies = self.copies[number] = min(self.copies[number] + 1, COPIES_MAX)
+        if copies == 1:
+            self.received_ms[number], self.fired_ms[number] = received_ms, fired_ms
+        return copies
+
+    def successor_times(
+        self, gone_ms: int, due_ms: Callable[[int], int]
+    ) -> tuple[int | None, int | None]:
+        """Return when the first record of a successor was received, and the first that came at most
+        CAUGHT_UP_MS after its due time; None: none yet. `gone_ms`: when the killed master was."""
+        first_ms = caught_up_ms = None
+        times = zip(self.received_ms, self.fired_ms, strict=True)
+        for number, (at_ms, sent_ms) in enumerate(times):
+            if min(at_ms, sent_ms) <= gone_ms:
+                continue
+            first_ms = at_ms if first_ms is None else min(first_ms, at_ms)
+            if at_ms - due_ms(number) <= CAUGHT_UP_MS:
+                caught_up_ms = at_ms if caught_up_ms is None else min(caught_up_ms, at_ms)
+        return first_ms, caught_up_ms
+
+
+class Ledger(FirstCopies):
     """Receipts as they come. Used by one thread. `payments` are of this batch, if there are any."""
 
     def __init__(self, batch: Batch, payments: Payments | None = None) -> None:
         self._batch = batch
         self._answers = None if payments is None else Answers(payments)
-        self._received_ms = array("q", bytes(8 * batch.count))
-        self._fired_ms = array("q", bytes(8 * batch.count))
-        self._copies = bytearray(batch.count)
+        super().__init__(batch.count)
         self._faults = bytearray(batch.count)
         self._kills: list[Kill] = []
         self._delivered = self._doubled = self._early = self._altered = self._unknown = 0
@@ -85,13 +115,11 @@ class Ledger:
             self._altered += self._note_fault(number, _ALTERED)
         if receipt.received_ms < due_ms or (fired_ms is not None and fired_ms < due_ms):
             self._early += self._note_fault(number, _EARLY)
-        copies = self._copies[number] = min(self._copies[number] + 1, _COPIES_MAX)
+        copies = self.note_copy(number, receipt.received_ms, fired_ms or 0)
         if copies > 1:
             self._doubled += copies == 2
             return None
         self._delivered += 1
-        self._received_ms[number] = receipt.received_ms
-        self._fired_ms[number] = fired_ms or 0
         return receipt.received_ms - due_ms
 
     def note_answer(self, answer: Answer) -> None:
@@ -123,12 +151,12 @@ class Ledger:
     def verdict(self, *, complete: bool) -> Verdict:
         """Return what all this proves, given that nothing more is to come."""
         failovers = self.failovers()
-        delivered = [number for number, copies in enumerate(self._copies) if copies]
+        delivered = [number for number, copies in enumerate(self.copies) if copies]
         answers = self._answers
         return Verdict(
             planned=self._batch.count,
             lost=sum(map(self._is_lost, range(self._batch.count))),
-            wrong_verdicts=0 if answers is None else sum(1 for _ in answers.wrong(self._copies)),
+            wrong_verdicts=0 if answers is None else sum(1 for _ in answers.wrong(self.copies)),
             unanswered=0 if answers is None else answers.unanswered(),
             counts=self.counts(),
             complete=complete,
@@ -137,13 +165,13 @@ class Ledger:
                 number for number in delivered if not self._is_affected(number, failovers)
             ),
             failovers=failovers,
-            stalls=_stalls(self._received_ms[number] for number in delivered),
+            stalls=_stalls(self.received_ms[number] for number in delivered),
             examples=tuple(islice(self._examples(), EXAMPLES_MAX)),
         )
 
     def _is_lost(self, number: int) -> bool:
         is_cancelled = self._answers is not None and self._answers.is_cancelled(number)
-        return not self._copies[number] and not is_cancelled
+        return not self.copies[number] and not is_cancelled
 
     def _is_as_sent(self, receipt: Receipt, number: int, due_ms: int) -> bool:
         batch = self._batch
@@ -166,9 +194,7 @@ class Ledger:
     def _failover(self, kill: Kill) -> Failover:
         due_ms = self._batch.due_ms
         since_kill_ms = (due_ms(number) - kill.at_ms for number in range(self._batch.count))
-        first_ms, caught_up_ms = successor_times(
-            kill.gone_ms, due_ms, self._received_ms, self._fired_ms
-        )
+        first_ms, caught_up_ms = self.successor_times(kill.gone_ms, due_ms)
         return Failover(
             killed_ms=kill.at_ms,
             counts=any(0 <= each_ms <= KILL_WINDOW_MS for each_ms in since_kill_ms),
@@ -177,7 +203,7 @@ class Ledger:
         )
 
     def _is_affected(self, number: int, failovers: Iterable[Failover]) -> bool:
-        received_ms, due_ms = self._received_ms[number], self._batch.due_ms(number)
+        received_ms, due_ms = self.received_ms[number], self._batch.due_ms(number)
         return any(
             received_ms >= failover.killed_ms
             and (
@@ -189,15 +215,15 @@ class Ledger:
 
     def _lateness(self, numbers: Iterable[int]) -> Lateness | None:
         batch = self._batch
-        values = sorted(self._received_ms[number] - batch.due_ms(number) for number in numbers)
+        values = sorted(self.received_ms[number] - batch.due_ms(number) for number in numbers)
         if not values:
             return None
         p50, p99, p999 = (nearest_rank(values, per_mille) for per_mille in (500, 990, 999))
         return Lateness(p50, p99, p999, values[-1])
 
     def _examples(self) -> Iterator[str]:
-        false = {} if self._answers is None else dict(self._answers.wrong(self._copies))
-        for number, copies in enumerate(self._copies):
+        false = {} if self._answers is None else dict(self._answers.wrong(self.copies))
+        for number, copies in enumerate(self.copies):
             wrong = ["lost"] if self._is_lost(number) else []
             wrong += [f"delivered {copies} times"] if copies > 1 else []
             wrong += ["altered"] if self._faults[number] & _ALTERED else []
@@ -205,24 +231,6 @@ class Ledger:
             wrong += [false[number]] if number in false else []
             if wrong:
                 yield f"{self._batch.key(number).decode()}: {', '.join(wrong)}"
-
-
-def successor_times(
-    gone_ms: int,
-    due_ms: Callable[[int], int],
-    received_ms: Sequence[int],
-    fired_ms: Sequence[int],
-) -> tuple[int | None, int | None]:
-    """Return when the first record of a successor was received, and the first that came at most
-    CAUGHT_UP_MS after its due time; None: none yet. Receipts and due times are by number."""
-    first_ms = caught_up_ms = None
-    for number, (at_ms, sent_ms) in enumerate(zip(received_ms, fired_ms, strict=True)):
-        if min(at_ms, sent_ms) <= gone_ms:
-            continue
-        first_ms = at_ms if first_ms is None else min(first_ms, at_ms)
-        if at_ms - due_ms(number) <= CAUGHT_UP_MS:
-            caught_up_ms = at_ms if caught_up_ms is None else min(caught_up_ms, at_ms)
-    return first_ms, caught_up_ms
 
 
 def nearest_rank(values: Sequence[int], per_mille: int) -> int:

@@ -46,18 +46,24 @@ def wait_until_answering(part: Part, state: State) -> None:
     """Wait until a started part does its work: a broker does when it sees itself and all other
     running brokers in the cluster. Raises LocalClusterError if the part ends or stays silent."""
     brokers = sum(broker.alive() for broker in state.of(Kind.BROKER))
-
-    def answers() -> bool:
-        if part.kind is Kind.BROKER:
-            return brokers_seen_by(part.address) >= brokers
-        if part.kind is Kind.ETCD:
-            return etcd_is_healthy(part.address)
-        answer = ask_node(part.address)
-        return answer is not None and answer.ready
-
     wait_for(
-        answers, watched=[part], timeout_s=ANSWER_TIMEOUT_S, what=f"{part.name} did not answer"
+        lambda: does_its_work(part.kind, part.address, brokers),
+        watched=[part],
+        timeout_s=ANSWER_TIMEOUT_S,
+        what=f"{part.name} did not answer",
     )
+
+
+def does_its_work(kind: Kind, address: str, brokers: int) -> bool:
+    """Return whether a part answers and is ready; a broker, whether it sees so many brokers."""
+    match kind:
+        case Kind.BROKER:
+            return brokers_seen_by(address) >= brokers
+        case Kind.ETCD:
+            return etcd_is_healthy(address)
+        case Kind.NODE:
+            answer = ask_node(address)
+            return answer is not None and answer.ready
 
 
 def end_processes(

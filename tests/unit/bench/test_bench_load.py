@@ -81,9 +81,9 @@ def test_a_successors_first_record_was_both_fired_and_received_after_the_death()
     fired = [BASE_MS, BASE_MS + 1, gone_ms + 3_000, gone_ms + 3_050]
     found = receipts(load, received, fired)
     # Number 3 is due 3,000 ms after the base: it came 200 ms after that, number 2 much later.
-    assert found.successor_times(gone_ms) == (gone_ms + 3_100, None)
+    assert found.successor_times(gone_ms, load.due_ms) == (gone_ms + 3_100, None)
     late = receipts(load, [*received[:3], BASE_MS + 3_099], [*fired[:3], gone_ms + 2_905])
-    assert late.successor_times(gone_ms) == (BASE_MS + 3_099,) * 2
+    assert late.successor_times(gone_ms, load.due_ms) == (BASE_MS + 3_099,) * 2
 
 
 def test_a_silence_counts_if_it_touches_the_time_asked_about() -> None:
