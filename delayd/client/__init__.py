@@ -9,9 +9,9 @@ It writes one record to the buffer topic, says where it landed, and can wait for
 answers it. The client does not know the cluster's limits: a request that it accepts may still
 become a dead letter (`too-far`, `too-large`).
 
-`asking.py` makes the record, `requests.py` offers it to producers of the user's own, `outbox.py`
-sends it, `verdicts.py` waits for receipts; `driver.py` is the port to the Kafka library, with
-`confluent.py` and `kafka_python.py` behind it.
+`asking.py` makes the record, also for producers of the user's own, `outbox.py` sends it,
+`verdicts.py` waits for receipts; `driver.py` is the port to the Kafka library, with `confluent.py`
+and `kafka_python.py` behind it.
 
 Invariants:
 - what the grammar of delayd refuses is refused here, before anything is sent;
@@ -24,6 +24,7 @@ Invariants:
 
 from typing import TYPE_CHECKING, Any
 
+from delayd.client.asking import Request, cancel_record, replace_record, schedule_record
 from delayd.client.client import Client, Transaction
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import (
@@ -34,7 +35,6 @@ from delayd.client.errors import (
 )
 from delayd.client.outbox import REPORT_GRACE_MS
 from delayd.client.outcomes import Scheduled, Sent, Verdict
-from delayd.client.requests import Request, cancel_record, replace_record, schedule_record
 
 if TYPE_CHECKING:
     from delayd.client.async_client import AsyncClient as AsyncClient

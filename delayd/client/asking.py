@@ -2,11 +2,17 @@
 
 The record is read back by the parser of delayd itself, so the client refuses exactly what delayd
 would reject, except for what only the cluster knows: its longest delay and its largest record.
+
+`Request` and the functions for plain records are for whoever sends with a producer of his own, in a
+transaction for instance. A record with an id must reach partition murmur2(id) modulo the buffer's
+partitions: set `partitioner=murmur2_random` in librdkafka (Java and kafka-python do it by default),
+or let `Client.schedule_in` and its like send it, which name the partition.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias, TypedDict
+from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from delayd.bus import Headers, Record
 from delayd.client.driver import PlainRecord
@@ -212,3 +218,44 @@ def _ms(what: str, number: int) -> int:
             remedy="give a whole number of ms, text, or a timedelta (in_) or datetime (at)",
         )
     return number
+
+
+BUFFER = "delayd-buffer"
+"""The buffer's name, unless the cluster has a prefix of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of `Client.schedule`, for `schedule_many`."""
+
+    topic: str
+    value: Content
+    key: Content = None
+    in_: Span | None = None
+    at: Moment | None = None
+    headers: UserHeaders | None = None
+    partition: int | None = None
+    id: str | None = None
+
+    def ask(self, buffer: str) -> Ask:
+        """Return the checked record. RequestRefusedError says what delayd would reject."""
+        return ask(buffer, **{each.name: getattr(self, each.name) for each in fields(self)})
+
+
+def schedule_record(
+    topic: str, value: Content, *, buffer: str = BUFFER, **options: Unpack[ScheduleOptions]
+) -> PlainRecord:
+    """Return the record that schedules a message, as `Client.schedule` does."""
+    return ask(buffer, topic, value, **options).record(buffer)
+
+
+def replace_record(
+    id: str, topic: str, value: Content, *, buffer: str = BUFFER, **options: Unpack[Options]
+) -> PlainRecord:
+    """Return the record that schedules a message in place of what is pending under its id."""
+    return ask(buffer, topic, value, id=id, op=Op.REPLACE, **options).record(buffer)
+
+
+def cancel_record(id: str, *, buffer: str = BUFFER) -> PlainRecord:
+    """Return the record that cancels what is pending under an id."""
+    return ask_cancel(id).record(buffer)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
+from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
 from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
 from delayd.client.errors import (
     RequestRefusedError,
@@ -22,7 +22,6 @@ from delayd.client.errors import (
     refuse_to_wait,
 )
 from delayd.client.outcomes import Scheduled, Sent, Verdict
-from delayd.client.requests import Request
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op

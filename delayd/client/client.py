@@ -13,13 +13,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from delayd.client.asking import Ask, Content, Options, ScheduleOptions, ask, ask_cancel
+from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
 from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
-from delayd.client.drivers import transacting
 from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
-from delayd.client.outbox import Outbox
+from delayd.client.outbox import Outbox, transacting
 from delayd.client.outcomes import Scheduled, Sent, Verdict
-from delayd.client.requests import Request
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op

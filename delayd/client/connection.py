@@ -6,11 +6,9 @@ Not here: the shape of their calls.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from delayd.client.asking import BUFFER_SUFFIX
-from delayd.client.driver import Reader
-from delayd.client.drivers import DriverName, open_driver
+from delayd.client.asking import BUFFER, BUFFER_SUFFIX
+from delayd.client.driver import Driver, DriverName, Overrides, Reader
 from delayd.client.outbox import Outbox
-from delayd.client.requests import BUFFER
 from delayd.client.verdicts import Verdicts
 from delayd.errors import ConfigError
 
@@ -79,6 +77,33 @@ def connect(
     return Connection(
         Outbox(library, buffer, ack_timeout_ms),
         Verdicts(lambda: Reader(library, receipts or receipts_of(buffer)), ack_timeout_ms),
+    )
+
+
+def open_driver(
+    name: DriverName,
+    bootstrap: str,
+    properties: Mapping[str, str],
+    overrides: Overrides,
+    ack_timeout_ms: int,
+) -> Driver:
+    """Return the driver of that name. ConfigError for any other name or a setting it refuses.
+
+    `properties` are those of security, by librdkafka's names; `overrides` go before them.
+    """
+    if name == "confluent":
+        from delayd.client.confluent import ConfluentDriver
+
+        of_client = {k: v for k, v in properties.items() if not k.startswith("admin.")}
+        return ConfluentDriver(bootstrap, {**of_client, **overrides}, ack_timeout_ms)
+    if name == "kafka-python":
+        from delayd.client.kafka_python import KafkaPythonDriver
+        from delayd.client.kafka_python.settings import in_its_words
+
+        both = {**in_its_words(properties), **overrides}
+        return KafkaPythonDriver(bootstrap, both, ack_timeout_ms)
+    raise ConfigError(
+        f"there is no driver {str(name)[:80]!a}", remedy="use confluent or kafka-python"
     )
 
 

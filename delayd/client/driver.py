@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 RECORDS_MAX: Final = 1_000
 """Receipts that one poll returns."""
 
+DriverName: TypeAlias = Literal["confluent", "kafka-python"]
 Role: TypeAlias = Literal["producer", "consumer"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 

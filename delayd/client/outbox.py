@@ -6,11 +6,12 @@ Invariants: every accepted future ends; the bounds on what is in flight hold; no
 the buffer was seen to exist, or after `close`.
 """
 
+import sys
 import time
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import closing, suppress
-from threading import Lock
-from typing import Final, TypeVar
+from threading import Condition, Lock
+from typing import Any, Final, TypeVar
 
 from delayd.bus import Ack
 from delayd.bus.murmur2 import partition_of
@@ -22,11 +23,10 @@ from delayd.client.driver import (
     OnOutcome,
     PlainRecord,
     Producing,
+    UserTransaction,
     existing,
 )
-from delayd.client.drivers import transacting
 from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
-from delayd.client.in_flight import InFlight
 from delayd.client.outcomes import Scheduled, Sent
 
 IN_FLIGHT_MAX: Final = 20_000
@@ -41,6 +41,63 @@ REPORT_GRACE_MS: Final = 5_000
 QUEUE_POLL_MS: Final = 100
 
 T = TypeVar("T", Sent, Scheduled)
+
+
+class InFlight:
+    """Requests that have no outcome yet: a bound on how many and how large. Used by any thread.
+
+    An admitted future is counted until it ends; more wait, so the memory is bounded whatever the
+    library's own queue does (kafka-python's has no bound).
+    """
+
+    def __init__(self, records_max: int, bytes_max: int) -> None:
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sizes: dict[Future[Any], int] = {}
+        self._closed = False
+        self._room = Condition()
+
+    def admit(self, future: "Future[Any]", size: int, deadline_s: float) -> bool:
+        """Count it once there is room; return False if there is none in time, or after `close`.
+
+        A request that is larger than all the room is admitted alone.
+        """
+        with self._room:
+            while not self._closed and self._is_full(size):
+                if not self._room.wait(max(0.0, deadline_s - time.monotonic())):
+                    return False
+            if self._closed:
+                return False
+            self._sizes[future] = size
+            self._bytes += size
+        future.add_done_callback(self._ended)
+        return True
+
+    def wait_for_those_now(self, timeout_ms: int) -> int:
+        """Return how many of those in flight now still are after that time; 0 returns at once."""
+        return len(wait(self.left(), timeout_ms / 1000).not_done)
+
+    def close(self) -> None:
+        """Admit nothing more; waits for room end."""
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
+
+    def left(self) -> "list[Future[Any]]":
+        """Return those without an outcome."""
+        with self._room:
+            return list(self._sizes)
+
+    def _ended(self, future: "Future[Any]") -> None:
+        with self._room:
+            self._bytes -= self._sizes.pop(future)
+            self._room.notify_all()
+
+    def _is_full(self, size: int) -> bool:
+        return len(self._sizes) >= self._records_max or (
+            bool(self._sizes) and self._bytes + size > self._bytes_max
+        )
 
 
 class Outbox:
@@ -176,3 +233,23 @@ def _ender(asked: Ask, future: "Future[T]", kind: type[T]) -> OnOutcome:
 def _fail(future: "Future[T]", error: BaseException) -> None:
     with suppress(InvalidStateError):  # the library reported after all
         future.set_exception(error)
+
+
+def transacting(producer: object) -> UserTransaction:
+    """Wrap the user's own producer, of whichever library it is: that one is loaded already."""
+    known: UserTransaction | None = None
+    if "confluent_kafka" in sys.modules:
+        from delayd.client import confluent
+
+        known = confluent.transacting(producer)
+    if known is None and "kafka" in sys.modules:
+        from delayd.client.kafka_python import sending
+
+        known = sending.transacting(producer)
+    if known is not None:
+        return known
+    raise RequestRefusedError(
+        f"{type(producer).__name__} is not a producer that delayd knows",
+        remedy="give a confluent_kafka.Producer or a kafka.KafkaProducer, or send the plain record "
+        "of schedule_record, cancel_record or replace_record yourself",
+    )

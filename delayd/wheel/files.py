@@ -7,8 +7,7 @@ each checkpoint. A long file is cut piece by piece, and a folder goes with its l
 from collections import deque
 from collections.abc import Iterable
 
-from delayd.wheel.descriptors import Descriptors
-from delayd.wheel.disk import Disk
+from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.layout import Layout, SegmentName
 from delayd.wheel.segment import HourFile, Segment
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from delayd.errors import CorruptionError
 from delayd.wheel.catalogue import REBUILD
 from delayd.wheel.counts import PendingCounts
-from delayd.wheel.failure import FailureLatch
+from delayd.wheel.disk import FailureLatch
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body, topic_of, walk
 from delayd.wheel.layout import hour_of
 from delayd.wheel.reader import Reader, corruption

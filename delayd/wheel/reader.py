@@ -11,8 +11,7 @@ from delayd.errors import CorruptionError
 from delayd.wheel import Entry, Frame
 from delayd.wheel.catalogue import REBUILD
 from delayd.wheel.decoding import decode_all
-from delayd.wheel.descriptors import Descriptors
-from delayd.wheel.disk import Disk
+from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.place import IN_HOUR

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from delayd.wheel import Entry, Frame, FrozenSegment
 from delayd.wheel.catalogue import Totals
-from delayd.wheel.descriptors import Descriptors
-from delayd.wheel.disk import Disk
+from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.files import Files
 from delayd.wheel.frame import PackedFrame, packed
 from delayd.wheel.hours import Hours

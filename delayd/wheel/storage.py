@@ -21,9 +21,7 @@ from delayd.wheel import Entry, Frame, FrameKind, FrozenSegment, Progress, SlotI
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
-from delayd.wheel.descriptors import OPEN_FILES_MAX, Descriptors
-from delayd.wheel.disk import Disk, SystemDisk
-from delayd.wheel.failure import FailureLatch
+from delayd.wheel.disk import OPEN_FILES_MAX, Descriptors, Disk, FailureLatch, SystemDisk
 from delayd.wheel.frame import PARTITIONS_MAX, BrokenFrameError, PackedFrame, read_body, topic_of
 from delayd.wheel.hours import HORIZON_S, Hours
 from delayd.wheel.id_memory import IdMemory

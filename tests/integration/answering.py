@@ -18,7 +18,7 @@ from nodes import HANGS_S
 from delayd.bus import Position, Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 

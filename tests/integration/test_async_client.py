@@ -23,7 +23,7 @@ from delayd.client import (
     async_client,
 )
 from delayd.client.connection import WINDOW
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import NotInitialisedError

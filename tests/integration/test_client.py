@@ -28,7 +28,7 @@ from delayd.client import (
     Scheduled,
 )
 from delayd.client.connection import WINDOW
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.dev.startup import ClusterOptions

@@ -20,7 +20,7 @@ from delayd.bus import Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.murmur2 import partition_of
 from delayd.client import RequestRefusedError, Verdict, VerdictUnknownError
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.errors import NotInitialisedError
 
 LINGER_MS = 2_000

@@ -22,7 +22,7 @@ from topics_read import all_of
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.cluster.admin_client import get
 from delayd.config.security import Security
 from delayd.dev.kafka import create_topic

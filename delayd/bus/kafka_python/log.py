@@ -12,7 +12,8 @@ import logging
 
 import structlog
 
-from delayd.bus.request_lines import hide_requests
+REQUEST_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection")
+"""Their debug lines hold requests in clear text, passwords among them."""
 
 
 class KafkaPythonLog(logging.Handler):
@@ -36,3 +37,13 @@ def take_lines() -> None:
     if not any(isinstance(handler, KafkaPythonLog) for handler in logger.handlers):
         logger.addHandler(KafkaPythonLog())
         logger.propagate = False
+
+
+def hide_requests() -> None:
+    """Keep the requests of every client of this process out of the logs. Idempotent."""
+    for name in REQUEST_LOGGERS:
+        logging.getLogger(name).addFilter(_is_above_debug)
+
+
+def _is_above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG

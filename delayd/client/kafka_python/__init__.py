@@ -16,7 +16,7 @@ the driver is made, a value that the library refuses one at the first request.
 
 from delayd.bus.kafka_python.cluster import KafkaPythonCluster
 from delayd.bus.kafka_python.consumer import KafkaPythonConsumer
-from delayd.bus.request_lines import hide_requests
+from delayd.bus.kafka_python.log import hide_requests
 from delayd.client.driver import Overrides, PlainRecord, Role
 from delayd.client.kafka_python.library import made
 from delayd.client.kafka_python.sending import KafkaPythonSender, refusal_of

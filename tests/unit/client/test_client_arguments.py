@@ -25,7 +25,7 @@ from delayd.client import (
 from delayd.client.asking import Ask, ask, ask_cancel
 from delayd.client.confluent import failure_of
 from delayd.client.connection import receipts_of
-from delayd.client.drivers import DriverName
+from delayd.client.driver import DriverName
 from delayd.client.errors import failed
 from delayd.errors import ConfigError, KafkaUnreachableError
 from delayd.request import Op, Request, RequestLimits, parse

@@ -5,7 +5,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from delayd.client.in_flight import InFlight
+from delayd.client.outbox import InFlight
 
 SOON_S = 0.05
 TIMEOUT_S = 10

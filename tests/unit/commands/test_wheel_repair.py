@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from manual_clock import START_MS
@@ -29,35 +30,39 @@ HOUR_MS = 3_600_000
 OPEN_FILES = 400
 
 
-class Stopped:
-    """A node's directory, and the buffer that it was fed from."""
+def fed(folder: Path) -> OneNode:
+    """A node with messages, answers and cancel markers, near and far."""
+    node = OneNode(folder, "t", partitions=PARTITIONS)
+    random = Random(7)
+    for number in range(400):
+        due_ms = START_MS + random.choice((2_000, 60_000, DAY_MS)) + random.randrange(5_000)
+        kind = random.random()
+        id = f"id-{random.randrange(60)}"
+        value = random.randbytes(random.randrange(200))
+        if kind < 0.6:
+            node.send("t", due_ms, partition=number % PARTITIONS, value=value)
+        elif kind < 0.9:
+            node.send("t", due_ms, id=id, op=None if kind < 0.8 else "replace", value=value)
+        elif kind < 0.95:
+            node.send("t", id=id, op="cancel")
+        else:
+            node.send("delayd-forbidden", due_ms)
+    node.ingest()
+    return node
 
-    def __init__(self, folder: Path) -> None:
+
+class Stopped:
+    """The directory of a node that has just ended, and the buffer that it was fed from."""
+
+    def __init__(self, folder: Path, node: OneNode) -> None:
         self.folder = folder
-        self.node = node = OneNode(folder, "t", partitions=PARTITIONS)
-        random = Random(7)
-        for number in range(400):
-            due_ms = START_MS + random.choice((2_000, 60_000, DAY_MS)) + random.randrange(5_000)
-            kind = random.random()
-            id = f"id-{random.randrange(60)}"
-            value = random.randbytes(random.randrange(200))
-            if kind < 0.6:
-                node.send("t", due_ms, partition=number % PARTITIONS, value=value)
-            elif kind < 0.8:
-                node.send("t", due_ms, id=id, value=value)
-            elif kind < 0.9:
-                node.send("t", due_ms, id=id, op="replace", value=value)
-            elif kind < 0.95:
-                node.send("t", id=id, op="cancel")
-            else:
-                node.send("delayd-forbidden", due_ms)
-        node.ingest()
+        self.node = node
         # A part of the far hour comes to slots of its own.
         node.replica.checkpoint()
         node.close()
         self.held = self.contents()
 
-    def contents(self) -> dict[str, object]:
+    def contents(self) -> dict[str, Any]:
         wheel = Wheel.open(self.folder, partitions=PARTITIONS)
         held = contents(wheel)
         wheel.close()
@@ -70,25 +75,51 @@ class Stopped:
     def repair(self) -> Repair:
         return repair(self.folder, self.log(), lambda what, done, total: None)
 
+    def is_restored(self) -> bool:
+        """Repair it; True if it is whole and holds what it held."""
+        assert self.repair().is_whole
+        return by_generation(self.contents()) == by_generation(self.held)
+
     def is_whole(self) -> bool:
         return verify(self.folder, lambda done, total: None)[0].is_whole
 
     def files(self) -> list[Path]:
         return sorted(self.folder / "slots" / name for name in remaining_files(self.folder))
 
+    def hour_file(self) -> Path:
+        [path] = [path for path in self.files() if path.name.startswith("hour")]
+        return path
+
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Stopped:
-    return Stopped(tmp_path / "data")
+    return Stopped(tmp_path / "data", fed(tmp_path / "data"))
 
 
-def by_generation(held: dict[str, object]) -> object:
+def by_generation(held: dict[str, Any]) -> object:
     """Without what a repair changes: generations, and how an hour's frames are ordered."""
     hours = {
-        number: (line.info.count, line.info.digest)
-        for number, (line, _) in held["hours"].items()  # type: ignore[attr-defined]
+        number: (line.info.count, line.info.digest) for number, (line, _) in held["hours"].items()
     }
     return held | {"hours": hours}
+
+
+def split_in_part(stopped: Stopped, split_bytes: int, times: int = 1) -> tuple[int, int]:
+    """Return the one hour, some of whose frames go to slots now, and how many it keeps."""
+    wheel = Wheel.open(stopped.folder, partitions=PARTITIONS)
+    [hour] = wheel.hours()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", split_bytes)
+        wheel.advance(hour * HOUR_MS)
+        for _ in range(times):
+            assert wheel.split_some()
+    assert wheel.progress is not None
+    checkpoint(wheel, wheel.progress)
+    info = wheel.hour_info(hour)
+    assert info is not None
+    wheel.close()
+    stopped.held = stopped.contents()
+    return hour, info.count
 
 
 def flip_any(path: Path, random: Random) -> None:
@@ -96,9 +127,9 @@ def flip_any(path: Path, random: Random) -> None:
 
 
 def test_there_are_slots_hours_messages_answers_and_marks_to_repair(stopped: Stopped) -> None:
-    kinds = {f.kind for _, frames in stopped.held["slots"].values() for f in frames}  # type: ignore[attr-defined]
+    kinds = {f.kind for _, frames in stopped.held["slots"].values() for f in frames}
     assert kinds == {0, 1, 2}
-    assert len(stopped.held["hours"]) == 1  # type: ignore[arg-type]
+    assert len(stopped.held["hours"]) == 1
     assert stopped.held["replies"]
 
 
@@ -126,8 +157,7 @@ def test_files_that_are_gone_cut_or_overwritten_come_back(stopped: Stopped, dama
         else:
             kept = {"cut": data[:-1], "empty": b"", "noise": Random(3).randbytes(len(data))}
             path.write_bytes(kept[damage])
-    assert stopped.repair().is_whole
-    assert by_generation(stopped.contents()) == by_generation(stopped.held)
+    assert stopped.is_restored()
 
 
 def test_a_frame_that_is_there_twice_in_place_of_another_is_put_right(stopped: Stopped) -> None:
@@ -144,38 +174,25 @@ def test_a_frame_that_is_there_twice_in_place_of_another_is_put_right(stopped: S
             frames[length] = at
             at += length
     assert not stopped.is_whole()
-    assert stopped.repair().is_whole
-    assert by_generation(stopped.contents()) == by_generation(stopped.held)
+    assert stopped.is_restored()
 
 
 @pytest.mark.usefixtures("dense_hours")
 def test_an_hour_that_is_split_in_part_gets_back_what_it_had(tmp_path: Path) -> None:
-    stopped = Stopped(tmp_path / "data")
-    wheel = Wheel.open(stopped.folder, partitions=PARTITIONS)
-    [hour] = wheel.hours()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_000)
-        wheel.advance(hour * HOUR_MS)
-        for _ in range(3):
-            assert wheel.split_some()
-    assert wheel.progress is not None
-    checkpoint(wheel, wheel.progress)
-    wheel.close()
-    stopped.held = stopped.contents()
+    stopped = Stopped(tmp_path / "data", fed(tmp_path / "data"))
+    hour, _ = split_in_part(stopped, 2_000, times=3)
     random = Random(2)
-    [path] = [path for path in stopped.files() if path.name.startswith("hour")]
+    path = stopped.hour_file()
     flip_any(path, random)
     if stopped.is_whole():
         # What was split of it does not count any more.
         flip(path, -1)
-    assert stopped.repair().is_whole
-    assert by_generation(stopped.contents()) == by_generation(stopped.held)
+    assert stopped.is_restored()
     # And its slots, one of them.
     slots = [path for path in stopped.files() if path.parent.name == str(hour)]
     path = next(path for path in slots if not path.name.startswith("hour"))
     path.unlink()
-    assert stopped.repair().is_whole
-    assert by_generation(stopped.contents()) == by_generation(stopped.held)
+    assert stopped.is_restored()
 
 
 @pytest.mark.parametrize("ahead_ms", [60_000, 2 * HOUR_MS, 2 * HOUR_MS + 1])
@@ -197,15 +214,9 @@ def test_a_sparse_hour_of_which_slots_were_forgotten_gets_back_what_it_had(
         pass
     first = begin_ms // 1_000
     wheel.forget(wheel.slots(first, first + 20))
-    node.replica.checkpoint()
-    node.close()
-    stopped = object.__new__(Stopped)
-    stopped.folder, stopped.node = tmp_path, node
-    held = stopped.contents()
-    [path] = [path for path in stopped.files() if path.name.startswith("hour")]
-    flip_any(path, Random(1))
-    assert stopped.repair().is_whole
-    assert stopped.is_whole() and by_generation(stopped.contents()) == by_generation(held)
+    stopped = Stopped(tmp_path, node)
+    flip_any(stopped.hour_file(), Random(1))
+    assert stopped.is_restored() and stopped.is_whole()
 
 
 def test_what_was_stored_with_an_hour_though_it_seems_to_have_come_too_late_is_found(
@@ -213,8 +224,7 @@ def test_what_was_stored_with_an_hour_though_it_seems_to_have_come_too_late_is_f
 ) -> None:
     """A batch goes by the append time of its last record: others of it may be later."""
     monkeypatch.setattr(patching, "HORIZON_S", 2 * DAY_MS)
-    [path] = [path for path in stopped.files() if path.name.startswith("hour")]
-    flip_any(path, Random(1))
+    flip_any(stopped.hour_file(), Random(1))
     outcome = stopped.repair()
     assert outcome.is_whole and outcome.from_buffer == 1
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
@@ -289,24 +299,17 @@ def test_a_running_node_is_left_alone(stopped: Stopped) -> None:
         catalogue.close()
 
 
+@pytest.mark.parametrize(("is_saved", "not_reached"), [(True, "verify"), (False, "replay")])
 def test_an_older_format_is_refused_before_anything_is_read(
-    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, is_saved: bool, not_reached: str
 ) -> None:
-    stopped.files()[0].unlink()
-    make_older(stopped.folder)
-    monkeypatch.setattr(repairing, "verify", None)
-    with pytest.raises(DiskError, match="is of an older wheel format, which cannot be repaired"):
-        stopped.repair()
-
-
-def test_a_wheel_taken_over_but_never_saved_is_refused_before_the_buffer_is_read(
-    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """One that was taken over, but never saved, before the buffer is read."""
     stopped.files()[0].unlink()
     format_json = (stopped.folder / "format.json").read_text()
     make_older(stopped.folder)
-    (stopped.folder / "format.json").write_text(format_json)
-    monkeypatch.setattr(repairing, "replay", None)
+    if not is_saved:
+        (stopped.folder / "format.json").write_text(format_json)
+    monkeypatch.setattr(repairing, not_reached, None)
     with pytest.raises(DiskError, match="is of an older wheel format, which cannot be repaired"):
         stopped.repair()
 
@@ -366,7 +369,7 @@ def test_a_crash_in_a_repair_leaves_the_old_files_or_the_new_ones(
     if point == "before the batch":
         assert stopped.repair().is_whole
     assert by_generation(stopped.contents()) == by_generation(stopped.held)
-    assert len(remaining_files(stopped.folder)) == len(stopped.held["slots"]) + 1  # type: ignore[arg-type]
+    assert len(remaining_files(stopped.folder)) == len(stopped.held["slots"]) + 1
 
 
 @pytest.mark.usefixtures("dense_hours")
@@ -377,25 +380,12 @@ def test_an_hour_of_which_a_partition_was_split_as_a_whole_is_whole_again(tmp_pa
         for number in range(20):
             node.send("t", START_MS + DAY_MS + number, partition=partition, value=b"x" * 100)
         node.ingest()
-    node.replica.checkpoint()
-    node.close()
-    wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
-    [hour] = wheel.hours()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 5_000)
-        wheel.advance(hour * HOUR_MS)
-        assert wheel.split_some()
-    assert wheel.progress is not None
-    checkpoint(wheel, wheel.progress)
-    info = wheel.hour_info(hour)
-    assert info is not None and 0 < info.count < 20
-    wheel.close()
-    [path] = (tmp_path / "slots").glob("*/hour.*")
-    flip(path, -1)
-    log = Log(node.bus, node.settings, CLUSTER_KEY.encode(), node.clock, TIMEOUT_MS)
-    assert repair(tmp_path, log, lambda what, done, total: None).is_whole
-    findings, _ = verify(tmp_path, lambda done, total: None)
-    assert findings.is_whole, findings.damage
+    stopped = Stopped(tmp_path, node)
+    _, count = split_in_part(stopped, 5_000)
+    assert 0 < count < 20
+    flip(stopped.hour_file(), -1)
+    assert stopped.repair().is_whole
+    assert stopped.is_whole()
 
 
 def test_more_damaged_files_are_repaired_than_may_be_open_at_once(tmp_path: Path) -> None:
@@ -403,16 +393,14 @@ def test_more_damaged_files_are_repaired_than_may_be_open_at_once(tmp_path: Path
     for number in range(OPEN_FILES + 50):
         node.send("t", START_MS + 1_000 * number)
     node.ingest()
-    node.replica.checkpoint()
-    node.close()
-    for path in (tmp_path / "slots").glob("*/*"):
+    stopped = Stopped(tmp_path, node)
+    for path in stopped.files():
         path.unlink()
-    log = Log(node.bus, node.settings, CLUSTER_KEY.encode(), node.clock, TIMEOUT_MS)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, before[1]))
     try:
-        outcome = repair(tmp_path, log, lambda what, done, total: None)
+        outcome = stopped.repair()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert outcome.is_whole and len(outcome.repaired) == OPEN_FILES + 50
-    assert verify(tmp_path, lambda done, total: None)[0].is_whole
+    assert stopped.is_whole()
