@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from delayd.wheel.layout import SegmentName
 from replication.entry import Entry
 
-__all__ = ["Entry", "Frame", "FrameKind", "FrozenSegment", "Progress", "SlotInfo"]
+__all__ = ["Entry", "Frame", "FrameKind", "Progress", "SegmentLine", "SlotInfo"]
 
 
 class FrameKind(IntEnum):
@@ -57,16 +57,15 @@ class SlotInfo(NamedTuple):
     """Highest offset held of each buffer partition, -1 for none."""
 
 
-class FrozenSegment(NamedTuple):
-    """Bytes of a file of frames that will not change any more: files only grow."""
+class SegmentLine(NamedTuple):
+    """The catalogue's line of one slot or hour file."""
 
     name: SegmentName
-    start: int
-    """Before it nothing counts: those frames are in the slots of this hour by now."""
-    bytes: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
-    digest: int
-    """As in its line of the catalogue."""
+    info: SlotInfo
+    """`bytes` is of the whole file; count, digest and offsets are of the frames from `start` on,
+    except that highest offsets do not fall while an hour is split."""
+    start: int = 0
+    """Frames before this byte have been moved to their slots; 0 for a slot."""
 
 
 class Progress(NamedTuple):

@@ -33,7 +33,7 @@ import msgpack
 import plyvel
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Entry, Progress, SlotInfo
+from delayd.wheel import Entry, Progress, SegmentLine, SlotInfo
 from delayd.wheel.layout import SegmentName
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
@@ -57,17 +57,6 @@ _TOTALS = b"t"
 _PENDING_REPLY = b"w"
 _PROGRESS = b"z"
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
-
-
-class SegmentLine(NamedTuple):
-    """The catalogue's line of one slot or hour file."""
-
-    name: SegmentName
-    info: SlotInfo
-    """`bytes` is of the whole file; count, digest and offsets are of the frames from `start` on,
-    except that highest offsets do not fall while an hour is split."""
-    start: int = 0
-    """Frames before this byte have been moved to their slots; 0 for a slot."""
 
 
 class Totals(NamedTuple):

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from delayd.errors import DiskError
-from delayd.wheel import FrameKind, SlotInfo
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import FrameKind, SegmentLine, SlotInfo
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import (
     HEADER_BYTES,

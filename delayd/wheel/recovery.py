@@ -5,8 +5,8 @@ import shutil
 from dataclasses import dataclass
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Progress, SlotInfo
-from delayd.wheel.catalogue import REBUILD, Catalogue, SegmentLine
+from delayd.wheel import Progress, SegmentLine, SlotInfo
+from delayd.wheel.catalogue import REBUILD, Catalogue
 from delayd.wheel.disk import Disk
 from delayd.wheel.frame import PARTITIONS_MAX
 from delayd.wheel.layout import (

@@ -14,8 +14,7 @@ has no file and no line in the catalogue.
 from struct import Struct
 from typing import NamedTuple, Self
 
-from delayd.wheel import SlotInfo
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import SegmentLine, SlotInfo
 from delayd.wheel.layout import SegmentName
 
 DIGEST_MODULO = 1 << 64

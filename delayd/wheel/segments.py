@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from delayd.wheel import Entry, Frame, FrozenSegment
+from delayd.wheel import Entry, Frame, SegmentLine
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.files import Files
@@ -18,7 +18,7 @@ from delayd.wheel.frame import PackedFrame, packed
 from delayd.wheel.hours import Hours
 from delayd.wheel.layout import HOUR_SLOTS, Layout, hour_of
 from delayd.wheel.recovery import Recovered
-from delayd.wheel.segment import DIGEST_MODULO, HourFile, Segment, Slot
+from delayd.wheel.segment import HourFile, Segment, Slot
 from replication.rank import SLOT_MS
 
 TAIL_BYTES_MAX = 32 * 1024 * 1024
@@ -233,8 +233,8 @@ class Segments:
         self.with_tail.pop(segment, None)
         self.dirty.add(segment)
 
-    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
-        """Write the tails of these segments, and return what their files hold; see `Wheel`."""
+    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[SegmentLine]:
+        """Write the tails of these segments, and return their lines; see `Wheel`."""
         frozen = []
         for is_hour, number in names:
             held = self.hours.files if is_hour else self.slots
@@ -243,10 +243,7 @@ class Segments:
                 continue
             if segment.tail:
                 self.write_tail(segment)
-            digest = segment.digest % DIGEST_MODULO
-            frozen.append(
-                FrozenSegment(segment.name, segment.start, segment.written, segment.count, digest)
-            )
+            frozen.append(segment.line())
         return frozen
 
     # Forgetting.

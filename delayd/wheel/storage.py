@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.wheel import Entry, Frame, FrameKind, FrozenSegment, Progress, SlotInfo
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine, SlotInfo
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
@@ -280,7 +280,7 @@ class Wheel:
         assert len(from_offsets) == self._partitions, "one offset per partition"
         return self._pending_replies.waiting(from_offsets)
 
-    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[FrozenSegment]:
+    def freeze(self, names: Sequence[tuple[bool, int]]) -> list[SegmentLine]:
         """Write the tails of these segments, unsynced, and return the state of their files.
 
         `names`: is it an hour, and its number. Empty segments are left out. The bytes do not change

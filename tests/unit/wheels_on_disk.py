@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 
-from delayd.wheel import Entry, Frame, FrameKind, Progress
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine
 from delayd.wheel.frame import HEADER_BYTES, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.stopped import locked, open_stopped

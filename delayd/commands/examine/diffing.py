@@ -24,9 +24,10 @@ from typing import Final, NamedTuple
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import Descent, DifferingHour
 from delayd.commands.examine.frontiers import record_of
-from delayd.commands.examine.held import HeldFrame, HeldWheel
+from delayd.commands.examine.held import HeldWheel
 from delayd.errors import ConfigError
 from delayd.wheel import FrameKind, Progress
+from delayd.wheel.reader import FoundFrame
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.frontier import Frontier
 from replication.record import FrontierRecord
@@ -214,24 +215,23 @@ def differences_of(hour: DifferingHour, a: HeldWheel, b: HeldWheel) -> Iterator[
                 yield _difference(frame, Where.ALTERED)
         for (kind, partition, offset), content in held.items():
             if content != _MATCHED:
-                due_ms = content >> _CRC_BITS
-                frame = HeldFrame(kind, partition, offset, due_ms, 0)
-                yield _difference(frame, Where.ONLY_A)
+                what = _PRINTED_KINDS[FrameKind(kind)]
+                yield Difference(content >> _CRC_BITS, partition, offset, what, Where.ONLY_A)
 
 
-def _turn_of(frame: HeldFrame, turns: int) -> int:
+def _turn_of(frame: FoundFrame, turns: int) -> int:
     return (frame.offset * _SPREAD >> 16) % turns
 
 
-def _source(frame: HeldFrame) -> tuple[int, int, int]:
+def _source(frame: FoundFrame) -> tuple[int, int, int]:
     return frame.kind, frame.partition, frame.offset
 
 
-def _content(frame: HeldFrame) -> int:
+def _content(frame: FoundFrame) -> int:
     return frame.due_ms << _CRC_BITS | frame.crc
 
 
-def _difference(frame: HeldFrame, where: Where) -> Difference:
+def _difference(frame: FoundFrame, where: Where) -> Difference:
     what = _PRINTED_KINDS[FrameKind(frame.kind)]
     return Difference(frame.due_ms, frame.partition, frame.offset, what, where)
 

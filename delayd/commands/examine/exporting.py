@@ -22,7 +22,7 @@ from delayd.commands.examine.frontiers import record_of
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.export.rows import PendingFile
 from delayd.node.export.segments import DamagedSegmentError, SegmentsReader
-from delayd.wheel import FrozenSegment
+from delayd.wheel import SegmentLine
 from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
@@ -134,19 +134,19 @@ def _write(
     for segment in _segments(wheel, slot_of(cut.lowest_cursor.due_ms)):
         name = segment.name
         reader.read(wheel.layout.segment_file(name), segment)
-        done += segment.bytes - segment.start
+        done += segment.info.bytes - segment.start
         tell(done, total)
     reader.finish()
     file.finish(node=wheel.layout.root, step=cut.step)
     return file.count
 
 
-def _segments(wheel: StoppedWheel, first: int) -> Iterator[FrozenSegment]:
+def _segments(wheel: StoppedWheel, first: int) -> Iterator[SegmentLine]:
     """Return the slots from this one on, and the hour files that do not end before it, by time."""
     return (
-        FrozenSegment(name, start, info.bytes, info.count, info.digest)
-        for name, info, start in wheel.catalogue.lines_by_hour(first)
-        if not name.is_hour or (name.number + 1) * HOUR_SLOTS > first
+        line
+        for line in wheel.catalogue.lines_by_hour(first)
+        if not line.name.is_hour or (line.name.number + 1) * HOUR_SLOTS > first
     )
 
 

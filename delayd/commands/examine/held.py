@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from delayd.commands.examine.common_cut import CommonCut
 from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
 from delayd.errors import CorruptionError
-from delayd.wheel import FrameKind
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import FrameKind, SegmentLine
 from delayd.wheel.frame import BrokenFrameError, read_body
 from delayd.wheel.kills import KILLS, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
@@ -24,17 +23,6 @@ from delayd.wheel.stopped import StoppedWheel, reading
 from replication.rank import SLOT_MS, Rank
 
 _CANCEL_MARKER: Final = int(FrameKind.CANCEL_MARKER)
-
-
-class HeldFrame(NamedTuple):
-    """A frame that both replicas must hold."""
-
-    kind: int
-    partition: int
-    offset: int
-    due_ms: int
-    crc: int
-    """Of a cancel marker: see `CommonCut.cancel_marker_crc`."""
 
 
 class HeldWheel:
@@ -93,8 +81,9 @@ class HeldWheel:
 
     # Frames.
 
-    def frames(self, hour: int, slots: frozenset[int]) -> Iterator[HeldFrame]:
-        """Yield the frames of these slots that both must hold. Raises CorruptionError."""
+    def frames(self, hour: int, slots: frozenset[int]) -> Iterator[FoundFrame]:
+        """Yield the frames of these slots that both must hold; the CRC of a cancel marker is
+        `CommonCut.cancel_marker_crc`. Raises CorruptionError."""
         for file in self._files_of(hour):
             if not file.name.is_hour and file.name.number not in slots:
                 continue
@@ -110,7 +99,7 @@ class HeldWheel:
                 if self._cut.holds_kill(rank, marker_offset):
                     yield rank, marker_offset
 
-    def _frames_in(self, file: SegmentLine) -> Iterator[HeldFrame]:
+    def _frames_in(self, file: SegmentLine) -> Iterator[FoundFrame]:
         """Yield the frames of a file that both must hold. Read and verify the whole file."""
         name, info, start = file
         layout, disk = self._wheel.layout, self._wheel.disk
@@ -139,14 +128,14 @@ class HeldWheel:
             )
         self._tell(info.bytes - start)
 
-    def _held_frame(self, frame: FoundFrame) -> HeldFrame:
-        due_ms, partition, offset, _, kind, crc, _, body = frame
-        if kind == _CANCEL_MARKER:
-            try:
-                crc = self._cut.cancel_marker_crc(due_ms, read_body(body))
-            except (ValueError, TypeError) as error:
-                raise frame.broken("is no mark") from error
-        return HeldFrame(kind, partition, offset, due_ms, crc)
+    def _held_frame(self, frame: FoundFrame) -> FoundFrame:
+        if frame.kind != _CANCEL_MARKER:
+            return frame
+        try:
+            crc = self._cut.cancel_marker_crc(frame.due_ms, read_body(frame.body))
+        except (ValueError, TypeError) as error:
+            raise frame.broken("is no mark") from error
+        return frame._replace(crc=crc)
 
     def _damaged(self, what: str) -> CorruptionError:
         root = self._wheel.layout.root

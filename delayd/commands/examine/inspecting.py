@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import frontier_if_known
-from delayd.wheel import Progress, SlotInfo
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import Progress, SegmentLine, SlotInfo
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 from delayd.wheel.stopped import locked, open_stopped
 from replication.frontier import Frontier

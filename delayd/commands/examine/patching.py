@@ -17,8 +17,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from delayd.wheel import Frame, FrameKind, SlotInfo
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import Frame, FrameKind, SegmentLine, SlotInfo
 from delayd.wheel.checking import WholeFrame
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import encode

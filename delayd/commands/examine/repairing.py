@@ -28,8 +28,8 @@ from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.request import RequestLimits, parse
 from delayd.runtime.clock import Clock
-from delayd.wheel import Entry, Frame, FrameKind, Progress
-from delayd.wheel.catalogue import Catalogue, CatalogueBatch, SegmentLine, Totals
+from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine
+from delayd.wheel.catalogue import Catalogue, CatalogueBatch, Totals
 from delayd.wheel.checking import Keep, WholeFrame, check_segment
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.layout import FORMAT_VERSION, Layout, SegmentName, hour_of

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from delayd.commands.examine.frontiers import frontier_if_known
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Entry, Progress
-from delayd.wheel.catalogue import SegmentLine
+from delayd.wheel import Entry, Progress, SegmentLine
 from delayd.wheel.checking import check_segment
 from delayd.wheel.decoding import decode_all
 from delayd.wheel.frame import BrokenFrameError, walk

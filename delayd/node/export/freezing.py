@@ -48,7 +48,7 @@ def freeze(replica: Replica, folder: Path, manifest: Manifest, pause: Callable[[
         for at in range(0, len(names), SEGMENTS_PER_HOLD):
             with lock:
                 frozen = wheel.freeze(names[at : at + SEGMENTS_PER_HOLD])
-            frames += sum(segment.count for segment in frozen)
+            frames += sum(line.info.count for line in frozen)
             file.write(segment_lines(frozen))
             pause()
     with lock:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from delayd.wheel import FrozenSegment
+from delayd.wheel import SegmentLine, SlotInfo
 from delayd.wheel.kills import KILL_KEY, KILL_VALUE_BYTES_MAX, exported_value, kill_of
 from delayd.wheel.layout import SegmentName
 from replication.rank import Rank
@@ -58,17 +58,21 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(fields["node"], fields["data_dir"], record)
 
 
-def segment_lines(segments: Sequence[FrozenSegment]) -> bytes:
+def segment_lines(segments: Sequence[SegmentLine]) -> bytes:
     """Return the lines of these segments."""
-    return b"".join(_SEGMENT.pack(*name, *rest) for name, *rest in segments)
+    return b"".join(
+        _SEGMENT.pack(*name, start, info.bytes, info.count, info.digest)
+        for name, info, start in segments
+    )
 
 
-def read_segments(folder: Path) -> Iterator[FrozenSegment]:
+def read_segments(folder: Path) -> Iterator[SegmentLine]:
     """Yield all slots and hours of the export, by time."""
     with (folder / SEGMENTS).open("rb") as file:
         while data := file.read(_SEGMENT.size * LINES_RUN):
-            for is_hour, number, generation, *rest in _SEGMENT.iter_unpack(data):
-                yield FrozenSegment(SegmentName(is_hour, number, generation), *rest)
+            for *name, start, size_bytes, count, digest in _SEGMENT.iter_unpack(data):
+                info = SlotInfo(count, size_bytes, digest, highest_offsets=())
+                yield SegmentLine(SegmentName(*name), info, start)
 
 
 def kill_lines(kills: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from delayd.node.export.rows import Rows
-from delayd.wheel import FrameKind, FrozenSegment
+from delayd.wheel import FrameKind, SegmentLine
 from delayd.wheel.frame import BrokenFrameError, read_body, walk
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.segment import DIGEST_MODULO
@@ -87,7 +87,7 @@ class SegmentsReader:
         self._rows = Rows()
         self._passed_ms = cut.highest_cursor.due_ms
 
-    def read(self, path: str, segment: FrozenSegment) -> None:
+    def read(self, path: str, segment: SegmentLine) -> None:
         """Write the rows of this slot or hour, as soon as they fill a group."""
         name = segment.name
         first, slots = (name.number * HOUR_SLOTS, HOUR_SLOTS) if name.is_hour else (name.number, 1)
@@ -96,7 +96,7 @@ class SegmentsReader:
         except OSError as error:
             raise DamagedSegmentError(
                 f"{name}: {path} cannot be opened: {error.strerror}; bytes {segment.start} to "
-                f"{segment.bytes} are missing"
+                f"{segment.info.bytes} are missing"
             ) from error
         try:
             low: Rank | None = None
@@ -121,20 +121,21 @@ class SegmentsReader:
     def _read_between(
         self,
         file: int,
-        segment: FrozenSegment,
+        segment: SegmentLine,
         kills: Container[int],
         low: Rank | None,
         high: Rank | None,
     ) -> None:
         """Read frames with low <= rank < high; the whole file is verified."""
-        position = segment.start
+        name, info, position = segment
+        end = info.bytes
         count = digest = 0
         wanted_bytes = READ_BYTES
-        while position < segment.bytes:
-            data = _read_at(file, min(wanted_bytes, segment.bytes - position), position)
+        while position < end:
+            data = _read_at(file, min(wanted_bytes, end - position), position)
             used, frames, crcs = self._collect(data, position, kills, low, high)
-            if used == 0 and position + len(data) == segment.bytes:
-                raise BrokenFrameError(position, segment.bytes - position, "ends too early")
+            if used == 0 and position + len(data) == end:
+                raise BrokenFrameError(position, end - position, "ends too early")
             wanted_bytes = READ_BYTES if used else 2 * wanted_bytes
             position += used
             count += frames
@@ -144,10 +145,10 @@ class SegmentsReader:
             if rows.is_full():
                 self._write(rows)
                 self._rows = Rows()
-        if count != segment.count or (digest - segment.digest) % DIGEST_MODULO != 0:
+        if count != info.count or (digest - info.digest) % DIGEST_MODULO != 0:
             raise DamagedSegmentError(
-                f"{segment.name}: bytes {segment.start} to {segment.bytes} hold {count} frames, "
-                f"which are not the {segment.count} that the node has"
+                f"{name}: bytes {segment.start} to {end} hold {count} frames, "
+                f"which are not the {info.count} that the node has"
             )
 
     def _collect(
