@@ -12,11 +12,12 @@ from replication.rank import SLOT_MS, Rank, slot_of
 PROGRESS = Progress((10, 20), (0, -1), (1_000, 2_000), b"frontier")
 
 
-def checkpoint(wheel: Wheel, progress: Progress = PROGRESS) -> None:
-    """All of a checkpoint."""
+def checkpoint(wheel: Wheel, progress: Progress = PROGRESS, *, finish: bool = True) -> None:
+    """All of a checkpoint, or all but the note that it is durable."""
     pending = wheel.begin_checkpoint(progress)
     pending.sync()
-    wheel.finish_checkpoint(pending)
+    if finish:
+        wheel.finish_checkpoint(pending)
 
 
 def split_all(wheel: Wheel, now_ms: int = 10**13) -> None:

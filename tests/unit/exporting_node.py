@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
-from one_node import request_parts
+from one_node import CLUSTER_KEY, open_replica, request_parts
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
@@ -21,20 +21,18 @@ from delayd.node.export.exporter import Export, Exporter, ExportError
 from delayd.node.export.freezing import freeze
 from delayd.node.export.manifest import RESULT, Manifest
 from delayd.node.export.writer import write_export
-from delayd.node.replica.replica import Replica
 from delayd.request import RequestLimits, continuation, parse
 from delayd.request.bodies import message_body
 from delayd.request.request import Request
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.disk import OpenFile, SystemDisk
-from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import START, Rank
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import DAY_MS, Settings
 
 BEGIN_MS = 1_000_000
-PROOF_KEY = b"a secret of the cluster"
+PROOF_KEY = CLUSTER_KEY.encode()
 
 SETTINGS = replace(CLUSTER, max_delay_ms=DAY_MS)
 
@@ -129,12 +127,12 @@ class ExportingNode:
     def __init__(self, folder: Path, *, hold_ms: int = 60_000, free_min_bytes: int = 0) -> None:
         self.folder = folder
         self.disk = SmallDisk()
-        self.replica = Replica(
-            Wheel.open(folder, partitions=PARTITIONS, disk=self.disk),
+        self.replica = open_replica(
+            folder,
             SETTINGS,
-            proof_key=PROOF_KEY,
             export_hold_ms=hold_ms,
             disk_free_min_bytes=free_min_bytes,
+            disk=self.disk,
         )
         self.exporter = Exporter(
             self.replica, SystemClock(), folder=folder / "exports", node="node-1"

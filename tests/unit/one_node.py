@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,13 +66,18 @@ def open_replica(
     disk: Disk | None = None,
 ) -> Replica:
     """A replica over the wheel in a folder."""
-    return Replica(
-        Wheel.open(folder, partitions=settings.partitions, disk=disk),
-        settings,
-        proof_key=CLUSTER_KEY.encode(),
-        export_hold_ms=export_hold_ms,
-        disk_free_min_bytes=disk_free_min_bytes,
-    )
+    with ExitStack() as unless_made:
+        wheel = Wheel.open(folder, partitions=settings.partitions, disk=disk)
+        unless_made.callback(wheel.close)
+        made = Replica(
+            wheel,
+            settings,
+            proof_key=CLUSTER_KEY.encode(),
+            export_hold_ms=export_hold_ms,
+            disk_free_min_bytes=disk_free_min_bytes,
+        )
+        unless_made.pop_all()
+    return made
 
 
 def request_parts(

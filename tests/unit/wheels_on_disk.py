@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from cluster_settings import LANES, PARTITIONS, SETTINGS
+from wheel_reading import checkpoint
 
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine
 from delayd.wheel.frame import HEADER_BYTES, walk
@@ -97,10 +98,12 @@ class Ingest:
         return Progress(tuple(self.offsets), epochs, log_ms, self.frontier, (), self.forgotten, 1)
 
     def checkpoint(self, *, finish: bool = True) -> None:
-        pending = self.wheel.begin_checkpoint(self.progress())
-        pending.sync()
-        if finish:
-            self.wheel.finish_checkpoint(pending)
+        checkpoint(self.wheel, self.progress(), finish=finish)
+
+    def end(self) -> None:
+        """As a node that is stopped: with a last checkpoint."""
+        self.checkpoint()
+        self.wheel.close()
 
     def deliver(self, slots: int) -> None:
         """The frontier passes the first slots, and all that was taken in."""

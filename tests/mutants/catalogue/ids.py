@@ -194,7 +194,7 @@ IDS = (
         REPLICA,
         "if not cut.reached_by(self.ingested) or not passed_own_writes:",
         "if not cut.reached_by(self.ingested):",
-        f"{REPLICAS}::test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing",
+        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",
     ),
     one_edit(
         "forgotten-at-once",
@@ -203,7 +203,7 @@ IDS = (
         "delayd/node/replica/retention.py",
         "old_enough_ms = history[-1].append_ms - hold_ms",
         "old_enough_ms = history[-1].append_ms",
-        f"{REPLICAS}::test_nothing_is_forgotten_before_the_hold_is_over",
+        f"{REPLICAS}::test_what_a_frontier_of_before_the_hold_covers_is_forgotten",
     ),
     one_edit(
         "slot-dropped-that-o-has-not-passed",

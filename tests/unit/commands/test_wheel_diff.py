@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from exporting_node import (
     BEGIN_MS,
-    PROOF_KEY,
     SETTINGS,
     cancel,
     cut,
     limits,
     schedule,
 )
+from one_node import open_replica
 from test_wheel_verify import files_in
 
 from delayd.bus import Record
@@ -34,7 +34,6 @@ from delayd.request.request import Request
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import kill_key
 from delayd.wheel.layout import hour_of
-from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.rank import Rank, lane_of
 from replication.settings import Settings
@@ -49,16 +48,9 @@ def node(
     *records: Record,
     settings: Settings = SETTINGS,
     hold_ms: int = 60_000,
-    partitions: int = PARTITIONS,
 ) -> Replica:
     """A node that has taken in these records; `stop` it."""
-    replica = Replica(
-        Wheel.open(folder, partitions=partitions),
-        settings,
-        proof_key=PROOF_KEY,
-        export_hold_ms=hold_ms,
-        disk_free_min_bytes=0,
-    )
+    replica = open_replica(folder, settings, export_hold_ms=hold_ms)
     replica.take(sorted(records, key=lambda record: (record.partition, record.offset)))
     return replica
 

@@ -30,7 +30,7 @@ def test_wheels_of_two_clusters_are_refused(tmp_path: Path) -> None:
 
 def test_wheels_for_other_partition_counts_are_refused(tmp_path: Path) -> None:
     a = stop(node(tmp_path / "a", *spread(5)))
-    b = stop(node(tmp_path / "b", settings=replace(SETTINGS, partitions=3), partitions=3))
+    b = stop(node(tmp_path / "b", settings=replace(SETTINGS, partitions=3)))
     with pytest.raises(ConfigError, match=r"of 2 partitions.* of 3"):
         compared(a, b)
 
@@ -53,8 +53,7 @@ def test_a_frontier_of_another_version_is_refused(tmp_path: Path) -> None:
     a = stop(node(tmp_path / "a", *spread(5)))
     ingest = Ingest(tmp_path / "b")
     ingest.frontier = b'{"format": 99}'
-    ingest.checkpoint()
-    ingest.wheel.close()
+    ingest.end()
     with pytest.raises(ConfigError, match="unknown frontier format 99"):
         compared(a, tmp_path / "b")
 

@@ -53,8 +53,7 @@ def test_a_late_arrival_makes_a_passed_slot_mixed(tmp_path: Path) -> None:
     ingest.wheel.append([ingest.frame(slot_at(index)) for index in range(10)])
     ingest.deliver(5)
     ingest.wheel.append([ingest.frame(slot_at(2))])
-    ingest.checkpoint()
-    ingest.wheel.close()
+    ingest.end()
     overview = inspect(tmp_path)
     assert (overview.kept.slots, overview.mixed.slots, overview.pending.slots) == (4, 2, 4)
 
@@ -62,8 +61,7 @@ def test_a_late_arrival_makes_a_passed_slot_mixed(tmp_path: Path) -> None:
 def test_without_a_frontier_all_is_pending(tmp_path: Path) -> None:
     ingest = Ingest(tmp_path)
     ingest.append(20)
-    ingest.checkpoint()
-    ingest.wheel.close()
+    ingest.end()
     overview = inspect(tmp_path)
     assert overview.pending == overview.total and overview.total.frames == 20
 
@@ -102,8 +100,7 @@ def test_the_command_shows_it_and_json_is_one_object(directory: Path) -> None:
 def test_a_directory_of_the_format_before_is_shown_as_what_it_is(tmp_path: Path) -> None:
     ingest = Ingest(tmp_path)
     ingest.append(20)
-    ingest.checkpoint()
-    ingest.wheel.close()
+    ingest.end()
     make_older(tmp_path)
     for command in ("inspect", "verify"):
         shown = CliRunner().invoke(app, [command, str(tmp_path)])

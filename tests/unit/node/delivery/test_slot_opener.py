@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
+from wheel_reading import checkpoint
 
 from delayd.node.delivery import planner as planner_module
 from delayd.node.delivery import slot_opener
 from delayd.node.delivery.planner import Planner
-from delayd.wheel import Entry, Frame, FrameKind, Progress, slot_index
+from delayd.wheel import Entry, Frame, FrameKind, slot_index
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import OpenLimits, Plan, StepLimits
 from replication.frontier import Frontier, first_frontier
@@ -304,7 +305,7 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         else:
             now_ms += 1_000
         if chance.random() < 0.1:
-            save(wheel)
+            checkpoint(wheel)
         if chance.random() < 0.05:
             planner = Planner(wheel, SETTINGS, frontier, SMALL)
         limits = StepLimits(records_max=chance.choice([3, 40, 200]), lanes_max={0: 60})
@@ -328,13 +329,6 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
 
 def done(stored: list[Frame], frontier: Frontier) -> set[Rank]:
     return {rank(frame) for frame in stored if frontier.covers(frame.lane, rank(frame))}
-
-
-def save(wheel: Wheel) -> None:
-    zeros = (0,) * PARTITIONS
-    pending = wheel.begin_checkpoint(Progress(zeros, zeros, zeros, b""))
-    pending.sync()
-    wheel.finish_checkpoint(pending)
 
 
 def test_what_arrives_for_an_hour_that_is_opened_can_be_read(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from exporting_node import (
@@ -23,6 +22,8 @@ from exporting_node import (
     schedule,
     sources,
 )
+from test_wheel_recovery import ObservedDatabase
+from wheel_disks import flip
 
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError
@@ -80,10 +81,8 @@ def slot_file(node: ExportingNode) -> Path:
 
 def test_a_flipped_bit_is_named_with_slot_and_bytes(node: ExportingNode) -> None:
     file = slot_file(node)
-    data = bytearray(file.read_bytes())
-    length = len(data) // 4
-    data[length + 50] ^= 4
-    file.write_bytes(data)
+    length = file.stat().st_size // 4
+    flip(file, length + 50, 2)
     error = failure(node)
     assert error.refusal is Refusal.FAILED
     expected = f"slot {SLOT}: the frame at bytes {length} to {2 * length} has a wrong CRC"
@@ -135,32 +134,6 @@ def test_a_disk_that_fails_while_tails_are_written_out_ends_the_node(node: Expor
         node.replica.checkpoint()
 
 
-class LosingDatabase:
-    """LevelDB, whose scans lose their last lines without a word, as plyvel's do after damage."""
-
-    def __init__(self, database: Any, lost: int) -> None:
-        self._database = database
-        self._lost = lost
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-    def iterator(self, **options: Any) -> "LosingDatabase":
-        """A scan."""
-        lines = list(self._database.iterator(**options))
-        self._lines = iter(lines[: len(lines) - self._lost])
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return self._lines
-
-
 @pytest.mark.parametrize("lost", [0, 13, 14, 15])
 def test_a_list_of_kills_that_is_cut_short_is_found(node: ExportingNode, lost: int) -> None:
     """Ten slots, totals, two answers and progress come behind the kills: one must be seen."""
@@ -168,7 +141,7 @@ def test_a_list_of_kills_that_is_cut_short_is_found(node: ExportingNode, lost: i
     node.take(cancel(42, "a"), cancel(43, "c"))
     node.replica.checkpoint()
     catalogue = node.replica.wheel._catalogue
-    catalogue._db = LosingDatabase(catalogue._db, lost)
+    catalogue._db = ObservedDatabase(catalogue._db, lost)
     at = cut(2, (44, 0), cursor_ms=BEGIN_MS + 1_000)
     if lost < 14:
         assert len(node.pending(at)) == 36

@@ -54,10 +54,11 @@ def refused(node: ExportingNode, at: SeenFrontier, wait_ms: int = 0) -> ExportEr
     return caught.value
 
 
-def ready(node: ExportingNode) -> None:
-    """Six messages a second apart, and frontiers that have passed none, two and four of them."""
+def ready(node: ExportingNode) -> ExportingNode:
+    """Six messages a second apart, and one in an hour."""
     node.take(*[schedule(n, BEGIN_MS + 1_000 * n) for n in range(6)])
     node.take(schedule(0, BEGIN_MS + HOUR_MS, partition=1))
+    return node
 
 
 def passed(step: int, count: int, append_ms: int = 0) -> SeenFrontier:
@@ -75,8 +76,7 @@ def waiting_at(node: ExportingNode, at: SeenFrontier) -> RunningExport:
 
 def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opener) -> None:
     """Rules: export-pins"""
-    node = open_node()
-    ready(node)
+    node = ready(open_node())
     at = cut(1, (6, 2), cursor_ms=BEGIN_MS + 2_000)
     node.see(at)
     waiting = waiting_at(node, at)
@@ -96,8 +96,7 @@ def test_a_pinned_cut_is_kept_whole_and_then_forgetting_goes_on(open_node: Opene
 
 def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
     """Rules: export-pins"""
-    node = open_node(hold_ms=100)
-    ready(node)
+    node = ready(open_node(hold_ms=100))
     node.see(passed(1, 2))
     pinned = cut(2, (6, 2), cursor_ms=BEGIN_MS + 4_000, append_ms=BEGIN_MS + 50)
     node.see(pinned)
@@ -110,8 +109,7 @@ def test_up_to_a_pinned_cut_forgetting_goes_on(open_node: Opener) -> None:
 
 
 def test_the_oldest_cut_is_the_one_by_which_was_forgotten(open_node: Opener) -> None:
-    node = open_node()
-    ready(node)
+    node = ready(open_node())
     assert node.replica.retention.forgotten is None
     assert len(node.pending(passed(1, 0))) == 7, "nothing was forgotten: any cut will do"
     node.see(passed(2, 2))
@@ -134,8 +132,7 @@ def test_the_oldest_cut_is_the_one_by_which_was_forgotten(open_node: Opener) -> 
 )
 def test_a_cut_is_too_old_if_any_component_is(open_node: Opener, older: SeenFrontier) -> None:
     """Whatever its step says: a cut comes from outside."""
-    node = open_node()
-    ready(node)
+    node = ready(open_node())
     node.see(passed(2, 2))
     node.replica.checkpoint()
     assert refused(node, older).refusal is Refusal.TOO_OLD
@@ -143,8 +140,7 @@ def test_a_cut_is_too_old_if_any_component_is(open_node: Opener, older: SeenFron
 
 @pytest.mark.parametrize("restarts", [1, 2])
 def test_a_restarted_node_knows_what_it_has_forgotten(open_node: Opener, restarts: int) -> None:
-    node = open_node()
-    ready(node)
+    node = ready(open_node())
     node.see(passed(2, 2))
     node.replica.checkpoint()
     for _ in range(restarts):
@@ -157,8 +153,7 @@ def test_a_restarted_node_knows_what_it_has_forgotten(open_node: Opener, restart
 
 
 def test_a_restart_before_the_checkpoint_has_forgotten_nothing(open_node: Opener) -> None:
-    node = open_node()
-    ready(node)
+    node = ready(open_node())
     node.replica.checkpoint()
     node.see(passed(2, 2))
     node.replica._forget_covered(0)
@@ -239,8 +234,7 @@ def test_while_everything_goes_on_a_cut_gives_the_same_rows(open_node: Opener) -
 
 
 def test_an_export_gives_way_to_a_node_whose_disk_is_short(open_node: Opener) -> None:
-    node = open_node(free_min_bytes=1_000)
-    ready(node)
+    node = ready(open_node(free_min_bytes=1_000))
     at = cut(1, (6, 9), cursor_ms=BEGIN_MS + 2_000)
     node.see(at)
     waiting = waiting_at(node, at)
@@ -254,8 +248,7 @@ def test_an_export_gives_way_to_a_node_whose_disk_is_short(open_node: Opener) ->
 
 
 def test_a_file_that_is_being_streamed_gives_its_room_back(open_node: Opener) -> None:
-    node = open_node(free_min_bytes=1_000)
-    ready(node)
+    node = ready(open_node(free_min_bytes=1_000))
     export = node.exporter.begin()
     export.run(passed(1, 2).record, 0)
     assert export.read(10, 0) == export.read(10, 0) != b""
@@ -269,8 +262,7 @@ def test_a_file_that_is_being_streamed_gives_its_room_back(open_node: Opener) ->
 
 
 def test_an_export_needs_room_above_the_watermark(open_node: Opener) -> None:
-    node = open_node(free_min_bytes=1_000)
-    ready(node)
+    node = ready(open_node(free_min_bytes=1_000))
     node.disk.free = 1_000 + 100 * 5 - 1
     assert refused(node, passed(1, 2)).refusal is Refusal.NO_ROOM
     node.disk.free += 1

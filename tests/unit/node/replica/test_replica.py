@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import one_node
 import pytest
 from cluster_settings import LANES, PARTITIONS
-from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, cut
+from exporting_node import BEGIN_MS, SETTINGS, cut, schedule
 
-from delayd.bus import Headers, Position, Record
-from delayd.cluster.frontier_log import SeenFrontier
+from delayd.bus import Position, Record
 from delayd.errors import DiskError, FrontierError
 from delayd.node.delivery.planner import Planner
 from delayd.node.replica.replica import Replica
@@ -36,20 +37,12 @@ def open_replica(tmp_path: Path) -> Iterator[Opener]:
     ) -> Replica:
         for before in opened:
             before.close()
-        wheel = Wheel.open(tmp_path, partitions=settings.partitions)
-        try:
-            made = Replica(
-                wheel,
-                settings,
-                proof_key=PROOF_KEY,
-                export_hold_ms=hold_ms,
-                disk_free_min_bytes=free_min_bytes,
+        opened.append(
+            one_node.open_replica(
+                tmp_path, settings, export_hold_ms=hold_ms, disk_free_min_bytes=free_min_bytes
             )
-        except BaseException:
-            wheel.close()
-            raise
-        opened.append(made)
-        return made
+        )
+        return opened[-1]
 
     yield open_it
     for replica in opened:
@@ -57,8 +50,8 @@ def open_replica(tmp_path: Path) -> Iterator[Opener]:
 
 
 def request(offset: int, due_ms: int, *, partition: int = 0, epoch: int = 0) -> Record:
-    headers: Headers = [("delayd-topic", b"orders"), ("delayd-due", b"%d" % due_ms)]
-    return Record(partition, offset, epoch, BEGIN_MS, None, b"%d" % offset, headers)
+    made = schedule(offset, due_ms, partition=partition, value=b"%d" % offset)
+    return made._replace(leader_epoch=epoch)
 
 
 def reject(offset: int, *, partition: int = 0) -> Record:
@@ -183,40 +176,27 @@ def test_a_wheel_of_another_cluster_is_refused(open_replica: Opener) -> None:
 # --- Forgetting
 
 
-def ready_to_forget(open_replica: Opener, last: SeenFrontier) -> Replica:
-    """A node that ingested up to O and R of a covering frontier, has seen it, and then `last`."""
-    replica = open_replica()
-    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
-    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
-    replica.observe(cut(1, **COVERING))  # type: ignore[arg-type]
-    replica.observe(last)
-    replica.checkpoint()
-    return replica
+COVERING: dict[str, Any] = {"cursor_ms": BEGIN_MS + 5_000, "offsets": (5, 1), "own_writes": (4, -1)}
 
 
-COVERING = {"cursor_ms": BEGIN_MS + 5_000, "offsets": (5, 1), "own_writes": (4, -1)}
-
-
-def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(open_replica: Opener) -> None:
+@pytest.mark.parametrize(("held_ms", "left"), [(HOLD_MS, 0), (HOLD_MS - 1, 6)])
+def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(
+    open_replica: Opener, held_ms: int, left: int
+) -> None:
     """docs/design/frontier.md, Ingest: dropped only when a frontier at least `export_hold` old
     covers it and this node has ingested beyond that frontier's O and R.
 
     Rules: forget-by-old-frontier
     """
-    last = cut(2, append_ms=BEGIN_MS + HOLD_MS, **COVERING)  # type: ignore[arg-type]
-    replica = ready_to_forget(open_replica, last)
-    assert replica.wheel.stats().frames == 0
-    assert deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000) == []
-    assert open_replica().wheel.stats().frames == 0, "and it stays forgotten"
-
-
-def test_nothing_is_forgotten_before_the_hold_is_over(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: a frontier at least `export_hold` old.
-
-    Rules: forget-by-old-frontier
-    """
-    last = cut(2, append_ms=BEGIN_MS + HOLD_MS - 1, **COVERING)  # type: ignore[arg-type]
-    assert ready_to_forget(open_replica, last).wheel.stats().frames == 6
+    replica = open_replica()
+    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
+    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
+    replica.observe(cut(1, **COVERING))
+    replica.observe(cut(2, append_ms=BEGIN_MS + held_ms, **COVERING))
+    replica.checkpoint()
+    assert replica.wheel.stats().frames == left
+    assert len(deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000)) == left
+    assert open_replica().wheel.stats().frames == left, "and it stays forgotten"
 
 
 def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
@@ -249,36 +229,28 @@ def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) ->
     assert replica.wheel.stats().frames == 1, "the cursor's own slot stays"
 
 
-def test_a_node_that_is_behind_the_frontier_forgets_nothing(open_replica: Opener) -> None:
+@pytest.mark.parametrize(
+    ("ingested", "own_writes"),
+    [
+        pytest.param(4, (-1, -1), id="beyond R, but not at O"),
+        # The shard's own writes may continue what is here.
+        pytest.param(5, (5, -1), id="at O, but not beyond R"),
+    ],
+)
+def test_a_node_that_is_behind_the_frontier_forgets_nothing(
+    open_replica: Opener, ingested: int, own_writes: tuple[int, int]
+) -> None:
     """docs/design/frontier.md, Ingest: this node has itself ingested beyond O and R.
 
     Rules: forget-after-own-ingest
     """
     replica = open_replica(hold_ms=0)
-    replica.take([request(offset, BEGIN_MS) for offset in range(3)])
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 0)))
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 3, "it is beyond R, but not at O"
-    replica.take([request(4, BEGIN_MS + 60_000)])
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 1
-
-
-def test_a_node_that_has_not_seen_the_shards_own_writes_forgets_nothing(
-    open_replica: Opener,
-) -> None:
-    """docs/design/frontier.md, Ingest: beyond R too, because they may continue what is here.
-
-    Rules: forget-after-own-ingest
-    """
-    beyond = {**COVERING, "own_writes": (5, -1)}
-    replica = open_replica(hold_ms=0)
-    replica.take([request(offset, BEGIN_MS) for offset in range(5)])
+    replica.take([request(offset, BEGIN_MS) for offset in range(ingested)])
     replica.take([request(0, BEGIN_MS, partition=1)])
-    replica.observe(cut(1, **beyond))  # type: ignore[arg-type]
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 1), own_writes=own_writes))
     replica.checkpoint()
-    assert replica.wheel.stats().frames == 6
-    replica.take([request(5, BEGIN_MS + 60_000)])
+    assert replica.wheel.stats().frames == ingested + 1
+    replica.take([request(ingested, BEGIN_MS + 60_000)])
     replica.checkpoint()
     assert replica.wheel.stats().frames == 1
 
