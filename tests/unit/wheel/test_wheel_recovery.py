@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -362,6 +361,21 @@ def test_damage_at_which_plyvels_iterator_ends_without_an_error_is_found(
     assert len(remaining_files(tmp_path)) == 500
 
 
+class Scan:
+    """Lines, as plyvel's iterator gives them: within a `with`, or without."""
+
+    def __init__(self, lines: list[Any]) -> None:
+        self._lines = iter(lines)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._lines
+
+    __enter__ = __iter__
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class ObservedDatabase:
     """LevelDB as the catalogue opened it; its scans lose their last `lost` lines."""
 
@@ -373,11 +387,9 @@ class ObservedDatabase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
-    @contextmanager
-    def iterator(self, **options: Any) -> Iterator[Iterator[Any]]:
-        with self._database.iterator(**options) as lines:
-            found = list(lines)
-            yield iter(found[: len(found) - self._lost])
+    def iterator(self, **options: Any) -> "Scan":
+        found = list(self._database.iterator(**options))
+        return Scan(found[: len(found) - self._lost])
 
     def write_batch(self, **options: Any) -> Any:
         self.batches.append(options)
