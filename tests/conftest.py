@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from clusters import TestCluster, make_cluster
 from one_node import Maker, nodes_in
 from xdist.scheduler import LoadScopeScheduling
 
@@ -107,6 +108,12 @@ def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
             yield cluster
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
+    """A delayd cluster of the test's own, without nodes."""
+    return make_cluster(kafka_and_etcd, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import TestCluster
 from confluent_kafka import Producer
 from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
 
@@ -15,7 +15,6 @@ from chaos.evidence import read_all
 from chaos.records import Logged
 from delayd.client import Client
 from delayd.cluster.connect import open_bus
-from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
 
@@ -86,9 +85,8 @@ def forge(cluster: TestCluster, target: str, row: Logged, source: str) -> None:
 
 
 def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    cluster: TestCluster, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
     target = cluster.target("orders")
     with node_group([cluster.node(n, export_hold_s=900) for n in range(3)]) as nodes:
         for node in nodes:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import psutil
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import TestCluster
 from nodes import CLOCK, CLUSTER_KEY, master_of, node_group, wait_for
 from raw_records import RawHeaders, RawWriter
 from topics_read import Seen, read_until
@@ -27,7 +27,6 @@ from delayd.bus.murmur2 import partition_of
 from delayd.client import Scheduled
 from delayd.cluster.connect import open_bus
 from delayd.cluster.frontier_log import FrontierLog
-from delayd.dev.cluster import LocalCluster
 from replication.rank import Rank
 from replication.record import StepCounts, encode
 
@@ -164,9 +163,8 @@ def cover_everything(cluster: TestCluster) -> None:
 
 
 def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    cluster: TestCluster, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
     topic, never = cluster.target("a"), f"target.{cluster.name}.never"
     node = cluster.node(1)
     with (

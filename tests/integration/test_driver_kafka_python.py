@@ -8,26 +8,18 @@ Source: docs/adr/0014-kafka-python-for-nodes.md.
 import signal
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import RETRY_DELAYS_MS, TestCluster, make_cluster, schedule
+from clusters import RETRY_DELAYS_MS, TestCluster, schedule
 from nodes import CLOCK, master_of, node_group
 from test_failover import batch_on, finish, kill, wait_due
 from test_ids import Counter, seen_all
 from topics_read import Seen, read_until
 
-from delayd.dev.cluster import LocalCluster
 from delayd.dev.witness import Witness
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
-    """A delayd cluster without nodes."""
-    return make_cluster(kafka_and_etcd, tmp_path)
 
 
 @pytest.mark.parametrize(

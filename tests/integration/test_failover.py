@@ -8,10 +8,9 @@ test_failover_mixed.py. Source: docs/design/frontier.md, "Takeover" and "Fence".
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from clusters import TestCluster, make_cluster, schedule
+from clusters import TestCluster, schedule
 from nodes import (
     CLOCK,
     HANGS_S,
@@ -24,18 +23,11 @@ from nodes import (
 )
 
 from delayd.dev.batch import Batch
-from delayd.dev.cluster import LocalCluster
 from delayd.dev.ledger import Kill
 from delayd.dev.verdict import Verdict
 from delayd.dev.witness import Witness
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture
-def cluster(kafka_and_etcd: LocalCluster, tmp_path: Path) -> TestCluster:
-    """A delayd cluster without nodes."""
-    return make_cluster(kafka_and_etcd, tmp_path)
 
 
 def batch_on(topics: tuple[str, ...], count: int, spread_ms: int, lead_ms: int = 3_000) -> Batch:

@@ -6,12 +6,11 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 from answering import DUE_MS, Answering, id_of, op_of
-from clusters import make_cluster
+from clusters import TestCluster
 from nodes import delayd_in_process as delayd
 from nodes import running, wait_for
 
@@ -189,8 +188,7 @@ def test_show_without_a_node_that_answers_ends_with_3(master: Answering) -> None
     assert delayd("show", "order-7", *where(master)).returncode == 2
 
 
-def test_the_commands_work_with_a_real_node(kafka_and_etcd: LocalCluster, tmp_path: Path) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
+def test_the_commands_work_with_a_real_node(cluster: TestCluster) -> None:
     target = cluster.target("orders")
     common = ("--bootstrap", cluster.bootstrap, "--prefix", f"{cluster.name}-")
     to_show = (*common, "--etcd", cluster.etcd, "--cluster", cluster.name, "--json")

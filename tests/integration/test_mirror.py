@@ -4,22 +4,19 @@ Source: docs/design/election.md, "Keys".
 """
 
 import json
-from pathlib import Path
 
 import pytest
-from clusters import RETRY_DELAYS_MS, make_cluster
+from clusters import RETRY_DELAYS_MS, TestCluster
 from nodes import CLOCK, delayd_in_process, running, wait_for
 
 from delayd.coordination.etcd import EtcdCoordination
-from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
 
 
 def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    cluster: TestCluster,
 ) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
     nodes = [cluster.node(number) for number in range(2)]
     etcd = EtcdCoordination([cluster.etcd], cluster.name)
     asked = (

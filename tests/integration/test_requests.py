@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from clusters import make_cluster
+from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from nodes import CLOCK, master_of, node_group, running
@@ -23,10 +23,9 @@ pytestmark = pytest.mark.real
 
 @pytest.mark.parametrize("driver", ["confluent", "kafka-python"])
 def test_a_burst_to_a_target_that_takes_small_batches_arrives_and_holds_nobody_up(
-    kafka_and_etcd: LocalCluster, tmp_path: Path, driver: str
+    cluster: TestCluster, driver: str
 ) -> None:
     """Kafka judges batches, not records. Source: docs/design/frontier.md, "Targets"."""
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
     small = cluster.target("small", partitions=1, config={"max.message.bytes": "20000"})
     target = cluster.target("a")
     with running([cluster.node(0, driver=driver)]), cluster.client() as client:
@@ -72,10 +71,7 @@ def test_a_node_starts_again_after_a_trim_that_took_a_commit_marker(
         assert len(read_until(cluster.bootstrap, target, lambda seen: len(seen) == 2)) == 2
 
 
-def test_rejects_survive_a_kill_before_they_were_answered(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
+def test_rejects_survive_a_kill_before_they_were_answered(cluster: TestCluster) -> None:
     node = cluster.node(0)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     with running([node]):

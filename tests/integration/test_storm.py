@@ -9,19 +9,17 @@ Source: docs/design/frontier.md, "Verdicts".
 import json
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from clusters import BY_APPEND_TIME, make_cluster
+from clusters import BY_APPEND_TIME, TestCluster
 from loads import evidence_of, findings_once_over, playing
 from nodes import CLOCK, HANGS_S, NodeProcess, master_of, running, wait_until_wall
 
 from chaos.evidence import Evidence
 from chaos.judge import Findings
 from chaos.workload import AROUND_MS, Plan, Planned
-from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
 
@@ -44,10 +42,9 @@ FULL = Size(20_000, 2_000, 10_000)
 
 
 def test_cancels_around_the_due_time_are_answered_truly_through_two_kills(
-    kafka_and_etcd: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
+    cluster: TestCluster, request: pytest.FixtureRequest
 ) -> None:
     size = FULL if request.config.getoption("--full") else SMALL
-    cluster = make_cluster(kafka_and_etcd, tmp_path)
     nodes = [cluster.node(number) for number in range(3)]
     target = cluster.target("storm", config=BY_APPEND_TIME)
     with running(nodes), closing(evidence_of(cluster, (target,))) as evidence:
