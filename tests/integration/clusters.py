@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ConfigResource,
     ResourceType,
 )
-from nodes import CLUSTER_KEY, NodeProcess
+from nodes import CLUSTER_KEY, HANGS_S, NodeProcess
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -78,7 +78,7 @@ class TestCluster:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.incremental_alter_configs([resource])[resource].result(60)
+        admin.incremental_alter_configs([resource])[resource].result(HANGS_S)
 
     def node(self, number: int, **settings: object) -> NodeProcess:
         """A node of the cluster, not started yet."""
@@ -135,4 +135,4 @@ def schedule(client: Client, batch: Batch) -> None:
         for number in range(batch.count)
     ]
     for future in futures:
-        future.result(60)
+        future.result(HANGS_S)

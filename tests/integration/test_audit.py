@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from clusters import TestCluster
 from confluent_kafka import Producer
-from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_for
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, delayd, master_of, node_group, wait_for
 
 from chaos.cross_check import WRONG, cross_check
 from chaos.evidence import read_all
@@ -57,7 +57,7 @@ def schedule(client: Client, target: str, first_ms: int) -> int:
         for number in range(COUNT)
     ]
     for future in futures:
-        future.result(60)
+        future.result(HANGS_S)
     written_ms = CLOCK.wall_ms()
     for number in range(CANCELLED):
         client.cancel(f"id-{2 * number + 1}", wait=False)
@@ -81,7 +81,7 @@ def forge(cluster: TestCluster, target: str, row: Logged, source: str) -> None:
         *((f"delayd-{name}", content.encode()) for name, content in told.items()),
     ]
     producer.produce(target, row.value, row.key, row.partition, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(HANGS_S) == 0
 
 
 def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else(

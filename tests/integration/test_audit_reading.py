@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from nodes import HANGS_S
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from raw_records import RawWriter
@@ -284,7 +285,7 @@ def _seen(bootstrap: str, topic: str, span: Span) -> Iterator[Any]:
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             consumer.seek(at, 0)
-            deadline_ms = CLOCK.monotonic_ms() + 30_000
+            deadline_ms = CLOCK.monotonic_ms() + HANGS_S * 1_000
             while consumer.position(at) < end and CLOCK.monotonic_ms() < deadline_ms:
                 for records in consumer.poll(timeout_ms=100).values():
                     yield from records
@@ -296,7 +297,7 @@ def _delete_before(bootstrap: str, topic: str, offset: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        done.result(30)
+        done.result(HANGS_S)
 
 
 def _pairs(headers: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from nodes import delayd
+from nodes import HANGS_S, delayd
 
 from delayd.bench.brokers import Brokers, brokers_at
 from delayd.bench.catalogue import ALL, ON_PAIR, measure, sizes_of
@@ -84,7 +84,7 @@ def small(name: str, brokers: Brokers) -> Context:
 
 
 def topics_of(bootstrap: str) -> set[str]:
-    listed = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30)
+    listed = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=HANGS_S)
     return {name for name in listed.topics if name.startswith("bench-")}
 
 
@@ -116,7 +116,7 @@ def test_a_reader_sees_what_is_lost_doubled_early_and_altered(
     values = [load.value(number) for number in range(9)]
     for value in (*values, load.value(3), b"altered", ahead.value(4)):
         producer.produce(load.target, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(HANGS_S) == 0
     client = {"bootstrap.servers": bootstrap}
 
     found = read_back(client, load, SystemClock().wall_ms(), wait_ms=3_000)

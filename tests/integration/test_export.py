@@ -21,7 +21,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import CLOCK, NodeProcess, master_of, running, wait_for
+from nodes import CLOCK, HANGS_S, NodeProcess, master_of, running, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
@@ -58,7 +58,7 @@ def ask_export(node: NodeProcess, record: FrontierRecord, wait_ms: int = 20_000)
     """The file; HTTPError otherwise."""
     url = f"http://127.0.0.1:{node.port}/export"
     request = urllib.request.Request(url, request_of(record, wait_ms))
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=HANGS_S) as answer:
         assert answer.headers["content-type"] == "application/vnd.apache.parquet"
         data: bytes = answer.read()
         return data
@@ -90,7 +90,7 @@ def cluster(
             client.schedule_async(target, b"far", id=f"far-{n}", in_=("1h", "30h")[n % 2])
             for n in range(FAR_COUNT)
         ]
-        told = [future.result(30) for future in far]
+        told = [future.result(HANGS_S) for future in far]
         cancels = [client.cancel(f"far-{n}", wait=False) for n in range(FAR_CANCELLED)]
         wait_for(
             lambda: is_passed(made.cut(), [(c.partition, c.offset) for c in cancels]),
@@ -216,7 +216,7 @@ def frozen_writer(node: NodeProcess, record: FrontierRecord) -> Iterator[int]:
     finally:
         if not is_gone(pid):
             os.kill(pid, signal.SIGCONT)
-        asking.join(30)
+        asking.join(HANGS_S)
     assert failed, "the client was told nothing"
 
 

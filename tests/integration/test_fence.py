@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from nodes import wait_for
+from nodes import HANGS_S, wait_for
 from topics_read import all_of
 
 from delayd.bus import Bus, TransactionalProducer
@@ -44,7 +44,7 @@ class HeldProducer:
     def __getattr__(self, name: str) -> Any:
         if name == self._hold.armed:
             self._hold.reached.set()
-            assert self._hold.let_go.wait(60), f"nobody let {name} go"
+            assert self._hold.let_go.wait(HANGS_S), f"nobody let {name} go"
         return getattr(self._real, name)
 
 
@@ -121,7 +121,7 @@ class Master:
         self.grant.withdrawn = True
         with self.replica.changed:
             self.replica.changed.notify_all()
-        self._thread.join(30)
+        self._thread.join(HANGS_S)
         assert not self._thread.is_alive()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def test_a_master_stopped_before_its_commit_is_fenced_by_its_successor(
         wait_for(lambda: first.mastership.is_delivering, "the first has taken over")
         hold.armed = "commit"
         first.ingest(COUNT)
-        assert hold.reached.wait(20), "the first stands before its commit"
+        assert hold.reached.wait(HANGS_S), "the first stands before its commit"
         # Its records are in the target's log now, uncommitted. The successor takes over.
         second.ingest(COUNT)
         second.start()
@@ -197,7 +197,7 @@ def test_what_was_committed_before_the_fence_is_not_repeated(cluster: TestCluste
     with contextlib.closing(first), contextlib.closing(second):
         second.ingest(COUNT)
         second.start()
-        assert hold.reached.wait(20), "the second stands before its fence"
+        assert hold.reached.wait(HANGS_S), "the second stands before its fence"
         first.start()
         first.ingest(COUNT)
         wait_for(lambda: first.mastership.delivered_count == COUNT, "the first delivered")

@@ -67,7 +67,7 @@ class Counter:
 
 
 def source_of(future: Any) -> str:
-    sent = future.get(20)
+    sent = future.get(HANGS_S)
     return f"{sent.partition}/{sent.offset}"
 
 

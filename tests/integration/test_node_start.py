@@ -12,6 +12,7 @@ from clusters import TestCluster, make_cluster
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from nodes import (
     CLUSTER_KEY,
+    HANGS_S,
     NodeProcess,
     delayd_in_process,
     master_of,
@@ -173,7 +174,7 @@ def test_a_write_that_fails_stops_the_node_which_resigns_and_says_why(
                 client.schedule_async("nowhere", b"x" * 100_000, in_="1h") for _ in range(40)
             ]
             for future in futures:
-                future.result(30)
+                future.result(HANGS_S)
         assert bad.wait_exit() == 1, bad.log
         assert "disk" in bad.log and "Traceback" not in bad.log
         good.start()

@@ -5,14 +5,12 @@ Source: docs/operations.md, "A damaged wheel".
 
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import make_cluster
+from clusters import TestCluster
 from nodes import HANGS_S, NodeProcess, delayd, master_of, running, wait_for
 
-from delayd.dev.cluster import LocalCluster
 from delayd.errors import ExitCode
 
 pytestmark = pytest.mark.real
@@ -39,13 +37,10 @@ def counted(node: NodeProcess) -> dict[str, Any]:
     return {"total": found["total"], "topics": found["topics"], "hours": hours}
 
 
-def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
-) -> None:
-    at = make_cluster(kafka_and_etcd, tmp_path)
-    target = at.target("later")
-    node = at.node(0)
-    with running([node]), at.client() as client:
+def test_a_damaged_wheel_is_repaired_and_its_node_goes_on(cluster: TestCluster) -> None:
+    target = cluster.target("later")
+    node = cluster.node(0)
+    with running([node]), cluster.client() as client:
         told = [
             client.schedule_async(target, b"v%d" % n, id=f"r-{n}", in_=FAR_MS[n % 2])
             for n in range(COUNT)

@@ -11,7 +11,7 @@ import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from nodes import CLOCK, master_of, node_group, running
+from nodes import CLOCK, HANGS_S, master_of, node_group, running
 from topics_read import read_until
 
 from delayd.bus import Headers
@@ -32,7 +32,7 @@ def test_a_burst_to_a_target_that_takes_small_batches_arrives_and_holds_nobody_u
         due = str(CLOCK.wall_ms() + 2_000)
         futures = [client.schedule_async(small, b"x" * 300, at=due) for _ in range(300)]
         for future in futures:
-            future.result(30)
+            future.result(HANGS_S)
         client.schedule(target, b"v", at=due)
         assert len(read_until(cluster.bootstrap, target, bool)) == 1
         seen = read_until(cluster.bootstrap, small, lambda seen: len(seen) >= 300)
@@ -63,7 +63,7 @@ def test_a_node_starts_again_after_a_trim_that_took_a_commit_marker(
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         trimmed = admin.delete_records([TopicPartition(cluster.buffer, 0, 2)])
         for future in trimmed.values():
-            future.result(20)
+            future.result(HANGS_S)
         node.start()
         assert master_of([node]) is node
         with cluster.client() as client:
@@ -77,7 +77,7 @@ def test_rejects_survive_a_kill_before_they_were_answered(cluster: TestCluster) 
     with running([node]):
         for number in range(2_000):
             producer.produce(cluster.buffer, b"no headers at all", b"k%d" % number)
-        assert producer.flush(60) == 0
+        assert producer.flush(HANGS_S) == 0
         node.kill()
         node.start()
         letters = read_until(cluster.bootstrap, cluster.dead, lambda seen: len(seen) >= 2_000)
