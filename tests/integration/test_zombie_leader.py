@@ -7,7 +7,6 @@ all the time.
     pytest --full -s tests/integration/test_zombie_leader.py     20 rounds instead of 2
 """
 
-import queue
 import sys
 import threading
 from collections import Counter
@@ -33,11 +32,12 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.dev.startup import ClusterOptions
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.delivery_loop import DeliveryEnded, DeliveryLoop, ThreadFailed
+from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.storage import Wheel
+from replication.election_facts import Ended
 
 pytestmark = [
     pytest.mark.real,
@@ -75,14 +75,15 @@ class FollowingNode:
         self._replica.observe(seen)
         log = FrontierLog(bus, settings.frontier.name, 0)
         log.open(TIMEOUT_MS)
-        self._reports: queue.Queue[DeliveryEnded | ThreadFailed] = queue.Queue()
+        self._failure: BaseException | None = None
         self._delivery = DeliveryLoop(
             bus,
             self._replica,
             log,
             SystemClock(),
             DeliveryOptions(idle_interval_ms=300, clock_drift_max_ms=5_000),
-            self._report,
+            self._lead_again,
+            self._fail,
         )
         self._leads = False
         self._ended = threading.Event()
@@ -110,14 +111,14 @@ class FollowingNode:
         self._ingest.join(PATIENCE_S)
         self._consumer.close()
         self._replica.close()
-        while not self._reports.empty():
-            report = self._reports.get()
-            assert isinstance(report, DeliveryEnded), report
+        assert self._failure is None, repr(self._failure)
 
-    def _report(self, report: DeliveryEnded | ThreadFailed) -> None:
-        self._reports.put(report)
-        if self._leads and isinstance(report, DeliveryEnded):
-            self._delivery.give(Grant(f"{self._name}/1", FOREVER_MS))
+    def _lead_again(self, _: Grant, ended: Ended) -> None:
+        if self._leads:
+            self.lead()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
 
     def _read(self) -> None:
         while not self._ended.is_set():
@@ -153,7 +154,7 @@ class Play:
         self.stale_reads: list[int] = []
         """Of each successor."""
         # Each broker learns of new topics in its own time.
-        wait_for(lambda: self._agreed_leader() is not None, PATIENCE_S, "they agree on a leader")
+        wait_for(lambda: self._agreed_leader() is not None, "they agree on a leader")
 
     def play(self, driver: Callable[..., Bus], age: str) -> None:
         """Let the leader of the frontier be cut off, a master die, and another one follow it."""
@@ -180,9 +181,7 @@ class Play:
         towards = (f"kafka-{broker}-raft-outbound", f"broker-{broker}-to-controller")
         with held(pid, *towards) as count:
             assert count > 1, "no such threads"
-            wait_for(
-                lambda: self._leader(others) not in (-1, broker), PATIENCE_S, "another one leads"
-            )
+            wait_for(lambda: self._leader(others) not in (-1, broker), "another one leads")
             self._deliver(others)
             master.close()
             successor.lead()
@@ -204,7 +203,6 @@ class Play:
         self.sent += BATCH
         wait_for(
             lambda: self.delivered(bootstrap).total() >= self.sent,
-            PATIENCE_S,
             f"{self.sent} are delivered",
         )
 
