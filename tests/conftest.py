@@ -21,6 +21,7 @@ from delayd.dev import startup, supervision
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
 from delayd.wheel import hours
+from delayd.wheel.storage import Wheel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,14 @@ def make(tmp_path: Path) -> Iterator[Maker]:
     """Makes nodes with these targets."""
     with nodes_in(tmp_path) as make_node:
         yield make_node
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Iterator[Wheel]:
+    """An empty wheel, for two partitions."""
+    made = Wheel.open(tmp_path, partitions=2)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """An index of a slot against sorted(entries): any slot, any runs, appended to in between."""
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +146,6 @@ TestIndexAgainstAList = IndexMachine.TestCase
 TestIndexAgainstAList.settings = settings(
     max_examples=100, stateful_step_count=25, deadline=None, print_blob=True
 )
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[Wheel]:
-    made = Wheel.open(tmp_path, partitions=1)
-    yield made
-    made.close()
 
 
 def messages(count: int, *, due_ms: int = 5_000, first: int = 0) -> list[Frame]:

@@ -1,7 +1,6 @@
 """Hours of few messages, which are read where they are, and dense ones, which give room back."""
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
 from wheel_disks import FailingDisk, remaining_files
-from wheel_reading import checkpoint, entries_in
+from wheel_reading import checkpoint, entries_in, split_all
 
 from delayd.errors import CorruptionError, DiskError
 from delayd.node.delivery.planner import Planner
@@ -25,22 +24,9 @@ FIRST = 36_000
 FIRST_MS = 1_000 * FIRST
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[Wheel]:
-    wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
-    yield wheel
-    wheel.close()
-
-
 def message(due_ms: int, offset: int, value: bytes = b"v", *, append_ms: int = 1) -> Frame:
     body = ("t", None, None, value, None, None, None)
     return Frame(due_ms, offset % PARTITIONS, offset, 0, FrameKind.MESSAGE, append_ms, body)
-
-
-def split_all(wheel: Wheel, now_ms: int = FIRST_MS) -> None:
-    wheel.advance(now_ms)
-    while wheel.split_some():
-        pass
 
 
 def frames_in(wheel: Wheel, slot: int) -> list[Frame]:
@@ -64,7 +50,7 @@ def test_a_sparse_hour_is_read_where_it_is_and_no_file_is_made(
     wheel.append(far)
     checkpoint(wheel)
     assert wheel.slots() == [] and wheel.whole_below == FIRST
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     assert wheel.whole_below is None and wheel.slots() == [FIRST + n for n in range(9)]
     # What comes for it now goes to its slots; one had nothing.
     direct = [message(FIRST_MS + 5, 300), message(FIRST_MS + 20_000, 301)]
@@ -88,7 +74,7 @@ def test_what_was_forgotten_of_a_sparse_hour_is_there_again_after_a_start_until_
     """No frontier has it delivered twice: it lies below all cursors."""
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
     wheel.append(far_messages(100))
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     wheel.pass_to(FIRST + 4)
     assert wheel.counts.total == 100 - sum(f.due_ms < FIRST_MS + 4_000 for f in far_messages(100))
     wheel.forget([FIRST, FIRST + 1])
@@ -97,7 +83,7 @@ def test_what_was_forgotten_of_a_sparse_hour_is_there_again_after_a_start_until_
     checkpoint(wheel)
     wheel.close()
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     assert wheel.slots() == [FIRST + n for n in range(9)]
     assert wheel.counts.total == before, "what is passed is not counted again"
     wheel.pass_to(FIRST + 9)
@@ -120,7 +106,7 @@ def test_damage_in_a_sparse_hour_is_told_with_its_place_by_the_index_and_by_the_
     with pytest.raises(CorruptionError, match="hour 10: the frame at bytes"):
         wheel.split_some()
     path.write_bytes(whole)
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     entries = [entry for slot in wheel.slots() for entry in entries_in(wheel, slot)]
     path.write_bytes(broken)
     with pytest.raises(CorruptionError, match="hour 10: the frame at bytes"):
@@ -134,7 +120,7 @@ def test_a_sparse_hour_that_is_not_what_its_line_says_is_not_read(wheel: Wheel) 
     wheel.advance(FIRST_MS)
     wheel._hours.files[HOUR].digest += 1
     with pytest.raises(CorruptionError, match="hour 10: its file does not hold"):
-        split_all(wheel)
+        split_all(wheel, FIRST_MS)
     assert wheel.whole_below == FIRST
 
 
@@ -144,7 +130,7 @@ def test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover(wheel: Wheel) ->
     Rules: late-arrival
     """
     wheel.append(far_messages(50))
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     cursors = (Rank(FIRST_MS + 60_000, 0, 0),) * LANES
     frontier = replace(
         first_frontier(0, PARTITIONS, LANES), cursors=cursors, offsets=(20,) * PARTITIONS
@@ -169,7 +155,7 @@ def test_an_append_time_that_is_far_ahead_has_nothing_split(wheel: Wheel, tmp_pa
     checkpoint(wheel)
     assert remaining_files(tmp_path) == {"10/hour.0", "10/36000.0"}
     assert wheel.whole_below == FIRST
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     assert wheel.whole_below is None
 
 
@@ -216,7 +202,7 @@ def test_room_that_was_split_is_given_back_when_that_is_durable(
     assert found.st_blocks <= before.st_blocks - (start - 64 * 1024) // 512
     wheel.close()
     wheel = Wheel.open(tmp_path, partitions=PARTITIONS)
-    split_all(wheel)
+    split_all(wheel, FIRST_MS)
     held = {frame for slot in wheel.slots() for frame in frames_in(wheel, slot)}
     assert held == set(far_messages(40, b"v" * 100_000))
     wheel.close()

@@ -1,22 +1,11 @@
 """Counts of pending messages: by hour and topic, through kills, splits, passing and crashes."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from wheel_reading import split_all
 
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.rank import Rank
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[Wheel]:
-    wheel = Wheel.open(tmp_path, partitions=2)
-    yield wheel
-    wheel.close()
 
 
 def message(slot: int, offset: int, topic: str = "a") -> Frame:

@@ -1,6 +1,6 @@
 """A disk that fails stops the wheel for good. Source: docs/design, the wheel, checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,18 @@ def messages(count: int, first: int = 0) -> list[Frame]:
         Frame(1_000 * (first + n), 0, first + n, 5, FrameKind.MESSAGE, 1, (b"x" * 100,))
         for n in range(count)
     ]
+
+
+@pytest.fixture
+def disk() -> FailingDisk:
+    return FailingDisk()
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, disk: FailingDisk) -> Iterator[Wheel]:
+    made = Wheel.open(tmp_path, partitions=2, disk=disk)
+    yield made
+    made.close()
 
 
 def is_poisoned(wheel: Wheel) -> None:
@@ -41,28 +53,25 @@ def is_poisoned(wheel: Wheel) -> None:
 
 
 @pytest.mark.parametrize("call", ["append", "create", "make_folder"])
-def test_a_failed_write_at_begin_stops_the_wheel(tmp_path: Path, call: str) -> None:
-    disk = FailingDisk()
-    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+def test_a_failed_write_at_begin_stops_the_wheel(
+    wheel: Wheel, disk: FailingDisk, call: str
+) -> None:
     wheel.append(messages(3))
     disk.failing = {call: NO_SPACE}
     with pytest.raises(DiskError, match="No space left"):
         wheel.begin_checkpoint(PROGRESS)
     disk.failing = {}
     is_poisoned(wheel)
-    wheel.close()
 
 
 def test_a_full_disk_while_tails_are_written_out_stops_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
-    wheel = Wheel.open(tmp_path, partitions=2)
     wheel._segments._disk = FullDisk()
     with pytest.raises(DiskError, match=r"cannot append .*No space left.*free space on the volume"):
         wheel.append(messages(50))
     is_poisoned(wheel)
-    wheel.close()
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_folder"])
@@ -89,9 +98,9 @@ def test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was(
     again.close()
 
 
-def test_many_dirty_files_take_one_syncfs_and_its_failure_stops_the_wheel(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+def test_many_dirty_files_take_one_syncfs_and_its_failure_stops_the_wheel(
+    wheel: Wheel, disk: FailingDisk
+) -> None:
     many = FILES_SYNCED_ONE_BY_ONE_MAX + 1
     wheel.append(messages(many))
     disk.calls.clear()
@@ -103,12 +112,11 @@ def test_many_dirty_files_take_one_syncfs_and_its_failure_stops_the_wheel(tmp_pa
     with pytest.raises(DiskError, match="Input/output error"):
         pending.sync()
     is_poisoned(wheel)
-    wheel.close()
 
 
-def test_few_dirty_files_are_synced_one_by_one_and_then_their_names(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+def test_few_dirty_files_are_synced_one_by_one_and_then_their_names(
+    wheel: Wheel, disk: FailingDisk
+) -> None:
     wheel.append(messages(2))
     disk.calls.clear()
     checkpoint(wheel)
@@ -118,23 +126,18 @@ def test_few_dirty_files_are_synced_one_by_one_and_then_their_names(tmp_path: Pa
     disk.calls.clear()
     checkpoint(wheel)
     assert [call for call in disk.calls if "sync" in call] == ["fdatasync", "fdatasync"]
-    wheel.close()
 
 
-def test_a_failed_leveldb_write_stops_the_wheel(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_a_failed_leveldb_write_stops_the_wheel(wheel: Wheel) -> None:
     wheel.append(messages(1))
     pending = wheel.begin_checkpoint(PROGRESS)
     wheel._catalogue.close()
     with pytest.raises(RuntimeError, match="closed"):
         pending.sync()
     is_poisoned(wheel)
-    wheel.close()
 
 
-def test_a_failed_unlink_stops_the_wheel(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    wheel = Wheel.open(tmp_path, partitions=2, disk=disk)
+def test_a_failed_unlink_stops_the_wheel(wheel: Wheel, disk: FailingDisk) -> None:
     wheel.append(messages(1))
     checkpoint(wheel)
     wheel.forget([0])
@@ -142,19 +145,15 @@ def test_a_failed_unlink_stops_the_wheel(tmp_path: Path) -> None:
     with pytest.raises(DiskError, match="Input/output error"):
         checkpoint(wheel)
     is_poisoned(wheel)
-    wheel.close()
 
 
-def test_a_frame_that_cannot_be_encoded_stops_the_wheel(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_a_frame_that_cannot_be_encoded_stops_the_wheel(wheel: Wheel) -> None:
     with pytest.raises(TypeError):
         wheel.append([*messages(1), messages(1)[0]._replace(body=(object(),))])
     is_poisoned(wheel)
-    wheel.close()
 
 
-def test_damage_that_a_reader_finds_does_not_stop_the_wheel(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_damage_that_a_reader_finds_does_not_stop_the_wheel(wheel: Wheel, tmp_path: Path) -> None:
     wheel.append(messages(2))
     checkpoint(wheel)
     path = tmp_path / "slots" / "0" / "0.0"
@@ -162,7 +161,6 @@ def test_damage_that_a_reader_finds_does_not_stop_the_wheel(tmp_path: Path) -> N
     with pytest.raises(CorruptionError):
         entries_in(wheel, 0)
     assert wheel.read(entries_in(wheel, 1)) == messages(2)[1:]
-    wheel.close()
 
 
 def test_every_call_of_the_real_disk_turns_an_os_error_into_a_disk_error_with_a_remedy(

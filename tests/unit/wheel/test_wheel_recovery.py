@@ -165,15 +165,13 @@ def test_a_flipped_byte_is_found_by_entries_and_by_read(tmp_path: Path, byte: in
     wheel.close()
 
 
-def test_a_file_that_is_cut_under_a_running_wheel_is_found(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_a_file_that_is_cut_under_a_running_wheel_is_found(wheel: Wheel, tmp_path: Path) -> None:
     entries = wheel.append([message(5_000 + n, n) for n in range(3)])
     checkpoint(wheel)
     slot_file(tmp_path).write_bytes(b"")
     for attempt in (lambda: entries_in(wheel, 5), lambda: wheel.read(entries)):
         with pytest.raises(CorruptionError, match=r"slot 5: the frame at bytes 0 to .* is cut off"):
             attempt()
-    wheel.close()
 
 
 def test_an_unknown_format_version_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
@@ -281,8 +279,9 @@ def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
     Wheel.open(tmp_path, partitions=2).close()
 
 
-def test_a_broken_hour_is_found_when_it_is_split_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_a_broken_hour_is_found_when_it_is_split_and_nothing_of_it_is_lost(
+    wheel: Wheel, tmp_path: Path
+) -> None:
     wheel.append([message(72_000_000 + n, n) for n in range(20)])
     checkpoint(wheel)
     path = tmp_path / "slots" / "20" / "hour.0"
@@ -295,13 +294,12 @@ def test_a_broken_hour_is_found_when_it_is_split_and_nothing_of_it_is_lost(tmp_p
     info = wheel.hour_info(20)
     assert info is not None and info.count == 20
     assert wheel.slots() == [] and path.exists()
-    wheel.close()
 
 
 def test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split(
+    wheel: Wheel,
     tmp_path: Path,
 ) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
     wheel.append([message(72_000_000, n) for n in range(3)])
     checkpoint(wheel)
     path = tmp_path / "slots" / "20" / "hour.0"
@@ -313,7 +311,6 @@ def test_an_hour_that_is_not_what_its_line_says_is_found_at_the_end_of_its_split
     with pytest.raises(CorruptionError, match="hour 20: its file does not hold the frames"):
         wheel.split_some()
     assert path.exists()
-    wheel.close()
 
 
 def test_a_flipped_byte_in_a_leveldb_table_is_found_or_harmless(tmp_path: Path) -> None:
@@ -406,17 +403,16 @@ def test_a_scan_that_does_not_end_at_progress_was_cut_short(tmp_path: Path) -> N
     catalogue.close()
 
 
-def test_every_batch_is_synced(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_every_batch_is_synced(wheel: Wheel) -> None:
     observed = ObservedDatabase(wheel._catalogue._db)
     wheel._catalogue._db = observed
     checkpoint(wheel)
     assert observed.batches == [{"sync": True}]
-    wheel.close()
 
 
-def test_a_second_process_is_told_that_the_directory_is_in_use(tmp_path: Path) -> None:
-    wheel = Wheel.open(tmp_path, partitions=2)
+def test_a_second_process_is_told_that_the_directory_is_in_use(
+    wheel: Wheel, tmp_path: Path
+) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from delayd.errors import DiskError; from delayd.wheel.storage import Wheel\n"
@@ -430,4 +426,3 @@ def test_a_second_process_is_told_that_the_directory_is_in_use(tmp_path: Path) -
     assert "in use by another process" in told
     with pytest.raises(DiskError, match="in use by another process"):
         Wheel.open(tmp_path, partitions=2)
-    wheel.close()

@@ -1,6 +1,6 @@
 """The wheel in one life: what goes in comes out, in rank order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -21,13 +21,6 @@ from delayd.wheel.checkpoint import PendingCheckpoint
 from delayd.wheel.segment import Segment
 from delayd.wheel.segments import Segments
 from delayd.wheel.storage import Wheel
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[Wheel]:
-    wheel = Wheel.open(tmp_path, partitions=2)
-    yield wheel
-    wheel.close()
 
 
 def message(
@@ -52,13 +45,12 @@ def test_frames_are_read_back_in_the_order_asked_for(wheel: Wheel) -> None:
 
 @pytest.mark.usefixtures("dense_hours")
 def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is held meanwhile: 3,600 new files take a second."""
     monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 20_000)
     monkeypatch.setattr(segments, "TAILS_PER_CALL", 4)
     monkeypatch.setattr("delayd.wheel.near_hours.SPLIT_BYTES", 2_000)
-    wheel = Wheel.open(tmp_path, partitions=2)
     for offset in range(500):
         wheel.append([message(36_000_000 + offset * 1_000, offset)._replace(append_ms=0)])
     while wheel.write_out():
@@ -77,7 +69,6 @@ def test_no_piece_of_a_split_writes_out_all_slots_of_an_hour(
         written.append(0)
     assert max(written) == 4 and sum(written) > 100
     assert len(wheel.slots()) == 500
-    wheel.close()
 
 
 def test_scattered_frames_are_read_without_reading_what_lies_between(
@@ -269,11 +260,10 @@ def test_only_so_many_files_are_unlinked_per_checkpoint(
 
 
 def test_a_long_file_goes_a_piece_per_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is held meanwhile: to unlink gigabytes takes seconds."""
     monkeypatch.setattr(files, "CUT_BYTES_MAX", 1_000)
-    wheel = Wheel.open(tmp_path, partitions=2)
     wheel.append([message(36_000_000, 0, (b"v" * 3_300,))._replace(append_ms=0)])
     wheel.append([message(1_000, 1)])
     checkpoint(wheel)
@@ -285,7 +275,6 @@ def test_a_long_file_goes_a_piece_per_checkpoint(
         sizes.append(file.stat().st_size if file.exists() else 0)
     assert sizes == [sizes[0], sizes[0] - 1_000, sizes[0] - 2_000, sizes[0] - 3_000, 0]
     assert not file.parent.exists()
-    wheel.close()
 
 
 def test_appends_reads_and_forgets_go_on_while_a_checkpoint_is_synced(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What a master looks for in its wheel, in turns so small that each takes many of them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -39,13 +38,6 @@ def _small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         (slot_index, "LEAF_PLACES_MAX", 10),
     ]:
         monkeypatch.setattr(module, name, value)
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Iterator[Wheel]:
-    made = Wheel.open(tmp_path, partitions=PARTITIONS)
-    yield made
-    made.close()
 
 
 def message(offset: int, due_ms: int, *, partition: int = 0, lane: int = 0) -> Frame:
