@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from delayd.request import RequestLimits
 from replication.settings import DAY_MS, RULES_VERSION, Settings, Topic
 
 PARTITIONS: Final = 2
@@ -23,4 +24,12 @@ SETTINGS: Final = Settings(
     frontier=Topic("delayd-frontier", "id-2"),
     receipts=Topic("delayd-receipts", "id-3"),
     dead=Topic("delayd-dead", "id-4"),
+)
+
+REQUEST_LIMITS: Final = RequestLimits(
+    max_delay_ms=DAY_MS,
+    record_bytes_max=10_000,
+    partitions=4,
+    cluster="c",
+    proof_key=b"the key of the cluster",
 )

@@ -8,6 +8,7 @@ from random import Random
 from struct import pack
 from typing import Any
 
+from cluster_settings import REQUEST_LIMITS
 from cluster_settings import SETTINGS as CLUSTER
 from pyspark.sql import SparkSession
 from random_requests import APPEND_MS, Mixture, record
@@ -17,20 +18,14 @@ from delayd.audit.judging.requests import requests_of
 from delayd.audit.tables import RECORDS, REQUESTS
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of, parse
+from delayd.request import Op, Reason, Reject, Request, offset_of, parse
 from delayd.request.headers import UNREADABLE_HEADERS
 from replication.rank import lane_of
 from replication.settings import RULES_VERSION
 
 SEED = 5
 RECORDS_MADE = 8_000
-LIMITS = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=900,
-    partitions=4,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS = replace(REQUEST_LIMITS, record_bytes_max=900)
 SETTINGS = replace(
     CLUSTER,
     partitions=4,

@@ -1,6 +1,7 @@
 """Dead letters taken apart, and made into requests again (docs/reference/requests.md)."""
 
 import pytest
+from cluster_settings import REQUEST_LIMITS as LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,13 +36,6 @@ from delayd.request.redrives import (
 APPEND_MS = 1_700_000_000_000
 NOW_MS = APPEND_MS + 3_600_000
 OFFSET = 4711
-LIMITS = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=10_000,
-    partitions=4,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
 CLIENT_LIMITS = RequestLimits(86_400_000, 10_000, 4, "c", b"")
 TOPIC = ("delayd-topic", b"orders")
 DELAY = ("delayd-delay", b"10s")

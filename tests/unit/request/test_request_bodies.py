@@ -1,9 +1,11 @@
 """What is stored of a request and what is produced from it (docs/design, wire contract)."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
 import pytest
+from cluster_settings import REQUEST_LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,6 @@ from delayd.request import (
     Reason,
     Reject,
     Request,
-    RequestLimits,
     asked_due_of,
     attempt_of,
     conflict_body,
@@ -38,13 +39,7 @@ USER: Headers = [("b", b"2"), ("a", None), ("b", b"1")]
 DUE_MS = APPEND_MS + 10_000
 SCHEDULE = Request(Op.SCHEDULE, "orders", DUE_MS, DUE_MS, b"k", b"v", USER, 3)
 RETRY = SCHEDULE._replace(op=Op.CONTINUE, due_ms=DUE_MS + 10_000, origin="2/70", attempt=3)
-LIMITS = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=1_000_000,
-    partitions=4,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS = replace(REQUEST_LIMITS, record_bytes_max=1_000_000)
 
 
 def stored(body: tuple[Any, ...], *, use_list: bool = True) -> Any:

@@ -4,10 +4,12 @@
 """
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 import msgpack
+from cluster_settings import REQUEST_LIMITS
 from random_requests import APPEND_MS, Mixture, record
 
 from delayd.bus import Record
@@ -16,7 +18,6 @@ from delayd.request import (
     Reason,
     Reject,
     Request,
-    RequestLimits,
     dead_letter,
     delivered,
     message_body,
@@ -30,13 +31,7 @@ from delayd.request.reasons import DETAIL_CHARS_MAX
 
 SEED: Final = 4
 RECORDS: Final = 100_000
-LIMITS = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=900,
-    partitions=4,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS = replace(REQUEST_LIMITS, record_bytes_max=900)
 MIXTURE = Mixture(LIMITS)
 
 

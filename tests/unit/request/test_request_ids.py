@@ -1,24 +1,21 @@
 """Requests about an id: its form, its place, its operations (docs/design, wire contract)."""
 
+from dataclasses import replace
+
 import pytest
+from cluster_settings import REQUEST_LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
+from delayd.request import Op, Reason, Reject, Request, parse, size_of
 from delayd.request.headers import REDRIVE_MARGIN_BYTES
 from delayd.request.internal import INTERNAL_MARGIN_BYTES
 
 APPEND_MS = 1_700_000_000_000
 PARTITIONS = 8
-LIMITS = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=10_000,
-    partitions=PARTITIONS,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS = replace(REQUEST_LIMITS, partitions=PARTITIONS)
 ID = "order-4711"
 KEY = ID.encode()
 HOME = partition_of(KEY, PARTITIONS)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from cluster_settings import REQUEST_LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,13 +32,7 @@ from delayd.request.proof import proof_of
 
 APPEND_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
-LIMITS = RequestLimits(
-    max_delay_ms=30 * DAY_MS,
-    record_bytes_max=10_000,
-    partitions=8,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS = replace(REQUEST_LIMITS, max_delay_ms=30 * DAY_MS, partitions=8)
 USER: Headers = [("b", b"2"), ("a", None), ("b", b"1")]
 KEY = b"order-4711"
 HOME = partition_of(KEY, LIMITS.partitions)

@@ -1,10 +1,11 @@
 """The hot path of ingest decides what the general one decides, byte for byte."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 import pytest
-from cluster_settings import LANES, PARTITIONS
+from cluster_settings import LANES, PARTITIONS, REQUEST_LIMITS
 from cluster_settings import SETTINGS as CLUSTER
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from random_requests import Mixture, record
 from delayd.bus import Headers, Record
 from delayd.node.replica.fast_ingest import NAMES_MAX, REMEMBERED_MAX, FastIngest
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.request import RequestLimits, parse
+from delayd.request import parse
 from delayd.wheel.frame import PackedFrame, packed
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.storage import Wheel
@@ -24,13 +25,7 @@ from replication.rank import Rank
 SEED: Final = 7
 APPEND_MS: Final = 1_700_000_000_000
 BYTES_MAX: Final = 900
-LIMITS: Final = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=BYTES_MAX,
-    partitions=PARTITIONS,
-    cluster="c",
-    proof_key=b"the key of the cluster",
-)
+LIMITS: Final = replace(REQUEST_LIMITS, record_bytes_max=BYTES_MAX, partitions=PARTITIONS)
 TOPIC: Final = ("delayd-topic", b"orders")
 DELAY: Final = ("delayd-delay", b"10s")
 FAST: Final[dict[str, Headers]] = {
