@@ -7,7 +7,7 @@ commands. Only committed records are ever seen.
 from typing import NamedTuple
 
 from delayd.bus import Bus, Position
-from delayd.errors import FrontierError, KafkaUnreachableError
+from delayd.errors import BufferPositionError, FrontierError, KafkaUnreachableError
 from replication.record import FrontierFormatError, FrontierRecord, decode
 from replication.settings import AT_LEAST_ONCE
 
@@ -89,13 +89,17 @@ class FrontierLog:
         """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound."""
         waits = max(1, timeout_ms // POLL_MS)
         while self.read_to < end:
-            if not self.poll(POLL_MS):
-                waits -= 1
-                if waits <= 0:
-                    raise KafkaUnreachableError(
-                        f"{self._topic} could not be read up to offset {end} in {timeout_ms} ms",
-                        remedy="check the brokers and their transaction coordinator",
-                    )
+            try:
+                found = self.poll(POLL_MS)
+            except BufferPositionError as error:
+                # New connections may lead to a broker that leads no more: its log is shorter.
+                raise KafkaUnreachableError(f"{self._topic}: {error}") from error
+            waits -= not found
+            if waits <= 0:
+                raise KafkaUnreachableError(
+                    f"{self._topic} could not be read up to offset {end} in {timeout_ms} ms",
+                    remedy="check the brokers and their transaction coordinator",
+                )
 
     def stable_end(self, timeout_ms: int) -> int:
         """Return the last stable offset of the shard's partition."""

@@ -31,6 +31,7 @@ from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.dev.startup import ClusterOptions
+from delayd.errors import DelaydError
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
@@ -46,7 +47,7 @@ pytestmark = [
 
 FOREVER_MS = 10**15
 TIMEOUT_MS = 30_000
-PATIENCE_S = 60
+PATIENCE_S = 120
 """Brokers notice a lost one after 6 s, and a master gets on after a few time-outs."""
 BATCH = 5
 FOREVER_AGE_MS = 240_000
@@ -118,11 +119,15 @@ class FollowingNode:
             self.lead()
 
     def _fail(self, error: BaseException) -> None:
+        print(f"{self._name} fails: {error!r}")
         self._failure = error
 
     def _read(self) -> None:
-        while not self._ended.is_set():
-            self._replica.take(self._consumer.poll(500, 50))
+        try:
+            while not self._ended.is_set():
+                self._replica.take(self._consumer.poll(500, 50))
+        except DelaydError as error:
+            self._fail(error)
 
 
 class ChosenBus:
@@ -166,7 +171,7 @@ class Play:
             for bootstrap, age_ms in (
                 (self._brokers.bootstrap, FOREVER_AGE_MS),
                 (address, FOREVER_AGE_MS),
-                (self._brokers.bootstrap, 1_000),
+                (others, 1_000),
             )
         )
         chosen: Any = ChosenBus(first, bus)
@@ -204,6 +209,7 @@ class Play:
         wait_for(
             lambda: self.delivered(bootstrap).total() >= self.sent,
             f"{self.sent} are delivered",
+            PATIENCE_S,
         )
 
     def _leader(self, bootstrap: str) -> int:

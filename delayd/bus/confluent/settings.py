@@ -50,10 +50,6 @@ which cost librdkafka 3.6 us of CPU a record instead of 1.0, and the broker more
 TOPIC_PROPAGATION_MS: Final = 1_000
 """How long a record for an unknown topic holds its transaction; librdkafka's default is 30 s."""
 
-METADATA_AGE_MS: Final = 30_000
-"""How long a client may go on reading from a broker that leads no more and does not know it;
-librdkafka's default is 5 minutes."""
-
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; librdkafka's default is 10 s."""
 
@@ -131,7 +127,6 @@ class Settings:
             "logger": LibrdkafkaLog(role),
             "allow.auto.create.topics": False,
             "topic.metadata.propagation.max.ms": TOPIC_PROPAGATION_MS,
-            "topic.metadata.refresh.interval.ms": METADATA_AGE_MS,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MS_MAX,
             "socket.keepalive.enable": True,

@@ -87,7 +87,8 @@ class MemoryConsumer:
                 self._fail(ConsumerError(f"{self._topic} has no partition {number}"))
                 return
             position = self._unchecked.get(number, Position(offset))
-            if not topic.partitions[number].holds(position):
+            log = self._kafka.served_log(self._topic, number, self._metadata)
+            if not log.holds(position):
                 self._fail(
                     BufferPositionError(
                         f"{self._topic}/{number} cannot be read from {position}",

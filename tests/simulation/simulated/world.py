@@ -7,6 +7,7 @@ faults for `FAULTS_US`  ->  quiet until all that is due was delivered, `SETTLE_U
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,6 +69,9 @@ class World:
         self.guarantee = guarantee
         self.history = History()
         self.habits = Habits.of(chance, kinds)
+        if zombies:
+            # A marker gets lost where there is one replica, and then no other broker can lead.
+            self.habits = replace(self.habits, lost_marker=0)
         self.rates = Random(f"{seed}: rates").choice(RATES)
         self.kernel = Kernel(Random(f"{seed}: turns"))
         self.weather = Weather(self.kernel, Random(f"{seed}: weather"), self.habits, str(directory))

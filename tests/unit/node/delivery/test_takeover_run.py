@@ -7,6 +7,7 @@ from one_node import TIMEOUT_MS, OneNode
 
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import transactional_id
+from delayd.errors import KafkaUnreachableError
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.takeover_run import run_takeover
 from replication.takeover import Takeover
@@ -36,4 +37,27 @@ def test_a_takeover_ends_with_its_grant_wherever_it_is(tmp_path: Path, turns: in
     node.ingest()
     node.step()
     assert bool(node.failures) == (turns > ORDERS_BEFORE_THE_FENCE), "is the predecessor fenced?"
+    node.close()
+
+
+def test_a_log_that_is_shorter_at_a_broker_that_leads_no_more_is_read_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """docs/design/frontier.md, Stale reads: new connections may lead there; no node ends for it."""
+    node = OneNode(tmp_path, "orders")
+    node.kafka.isolate_leader("delayd-frontier", 0)
+    node.lead()
+    frontiers = FrontierLog(node.bus, "delayd-frontier", 0)
+    frontiers.open(TIMEOUT_MS)
+    end = frontiers.read_to
+    node.clock.now_ms += TIMEOUT_MS
+    node.step()
+    node.bus.link.meets_zombies = True
+    frontiers.renew()
+    with pytest.raises(KafkaUnreachableError, match="cannot be read from"):
+        frontiers.catch_up(end + 2, TIMEOUT_MS)
+    node.bus.link.meets_zombies = False
+    frontiers.renew()
+    frontiers.catch_up(end + 2, TIMEOUT_MS)
+    assert frontiers.read_to == end + 2
     node.close()
