@@ -13,10 +13,9 @@ SERVERS_IMAGE ?= delayd-servers:0.1.0
 REVISION = $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 # Tests that only compute.
 PARALLEL := -n 2 --dist loadfile
-# Tests with real parts watch the time and mostly wait: two at a time, and those of Spark beside them
-# with what they leave (tests/conftest.py). tests/audit is last: what it shares would be in the way
-# of tests that start a Spark of their own. The time limit ends a test that hangs; it measures none.
-REAL := -n 3 --dist loadgroup --timeout 1800
+# Tests with real parts watch the time and mostly wait: two files at a time, and those of Spark beside
+# them with what they leave (tests/conftest.py). The time limit ends a test that hangs; it measures none.
+REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 .PHONY: help setup demo test test-full wheel-kills wheel-damage mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim coverage format clean
 

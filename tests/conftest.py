@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NICENESS_OF_SPARK = 10
-CHAOS = ("test_chaos_runs", "test_guarded", "test_bus_security", "test_coordination_security")
+LONGEST = ("test_chaos_runs", "test_guarded_nodes")
+"""Files of tests with real parts that a run begins with, so that none of them is its end."""
 
 # A machine with other work can stand still for long: clusters of tests may take their time.
 startup.MASTER_TIMEOUT_S = supervision.ANSWER_TIMEOUT_S = 300.0
@@ -45,19 +46,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--defects", default="", help="with --full: these alone, name,name")
 
 
-class ByKind(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """One worker runs Spark; two others what waits for real nodes."""
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives a worker one file at a time, and all files that share a Spark to one of them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = Path(nodeid.partition("::")[0])
-        if _runs_spark(path):
-            return "spark"
-        return "chaos" if path.name.startswith(CHAOS) else "nodes"
+        file = nodeid.partition("::")[0]
+        return "spark" if _runs_spark(Path(file)) else file
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByKind | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     """What `--dist loadgroup` means here."""
-    return ByKind(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: Spark, then the files of `LONGEST`."""
+    items.sort(key=lambda item: (not _runs_spark(item.path), _place(item.path)))
+
+
+def _place(path: Path) -> int:
+    """Return where the file stands in `LONGEST`, or a number behind it."""
+    return LONGEST.index(path.stem) if path.stem in LONGEST else len(LONGEST)
 
 
 def _runs_spark(path: Path) -> bool:
