@@ -147,24 +147,7 @@ class Node:
             lambda error: to_loop(self._fail, error),
             threads,
         )
-        options = DeliveryOptions(
-            idle_interval_ms=config.idle_step_interval_ms,
-            clock_drift_max_ms=config.clock_drift_max_ms,
-            step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
-            unreplicated_targets=config.unreplicated_targets,
-            rates=config.rate_max,
-        )
-        self._delivery = DeliveryLoop(
-            bus,
-            self._replica,
-            self._frontier_log,
-            clock,
-            options,
-            lambda grant, ended: to_loop(self._control.delivery_ended, grant, ended),
-            lambda error: to_loop(self._delivery_failed, error),
-            commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
-            threads=threads,
-        )
+        self._delivery = self._new_delivery_loop()
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
         self._control = ControlLoop(
             surroundings.coordination,
@@ -184,6 +167,27 @@ class Node:
             self._control,
             self._exporter,
             self._kafka_health,
+        )
+
+    def _new_delivery_loop(self) -> DeliveryLoop:
+        config, to_loop = self._config, self._loop.call_soon_threadsafe
+        options = DeliveryOptions(
+            idle_interval_ms=config.idle_step_interval_ms,
+            clock_drift_max_ms=config.clock_drift_max_ms,
+            step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
+            unreplicated_targets=config.unreplicated_targets,
+            rates=config.rate_max,
+        )
+        return DeliveryLoop(
+            self._bus,
+            self._replica,
+            self._frontier_log,
+            self._clock,
+            options,
+            lambda grant, ended: to_loop(self._control.delivery_ended, grant, ended),
+            lambda error: to_loop(self._delivery_failed, error),
+            commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
+            threads=self._surroundings.threads,
         )
 
     def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
