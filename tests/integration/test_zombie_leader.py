@@ -165,7 +165,8 @@ class Play:
         """Let the leader of the frontier be cut off, a master die, and another one follow it."""
         broker = self._leader_without_controller()
         pid, address, others = self._seen_beside(broker)
-        # What was once asked about leaders is believed for long, but by the readers of the buffer.
+        # What was once asked about leaders is believed for long. Readers of the buffer also know
+        # brokers that lead.
         bus, first, reader = (
             driver(bootstrap, overrides={age: str(age_ms)})
             for bootstrap, age_ms in (
