@@ -50,6 +50,8 @@ TIMEOUT_MS = 30_000
 PATIENCE_S = 120
 """Brokers notice a lost one after 6 s, and a master gets on after a few time-outs."""
 BATCH = 5
+POLLS = 100
+"""Of one connection of the buffer's reader: 5 s."""
 FOREVER_AGE_MS = 240_000
 DRIVERS: tuple[tuple[Callable[..., Bus], str], ...] = (
     (ConfluentBus, "topic.metadata.refresh.interval.ms"),
@@ -89,7 +91,6 @@ class FollowingNode:
         self._leads = False
         self._ended = threading.Event()
         self._consumer = reader.consumer(settings.buffer.name)
-        self._consumer.assign(self._replica.positions)
         self._ingest = threading.Thread(target=self._read, daemon=True)
         self._ingest.start()
         self._delivery.start()
@@ -125,7 +126,10 @@ class FollowingNode:
     def _read(self) -> None:
         try:
             while not self._ended.is_set():
-                self._replica.take(self._consumer.poll(500, 50))
+                # The buffer's leader may be cut off too: a new connection asks others who leads.
+                self._consumer.assign(self._replica.positions)
+                for _ in range(POLLS):
+                    self._replica.take(self._consumer.poll(500, 50))
         except DelaydError as error:
             self._fail(error)
 
