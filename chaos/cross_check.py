@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from chaos.evidence import partition_for, read_all
-from chaos.records import Logged
+from chaos.records import FRONTIER_KEY, Logged
 from chaos.reference_model import Asked, Message, Model, read_asked, read_continuation
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -66,7 +66,11 @@ def cross_checks(
     that of a target's topic, if a record in it is nobody's. `found` gets each request that is lost
     or delivered twice: its part, and where it lies."""
     frontiers = read_all(bootstrap, [f"{prefix}frontier"])
-    judged = [each for each in frontiers if cut_offset is None or each.offset <= cut_offset][-1]
+    judged = [
+        each
+        for each in frontiers
+        if each.key == FRONTIER_KEY and (cut_offset is None or each.offset <= cut_offset)
+    ][-1]
     frontier = json.loads(judged.value or b"")
     model = replay(read_all(bootstrap, [f"{prefix}buffer"]), frontier["settings"])
     messages = model.messages.values()

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 PREFIX = "delayd-"
+FRONTIER_KEY = b"shard-0"
+"""A record of the frontier topic under another key is no frontier."""
 
 
 class Logged(NamedTuple):

@@ -23,7 +23,7 @@ from chaos.faults import Kind, Striker, pause
 from chaos.history import History, now_ms
 from chaos.order import failovers_of, order_faults
 from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiescent
-from chaos.records import Logged
+from chaos.records import FRONTIER_KEY, Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
 from chaos.traffic import ConfluentSender, Traffic
@@ -234,5 +234,6 @@ def log_ends_of(backend: Backend) -> LogEnds:
 
 def frontiers_since(frontiers: Sequence[Logged], begin: LogEnds) -> list[Logged]:
     """Return the steps from `begin` on, and the one before them."""
+    frontiers = [record for record in frontiers if record.key == FRONTIER_KEY]
     before = [record for record in frontiers if record.offset < begin.frontier]
     return [*before[-1:], *(record for record in frontiers if record.offset >= begin.frontier)]

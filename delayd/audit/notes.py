@@ -29,20 +29,28 @@ def notes_of(
     tables: Tables,
     unproven: Sequence[Unproven],
     *,
+    strays: int,
     compared: int,
     are_all_known: bool,
     overdue: int,
     last_step_ms: int,
     requeued: int,
 ) -> tuple[str, ...]:
-    """Return all notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `compared`:
-    nodes; `are_all_known`: has anybody said how many there are? `overdue`: pending messages;
-    `requeued`: messages without lateness."""
+    """Return all notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `strays`:
+    records of the frontier topic that no master wrote; `compared`: nodes; `are_all_known`: has
+    anybody said how many there are? `overdue`: pending messages; `requeued`: messages
+    without lateness."""
     notes = []
     if overdue:
         notes.append(
             f"{overdue} messages are pending though they were due more than a minute ago; the last "
             f"step was made at {_text(last_step_ms)}."
+        )
+    if strays:
+        topic = tables.bounds.settings.frontier.name
+        notes.append(
+            f"{strays} records in {topic} are not delayd's, by their key, and were skipped: only "
+            "delayd should be allowed to write there."
         )
     if not compared:
         notes.append("Replicas were not compared: no node was named.")

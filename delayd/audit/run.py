@@ -29,7 +29,7 @@ from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.figures import travel_of
-from delayd.audit.judging.frontiers import judge_frontier
+from delayd.audit.judging.frontiers import STRAY, judge_frontier
 from delayd.audit.judging.history import history_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.messages import judge_messages
@@ -166,6 +166,7 @@ class Judging:
             notes=notes_of(
                 tables,
                 self._unproven(messages) if fates.unproven else (),
+                strays=tables.frontiers.where(F.col("flaw") == STRAY).count(),
                 compared=len(nodes),
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,

@@ -1,15 +1,20 @@
 """The frontier topic as a log: the last committed record, and what comes after it.
 
 Read by followers (to know what is done), by a successor (to know where to go on) and by the
-commands. Only committed records are ever seen.
+commands. Only committed records are ever seen. A record under another key than the shard's is no
+frontier, whoever wrote it: it is counted, logged and skipped.
 """
 
 from typing import NamedTuple
 
-from delayd.bus import Bus, Position
+import structlog
+
+from delayd.bus import Bus, Position, Record
 from delayd.errors import BufferPositionError, FrontierError, KafkaUnreachableError
-from replication.record import FrontierFormatError, FrontierRecord, decode
+from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
 from replication.settings import AT_LEAST_ONCE
+
+log = structlog.get_logger()
 
 WINDOW_OFFSETS = 64
 """How far before the end the search for the last record begins; it doubles until one is found."""
@@ -38,6 +43,10 @@ class FrontierLog:
         self._shard = shard
         self.newest: SeenFrontier | None = None
         """The newest record read so far."""
+        self.strays_count = 0
+        """Records under another key that were skipped. Any thread may read it."""
+        self._looked_at = range(0)
+        """Offsets that `open` has read, and reads again if it has to look further back."""
 
     def open(self, timeout_ms: int) -> SeenFrontier | None:
         """Find the last committed record and continue from there; return None without one."""
@@ -48,6 +57,7 @@ class FrontierLog:
             first = max(start, end - window)
             self._consumer.assign({self._shard: Position(first)})
             self.catch_up(end, timeout_ms)
+            self._looked_at = range(first, end)
             if first == start:
                 break
             window *= 2
@@ -70,14 +80,20 @@ class FrontierLog:
 
     def poll(self, timeout_ms: int) -> list[SeenFrontier]:
         """Return the records that have come since, oldest first."""
-        seen = []
-        for record in self._consumer.poll(POLL_RECORDS_MAX, timeout_ms):
+        seen, key = [], record_key(self._shard)
+        records = self._consumer.poll(POLL_RECORDS_MAX, timeout_ms)
+        self._report_strays([record for record in records if record.key != key])
+        for record in records:
+            if record.key != key:
+                continue
             try:
                 decoded = decode(record.value or b"")
             except FrontierFormatError as error:
                 raise FrontierError(
                     f"{self._topic}/{self._shard} offset {record.offset}: {error}",
-                    remedy="run a version of delayd that knows this format; nothing was delivered",
+                    remedy="run the newest version of delayd that any node has run; if it was "
+                    "not delayd that wrote this record, see docs/operations.md, 'A forged frontier "
+                    "record'; nothing was delivered",
                 ) from error
             if self._is_late(decoded):
                 continue
@@ -88,13 +104,13 @@ class FrontierLog:
     def catch_up(self, end: int, timeout_ms: int) -> None:
         """Read up to an end offset; KafkaUnreachableError if that takes longer than the bound."""
         waits = max(1, timeout_ms // POLL_MS)
-        while self.read_to < end:
+        while (read_to := self.read_to) < end:
             try:
-                found = self.poll(POLL_MS)
+                self.poll(POLL_MS)
             except BufferPositionError as error:
                 # New connections may lead to a broker that leads no more: its log is shorter.
                 raise KafkaUnreachableError(f"{self._topic}: {error}") from error
-            waits -= not found
+            waits -= self.read_to == read_to
             if waits <= 0:
                 raise KafkaUnreachableError(
                     f"{self._topic} could not be read up to offset {end} in {timeout_ms} ms",
@@ -125,6 +141,20 @@ class FrontierLog:
         """Release the connections."""
         self._consumer.close()
         self._cluster.close()
+
+    def _report_strays(self, strays: list[Record]) -> None:
+        """Count and log records that no master wrote; a record that is read again counts once."""
+        offsets = [record.offset for record in strays if record.offset not in self._looked_at]
+        if offsets:
+            self.strays_count += len(offsets)
+            log.warning(
+                "frontier_strays_skipped",
+                topic=self._topic,
+                partition=self._shard,
+                first_offset=offsets[0],
+                last_offset=offsets[-1],
+                count=len(offsets),
+            )
 
     def _is_late(self, record: FrontierRecord) -> bool:
         """Return if a newer record was read before.

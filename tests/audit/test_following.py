@@ -348,6 +348,15 @@ def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
     assert raised == [("lost", f"0/{lost}")], "a cancel of the first one may be gone"
 
 
+def test_a_stray_in_the_frontier_topic_is_no_frontier(follower: Follower) -> None:
+    """docs/design/frontier.md, Strays: it would say here that a message is overdue that is not."""
+    log = follower.log
+    log.ask(T + 1_000)
+    forged = log.frontier_of(10, T + 100_000)
+    log.append("d-frontier", T + 10, key=b"another-key", value=forged)
+    assert follower.judge(1, log.batch(T + 200)) == []
+
+
 def test_batches_that_do_not_follow_each_other_are_not_judged(follower: Follower) -> None:
     """As after a loss of power, or when somebody removed a part of the folder."""
     log, first = follower.log, follower.first

@@ -161,6 +161,9 @@ def plant(records: list[Record]) -> tuple[list[Row], set[tuple[str, int]]]:
     odd = json.loads(encode(record)) | {"offsets": [1]}
     rows.append(record_row(offset + 1, append_ms, json.dumps(odd).encode()))
     found.add(("frontier-broken", offset + 1))
+    # A stray is no fault, even with the bytes of a record.
+    for at, value in ((2, b"hello"), (3, encode(record))):
+        rows.append(record_row(offset + at, append_ms, value) | {"key": b"another-key"})
     return sorted(rows, key=lambda row: int(row["offset"])), found
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from delayd.audit.errors import FollowFailedError
 from delayd.audit.following.journal import Entry
 from delayd.audit.reading.positions import Positions
-from replication.record import FrontierFormatError, decode
+from replication.record import FrontierFormatError, decode, record_key
 from replication.settings import Settings
 
 SAID_MAX: Final = 1_000
@@ -34,7 +34,7 @@ def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list
     """Return what the batch is, and the frontier records in it with their append times, in
     order."""
     told = records.where(F.col("topic").isin("", settings.frontier.name)).select(
-        "topic", "offset", "value", "timestamp_ms"
+        "topic", "offset", "key", "value", "timestamp_ms"
     )
     rows = sorted(told.limit(SAID_MAX).collect(), key=lambda row: row["offset"])
     said = [json.loads(bytes(row["value"])) for row in rows if not row["topic"]]
@@ -43,7 +43,7 @@ def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list
     frontiers = [
         (bytes(row["value"]).decode(), row["timestamp_ms"])
         for row in rows
-        if row["topic"] and _is_ours(row["value"], settings)
+        if row["topic"] and row["key"] == record_key(0) and _is_ours(row["value"], settings)
     ]
     start, end = (Positions.from_json(of_batch[name]) for name in ("start", "end"))
     return BatchHeader(start, end, unread), frontiers

@@ -33,6 +33,8 @@ _VALUE: Final = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 _SMOOTHING: Final = "smoothing"
 """Only there where a topic with a rate has given turns."""
 _SMOOTHING_FIELDS: Final = 5
+STRAY: Final = "its key is not that of its shard"
+"""The flaw of a record that no reader of the topic takes for a frontier: a note, and no fault."""
 _VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING})
 
 
@@ -69,11 +71,12 @@ def judge_frontier(
     """
     shard = bounds.frontier.shard
     place = {"topic": F.lit(bounds.settings.frontier.name), "partition": F.lit(shard)}
+    broken = F.when(F.col("flaw") != STRAY, F.col("flaw"))
     of_shard = frontiers.where(F.col("shard") == shard)
     misfits = {fault: F.when(F.col("fault") == fault.slug, F.col("reason")) for fault in MISFITS}
     false = _false_claims(links, history, logged, bounds)
     return (
-        findings(of_shard, {Fault.FRONTIER_BROKEN: F.col("flaw")}, "offset", **place)
+        findings(of_shard, {Fault.FRONTIER_BROKEN: broken}, "offset", **place)
         .unionByName(findings(links, misfits, "offset", **place))
         .unionByName(findings(false, {Fault.FRONTIER_FALSE: F.col("reason")}, "offset", **place))
     )
@@ -202,10 +205,10 @@ def _flaw() -> Column:
     cursors = F.concat(F.array(it["cursor"]), F.map_values(it["lanes"]))
     is_no_cursor = F.exists(cursors, _is_no_rank) | F.exists(F.map_keys(it["lanes"]), is_no_lane)
     key = F.concat(F.lit("shard-"), F.col("partition").cast("string"))
-    is_here = (it["shard"] == F.col("partition")) & (F.col("key").cast("string") == key)
     known = F.array(*map(F.lit, _VALUE_KEYS))
     return (
-        F.when(F.col("value").isNull(), "it has no value")
+        F.when(~F.col("key").cast("string").eqNullSafe(key), STRAY)
+        .when(F.col("value").isNull(), "it has no value")
         .when(F.col("keys").isNull(), "it is no JSON object")
         .when(~it["format"].eqNullSafe(FORMAT), f"its format is not {FORMAT}")
         .when(F.array_remove("keys", _SMOOTHING) != known, "fields are missing, or unknown")
@@ -218,7 +221,7 @@ def _flaw() -> Column:
             is_no_row(it["offsets"]) | is_no_row(it["own_writes"]),
             "its offsets do not match the partitions of the buffer",
         )
-        .when(~is_true(is_here), "its key is not that of its shard")
+        .when(~is_true(it["shard"] == F.col("partition")), "it is of another shard")
     )
 
 

@@ -126,6 +126,11 @@ class DeliveryLoop:
         return self._targets.failures.report()
 
     @property
+    def frontier_strays(self) -> int:
+        """Records in the frontier topic that no master wrote, and that were skipped."""
+        return self._log.strays_count
+
+    @property
     def smoothing_ms(self) -> Mapping[str, int]:
         """By target with a rate, how far its last deferral is ahead; nothing on a follower."""
         mastership = self._mastership

@@ -161,6 +161,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Calls to etcd that failed.",
         lambda of: of.control.etcd_failures,
     ),
+    _counter(
+        "delayd_frontier_strays_total",
+        "Records in the frontier topic that no master wrote, by their key: skipped.",
+        lambda of: of.delivery.frontier_strays,
+    ),
     Family(
         "delayd_loop_age_seconds",
         Kind.GAUGE,

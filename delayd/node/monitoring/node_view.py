@@ -160,6 +160,7 @@ class NodeView:
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
             "failing_targets": [target._asdict() for target in self.delivery.failing_targets],
+            "frontier_strays": self.delivery.frontier_strays,
             "log_ms": self.replica.log_ms,
             "wheel": asdict(self.replica.wheel.stats()),
             "kafka_problem": self.kafka_health.problem,

@@ -2,6 +2,7 @@
 
 from mutants.mutant import Edit, Mutant, one_edit
 
+FRONTIER_LOG = "delayd/cluster/frontier_log.py"
 MASTERSHIP = "delayd/node/delivery/mastership.py"
 TAKING_OVER = "replication/takeover.py"
 PLANNING = "delayd/node/delivery/planner.py"
@@ -41,6 +42,24 @@ TAKEOVER = (
             ),
             Edit(TAKING_OVER, "(Takeover._read_ends,", "(Takeover._read_ends, BeginTerm,"),
         ),
+    ),
+    one_edit(
+        "stray-believed",
+        "a record of the frontier topic under another key is no frontier",
+        "frontier.md#strays",
+        FRONTIER_LOG,
+        "            if record.key != key:\n                continue\n",
+        "",
+        "tests/unit/cluster/test_frontier_log.py::test_a_stray_is_no_frontier_whatever_its_value",
+    ),
+    one_edit(
+        "strays-hide-the-frontier",
+        "a read of the frontier topic is bounded by its waits, not by the strays that it skips",
+        "frontier.md#strays",
+        FRONTIER_LOG,
+        "if not self.poll(POLL_MS) and self.read_to == read_to:",
+        "if not self.poll(POLL_MS):",
+        "tests/unit/cluster/test_frontier_log.py::test_no_number_of_strays_hides_the_last_frontier",
     ),
     one_edit(
         "lost-marker-overlooked",

@@ -315,7 +315,18 @@ class Chaos:
         partitions = len(self._kafka.topics["delayd-buffer"].partitions)
         self._kafka.lose_next_marker("delayd-buffer", self._chance.randrange(partitions), USER)
 
+    def write_stray(self) -> None:
+        """Write a record to the frontier topic that is no frontier by its key, though it may be by
+        its value."""
+        log = self._kafka.log(FRONTIER, 0)
+        forged = self._chance.choice(log.read(0, 10**9)[0]).value
+        key = self._chance.choice([b"orders-17", b"shard-1", b""])
+        if log.leader is not None:
+            offset = self._kafka.append(FRONTIER, 0, key, self._chance.choice([b"", forged]))[1]
+            self._weather.inject(STRAY, f"{FRONTIER}/0 {offset}")
 
+
+STRAY = "stray frontier record"
 FAULTS: dict[str, Callable[[Chaos], None]] = {
     "kill": Chaos.kill,
     "power loss": Chaos.power,
@@ -337,8 +348,10 @@ FAULTS: dict[str, Callable[[Chaos], None]] = {
     "leader change": Chaos.elect,
     "slow markers": Chaos.hold_markers,
     "lost marker": Chaos.lose_marker,
+    STRAY: Chaos.write_stray,
 }
-KINDS = (*FAULTS, *WITHIN_CALLS)
+KINDS = (*(kind for kind in FAULTS if kind != STRAY), *WITHIN_CALLS)
+"""The faults of every seed."""
 OF_TRANSACTIONS = ("etcd split", "stuck call", "lost frontier marker")
 KINDS_WITHOUT_FENCE = tuple(kind for kind in KINDS if kind not in OF_TRANSACTIONS)
 """Without a fence etcd has to be one, as its own promise is; and there are no markers."""

@@ -21,6 +21,7 @@ PLAIN: Mapping[str, Any] = {
     "overdue": 0,
     "last_step_ms": AT_MS,
     "requeued": 0,
+    "strays": 0,
 }
 
 
@@ -65,6 +66,11 @@ def test_a_cluster_that_is_well_needs_no_note() -> None:
 def test_who_was_not_compared_is_told() -> None:
     assert ["not compared" in note for note in notes({}, compared=0)] == [True]
     assert ["2 nodes were" in note for note in notes({}, compared=2, are_all_known=False)] == [True]
+
+
+def test_records_that_are_not_delayds_are_told() -> None:
+    [note] = notes({}, strays=3)
+    assert "3 records in delayd-frontier" in note
 
 
 def test_what_is_overdue_is_told_with_the_time_of_the_last_step() -> None:

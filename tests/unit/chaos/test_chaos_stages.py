@@ -26,7 +26,7 @@ from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
 from chaos.cross_check import ALWAYS, FATES
 from chaos.order import failovers_of
-from chaos.records import Logged
+from chaos.records import FRONTIER_KEY, Logged
 from chaos.scenario import Needs, Scenario
 from chaos.scenario_run import frontiers_since
 from chaos.stage_run import SCENARIOS_MAX, Run, needs_of, results, staged
@@ -195,12 +195,13 @@ def test_what_the_cross_check_counts_in_no_stretch_is_told() -> None:
 
 def frontier(offset: int, term: int, owner: str) -> Logged:
     value = f'{{"term": {term}, "owner": "{owner}"}}'.encode()
-    return Logged("delayd-frontier", 0, offset, 0, None, value, ())
+    return Logged("delayd-frontier", 0, offset, 0, FRONTIER_KEY, value, ())
 
 
 def test_failovers_are_counted_from_the_step_before() -> None:
     history = [frontier(3, 1, "a"), frontier(5, 2, "b"), frontier(8, 3, "a"), frontier(9, 4, "a")]
-    steps = frontiers_since(history, LogEnds((), 7))
+    stray = Logged("delayd-frontier", 0, 6, 0, b"another-key", b"hello", ())
+    steps = frontiers_since([*history[:2], stray, *history[2:], stray], LogEnds((), 7))
     assert [step.offset for step in steps] == [5, 8, 9]
     assert failovers_of(steps) == 1, "who takes over from himself is no other"
     assert failovers_of(history) == 2
