@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -12,6 +12,7 @@ TIMEOUT_S: Final = 30
 METADATA_TIMEOUT_S: Final = 10
 TRANSACTION_PARTITIONS: Final = 5
 TRANSACTION_LOG: Final = "__transaction_state"
+FRONTIER: Final = "delayd-frontier"
 
 
 class Topics:
@@ -20,7 +21,7 @@ class Topics:
     def __init__(self, bootstrap: str, *, copies: int, cluster: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._copies = copies
-        self._transactional_id = f"delayd-{cluster}-shard-0"
+        self._cluster = cluster
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a target, stamped by the broker."""
@@ -35,11 +36,13 @@ class Topics:
     def coordinator(self) -> str:
         """Return the broker by Kafka's rule: Java's hash of the id, modulo the partitions of the
         transaction log."""
-        partition = abs(_java_hash(self._transactional_id)) % TRANSACTION_PARTITIONS
         try:
+            asked = self._admin.describe_topics(TopicCollection([FRONTIER]))[FRONTIER]
+            realm = f"{self._cluster}/{asked.result(TIMEOUT_S).topic_id}"
             found = self._admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
             raise BackendError(f"nobody knows the coordinator: {error}") from error
+        partition = abs(_java_hash(f"delayd-{realm}-shard-0")) % TRANSACTION_PARTITIONS
         return f"broker-{found.topics[TRANSACTION_LOG].partitions[partition].leader}"
 
 

@@ -84,7 +84,7 @@ class NotInitialisedError(DelaydError):
 
 
 class OtherClusterError(DelaydError):
-    """The topics belong to a cluster of another name; nothing was started."""
+    """The topics, or the keys in etcd, belong to another cluster; nothing was started."""
 
     code = "other-cluster"
 

@@ -48,6 +48,13 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 """Progress is written to etcd after the deliveries: for brokers without transactions."""
 
+NAMED_BY_CLUSTER: Final = 1
+"""Transactional id and etcd keys carry the cluster's name alone: two clusters of one name capture
+each other. As all clusters were named whose settings do not say."""
+
+NAMED_BY_TOPIC: Final = 2
+"""They carry the id of the frontier topic too, which no other cluster has."""
+
 FINGERPRINT_DIGITS = 16
 """Hexadecimal digits of `Settings.key_fingerprint`."""
 
@@ -90,6 +97,15 @@ class Settings:
     guarantee: str = EXACTLY_ONCE
     """How often a message may be delivered: EXACTLY_ONCE or AT_LEAST_ONCE. It decides, beside the
     rules version, what becomes of records (`ingest.py`)."""
+    naming: int = NAMED_BY_CLUSTER
+    """How the cluster is named in Kafka and etcd: NAMED_BY_CLUSTER or NAMED_BY_TOPIC."""
+
+    @property
+    def realm(self) -> str:
+        """The part of its transactional id and etcd keys that makes them the cluster's own."""
+        if self.naming == NAMED_BY_CLUSTER:
+            return self.cluster
+        return f"{self.cluster}/{self.frontier.topic_id}"
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -97,11 +113,13 @@ class Settings:
         return (self.buffer, self.frontier, self.receipts, self.dead)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the frontier record and for etcd; without the guarantee if it is
-        EXACTLY_ONCE, as before there was another one."""
+        """Return plain values, for the frontier record and for etcd; without the guarantee and the
+        naming that were the only ones once."""
         fields = asdict(self)
         if self.guarantee == EXACTLY_ONCE:
             del fields["guarantee"]
+        if self.naming == NAMED_BY_CLUSTER:
+            del fields["naming"]
         return fields
 
     @classmethod
@@ -125,6 +143,8 @@ class Settings:
         )
         if problem is not None:
             raise ValueError(f"settings: {problem}")
+        if made.naming not in (NAMED_BY_CLUSTER, NAMED_BY_TOPIC):
+            raise ValueError(f"settings: naming {made.naming} is not known")
         digits = made.key_fingerprint
         if len(digits) != FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
             raise ValueError(f"settings: {digits!r} is no fingerprint of a key")

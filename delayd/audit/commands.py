@@ -18,6 +18,7 @@ from rich.console import Console
 from delayd.audit.cut import NodeAddress, nodes_of_members
 from delayd.audit.reading.session import require_spark
 from delayd.cluster.connect import open_bus, open_coordination
+from delayd.cluster.lookup import members_of
 from delayd.config.cli_options import AsJson, ClusterName, Config, Prefix, endpoints
 from delayd.config.cluster_key import check_key
 from delayd.config.security import Security, load_security
@@ -292,7 +293,7 @@ def _where(
     if etcd is not None:
         with closing(open_coordination(endpoints(etcd), cluster, security)) as coordination:
             coordination.check_reachable(CONNECT_TIMEOUT_MS)
-            members = coordination.members()
+            members = members_of(coordination)
         found = nodes_of_members(members)
     return Where(bootstrap, cluster, prefix, found, cluster_key, security)
 

@@ -58,7 +58,19 @@ def admin_ports(coordination: Coordination | None, admin: str | None) -> tuple[s
         raise ConfigError(
             "no node to ask", remedy="name a node with --admin, or etcd's endpoints with --etcd"
         )
-    return tuple(admin_of(member) for _, member in sorted(coordination.members().items()))
+    return tuple(admin_of(member) for _, member in sorted(members_of(coordination).items()))
+
+
+def members_of(coordination: Coordination) -> dict[str, str]:
+    """Return the nodes that etcd knows of the cluster of this name, by name; ConfigError if it
+    knows several such clusters."""
+    found = coordination.members_by_realm()
+    if len(found) > 1:
+        raise ConfigError(
+            f"etcd knows {len(found)} clusters of this name",
+            remedy="name the nodes: see docs/operations.md, 'Two clusters of one name'",
+        )
+    return next(iter(found.values()), {})
 
 
 def pending_of(nodes: tuple[str, ...]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def status_report(
     """
     seen = load_settings(bus, cluster, prefix, timeout_ms)
     frontier = seen.record.frontier
+    if coordination is not None:
+        coordination.enter(seen.record.settings.realm)
     problems: list[str] = []
     with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)

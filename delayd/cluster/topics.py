@@ -4,6 +4,7 @@
 Source: docs/reference/topics.md.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -28,6 +29,7 @@ from replication.settings import (
     DAY_MS,
     EXACTLY_ONCE,
     LANES,
+    NAMED_BY_TOPIC,
     RECEIPTS_VERDICTS,
     RETRY_DELAYS_MS,
     RULES_KNOWN,
@@ -66,9 +68,30 @@ def topic_names(prefix: str) -> TopicNames:
     return TopicNames(*(f"{prefix}{kind}" for kind in TopicNames._fields))
 
 
-def transactional_id(cluster: str, shard: int) -> str:
-    """Return the static id that fences a shard's masters: one per cluster name and shard."""
-    return f"delayd-{cluster}-shard-{shard}"
+def transactional_id(realm: str, shard: int) -> str:
+    """Return the static id that fences a shard's masters: one per cluster (`Settings.realm`) and
+    shard."""
+    return f"delayd-{realm}-shard-{shard}"
+
+
+def refuse_other_keys(settings: Settings, mirrored: str | None) -> None:
+    """Raise OtherClusterError if etcd's copy of the settings, under the keys of this cluster, is
+    another cluster's: its nodes and these would take each other for one cluster."""
+    if mirrored is None:
+        return
+    try:
+        other = json.loads(mirrored)["frontier"]
+        name, topic_id = str(other["name"]), str(other["topic_id"])
+    except (ValueError, KeyError, TypeError):
+        return  # It is for people, and the next master writes it again.
+    if topic_id != settings.frontier.topic_id:
+        raise OtherClusterError(
+            f"the keys of {settings.realm} in etcd belong to another cluster of that name, whose "
+            f"frontier topic is {name} ({topic_id}), not {settings.frontier.name} "
+            f"({settings.frontier.topic_id})",
+            remedy="see docs/operations.md, 'Two clusters of one name'; nothing was started, and "
+            "nobody was fenced",
+        )
 
 
 def create_topics(
@@ -84,12 +107,14 @@ def create_topics(
     receipts_written: str = RECEIPTS_VERDICTS,
     guarantee: str = EXACTLY_ONCE,
     id_memory_ms: int = ID_MEMORY_MS,
+    naming: int = NAMED_BY_TOPIC,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
     """Create the topics that are missing and initialise the cluster. Idempotent.
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
+    `naming` is of a new cluster (`Settings.realm`).
     `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
     Raises ConfigError for choices that make no sense, TopicMismatchError if a topic differs,
     FrontierError if the buffer or the frontier topic was used before and no record says how far,
@@ -110,6 +135,7 @@ def create_topics(
         retry_delays_ms=retry_delays_ms,
         receipts_written=receipts_written,
         guarantee=guarantee,
+        naming=naming,
         key_fingerprint=fingerprint(cluster_key, cluster),
     )
     with closing(bus.cluster()) as kafka:
@@ -392,7 +418,7 @@ def _first_record(
         with closing(bus.idempotent_producer()) as producer:
             yield partial(send, producer)
         return
-    name = transactional_id(settings.cluster, 0)
+    name = transactional_id(settings.realm, 0)
     with closing(bus.transactional_producer(name)) as transaction:
         transaction.init_transactions(timeout_ms)
         yield commit

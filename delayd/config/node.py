@@ -54,7 +54,7 @@ class NodeConfig(FileSettings):
     )
 
     cluster: str = "delayd"
-    """Name of the cluster: part of etcd's keys and of the transactional id."""
+    """Name of the cluster: the first part of its realm (docs/design/election.md, "Realm")."""
     node: str = Field(default_factory=socket.gethostname)
     """This node's name, unique within the cluster."""
     bootstrap: str

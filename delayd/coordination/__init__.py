@@ -40,7 +40,10 @@ class StoredProgress(NamedTuple):
 
 
 class Coordination(Protocol):
-    """The keys under `/delayd/<cluster>/`."""
+    """The keys of one cluster."""
+
+    def enter(self, realm: str) -> None:
+        """Use the keys of this realm (`Settings.realm`); before, those of the cluster's name."""
 
     def grant_lease(self, ttl_s: int) -> Lease:
         """Grant a new lease; its TTL may be longer than asked."""
@@ -84,6 +87,12 @@ class Coordination(Protocol):
 
     def members(self) -> dict[str, str]:
         """Return the announced nodes by name."""
+
+    def members_by_realm(self) -> dict[str, dict[str, str]]:
+        """Return the announced nodes of all clusters of that name, by cluster and by name."""
+
+    def settings(self) -> str | None:
+        """Return the copy of the settings, as last written."""
 
     def put_settings(self, settings: str) -> None:
         """Copy the cluster's settings (JSON); the truth is the frontier record."""

@@ -32,8 +32,10 @@ from etcd3gw.lease import Lease as Etcd3Lease
 
 from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
+    cluster_prefix,
     cursor_key,
     leader_key,
+    members_by_realm,
     members_prefix,
     progress_key,
     settings_key,
@@ -55,6 +57,9 @@ IDLE_CLIENTS_MAX = 8
 
 MEMBERS_MAX = 1_000
 """Members read at most; every node reads the whole log, so a cluster has a handful."""
+
+KEYS_MAX = 10 * MEMBERS_MAX
+"""Keys read at most of all clusters of one name: members, and a few of former clusters."""
 
 REACH_PAUSE_S = 0.1
 """Between two rounds over all endpoints while a start waits for etcd."""
@@ -107,7 +112,7 @@ class EtcdCoordination:
                 f"a certificate or an authority is given for {plain[0]}, which is without TLS",
                 remedy="write the endpoint with https://, or remove etcd_ca_file, etcd_cert_file",
             )
-        self._cluster = cluster
+        self._cluster = self._realm = cluster
         self._timeout_ms = timeout_ms
         self._credentials = {"name": user, "password": password or ""} if user else None
         self._ca_file = ca_file
@@ -153,6 +158,9 @@ class EtcdCoordination:
                         failures[endpoint] = told
             threading.Event().wait(REACH_PAUSE_S)
 
+    def enter(self, realm: str) -> None:
+        self._realm = realm
+
     def grant_lease(self, ttl_s: int) -> Lease:
         def grant(client: Etcd3Client) -> Lease:
             # etcd3gw's own lease() forgets the TTL that was granted; this is the same request.
@@ -171,7 +179,7 @@ class EtcdCoordination:
             self._call("lease/revoke", lambda client: Etcd3Lease(lease_id, client).revoke())
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
-        key = leader_key(self._cluster, shard)
+        key = leader_key(self._realm, shard)
         put = {"key": _encoded(key), "value": _encoded(owner), "lease": lease_id}
         return self._transact(
             [_is_created_at(key, 0)],
@@ -181,14 +189,14 @@ class EtcdCoordination:
         )
 
     def leader(self, shard: int) -> Leadership | None:
-        return self._read(leader_key(self._cluster, shard), _leadership)
+        return self._read(leader_key(self._realm, shard), _leadership)
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
-        put = {"key": _encoded(cursor_key(self._cluster, shard)), "value": _encoded(cursor)}
+        put = {"key": _encoded(cursor_key(self._realm, shard)), "value": _encoded(cursor)}
         return self._transact([self._leads(shard, leadership)], [{"request_put": put}], _succeeded)
 
     def cursor(self, shard: int) -> str | None:
-        return self._read(cursor_key(self._cluster, shard), _value)
+        return self._read(cursor_key(self._realm, shard), _value)
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
         def read(answer: Json) -> StoredProgress | None:
@@ -198,13 +206,13 @@ class EtcdCoordination:
                 return StoredProgress(_value(found).encode(), int(found["mod_revision"]))
             return StoredProgress(b"", 0)
 
-        reads = [_range(progress_key(self._cluster, shard))]
+        reads = [_range(progress_key(self._realm, shard))]
         return self._transact([self._leads(shard, leadership)], reads, read)
 
     def put_progress(
         self, shard: int, leadership: Leadership, value: bytes, *, after: int
     ) -> int | None:
-        key = progress_key(self._cluster, shard)
+        key = progress_key(self._realm, shard)
         return self._transact(
             [self._leads(shard, leadership), _is_written_at(key, after)],
             [{"request_put": {"key": _encoded(key), "value": _encoded(value.decode())}}],
@@ -212,16 +220,24 @@ class EtcdCoordination:
         )
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
-        key = members_prefix(self._cluster) + node
+        key = members_prefix(self._realm) + node
         self._call(
             "kv/put",
             lambda client: client.put(key.encode(), value.encode(), Etcd3Lease(lease_id, client)),
         )
 
     def members(self) -> dict[str, str]:
-        prefix = members_prefix(self._cluster)
+        return self._below(members_prefix(self._realm), MEMBERS_MAX)
+
+    def members_by_realm(self) -> dict[str, dict[str, str]]:
+        return members_by_realm(self._below(cluster_prefix(self._cluster), KEYS_MAX))
+
+    def settings(self) -> str | None:
+        return self._read(settings_key(self._realm), _value)
+
+    def _below(self, prefix: str, limit: int) -> dict[str, str]:
         # The first key behind a prefix is the prefix with its last byte, the slash, plus one.
-        reads = _range(prefix, range_end=_encoded(prefix[:-1] + "0"), limit=MEMBERS_MAX)
+        reads = _range(prefix, range_end=_encoded(prefix[:-1] + "0"), limit=limit)
         return self._transact(
             [],
             [reads],
@@ -232,7 +248,7 @@ class EtcdCoordination:
         )
 
     def put_settings(self, settings: str) -> None:
-        key = settings_key(self._cluster)
+        key = settings_key(self._realm)
         self._call("kv/put", lambda client: client.put(key.encode(), settings.encode()))
 
     def close(self) -> None:
@@ -243,7 +259,7 @@ class EtcdCoordination:
             client.session.close()
 
     def _leads(self, shard: int, leadership: Leadership) -> Json:
-        return _is_created_at(leader_key(self._cluster, shard), leadership.create_revision)
+        return _is_created_at(leader_key(self._realm, shard), leadership.create_revision)
 
     def _read(self, key: str, read: Callable[[Json], T]) -> T | None:
         def read_first(answer: Json) -> T | None:

@@ -1,38 +1,59 @@
 """The keys that delayd owns in etcd: every name in one place.
 
-    /delayd/<cluster>/shards/<n>/leader     the master of a shard, under its lease
-    /delayd/<cluster>/shards/<n>/cursor     the mirrored cursor, guarded by the leader key
-    /delayd/<cluster>/shards/<n>/progress   the last frontier, where the guarantee is at-least-once;
-                                            guarded by the leader key and by its own revision
-    /delayd/<cluster>/members/<node>        announced nodes, each under its lease
-    /delayd/<cluster>/settings              a copy of the cluster's settings
+    /delayd/<realm>/shards/<n>/leader     the master of a shard, under its lease
+    /delayd/<realm>/shards/<n>/cursor     the mirrored cursor, guarded by the leader key
+    /delayd/<realm>/shards/<n>/progress   the last frontier, where the guarantee is at-least-once;
+                                          guarded by the leader key and by its own revision
+    /delayd/<realm>/members/<node>        announced nodes, each under its lease
+    /delayd/<realm>/settings              a copy of the cluster's settings
+
+A realm is `<cluster>/<id of its frontier topic>`; of a cluster that was made before clusters had
+one it is `<cluster>` (`replication.settings.Settings.realm`).
 
 Not here: what the values mean (they are JSON that the callers write).
 
 Source: docs/design/election.md, "Keys".
 """
 
+from collections.abc import Mapping
 
-def leader_key(cluster: str, shard: int) -> str:
+
+def leader_key(realm: str, shard: int) -> str:
     """Return the leader key of a shard: it exists if and only if somebody's lease holds it."""
-    return f"/delayd/{cluster}/shards/{shard}/leader"
+    return f"/delayd/{realm}/shards/{shard}/leader"
 
 
-def cursor_key(cluster: str, shard: int) -> str:
+def cursor_key(realm: str, shard: int) -> str:
     """Return the key of a shard's mirrored cursor: for people, never for the protocol."""
-    return f"/delayd/{cluster}/shards/{shard}/cursor"
+    return f"/delayd/{realm}/shards/{shard}/cursor"
 
 
-def progress_key(cluster: str, shard: int) -> str:
+def progress_key(realm: str, shard: int) -> str:
     """Return the key of a shard's frontier record, where the guarantee is at-least-once."""
-    return f"/delayd/{cluster}/shards/{shard}/progress"
+    return f"/delayd/{realm}/shards/{shard}/progress"
 
 
-def members_prefix(cluster: str) -> str:
+def members_prefix(realm: str) -> str:
     """Return the prefix of the cluster's member keys; the node's name follows."""
-    return f"/delayd/{cluster}/members/"
+    return f"/delayd/{realm}/members/"
 
 
-def settings_key(cluster: str) -> str:
+def settings_key(realm: str) -> str:
     """Return the key of the copy of the settings; the frontier record is their truth."""
-    return f"/delayd/{cluster}/settings"
+    return f"/delayd/{realm}/settings"
+
+
+def cluster_prefix(cluster: str) -> str:
+    """Return the prefix of the keys of all clusters of that name."""
+    return f"/delayd/{cluster}/"
+
+
+def members_by_realm(values: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the members among keys without their `cluster_prefix`: by the rest of their realm,
+    then by node."""
+    found: dict[str, dict[str, str]] = {}
+    for key, value in values.items():
+        realm, separator, node = f"/{key}".rpartition("/members/")
+        if separator:
+            found.setdefault(realm, {})[node] = value
+    return found

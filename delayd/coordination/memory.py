@@ -19,8 +19,10 @@ from typing import TypeVar
 
 from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
+    cluster_prefix,
     cursor_key,
     leader_key,
+    members_by_realm,
     members_prefix,
     progress_key,
     settings_key,
@@ -194,10 +196,13 @@ class MemoryCoordination:
 
     def __init__(self, etcd: MemoryEtcd, cluster: str) -> None:
         self._etcd = etcd
-        self._cluster = cluster
+        self._cluster = self._realm = cluster
         self._partitioned = False
         self._closed = False
         self._next_faults: list[Outcome] = []
+
+    def enter(self, realm: str) -> None:
+        self._realm = realm
 
     def partition(self) -> None:
         """Let no call of this client arrive until `heal`."""
@@ -221,7 +226,7 @@ class MemoryCoordination:
         self._call(lambda: self._etcd.end_lease(lease_id))
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
-        key = leader_key(self._cluster, shard)
+        key = leader_key(self._realm, shard)
 
         def create_if_absent() -> Leadership:
             if self._etcd.get(key) is None:
@@ -233,22 +238,22 @@ class MemoryCoordination:
         return self._call(create_if_absent)
 
     def leader(self, shard: int) -> Leadership | None:
-        found = self._call(lambda: self._etcd.get(leader_key(self._cluster, shard)))
+        found = self._call(lambda: self._etcd.get(leader_key(self._realm, shard)))
         return Leadership(*found) if found else None
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         def put() -> bool:
-            self._etcd.put(cursor_key(self._cluster, shard), cursor, None)
+            self._etcd.put(cursor_key(self._realm, shard), cursor, None)
             return True
 
         return self._if_leading(shard, leadership, put) or False
 
     def cursor(self, shard: int) -> str | None:
-        found = self._call(lambda: self._etcd.get(cursor_key(self._cluster, shard)))
+        found = self._call(lambda: self._etcd.get(cursor_key(self._realm, shard)))
         return found[0] if found else None
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
-        key = progress_key(self._cluster, shard)
+        key = progress_key(self._realm, shard)
 
         def read() -> StoredProgress:
             found = self._etcd.get(key)
@@ -260,7 +265,7 @@ class MemoryCoordination:
     def put_progress(
         self, shard: int, leadership: Leadership, value: bytes, *, after: int
     ) -> int | None:
-        key = progress_key(self._cluster, shard)
+        key = progress_key(self._realm, shard)
 
         def put_if_nobody_wrote_since() -> int | None:
             if self._etcd.revision_of(key) != after:
@@ -274,20 +279,28 @@ class MemoryCoordination:
         """Call if the leader key is still that creation; return None if it is not."""
 
         def lead() -> T | None:
-            found = self._etcd.get(leader_key(self._cluster, shard))
+            found = self._etcd.get(leader_key(self._realm, shard))
             return do() if found and found[1] == leadership.create_revision else None
 
         return self._call(lead)
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
-        key = members_prefix(self._cluster) + node
+        key = members_prefix(self._realm) + node
         self._call(lambda: self._etcd.put(key, value, lease_id))
 
     def members(self) -> dict[str, str]:
-        return self._call(lambda: self._etcd.get_prefix(members_prefix(self._cluster)))
+        return self._call(lambda: self._etcd.get_prefix(members_prefix(self._realm)))
+
+    def members_by_realm(self) -> dict[str, dict[str, str]]:
+        prefix = cluster_prefix(self._cluster)
+        return members_by_realm(self._call(lambda: self._etcd.get_prefix(prefix)))
+
+    def settings(self) -> str | None:
+        found = self._call(lambda: self._etcd.get(settings_key(self._realm)))
+        return found[0] if found else None
 
     def put_settings(self, settings: str) -> None:
-        self._call(lambda: self._etcd.put(settings_key(self._cluster), settings, None))
+        self._call(lambda: self._etcd.put(settings_key(self._realm), settings, None))
 
     def close(self) -> None:
         self._closed = True

@@ -19,7 +19,7 @@ import structlog
 from delayd.bus import Bus
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
-from delayd.cluster.topics import RECORD_MARGIN_BYTES, load_settings
+from delayd.cluster.topics import RECORD_MARGIN_BYTES
 from delayd.config.cluster_key import check_key, proof_key
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
@@ -37,7 +37,13 @@ from delayd.node.monitoring.http import AdminServer
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
-from delayd.node.startup_checks import check_guarantee, check_positions, check_rates, newest_of
+from delayd.node.startup_checks import (
+    check_guarantee,
+    check_positions,
+    check_rates,
+    enter_cluster,
+    newest_of,
+)
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads, Threads
@@ -73,6 +79,7 @@ class Surroundings:
 
     clock: Clock
     coordination: Coordination
+    """Enters the cluster's realm when its settings are known."""
     open_bus: Callable[[int | None], Bus]
     """Connects to the brokers, given the largest record that must be produced, if it is known."""
     open_admin: Callable[[NodeView], Admin]
@@ -109,8 +116,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
 
 async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
     """Run a node as `run_node` does, once etcd has answered."""
-    timeout_ms = int(config.connect_timeout_s * 1000)
-    seen = await asyncio.to_thread(load_settings, bus, config.cluster, config.prefix, timeout_ms)
+    seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
     check_rates(config, seen.record.settings)

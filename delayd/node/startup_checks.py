@@ -7,13 +7,14 @@ import contextlib
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.topics import last_frontier
+from delayd.cluster.topics import last_frontier, load_settings, refuse_other_keys
 from delayd.config.node import NodeConfig
+from delayd.coordination import Coordination
 from delayd.errors import BufferPositionError, ConfigError
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import Threads
-from replication.settings import SMOOTHING_RULES, Settings
+from replication.settings import NAMED_BY_CLUSTER, SMOOTHING_RULES, Settings
 
 MARKER_POLL_S = 0.1
 
@@ -51,6 +52,21 @@ def check_guarantee(config: NodeConfig, settings: Settings) -> None:
         "is fixed when its topics are made, so another guarantee needs another cluster: "
         f"`delayd topics create --guarantee {config.guarantee} --cluster NAME --prefix NAME-`",
     )
+
+
+def enter_cluster(bus: Bus, coordination: Coordination, config: NodeConfig) -> SeenFrontier:
+    """Return the frontier whose settings are the cluster's, and use its keys in etcd from now on.
+
+    Raises what `load_settings` raises, and OtherClusterError if the keys are another cluster's:
+    before this node campaigns, and so before it fences anybody.
+    """
+    timeout_ms = int(config.connect_timeout_s * 1000)
+    seen = load_settings(bus, config.cluster, config.prefix, timeout_ms)
+    settings = seen.record.settings
+    coordination.enter(settings.realm)
+    if settings.naming == NAMED_BY_CLUSTER:
+        refuse_other_keys(settings, coordination.settings())
+    return seen
 
 
 def check_rates(config: NodeConfig, settings: Settings) -> None:

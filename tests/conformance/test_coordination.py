@@ -29,6 +29,8 @@ EXPIRY_MS_MAX = TTL_S * 1_000 + 2_500
 class Site(Protocol):
     """A cluster name in some etcd, any number of clients, and a way to wait for something."""
 
+    cluster: str
+
     def client(self) -> Coordination: ...
 
     def eventually(self, condition: Callable[[], bool], within_ms: int) -> None: ...
@@ -38,6 +40,8 @@ class Site(Protocol):
 
 
 class MemorySite:
+    cluster = "test"
+
     def __init__(self) -> None:
         self.clock = ManualClock(5_000)
         self.etcd = MemoryEtcd(self.clock, expiry_lag_ms=300)
@@ -345,6 +349,28 @@ def test_settings_can_be_written_again(site: Site) -> None:
     client = site.client()
     client.put_settings("{}")
     client.put_settings('{"lanes": 64}')
+
+
+def test_clusters_of_one_name_have_keys_of_their_own(site: Site) -> None:
+    """docs/design/election.md, Realm."""
+    nameless = site.client()
+    mine, theirs = site.client(), site.client()
+    mine.enter(f"{site.cluster}/mine")
+    theirs.enter(f"{site.cluster}/the/irs")
+    leases = [client.grant_lease(60).id for client in (nameless, mine, theirs)]
+    for client, lease_id in zip((nameless, mine, theirs), leases, strict=True):
+        held = client.campaign(0, f"of {lease_id}", lease_id)
+        assert held.owner == f"of {lease_id}"
+        assert client.put_cursor(0, held, "{}")
+        assert client.settings() is None
+        client.put_settings(f"of {lease_id}")
+        client.put_member("node-1", f"of {lease_id}", lease_id)
+    for client, lease_id in zip((nameless, mine, theirs), leases, strict=True):
+        assert client.settings() == f"of {lease_id}"
+        assert client.members() == {"node-1": f"of {lease_id}"}
+    assert sorted(theirs.members_by_realm().values(), key=str) == sorted(
+        ({"node-1": f"of {lease_id}"} for lease_id in leases), key=str
+    )
 
 
 def test_a_closed_client_refuses_and_can_be_closed_again(site: Site) -> None:

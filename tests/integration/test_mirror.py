@@ -9,6 +9,8 @@ import pytest
 from clusters import RETRY_DELAYS_MS, TestCluster
 from nodes import CLOCK, delayd_in_process, running, wait_for
 
+from delayd.cluster.connect import open_bus
+from delayd.cluster.topics import load_settings
 from delayd.coordination.etcd import EtcdCoordination
 
 pytestmark = pytest.mark.real
@@ -19,6 +21,9 @@ def test_the_master_mirrors_its_cursor_and_status_tells_the_whole_picture(
 ) -> None:
     nodes = [cluster.node(number) for number in range(2)]
     etcd = EtcdCoordination([cluster.etcd], cluster.name)
+    bus = open_bus(cluster.bootstrap)
+    seen = load_settings(bus, cluster.name, f"{cluster.name}-", HANGS_S * 1_000)
+    etcd.enter(seen.record.settings.realm)
     asked = (
         *("status", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
         *("--cluster", cluster.name, "--prefix", f"{cluster.name}-", "--json"),

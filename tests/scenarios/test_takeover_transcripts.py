@@ -19,7 +19,7 @@ from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("takeover_*.txt"))
 EFFECT = re.compile(r" +(->|==) ")
-SHARD = "delayd-c-shard-0"
+SHARD = "delayd-c/id-2-shard-0"
 WITHOUT_TRANSACTIONS = "\n# The brokers have no transactions.\n"
 
 

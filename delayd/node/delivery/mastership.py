@@ -89,7 +89,7 @@ class Mastership:
         self._grant = grant
         self._plans: Planner | None = None
         self._commit: StepCommit = commit or TransactionCommit(
-            context.bus, transactional_id(self._settings.cluster, 0), self._log, self._clock
+            context.bus, transactional_id(self._settings.realm, 0), self._log, self._clock
         )
         self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)

@@ -15,8 +15,8 @@ TAKEOVER = (
         "all masters of a shard share one transactional id, so that each fences the last",
         "frontier.md#fence",
         MASTERSHIP,
-        "transactional_id(self._settings.cluster, 0)",
-        "transactional_id(self._settings.cluster, 0) + grant.owner",
+        "transactional_id(self._settings.realm, 0)",
+        "transactional_id(self._settings.realm, 0) + grant.owner",
     ),
     Mutant(
         "frontier-read-before-init",
@@ -42,6 +42,25 @@ TAKEOVER = (
             ),
             Edit(TAKING_OVER, "(Takeover._read_ends,", "(Takeover._read_ends, BeginTerm,"),
         ),
+    ),
+    one_edit(
+        "namesakes-share-a-realm",
+        "the transactional id and the keys of a cluster are its own, whatever its name is",
+        "election.md#realm",
+        "replication/settings.py",
+        "if self.naming == NAMED_BY_CLUSTER:\n            return",
+        "if self.naming in (NAMED_BY_CLUSTER, NAMED_BY_TOPIC):\n            return",
+        "tests/unit/cluster/test_realm.py::test_clusters_of_one_name_do_not_meet",
+    ),
+    one_edit(
+        "another-clusters-keys-used",
+        "a node whose keys in etcd are another cluster's fences nobody",
+        "election.md#realm",
+        "delayd/cluster/topics.py",
+        "if topic_id != settings.frontier.topic_id:",
+        "if name == settings.frontier.name and topic_id != settings.frontier.topic_id:",
+        "tests/unit/cluster/test_realm.py"
+        "::test_old_clusters_that_share_their_keys_are_told_before_anyone_is_fenced",
     ),
     one_edit(
         "stray-believed",

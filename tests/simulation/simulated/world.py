@@ -22,7 +22,7 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
 from delayd.config.node import NodeConfig
 from delayd.errors import ExitCode
-from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, NAMED_BY_CLUSTER
 from simulated.bus import Bell
 from simulated.chaos import KINDS, Chaos
 from simulated.history import History, RecordedEtcd
@@ -121,6 +121,7 @@ class World:
             retry_delays_ms=RETRY_DELAYS_MS,
             id_memory_ms=self.habits.id_memory_ms,
             guarantee=self.guarantee,
+            naming=NAMED_BY_CLUSTER,  # as the digests of earlier seeds have it
         )
         for topic, (partitions, config) in TARGETS.items():
             self.kafka.create_topic(topic, partitions, config)

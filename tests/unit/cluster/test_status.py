@@ -48,11 +48,16 @@ def report_of(admin: str) -> dict[str, Any]:
     """Of a new cluster whose master is node `a`, at `admin`."""
     clock = ManualClock()
     bus = MemoryBus(MemoryKafka(clock), clock=clock)
-    create_topics(bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=1, timeout_ms=TIMEOUT_MS)
-    etcd = MemoryCoordination(MemoryEtcd(clock), "c")
+    settings = create_topics(
+        bus, cluster="c", cluster_key=CLUSTER_KEY, partitions=1, timeout_ms=TIMEOUT_MS
+    )
+    server = MemoryEtcd(clock)
+    etcd = MemoryCoordination(server, "c")
+    etcd.enter(settings.realm)
     lease = etcd.grant_lease(10)
     etcd.put_member("a", json.dumps({"admin": admin}), lease.id)
     etcd.campaign(0, json.dumps({"node": "a"}), lease.id)
+    etcd = MemoryCoordination(server, "c")
     return status_report(bus, etcd, clock, cluster="c", prefix="delayd-", timeout_ms=TIMEOUT_MS)
 
 

@@ -27,7 +27,7 @@ from replication.settings import AT_LEAST_ONCE, DAY_MS, RETRY_DELAYS_MS, Setting
 
 CREATE = "delayd topics create"
 KEY = "a key that is long enough"
-ID = "delayd-c-shard-0"
+ID = "delayd-c/id-2-shard-0"
 TIMEOUT_MS = 1_000
 
 

@@ -20,7 +20,7 @@ from replication.record import (
     encode,
     record_key,
 )
-from replication.settings import AT_LEAST_ONCE, DAY_MS, EXACTLY_ONCE, Settings
+from replication.settings import AT_LEAST_ONCE, DAY_MS, EXACTLY_ONCE, NAMED_BY_TOPIC, Settings
 from replication.smoothing import Queue
 
 PARTITIONS = 3
@@ -99,6 +99,10 @@ def test_settings_from_before_there_was_a_choice_mean_exactly_once() -> None:
     fields = SETTINGS.to_json()
     assert "guarantee" not in fields
     assert Settings.from_json(fields).guarantee == EXACTLY_ONCE
+    assert "naming" not in fields
+    assert Settings.from_json(fields).realm == "ключ"
+    unique = replace(SETTINGS, naming=NAMED_BY_TOPIC)
+    assert Settings.from_json(unique.to_json()).realm == f"ключ/{SETTINGS.frontier.topic_id}"
     chosen = replace(SETTINGS, guarantee=AT_LEAST_ONCE)
     assert Settings.from_json(chosen.to_json()) == chosen
 
@@ -183,6 +187,8 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"settings": {**SETTINGS.to_json(), "guarantee": "exactly-once"}},
         {"settings": {**SETTINGS.to_json(), "guarantee": "at-most-once"}},
         {"settings": {**SETTINGS.to_json(), "guarantee": None}},
+        {"settings": {**SETTINGS.to_json(), "naming": 1}},
+        {"settings": {**SETTINGS.to_json(), "naming": 3}},
         {"later": 1},
     ],
 )

@@ -109,7 +109,7 @@ def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
 
     Rules: behind-gives-way
     """
-    other = desk.bus.transactional_producer("delayd-c-shard-0")
+    other = desk.bus.transactional_producer("delayd-c/id-2-shard-0")
     other.init_transactions(TIMEOUT_MS)
     newest = desk.replica.newest
     assert newest is not None

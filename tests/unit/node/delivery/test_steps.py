@@ -7,9 +7,9 @@ from zlib import crc32
 
 import pytest
 from manual_clock import START_MS
-from one_node import TIMEOUT_MS, Maker, OneNode
+from one_node import CLUSTER_KEY, TIMEOUT_MS, Maker, OneNode
 
-from delayd.cluster.topics import transactional_id
+from delayd.cluster.topics import create_topics, transactional_id
 from delayd.errors import BufferPositionError
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.cancel_marks import cancel_marker_of
@@ -203,6 +203,21 @@ def test_a_cluster_and_shard_have_one_transactional_id() -> None:
     """
     assert transactional_id("c", 0) == "delayd-c-shard-0"
     assert len({transactional_id(name, n) for name in ("c", "d") for n in (0, 1)}) == 4
+
+
+def test_a_second_cluster_of_the_same_name_fences_nobody(make: Maker) -> None:
+    """docs/design/election.md, Realm.
+
+    Rules: realm
+    """
+    node = make("orders")
+    node.step()
+    create_topics(node.bus, cluster="c", cluster_key=CLUSTER_KEY, prefix="b-", partitions=1)
+    node.send("orders")
+    node.ingest()
+    node.clock.now_ms += 1_000
+    node.step()
+    assert len(node.read("orders")) == 1 and not node.failures
 
 
 def test_a_node_goes_on_only_where_the_log_still_has_all_that_it_needs(make: Maker) -> None:
