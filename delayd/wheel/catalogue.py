@@ -81,6 +81,8 @@ class CatalogueBatch(NamedTuple):
     """By partition: the offset below which pending replies are dropped, before any is added."""
     notes: Mapping[bytes, bytes | None]
     """Changes to the lines of id memory; None deletes."""
+    counts: Callable[[], Mapping[bytes, bytes | None]] = dict
+    """Return those of the pending counts."""
 
 
 class Catalogue:
@@ -258,7 +260,7 @@ class Catalogue:
                 begin = (name.generation, start) if name.is_hour else (name.generation,)
                 value = _pack((*begin, *info[:3], *info.highest_offsets))
                 write.put(_segment_key(name.is_hour, name.number), value)
-            for key, note in batch.notes.items():
+            for key, note in (*batch.notes.items(), *batch.counts().items()):
                 if note is None:
                     write.delete(key)
                 else:

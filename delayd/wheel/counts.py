@@ -14,12 +14,19 @@ A slot that is passed subtracts its stored messages from its hour, except those 
 (`kills.py`). The messages of a sparse hour are counted by slot when the hour is indexed. A message
 of an unknown topic counts under "".
 
-Invariant: hours[h] is the number of messages stored in h and not passed, less the kills in it.
+Requests bring any number of topics. TOPICS_MAX of them are counted by name, those that came first
+and have messages; all others are OTHER. A topic that gets a name later leaves its earlier messages
+there. What is counted off goes off its topic, or else off OTHER.
+
+Invariants:
+- the sum of hours[h] is the number of messages stored in h and not passed, less the kills in it;
+- so it is of each topic, as long as there are no more than TOPICS_MAX.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgpack
 
@@ -27,6 +34,12 @@ from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.layers import Changes
 from delayd.wheel.layout import HOUR_SLOTS, hour_of
 from replication.rank import Rank, slot_of
+
+TOPICS_MAX: Final = 100
+"""Topics that are counted by name: a checkpoint takes them of each hour that has changed."""
+
+OTHER: Final = "other"
+"""Stands for every further topic; one of that name is counted with them."""
 
 Topics: TypeAlias = dict[str, int]
 Killed: TypeAlias = Callable[[int, int], Iterable[tuple[int, str]]]
@@ -57,6 +70,8 @@ class PendingCounts:
         self.total = sum(self.topics.values())
         """Number of all pending messages. Any thread may read it."""
         self._slots = _lines(catalogue, _SLOT)
+        if len(self.topics) > TOPICS_MAX + 1:
+            self._bound()
         self._in_hours: dict[int, Topics] = {}
         """By slot: messages in the files of sparse hours. In memory only: see `indexed`."""
         self._dirty_hours: set[int] = set()
@@ -67,7 +82,7 @@ class PendingCounts:
         """Count so many messages that were stored, in their slot or in the file of their hour."""
         if slot < self.floor:
             return
-        self._add(hour_of(slot), topic, count)
+        self._add(hour_of(slot), self._name(topic), count)
         if in_slot:
             self.moved(slot, topic, count)
 
@@ -76,21 +91,25 @@ class PendingCounts:
         topics = self._slots.get(slot)
         if topics is None:
             topics = self._slots[slot] = {}
-        topics[topic] = topics.get(topic, 0) + count
+        name = self._name(topic)
+        topics[name] = topics.get(name, 0) + count
         self._dirty_slots.add(slot)
 
     def indexed(self, slot: int, topic: str) -> None:
         """Count a message of a sparse hour to its slot. Called again after every start."""
         if slot >= self.floor:
             topics = self._in_hours.setdefault(slot, {})
-            topics[topic] = topics.get(topic, 0) + 1
+            name = self._name(topic)
+            topics[name] = topics.get(name, 0) + 1
 
     def killed(self, rank: Rank, topic: str) -> None:
         """Count off a stored message that was killed for the first time."""
         slot = slot_of(rank.due_ms)
         hour = hour_of(slot)
-        if slot >= self.floor and self.hours.get(hour, {}).get(topic, 0) > 0:
-            self._add(hour, topic, -1)
+        held = self.hours.get(hour, {})
+        # Whose topic is not known may not have been counted.
+        if slot >= self.floor and (topic in held or (topic and OTHER in held)):
+            self._take(hour, topic, 1)
 
     def pass_to(self, floor: int, kills: Killed) -> None:
         """Count off all slots below `floor`: the frontier has passed them, and they are whole.
@@ -101,23 +120,47 @@ class PendingCounts:
         for hour in [hour for hour in self.hours if hour < hour_of(floor)]:
             for topic, count in self.hours[hour].copy().items():
                 self._add(hour, topic, -count)
-        last = -1
+        passed: list[tuple[int, Topics]] = []
         for slots in (self._slots, self._in_hours):
             for slot in [slot for slot in slots if slot < floor]:
-                topics = slots.pop(slot)
+                passed.append((slot, slots.pop(slot)))
                 if slots is self._slots:
                     self._dirty_slots.add(slot)
-                if slot >= first:
-                    for topic, count in topics.items():
-                        self._add(hour_of(slot), topic, -count)
-                last = max(last, slot)
-        if last >= first:
+        passed = [(slot, topics) for slot, topics in passed if slot >= first]
+        if passed:
+            # First, so that there is never less than what is taken off.
             for due_ms, topic in kills(first, floor):
                 # Whose topic is not known was not taken off.
                 if topic:
-                    self._add(hour_of(slot_of(due_ms)), topic, 1)
+                    self._add(hour_of(slot_of(due_ms)), self._name(topic), 1)
+        for slot, topics in passed:
+            for topic, count in topics.items():
+                self._take(hour_of(slot), topic, count)
         self.floor = floor
         self._has_new_floor = True
+
+    def _name(self, topic: str) -> str:
+        """Return the name under which a message of this topic is counted."""
+        if topic in self.topics or len(self.topics) < TOPICS_MAX:
+            return topic
+        return OTHER
+
+    def _take(self, hour: int, topic: str, count: int) -> None:
+        """Count off messages of an hour: of the topic, then of OTHER, then of any."""
+        held = self.hours.get(hour, {})
+        for names in ((topic, OTHER), held):
+            for name in tuple(names) if count else ():
+                if part := min(count, held.get(name, 0)):
+                    self._add(hour, name, -part)
+                    count -= part
+
+    def _bound(self) -> None:
+        """Keep the largest topics, and count the others as OTHER: an older version named all."""
+        named = {topic for topic, _ in Counter(self.topics).most_common(TOPICS_MAX)}
+        for held in (self.hours, self._slots):
+            for number, topics in held.items():
+                held[number] = _folded(topics, named)
+        self.topics = _folded(self.topics, named)
 
     def _add(self, hour: int, topic: str, count: int) -> None:
         self.total += count
@@ -136,21 +179,31 @@ class PendingCounts:
         else:
             self.topics.pop(topic, None)
 
-    def capture(self) -> Changes:
-        """Hand the changes to a checkpoint."""
-        changes: Changes = {}
+    def capture(self) -> Callable[[], Changes]:
+        """Hand the changes to a checkpoint, which packs them without the lock."""
+        captured: dict[bytes, Topics | int | None] = {}
         for kind, dirty, held in (
             (_HOUR, self._dirty_hours, self.hours),
             (_SLOT, self._dirty_slots, self._slots),
         ):
             for number in sorted(dirty):
                 topics = held.get(number)
-                changes[_KEY.pack(kind, number)] = _pack(topics) if topics else None
+                captured[_KEY.pack(kind, number)] = topics.copy() if topics else None
             dirty.clear()
         if self._has_new_floor:
-            changes[_FLOOR] = _pack(self.floor)
+            captured[_FLOOR] = self.floor
         self._has_new_floor = False
-        return changes
+        return lambda: {
+            key: None if value is None else _pack(value) for key, value in captured.items()
+        }
+
+
+def _folded(topics: Mapping[str, int], named: set[str]) -> Topics:
+    folded: Topics = {}
+    for topic, count in topics.items():
+        name = topic if topic in named else OTHER
+        folded[name] = folded.get(name, 0) + count
+    return folded
 
 
 def _lines(catalogue: Catalogue, kind: bytes) -> dict[int, Topics]:

@@ -335,7 +335,8 @@ class Wheel:
                 dropped=dropped,
                 pending_replies=pending_replies,
                 pending_replies_from=pending_replies_from,
-                notes={**self.ids.capture(), **self.counts.capture()},
+                notes=self.ids.capture(),
+                counts=self.counts.capture(),
             )
             self._pending = PendingCheckpoint(
                 disk=self._disk,

@@ -167,8 +167,8 @@ IDS = (
         "a checkpoint holds what is known of the ids that it has ingested",
         "storage.md#catalogue",
         "delayd/wheel/storage.py",
-        "notes={**self.ids.capture(), **self.counts.capture()}",
-        "notes={}",
+        "notes=self.ids.capture(),",
+        "notes={},",
     ),
     one_edit(
         "id-memory-dropped-by-the-frontier-alone",

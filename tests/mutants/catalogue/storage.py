@@ -208,4 +208,33 @@ STORAGE = (
         "elif False:",
         "tests/unit/node/replica/test_replica.py::test_a_node_remembers_the_frontier_that_it_acted_on",
     ),
+    one_edit(
+        "topics-counted-without-bound",
+        "pending messages are counted by the names of a bounded number of topics",
+        "storage.md#pending-counts",
+        "delayd/wheel/counts.py",
+        "if topic in self.topics or len(self.topics) < TOPICS_MAX:",
+        "if topic != OTHER:",
+        "tests/unit/wheel/test_wheel_counts.py"
+        "::test_ten_thousand_topics_are_a_hundred_and_the_others",
+    ),
+    one_edit(
+        "counts-packed-as-they-are-later",
+        "a checkpoint holds the counts of the moment at which it was begun",
+        "storage.md#pending-counts",
+        "delayd/wheel/counts.py",
+        "topics.copy() if topics else None",
+        "topics or None",
+        "tests/unit/wheel/test_wheel_counts.py"
+        "::test_what_comes_after_a_checkpoint_was_begun_is_not_in_it",
+    ),
+    one_edit(
+        "unnamed-topics-counted-off-by-name",
+        "what is counted off goes off its topic as far as that has it, or else off the others",
+        "storage.md#pending-counts",
+        "delayd/wheel/counts.py",
+        "for names in ((topic, OTHER), held):",
+        "for names in ((topic,),):",
+        "tests/unit/wheel/test_wheel_counts.py::test_the_hours_are_right_whatever_has_no_name",
+    ),
 )

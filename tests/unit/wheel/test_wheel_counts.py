@@ -1,8 +1,14 @@
 """Counts of pending messages: by hour and topic, through kills, splits, passing and crashes."""
 
-from wheel_reading import split_all
+from collections import Counter
+from pathlib import Path
+from random import Random
 
-from delayd.wheel import Frame, FrameKind
+import pytest
+from wheel_reading import PROGRESS, checkpoint, split_all
+
+from delayd.wheel import Frame, FrameKind, counts
+from delayd.wheel.counts import OTHER, TOPICS_MAX
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.rank import Rank
@@ -63,3 +69,89 @@ def test_a_kill_takes_off_once_wherever_the_message_lies(wheel: Wheel) -> None:
         kill(wheel, frame)
         kill(wheel, frame, is_refused=True)
     assert wheel.counts.hours == {0: {"a": 1}, 20: {"a": 1}}
+
+
+def test_ten_thousand_topics_are_a_hundred_and_the_others(wheel: Wheel, tmp_path: Path) -> None:
+    """Rules: pending-counts"""
+    wheel.append([message(72_000 + n % 7_200, n, f"t{n}") for n in range(10_000)])
+    assert len(wheel.counts.topics) == TOPICS_MAX + 1
+    assert wheel.counts.topics[OTHER] == 10_000 - TOPICS_MAX
+    wheel.append([message(5, 10_000, "t0"), message(5, 10_001, "t9999")])
+    assert (wheel.counts.topics["t0"], wheel.counts.hours[0]) == (2, {"t0": 1, OTHER: 1})
+    checkpoint(wheel)
+    known = wheel.counts.hours.copy()
+    wheel.close()
+    assert Wheel.open(tmp_path, partitions=2).counts.hours == known
+
+
+def test_what_an_older_version_counted_by_name_is_bounded_when_it_is_opened(
+    wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "TOPICS_MAX", 10**9)
+    frames = [message(5, n, f"t{n}") for n in range(1_000)]
+    wheel.append([*frames, message(5, 1_000, "t7")])
+    kill(wheel, frames[3])
+    checkpoint(wheel)
+    wheel.close()
+    monkeypatch.undo()
+    reopened = Wheel.open(tmp_path, partitions=2)
+    assert (reopened.counts.topics["t7"], reopened.counts.total) == (2, 1_000)
+    assert len(reopened.counts.topics) == TOPICS_MAX + 1
+    reopened.pass_to(6)
+    assert reopened.counts.topics == {}
+
+
+def test_what_comes_after_a_checkpoint_was_begun_is_not_in_it(wheel: Wheel, tmp_path: Path) -> None:
+    """It is packed without the lock."""
+    wheel.append([message(5, 1)])
+    pending = wheel.begin_checkpoint(PROGRESS)
+    wheel.append([message(5, 2)])
+    pending.sync()
+    wheel.finish_checkpoint(pending)
+    wheel.close()
+    assert Wheel.open(tmp_path, partitions=2).counts.hours == {0: {"a": 1}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_hours_are_right_whatever_has_no_name(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names come and go; what is counted by hour stays exact, and nothing falls below zero.
+
+    Rules: pending-counts
+    """
+    monkeypatch.setattr(counts, "TOPICS_MAX", 2)
+    chance = Random(seed)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    alive: dict[int, Frame] = {}
+    floor = 0
+    for offset in range(400):
+        act = chance.random()
+        if act < 0.7:
+            slot = chance.choice([0, 72_000]) + chance.randrange(4)
+            frame = message(slot, offset, f"t{chance.randrange(6)}")
+            wheel.append([frame])
+            if slot >= floor:
+                alive[offset] = frame
+        elif act < 0.85 and alive:
+            kill(wheel, alive.pop(chance.choice(list(alive))))
+        elif act < 0.9:
+            wheel = reopened(wheel, tmp_path)
+        elif offset > 200:
+            split_all(wheel, 72_000_000)
+            floor = max(floor, chance.choice([1, 2, 72_001, 72_002]))
+            wheel.pass_to(floor)
+            alive = {at: f for at, f in alive.items() if f.due_ms >= 1_000 * floor}
+        expected = Counter(frame.due_ms // 3_600_000 for frame in alive.values())
+        held = wheel.counts.hours
+        assert {hour: sum(topics.values()) for hour, topics in held.items()} == expected
+        assert all(n > 0 for topics in held.values() for n in topics.values())
+        assert wheel.counts.topics == sum(map(Counter, held.values()), Counter())
+        assert len(wheel.counts.topics) <= 3 and wheel.counts.total == len(alive)
+    wheel.close()
+
+
+def reopened(wheel: Wheel, folder: Path) -> Wheel:
+    checkpoint(wheel)
+    wheel.close()
+    return Wheel.open(folder, partitions=2)
