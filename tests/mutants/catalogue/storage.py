@@ -211,7 +211,7 @@ STORAGE = (
     one_edit(
         "topics-counted-without-bound",
         "pending messages are counted by the names of a bounded number of topics",
-        "storage.md#pending-counts",
+        "storage.md#counts",
         "delayd/wheel/counts.py",
         "if topic in self.topics or len(self.topics) < TOPICS_MAX:",
         "if topic != OTHER:",
@@ -221,7 +221,7 @@ STORAGE = (
     one_edit(
         "counts-packed-as-they-are-later",
         "a checkpoint holds the counts of the moment at which it was begun",
-        "storage.md#pending-counts",
+        "storage.md#counts",
         "delayd/wheel/counts.py",
         "topics.copy() if topics else None",
         "topics or None",
@@ -231,7 +231,7 @@ STORAGE = (
     one_edit(
         "unnamed-topics-counted-off-by-name",
         "what is counted off goes off its topic as far as that has it, or else off the others",
-        "storage.md#pending-counts",
+        "storage.md#counts",
         "delayd/wheel/counts.py",
         "for names in ((topic, OTHER), held):",
         "for names in ((topic,),):",
