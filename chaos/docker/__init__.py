@@ -1,4 +1,4 @@
-"""The backend of containers: three brokers, three etcd members and the nodes, each in one.
+"""The backend of containers: three brokers, three etcd members and the nodes, one container each.
 
     kafka  ---- broker-1  broker-2  broker-3 ----+
                                                  +---- node-1  node-2  node-3 ---- admin
@@ -6,5 +6,5 @@
 
 Three networks: a node is cut from Kafka or etcd by taking it off that one, and can still be asked
 how it is. They are internal, so that there is no way around a cut, and the harness, on the same
-machine, reaches all of them. Every container has an address of its own for ever.
+machine, reaches all of them. Every container keeps an address of its own.
 """

@@ -1,7 +1,7 @@
 """The backend of containers. Not here: what runs in them (plan.py), Docker itself (engine.py).
 
-Invariant: after `down` no container and no network of it is there, and nothing is mounted,
-whatever was struck. What a harness that was killed left is removed by the next one.
+Invariant: after `down` no container and no network of it is left, and nothing is mounted,
+whatever was struck. The next harness removes what a killed one has left.
 """
 
 import json
@@ -40,7 +40,7 @@ CONTAINED: Final = {KAFKA: Net.KAFKA, ETCD: Net.ETCD}
 
 
 class DockerCluster:
-    """A Backend; up from `__init__`, which raises BackendError, until `down`. Needs root."""
+    """A Backend that is up from `__init__`, which raises BackendError, to `down`. Needs root."""
 
     name = DOCKER
     prefix = "delayd-"
@@ -69,7 +69,7 @@ class DockerCluster:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for name in filter(self.is_running, self.etcd):
             url = f"{self._parts[name].address}/v3/maintenance/status"
-            # A member that gives no valid answer in time is none that leads.
+            # A member that gives no valid answer in time does not lead.
             with (
                 suppress(OSError, HTTPException, ValueError, LookupError),
                 opener.open(url, b"{}", ETCD_TIMEOUT_S) as answer,
@@ -127,7 +127,10 @@ class DockerCluster:
         del self._parts[twin]
 
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
-        """Both ways: off the network. One way: rules of its own. Slow and lossy: not here."""
+        """Take nodes off the network (both ways), or set firewall rules (one way).
+
+        Slow and lossy wires: BackendError.
+        """
         if weather.delay_ms or weather.stall_chance:
             raise BackendError("containers' wires are not slow or lossy, only cut")
         for name in nodes:
@@ -144,7 +147,7 @@ class DockerCluster:
 
     def _mend(self, name: str, net: Net) -> None:
         self._engine.put_on(self._parts[name], net)
-        # A container that was started again has no rules.
+        # A container loses its rules when it starts again.
         if name in self._behind_rules and self._engine.process_id(name):
             self._iptables(name, "-F")
         self._behind_rules.discard(name)
@@ -219,7 +222,7 @@ class DockerCluster:
         self._wait(answers, f"{name} does not answer", (name,))
 
     def _wait(self, condition: Callable[[], bool], what: str, watched: Collection[str]) -> None:
-        """It ends at once if a part that is watched has ended."""
+        """Wait for a condition; end at once if a part that is watched has ended."""
         ended: list[str] = []
 
         def is_over() -> bool:

@@ -1,7 +1,7 @@
 """The one door to Docker's SDK: the containers and networks of one run, and their end.
 
-Invariants: everything made here carries the run's label, and `remove_all` removes all that does, in
-whatever state; what a harness that was killed left is removed by the next one (`sweep`).
+Invariants: everything made here carries the run's label, and `remove_all` removes all of it, in
+any state; the next harness removes what a killed one has left (`sweep`).
 """
 
 import os
@@ -19,7 +19,7 @@ from chaos.docker.plan import USER, Container, Net
 from delayd.dev.processes import ProcessIdentity, identity_of, is_alive
 
 RUN: Final = "delayd.chaos"
-"""The label of all that a harness makes; its value names the run."""
+"""The label of everything that a harness makes; its value names the run."""
 
 OWNER: Final = "delayd.chaos.owner"
 """The harness's process, `pid:started`."""
@@ -29,7 +29,7 @@ GRACE_S: Final = 30
 
 
 def connected() -> Any:
-    """A client of the daemon of DOCKER_HOST or here; BackendError if none answers."""
+    """Return a client of the daemon of DOCKER_HOST or here; BackendError if none answers."""
     try:
         client = docker.from_env(timeout=API_TIMEOUT_S)
         client.ping()
@@ -39,7 +39,7 @@ def connected() -> Any:
 
 
 class Engine:
-    """Parts are known by their names within the run."""
+    """The containers and networks of one run. It knows parts by their names within the run."""
 
     def __init__(self, client: Any, run: str) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class Engine:
     # --- To make
 
     def make_networks(self, subnets: Mapping[Net, str]) -> bool:
-        """False if an address is in use here: try others."""
+        """Make the networks; False if an address is in use here: try others."""
         for net, subnet in subnets.items():
             pool = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)])
             try:
@@ -72,7 +72,7 @@ class Engine:
         return True
 
     def make(self, part: Container) -> None:
-        """It has all its addresses before it starts."""
+        """Make a container, which has all its addresses before it starts."""
         [first, *others] = part.addresses.items()
         network = self._networks[first[0]].name
         endpoint = self._client.api.create_endpoint_config(ipv4_address=first[1])
@@ -102,46 +102,46 @@ class Engine:
     # --- To break
 
     def is_running(self, part: str) -> bool:
-        """Frozen ones run."""
+        """Return whether a part runs; a frozen one does."""
         return bool(self._state(part)["Running"])
 
     def process_id(self, part: str) -> int:
-        """Its first process, as this machine knows it; 0 if it does not run."""
+        """Return the id of its first process on this machine; 0 if it does not run."""
         return int(self._state(part)["Pid"])
 
     def start(self, part: str) -> None:
-        """With its folder and its addresses."""
+        """Start it, with its folder and its addresses."""
         self._do(part, "start")
 
     def kill(self, part: str) -> None:
-        """SIGKILL; returns when it is gone."""
+        """Send SIGKILL; return when it is gone."""
         self.thaw(part)  # what is frozen cannot be killed
         with suppress(NotFound):
             self._do(part, "kill")
             self._do(part, "wait", timeout=GRACE_S)
 
     def terminate(self, part: str) -> None:
-        """SIGTERM; BackendError if it had to be killed."""
+        """Send SIGTERM; BackendError if it had to be killed."""
         self._do(part, "stop", timeout=GRACE_S)
         if self._state(part)["ExitCode"] == 137:
             raise BackendError(f"{part} did not end within {GRACE_S} s of SIGTERM")
 
     def freeze(self, part: str) -> None:
-        """None of its processes goes on."""
+        """Pause all its processes."""
         self._do(part, "pause")
 
     def thaw(self, part: str) -> None:
-        """They go on; nothing if they do already."""
+        """Let its processes go on, if they are paused."""
         if self._state(part)["Paused"]:
             self._do(part, "unpause")
 
     def take_off(self, part: str, net: Net) -> None:
-        """From a network: nothing of it comes or goes."""
+        """Take it off a network, so that it sends and receives nothing there."""
         with suppress(NotFound):
             self._networks[net].disconnect(self._full(part), force=True)
 
     def put_on(self, part: Container, net: Net) -> None:
-        """Back on a network, under its address; nothing if it is there."""
+        """Put it back on a network, under its address, if it is not there."""
         container = self._container(part.name)
         if self._networks[net].name not in container.attrs["NetworkSettings"]["Networks"]:
             self._networks[net].connect(container, ipv4_address=part.addresses[net])
@@ -149,7 +149,7 @@ class Engine:
     # --- To end
 
     def write_logs(self, folder: Path) -> None:
-        """A file for each part."""
+        """Write the log of each part to a file of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         for container in self._client.containers.list(filters={"label": self._label}, all=True):
             name = container.name.removeprefix(f"{self._run}-")
@@ -162,12 +162,12 @@ class Engine:
             _remove(self._container(part))
 
     def remove_all(self) -> None:
-        """Whatever state it is in."""
+        """Remove every container and network of this run, in any state."""
         for each in _things(self._client, self._label):
             _remove(each)
 
     def left(self) -> list[str]:
-        """What of this run there is still."""
+        """Return the names of what is left of this run."""
         return [each.name for each in _things(self._client, self._label)]
 
     def _full(self, part: str) -> str:
@@ -191,7 +191,7 @@ class Engine:
 
 
 def sweep(client: Any) -> list[str]:
-    """Remove what harnesses that no longer run have left; its names."""
+    """Remove what harnesses that no longer run have left; return its names."""
     swept = []
     for each in _things(client, RUN):
         labels = each.attrs.get("Labels") or each.attrs["Config"]["Labels"]
@@ -203,7 +203,7 @@ def sweep(client: Any) -> list[str]:
 
 
 def _things(client: Any, label: str) -> list[Any]:
-    """All containers and then all networks that carry it."""
+    """Return all containers and then all networks that carry a label."""
     filters = {"label": label}
     containers = client.containers.list(filters=filters, all=True)
     return [*containers, *client.networks.list(filters=filters)]

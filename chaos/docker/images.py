@@ -1,7 +1,7 @@
 """The images of a run: of nodes by the repository's Dockerfile; of Kafka and etcd, from the same
-base, with the jars and the binary that `delayd dev up` runs, or whatever images are named.
+base, with the jars and the binary that `delayd dev up` runs. Named images take their place.
 
-Images stay: the next run finds its layers there. Nothing is pulled but a base that is not here.
+Images stay, so the next run finds its layers. The daemon pulls a base only if it is not here.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ NODE_TAG: Final = "delayd:chaos"
 SERVERS_TAG: Final = "delayd-chaos-servers:chaos"
 LINES_SHOWN: Final = 12
 
-# What the base has of Java is taken.
+# A base with Java keeps its own.
 SERVERS: Final = """ARG BASE
 FROM ${BASE}
 RUN command -v java >/dev/null || (apt-get update -q && \\
@@ -29,7 +29,7 @@ RUN command -v java >/dev/null || (apt-get update -q && \\
 COPY tree /
 """
 DEFAULT_BASE: Final = "python:3.12-slim"
-"""The Dockerfile's."""
+"""The base that the Dockerfile names."""
 
 
 def images(
@@ -38,8 +38,8 @@ def images(
     base: str | None,
     named: Mapping[str, str | None],
 ) -> Images:
-    """Build what is not `named`: `node`, `kafka`, `etcd`; `base` None: on the Dockerfile's own.
-    BackendError if that fails, with the end of what was said."""
+    """Build each image (`node`, `kafka`, `etcd`) that is not `named`; `base` None: on the
+    Dockerfile's own. BackendError if a build fails, with the last lines of its output."""
     node, kafka, etcd = named["node"], named["kafka"], named["etcd"]
     if node is None:
         tell("building the image of nodes")
@@ -58,7 +58,7 @@ def images(
 
 def _built(client: Any, tag: str, folder: Path, **options: Any) -> str:
     try:
-        # The network of this machine: what installs may need its name server.
+        # The network of this machine: the package installer may need its name server.
         client.images.build(
             path=str(folder), tag=tag, rm=True, forcerm=True, network_mode="host", **options
         )

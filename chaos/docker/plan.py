@@ -1,7 +1,7 @@
-"""What will run in containers: names, addresses, commands, configuration. Pure.
+"""The plan of the containers: names, addresses, commands, configuration. Pure.
 
-Invariants: a part keeps its address on each network as long as it exists; nothing but its folder
-and its configuration, both under the run's directory, is taken from this machine into a container.
+Invariants: a part keeps its address on each network as long as it exists; a container sees nothing
+of this machine but its folder and its configuration, both under the run's directory.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from delayd.dev.nodes import CLUSTER_NAME, toml_value
 
 BROKERS: Final = 3
 NUMBERS: Final = (1, 2, 3)
-"""Of the parts of each role."""
+"""The numbers of the parts of each role."""
 
 LEASE_TTL_S: Final = 3
 CLIENT_PORT: Final = 9092
@@ -29,11 +29,11 @@ ADMIN_PORT: Final = 7070
 DATA: Final = "/data"
 CONFIG: Final = "/config"
 HARNESS: Final = "/harness"
-"""Where a container finds its folder, its configuration, and the package `chaos` if it needs it."""
+"""Paths in a container: its folder, its configuration, and the package `chaos` if it needs it."""
 
 JARS: Final = "/opt/kafka/libs"
 ETCD_BINARY: Final = "/usr/local/bin/etcd"
-"""In the images of servers; the official ones have them there too."""
+"""Paths in the images of servers; the official images have them there too."""
 
 USER: Final = 65532
 """The user of the processes in all of them."""
@@ -51,7 +51,7 @@ class Net(Enum):
 
 
 class Role(Enum):
-    """What a part is, with the first of its numbers in addresses."""
+    """The kind of a part, with the first of its numbers in addresses."""
 
     BROKER = 10
     ETCD = 20
@@ -67,7 +67,7 @@ NETS: Final[Mapping[Role, tuple[Net, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """By name, with tag."""
+    """Names of images, with their tags."""
 
     node: str
     kafka: str
@@ -84,25 +84,25 @@ class Folder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One part. `addresses` are on all its networks."""
+    """One part, with its addresses on all its networks."""
 
     name: str
     role: Role
     addresses: Mapping[Net, str]
     folders: tuple[Folder, ...]
     address: str
-    """Of its service: `host:port` of a broker, a URL of etcd or a node."""
+    """The address of its service: `host:port` of a broker, a URL of etcd or a node."""
     image: str
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of its configuration: text by name."""
+    """The files of its configuration: text by name."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """What is built beyond the usual. `network`: the first two numbers of all addresses."""
+    """One cluster to be built. `network`: the first two numbers of all addresses."""
 
     directory: Path
     images: Images
@@ -113,35 +113,35 @@ class Building:
     has_small_disks: bool = False
 
     def subnet(self, net: Net) -> str:
-        """In CIDR notation."""
+        """Return the addresses of a network, in CIDR notation."""
         return f"{self.network}.{net.value}.0/24"
 
     def address(self, role: Role, number: int, net: Net) -> str:
-        """Of a part on a network."""
+        """Return the address of a part on a network."""
         return f"{self.network}.{net.value}.{role.value + number}"
 
     @property
     def bootstrap(self) -> str:
-        """All brokers, for nodes and for the harness."""
+        """All brokers, as nodes and the harness reach them."""
         hosts = [self.address(Role.BROKER, number, Net.KAFKA) for number in NUMBERS]
         return ",".join(f"{host}:{CLIENT_PORT}" for host in hosts)
 
     @property
     def etcd_urls(self) -> tuple[str, ...]:
-        """All members, for clients."""
+        """All members of etcd, as clients reach them."""
         hosts = [self.address(Role.ETCD, number, Net.ETCD) for number in NUMBERS]
         return tuple(f"http://{host}:{ETCD_PORT}" for host in hosts)
 
     def data(self, name: str) -> Path:
-        """The folder of a part on this machine."""
+        """Return the folder of a part on this machine."""
         return self.directory / "data" / name
 
     def config(self, name: str) -> Path:
-        """What is configured of a part, on this machine."""
+        """Return the folder of a part's configuration on this machine."""
         return self.directory / "config" / name
 
     def clock_file(self, node: str) -> Path:
-        """What a node's clock is set with."""
+        """Return the file that sets a node's clock."""
         return self.config(node) / CLOCK
 
     def container(self, role: Role, number: int, *more_folders: Folder, **others: Any) -> Container:
@@ -154,13 +154,13 @@ class Building:
 
 
 def all_of(building: Building) -> tuple[Container, ...]:
-    """In the order in which they start."""
+    """Return all parts, in the order in which they start."""
     makers = (etcd_member, broker, node)
     return tuple(make(building, number) for make in makers for number in NUMBERS)
 
 
 def broker(building: Building, number: int) -> Container:
-    """It prepares its empty folder by itself."""
+    """Return a broker, which prepares its empty folder by itself."""
     hosts = {each: building.address(Role.BROKER, each, Net.KAFKA) for each in NUMBERS}
     client = f"{hosts[number]}:{CLIENT_PORT}"
     settings = broker_settings(
@@ -194,7 +194,7 @@ def broker(building: Building, number: int) -> Container:
 
 
 def etcd_member(building: Building, number: int) -> Container:
-    """It syncs to disk as a production one would."""
+    """Return a member of etcd, which syncs to disk as in production."""
     hosts = {each: building.address(Role.ETCD, each, Net.ETCD) for each in NUMBERS}
     client, peer = (f"http://{hosts[number]}:{port}" for port in (ETCD_PORT, PEER_PORT))
     members = ",".join(f"etcd-{each}=http://{host}:{PEER_PORT}" for each, host in hosts.items())
@@ -214,7 +214,7 @@ def etcd_member(building: Building, number: int) -> Container:
 
 
 def node(building: Building, number: int, called: str | None = None) -> Container:
-    """`called` is what it calls itself, if not node-<number>."""
+    """Return a node; `called` is its own name for itself, if not node-<number>."""
     host = building.address(Role.NODE, number, Net.ADMIN)
     document: dict[str, object] = {
         "cluster": CLUSTER_NAME,
@@ -229,7 +229,7 @@ def node(building: Building, number: int, called: str | None = None) -> Containe
     if building.has_small_disks:
         document["disk_free_min_bytes"] = FREE_MIN_BYTES
     entrypoint: tuple[str, ...] = ("delayd",)
-    # The image has variables for these, and they outvote the file.
+    # The image has variables for these, and variables win over the file.
     variables = {"DELAYD_ADMIN_HOST": host, "DELAYD_DATA_DIR": f"{DATA}/wheel"}
     folders: list[Folder] = []
     if building.is_clocked:

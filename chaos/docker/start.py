@@ -23,7 +23,7 @@ ROUTES: Final = Path("/proc/net/route")
 def maker_of(
     tell: Callable[[str], None], base: str | None, named: Mapping[str, str | None]
 ) -> Callable[[Path, Needs, int], DockerCluster]:
-    """Return what makes clusters, with one daemon and one set of images (images.py). BackendError
+    """Return a maker of clusters, with one daemon and one set of images (images.py). BackendError
     if there is no daemon."""
     client = connected()
     for name in sweep(client):
@@ -31,7 +31,7 @@ def maker_of(
     made = images(client, tell, base, named)
 
     def make(directory: Path, needs: Needs, _seed: int) -> DockerCluster:
-        """Up when it returns: with three brokers and three members of etcd, whatever the needs."""
+        """Return a cluster that is up: three brokers, three members of etcd, whatever the needs."""
         engine = Engine(client, f"delayd-chaos-{secrets.token_hex(4)}")
         building = Building(
             directory,

@@ -1,6 +1,6 @@
-"""A delayd node whose wall clock can be set wrong while it runs. Run as `delayd` is.
+"""A delayd node whose wall clock can be set wrong while it runs. It is run as `delayd` is.
 
-It replaces what is behind the clock's door (delayd/runtime/clock.py) and nothing else: wall time is
+It replaces the clock that delayd/runtime/clock.py reads, and nothing else: wall time is
 shifted by what a small shared file says. Monotonic time is never wrong, as on a real machine.
 
     bytes 0-7    offset in ms
@@ -21,14 +21,14 @@ _GRAMMAR: Final = struct.Struct("<qqq")
 
 
 def write_clock(file: Path, offset_ms: int, drift_ppm: int) -> None:
-    """Set the clock of the node that has this file, now. The kernel's monotonic clock is one."""
+    """Set the wall clock of the node with this file. All processes share the monotonic clock."""
     file.touch()
     with file.open("r+b") as written:
         written.write(_GRAMMAR.pack(offset_ms, drift_ppm, _monotonic_ms()))
 
 
 def wrong_ms(setting: bytes | mmap.mmap, monotonic_ms: int) -> int:
-    """By how much the clock is off at a monotonic time."""
+    """Return by how much the clock is off at a monotonic time."""
     offset_ms, drift_ppm, since_ms = _GRAMMAR.unpack_from(setting)
     return int(offset_ms) + (monotonic_ms - int(since_ms)) * int(drift_ppm) // 1_000_000
 
@@ -38,7 +38,7 @@ def _monotonic_ms() -> int:
 
 
 def main() -> None:
-    """Shift the clock, then be `delayd`."""
+    """Shift the clock, then run `delayd`."""
     with Path(os.environ[FILE_VARIABLE]).open("r+b") as file:
         setting = mmap.mmap(file.fileno(), _GRAMMAR.size)
 

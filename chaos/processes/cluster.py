@@ -1,6 +1,6 @@
 """The backend of real processes on this machine.
 
-Not here: how it starts (startup.py); how processes are signalled (delayd/dev).
+Not here: its start (startup.py); signals to processes (delayd/dev).
 
 Invariant: after `down` nothing of it runs and nothing is mounted, whatever was struck.
 """
@@ -34,7 +34,7 @@ RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
 
 
 class ProcessCluster:
-    """A Backend; up from `__init__`, which raises what startup does, until `down`."""
+    """A Backend that is up from `__init__`, which raises the errors of startup, to `down`."""
 
     name = PROCESSES
     prefix = "delayd-"

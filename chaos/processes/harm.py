@@ -1,8 +1,8 @@
 """Harm to a node's own files and calls, from outside: small disks that are full, a flipped byte,
 fsyncs that fail.
 
-A small disk is a tmpfs, which needs root. Invariant: whatever was mounted is unmounted by
-`release`, also if its node was killed.
+A small disk is a tmpfs, which needs root. Invariant: `release_disks` unmounts everything that was
+mounted, also if its node was killed.
 """
 
 import os
@@ -19,10 +19,10 @@ from chaos.faults import wait_until
 
 DISK_BYTES: Final = 256 << 20
 FREE_MIN_BYTES: Final = 32 << 20
-"""What nodes are told to keep free."""
+"""The nodes' `disk_free_min_bytes`."""
 
 SLOT_SOON_S: Final = (4, 20)
-"""A slot that is due within these seconds is written for the most part, and not read yet."""
+"""Most of a slot that is due within these seconds is written, and no node has read it yet."""
 
 END_TIMEOUT_S: Final = 10
 _BALLAST: Final = "ballast"
@@ -30,7 +30,7 @@ _TIMEOUT_S: Final = 20
 
 
 def mount_disk(folder: Path) -> None:
-    """A small disk of its own; BackendError without root."""
+    """Mount a small disk on a folder; BackendError without root."""
     folder.mkdir(parents=True, exist_ok=True)
     run_as_root("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "chaos", str(folder))
 
@@ -48,7 +48,7 @@ def release_disks(folder: Path) -> None:
 
 
 def fill_disk(folder: Path) -> None:
-    """Take so much that half of what a node needs is left."""
+    """Fill the disk until half of what a node needs is left."""
     stat = os.statvfs(folder)
     taken = stat.f_bavail * stat.f_frsize - FREE_MIN_BYTES // 2
     if taken <= 0:
@@ -75,7 +75,7 @@ def run_as_root(*command: str) -> None:
 
 
 def corrupt_slot(wheel: Path) -> None:
-    """Flip a byte of a slot that is to be delivered soon; BackendError if there is none."""
+    """Flip a byte of a slot that is due soon; BackendError if there is none."""
     first, last = (int(time.time()) + after for after in SLOT_SOON_S)
     slots = [
         file

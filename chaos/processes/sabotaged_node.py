@@ -1,9 +1,9 @@
-"""A delayd node in which one guarantee at a time can be broken on purpose: the check of the
-checker. Run as `delayd` is.
+"""A delayd node in which one guarantee at a time can be broken on purpose, to check the judges.
+It is run as `delayd` is.
 
-Each sabotage replaces one thing behind a door, in this process only, and works while a small file,
-shared by all nodes, names it: one byte, its number in `Sabotage`, or 0. A run in which one was on
-must be red, and red for that reason (chaos/checks.py).
+Each sabotage replaces one thing at a port, in this process only. It works while a small file that
+all nodes share names it: one byte, its number in `Sabotage`, or 0. A run with a sabotage must fail,
+and fail for that reason (chaos/checks.py).
 """
 
 import json
@@ -31,7 +31,7 @@ STALE_MS: Final = 2_000
 
 
 class Sabotage(IntEnum):
-    """What is broken."""
+    """The guarantee that is broken."""
 
     DROP = auto()
     DOUBLE = auto()
@@ -46,18 +46,18 @@ class Sabotage(IntEnum):
 IsOn = Callable[[Sabotage], bool]
 Send = Callable[..., None]
 Told = dict[str, Any]
-"""What is sent to a topic: the keywords of ConfluentProducer.send."""
+"""A record to send: the keywords of ConfluentProducer.send."""
 
 
 def write_sabotage(file: Path, sabotage: Sabotage | None) -> None:
-    """From now on this is broken in the nodes that have the file, and nothing else."""
+    """Break this, and nothing else, from now on in the nodes that have the file."""
     file.touch()
     with file.open("r+b") as written:
         written.write(NONE if sabotage is None else bytes([sabotage]))
 
 
 def _drop(send: Send, topic: str, told: Told) -> None:
-    """It is not sent, and nobody notices."""
+    """Drop the record without an error."""
     del send, topic, told
 
 
@@ -78,14 +78,14 @@ def _lie(send: Send, topic: str, told: Told) -> None:
 
 
 def break_it(is_on: IsOn) -> None:
-    """In this process: each whenever it is on."""
+    """Prepare every sabotage in this process; each works whenever it is on."""
     from delayd.node.delivery import mastership
 
     _tamper(is_on)
     _read_late(is_on)
     early = partial(_instead, lambda: is_on(Sabotage.EARLY))
     early(mastership, "bounded_now_ms", lambda right, *told: right(*told) + AHEAD_MS)
-    # A master is not fenced by its successor, has no deadline, and looks at no other's term.
+    # No successor fences a master; it has no deadline, and ignores the terms of others.
     unfenced = partial(_instead, lambda: is_on(Sabotage.UNFENCED))
     unfenced(mastership, "transactional_id", lambda _, cluster, *_shard: f"{cluster}-{uuid4().hex}")
     unfenced(mastership.Grant, "is_valid", lambda *_told: True)
@@ -96,7 +96,7 @@ def break_it(is_on: IsOn) -> None:
 def _instead(
     is_wrong: Callable[[], bool], owner: object, name: str, wrong: Callable[..., object]
 ) -> None:
-    """Call `wrong`, with the right function and its arguments, whenever that is so."""
+    """Call `wrong`, with the right function and its arguments, whenever `is_wrong`."""
     right = getattr(owner, name)
 
     def either(*told: object) -> object:
@@ -106,7 +106,7 @@ def _instead(
 
 
 def _tamper(is_on: IsOn) -> None:
-    """Now and then a record of its kind is sent wrongly, or waits until its step has sent all
+    """Send a record of its kind wrongly now and then, or hold it back until its step has sent all
     others."""
     from delayd.bus.confluent.producer import ConfluentProducer
 
@@ -162,7 +162,7 @@ def _read_late(is_on: IsOn) -> None:
 
 
 def main() -> None:
-    """Break it, then be `delayd`."""
+    """Prepare the sabotages, then run `delayd`."""
     with Path(os.environ[FILE_VARIABLE]).open("r+b") as file:
         setting = mmap.mmap(file.fileno(), 1)
     break_it(lambda sabotage: setting[0] == sabotage)

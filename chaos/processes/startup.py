@@ -1,10 +1,10 @@
-"""How a cluster to be broken starts: as `delayd dev up` does it, and with a wire between each node
-and each server if that is asked for.
+"""The start of a cluster to be broken: as `delayd dev up` does it, and if a scenario needs it with
+a wire between each node and each server.
 
 A broker tells clients where all brokers are, by the listener through which they came. So each node
 has a listener of its own at each broker, whose advertised address is that node's wire to it.
 
-Invariant: the state is saved in the cluster's folder after each process that was started, so that
+Invariant: it saves the state in the cluster's folder after each process that it starts. So
 `LocalCluster` can go on with it, and `down` ends it, whatever happens here.
 """
 
@@ -28,13 +28,13 @@ from delayd.dev.startup import ClusterOptions, Servers, plan_servers
 NODES: Final = ("node-1", "node-2", "node-3")
 LEASE_TTL_S: Final = 3
 ROOT: Final = Path(__file__).parents[2]
-"""Of the checkout: what runs `chaos` must find it."""
+"""The root of the checkout: a process that imports `chaos` must find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that will run, and the wires. What is broken on purpose in each node, the file
-    says if there is one (sabotaged_node.py)."""
+    """Everything that will run, and the wires. The sabotage file, if there is one, says what is
+    broken on purpose in each node (sabotaged_node.py)."""
 
     directory: Path
     needs: Needs
@@ -43,7 +43,7 @@ class Plan:
     wires: tuple[Wire, ...]
 
     def node(self, number: int, port: int, called: str | None = None) -> Part:
-        """Write the configuration of a node; `called` is what it calls itself, if not
+        """Write the configuration of a node; `called` is its own name for itself, if not
         node-<number>."""
         name = f"node-{number}"
         data = self.directory / "data" / name
@@ -81,7 +81,7 @@ class Plan:
         return replace(part, command=command, data=data)
 
     def clock_file(self, node: str) -> Path:
-        """What its clock is set with."""
+        """Return the file that sets a node's clock."""
         return self.directory / "config" / f"{node}.clock"
 
     def _ends(self, node: str, to: str) -> str:
@@ -106,7 +106,7 @@ def plan_all(
 
 
 def _wire_brokers(directory: Path, servers: Servers) -> Iterator[Wire]:
-    """A listener for each node at each broker; a later property replaces an earlier one."""
+    """Give each broker a listener for each node; a later property replaces an earlier one."""
     ports = servers.ports
     for number, broker in enumerate(servers.kafka.ports, 1):
         wires = {
