@@ -1,4 +1,4 @@
-"""What every object of k8s/ must keep, whatever else it is. Pure: objects in, problems out.
+"""The policy for every object of k8s/. Pure: objects in, problems out.
 
 Stricter than the Pod Security Standard `restricted`, which a namespace can enforce by itself.
 """
@@ -13,11 +13,11 @@ Object = Mapping[str, Any]
 NOBODY: Final = 65532
 IMAGE: Final = re.compile(r"[^\s@]+(:[\w][\w.-]*|@sha256:[0-9a-f]{64})")
 TOKEN_DOOR: Final = "role-label"
-"""The one container that may have a token: it says so in its name."""
+"""The only container that may have a token, by its name."""
 
 
 def problems_of(objects: Iterable[Object]) -> list[str]:
-    """What is wrong, `Kind/name: rule: why`."""
+    """Return the problems of objects, each as `Kind/name: rule: why`."""
     found = []
     for each in objects:
         where = f"{each['kind']}/{each['metadata']['name']}"
@@ -26,7 +26,7 @@ def problems_of(objects: Iterable[Object]) -> list[str]:
 
 
 def pod_template(each: Object) -> Any:
-    """Of whatever makes pods, `metadata` and `spec`; else None."""
+    """Return `metadata` and `spec` of the pods that an object makes; None if it makes none."""
     spec = each.get("spec", {})
     match each["kind"]:
         case "StatefulSet" | "Deployment" | "DaemonSet" | "Job":
@@ -39,13 +39,13 @@ def pod_template(each: Object) -> Any:
 
 
 def pod_spec(each: Object) -> Any:
-    """The same without its metadata."""
+    """Return the same without its metadata."""
     template = pod_template(each)
     return None if template is None else template["spec"]
 
 
 def containers(pod: Object) -> list[Any]:
-    """All, those that initialise too."""
+    """Return all containers of a pod, init containers too."""
     return [*pod.get("initContainers", ()), *pod["containers"]]
 
 
@@ -78,7 +78,7 @@ def _broken(rules: Mapping[str, tuple["Check", ...]], of: Object, where: str = "
 
 
 def _wants(wanted: Mapping[str, object]) -> "Check":
-    """Of each path, this and nothing else."""
+    """Return a check that each path has exactly this value."""
 
     def check(of: Any) -> Iterator[str]:
         for path, value in wanted.items():

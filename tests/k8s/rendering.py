@@ -1,4 +1,4 @@
-"""What kustomize makes of k8s/: each overlay alone, and with choices of components."""
+"""The objects that kustomize renders from k8s/: each overlay, alone and with components."""
 
 import os
 import shutil
@@ -23,25 +23,25 @@ Rendered = tuple[Object, ...]
 
 
 def has_kubectl() -> bool:
-    """kubectl brings kustomize."""
+    """Return whether kubectl, which includes kustomize, is here."""
     return shutil.which("kubectl") is not None
 
 
 def components_for(overlay: str) -> tuple[str, ...]:
-    """All but those that the overlay has anyway."""
+    """Return all components except those that the overlay includes."""
     there = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
     taken = {Path(path).name for path in there.get("components", ())}
     return tuple(sorted({path.name for path in (K8S / "components").iterdir()} - taken))
 
 
 def namespace_of(overlay: str) -> str:
-    """The one that the overlay names."""
+    """Return the namespace that the overlay names."""
     said = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
     return str(said["namespace"])
 
 
 def choices(overlay: str, *, all_sets: bool) -> Iterator[tuple[str, ...]]:
-    """Sets of components: every one, or none, each, each two and all."""
+    """Yield sets of components: every set, or none, each one, each pair and all."""
     components = components_for(overlay)
     for count in range(len(components) + 1):
         if all_sets or count <= 2 or count == len(components):
@@ -50,12 +50,12 @@ def choices(overlay: str, *, all_sets: bool) -> Iterator[tuple[str, ...]]:
 
 @cache
 def render(overlay: str, components: tuple[str, ...] = ()) -> Rendered:
-    """The objects that `kubectl apply -k` would send. AssertionError with what kustomize says."""
+    """Return the objects that `kubectl apply -k` would send; AssertionError with its message."""
     with tempfile.TemporaryDirectory() as folder:
         document = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            # What a component brings comes after the overlay has put its own there.
+            # Components apply after the overlay's own objects.
             "namespace": namespace_of(overlay),
             "resources": [_path(folder, f"overlays/{overlay}")],
             "components": [_path(folder, f"components/{name}") for name in components],
@@ -73,7 +73,7 @@ def render(overlay: str, components: tuple[str, ...] = ()) -> Rendered:
 
 
 def rendered(*, all_sets: bool) -> Mapping[tuple[str, tuple[str, ...]], Rendered]:
-    """By overlay and components; two at a time."""
+    """Return the objects by overlay and components, rendered two at a time."""
     wanted = [
         (overlay, choice) for overlay in OVERLAYS for choice in choices(overlay, all_sets=all_sets)
     ]

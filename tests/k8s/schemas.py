@@ -1,7 +1,7 @@
-"""Are objects what Kubernetes takes, with no field that it does not know?
+"""Schemas of objects: would Kubernetes accept them, and does it know every field?
 
-Its own kinds by the package kubernetes-validate, which carries the schemas of its releases; those
-of the Prometheus operator by schemas of ours, which know only what k8s/ uses.
+The package kubernetes-validate carries the schemas of Kubernetes' own kinds, by release. Our own
+schemas for kinds of the Prometheus operator know only the fields that k8s/ uses.
 """
 
 import json
@@ -63,7 +63,7 @@ CUSTOM: Final = {kind: _custom(kind, _closed(spec)) for kind, spec in _SPECS.ite
 
 
 def problems_of(each: Mapping[str, Any]) -> Iterator[str]:
-    """What Kubernetes would not take, or not know."""
+    """Yield the fields and values that Kubernetes would refuse or ignore."""
     where = f"{each['kind']}/{each['metadata']['name']}"
     yield from (f"{where}: {problem}" for problem in _problems(json.dumps(each, sort_keys=True)))
 

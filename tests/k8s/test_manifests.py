@@ -1,6 +1,6 @@
 """k8s/ as kustomize renders it: valid, complete, and within the policy, in every combination.
 
-Not here: whether it runs (k8s/tests, `make k8s-test`). kubectl is needed, and no cluster.
+Not here: whether it runs (k8s/tests, `make k8s-test`). These tests need kubectl and no cluster.
 """
 
 import os
@@ -42,7 +42,7 @@ EVERYTHING = {overlay: components_for(overlay) for overlay in OVERLAYS}
 
 @pytest.fixture(scope="module")
 def combinations(request: pytest.FixtureRequest) -> Combinations:
-    """No two components get in each other's way; with --full no three either."""
+    """Render each pair of components, so that no two conflict; with --full every set."""
     return rendered(all_sets=request.config.getoption("--full"))
 
 
@@ -81,11 +81,11 @@ def test_every_combination_is_what_kubernetes_takes_and_keeps_the_policy(
 def test_whatever_a_pod_names_is_there(
     combinations: Combinations,
 ) -> None:
-    """A name with a hash that is not followed would be found by the kubelet only."""
+    """A name whose hash kustomize did not follow would fail only in the kubelet."""
     missing = set()
     for choice, objects in combinations.items():
         there = {(each["kind"], name_of(each)) for each in objects}
-        # Made by whoever runs it, or by Kubernetes.
+        # The person who runs it makes these, or Kubernetes does.
         there |= {("Secret", "delayd-secrets"), ("ConfigMap", "kube-root-ca.crt")}
         for name, pod in pods_of(objects):
             missing |= {(choice, name, *ref) for ref in references(pod) if ref not in there}
@@ -93,7 +93,7 @@ def test_whatever_a_pod_names_is_there(
 
 
 def references(pod: Any) -> Iterator[tuple[str, str]]:
-    """Kind and name of what a pod cannot start without."""
+    """Yield kind and name of each object that a pod cannot start without."""
     if "serviceAccountName" in pod:
         yield "ServiceAccount", pod["serviceAccountName"]
     for volume in pod.get("volumes", ()):
@@ -190,7 +190,7 @@ def test_a_key_that_delayd_does_not_know_would_be_seen(
 
 
 def test_every_variable_of_a_pod_is_a_key_or_an_option() -> None:
-    """A misspelt variable is ignored by everybody."""
+    """Nothing reports a misspelt variable."""
     known = {f"DELAYD_{key.upper()}" for key in NodeConfig.model_fields}
     known |= {"NAMESPACE", "NUMBER", "POD", "HOME", "DELAYD_CONFIG"}
     known |= {"TRAFFIC_SECONDS", "TRAFFIC_RATE"}
@@ -208,8 +208,8 @@ def test_every_variable_of_a_pod_is_a_key_or_an_option() -> None:
 
 
 def laid_out(objects: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file, the environment and the mounted secrets of node 1, as its container has them; in
-    `folder` instead of the root. Returns the file."""
+    """Lay out file, environment and mounted secrets of node 1 as in its container, with `folder` as
+    its root. Return the file."""
     for name in os.environ:
         if name.startswith("DELAYD_"):
             monkeypatch.delenv(name)
@@ -310,6 +310,6 @@ def test_the_pod_that_copies_a_volume_keeps_the_policy() -> None:
 
 
 def test_all_that_there_is_can_be_found_to_be_taken_away() -> None:
-    """ConfigMaps of earlier settings too, which are in no overlay any more."""
+    """Uninstalling finds ConfigMaps of earlier settings too, which no overlay has any more."""
     for each in render("prod", EVERYTHING["prod"]):
         assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "delayd", name_of(each)

@@ -17,7 +17,7 @@ Break = Callable[[Any], Any]
 
 
 def part(of: Any, path: str) -> Any:
-    """Of an object, what a path of keys and numbers leads to; the first is `pod`, `node` (its
+    """Return the part of an object at a path of keys and numbers; the first is `pod`, `node` (its
     container) or a key."""
     head, *keys = path.split(".")
     if head == "node":
@@ -30,7 +30,7 @@ def part(of: Any, path: str) -> Any:
 
 
 def put(path: str, /, **values: object) -> Break:
-    """Change these values there."""
+    """Return a break that changes these values at a path."""
     return lambda of: part(of, path).update(values)
 
 

@@ -19,7 +19,7 @@ from delayd.dev.ports import LOOPBACK, pick_ports
 
 @contextmanager
 def answering(status: int) -> Iterator[tuple[str, list[tuple[str, str, str, bytes]]]]:
-    """A server that says so to everybody, and what it was asked: method, path, token, body."""
+    """Serve this status to all. Yield where, and the requests: method, path, token, body."""
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ def test_an_api_that_refuses_is_an_error_that_is_tried_again(tmp_path: Path) -> 
 
 
 def test_it_ends_when_it_is_asked_to() -> None:
-    """A process that ends by the default action would be deaf as the first one of a container."""
+    """The kernel ignores a signal's default action for the first process of a container."""
     with answering(200) as (node, asked):
         port = node.rpartition(":")[2]
         environ = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": "1"}

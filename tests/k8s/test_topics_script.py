@@ -1,5 +1,5 @@
-"""What the first container of a node does about topics: its script, beside a delayd that answers
-as the test says."""
+"""The script of a node's first container, which creates topics, beside a delayd that the test
+scripts."""
 
 import subprocess
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ MADE: Final = "echo made > made"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended and how often delayd was asked; `said` by it or by delayd."""
+    """The script's exit status, its output with delayd's, and how often it asked delayd."""
 
     status: int
     said: str
@@ -32,8 +32,8 @@ class Outcome:
 
 
 def run(folder: Path, *, number: int, check: str, create: str = "exit 9") -> Outcome:
-    """As a container of node `number`. `check` and `create` are the shell lines of `delayd topics
-    check` and `create`; a sleep takes no time, but for the clock that the script reads."""
+    """Run the script as a container of node `number`. `check` and `create` are the shell lines of
+    `delayd topics check` and `create`. A sleep only moves the clock that the script reads."""
     [found] = [
         each
         for each in render("dev")

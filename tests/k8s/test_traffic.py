@@ -1,4 +1,4 @@
-"""The judge of the chaos component, fault by fault; what a run plans; how it gets into Kafka."""
+"""The chaos component: its judge, fault by fault; the plan of a run; its access to Kafka."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ DUE_MS = 1_785_000_000_000
 
 
 def tally_of(count: int = 3) -> Tally:
-    """Messages that are all due at once, and of which nothing came yet."""
+    """Return a tally of messages that are all due at once, of which none has arrived yet."""
     tally = Tally("r")
     for number in range(count):
         tally.asked[number] = Asked(DUE_MS, b"%d" % number)
@@ -34,7 +34,7 @@ def answer(tally: Tally, number: int, verdict: str, op: str = "cancel") -> None:
 
 
 def whole() -> Tally:
-    """One delivered, one cancelled, one cancelled too late."""
+    """Return a tally of three: one delivered, one cancelled, one cancelled too late."""
     tally = tally_of()
     deliver(tally, 0)
     tally.cancelled |= {1, 2}
@@ -168,7 +168,7 @@ def test_sending_ends_when_it_is_enough_and_what_was_sent_is_flushed() -> None:
 
 
 def imports_of(path: Path) -> set[str]:
-    """The packages that a module imports."""
+    """Return the packages that a module imports."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
