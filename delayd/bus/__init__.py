@@ -21,8 +21,8 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 """Record headers as Kafka keeps them: order and repeats matter."""
 
 UNREADABLE_HEADERS: Final[Headers] = [("delayd-unreadable-headers", None)]
-"""Stands for the headers of a record in which a name is not UTF-8, whichever driver read it: as an
-unknown `delayd-` header it makes the record a reject, on every node alike."""
+"""Headers that every driver gives a record in which a name is not UTF-8. An unknown `delayd-`
+header makes the record a reject, on every node alike."""
 
 
 class Record(NamedTuple):
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """What the broker said of one sent record, before the commit."""
+    """The broker's acknowledgement of one sent record, before the commit."""
 
     partition: int
     offset: int
@@ -135,7 +135,7 @@ class PartitionState(NamedTuple):
     """Health of a topic's partition."""
 
     leader: int | None
-    """Broker id, None while there is no leader."""
+    """The leader's broker id; None while there is no leader."""
     replicas: int
     in_sync: int
 
@@ -149,20 +149,20 @@ class TopicState:
     partitions: tuple[PartitionState, ...]
     config: Mapping[str, str]
     may_write: bool | None = None
-    """If the brokers let this program write there; None if they did not say."""
+    """Whether the brokers let this program write there; None if they did not say."""
     may_read: bool | None = None
-    """The same of reading."""
+    """Whether they let it read there; None if they did not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the brokers say of many topics. A name that is in none of these does not exist."""
+    """The brokers' answers about many topics. A name that is in none of them does not exist."""
 
     states: Mapping[str, TopicState]
     refused: Mapping[str, str]
-    """Why a topic may not be described, by its name; it need not exist."""
+    """Reasons why a topic may not be described, by its name; it need not exist."""
     silent: frozenset[str]
-    """No answer in time; ask again later."""
+    """Names for which no answer came in time; ask again later."""
 
 
 class Cluster(Protocol):

@@ -1,6 +1,6 @@
-"""Do the partitions that a consumer reads still exist? No driver says so by itself.
+"""A check that the partitions that a consumer reads still exist; no driver makes it by itself.
 
-Not here: how metadata is asked for.
+Not here: the request for metadata.
 """
 
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from typing import Final
 from delayd.errors import ConsumerError
 
 EXISTENCE_CHECK_MS: Final = 5_000
-"""How often an idle consumer asks if its partitions still exist."""
+"""How often an idle consumer asks whether its partitions still exist."""
 
 EXISTENCE_RECHECK_MS: Final = 1_000
-"""How long metadata may deny a partition before it is believed: a new topic takes time to show."""
+"""How long metadata may deny a partition before it counts as gone: a new topic shows late."""
 
 
 class Existence:
@@ -24,11 +24,11 @@ class Existence:
         self._denied_since_ms: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        """Return if it is time to ask."""
+        """Return whether it is time to ask."""
         return now_ms >= self._check_ms
 
     def put_off(self, now_ms: int) -> None:
-        """Note that brokers were asked, whatever comes of it."""
+        """Note that a consumer has asked brokers, whatever they answer."""
         self._check_ms = now_ms + EXISTENCE_CHECK_MS
 
     def note(self, missing: Iterable[int], now_ms: int) -> ConsumerError | None:

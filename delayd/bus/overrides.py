@@ -1,4 +1,4 @@
-"""What a user may set on a driver: the `kafka` table of a node's configuration.
+"""The properties that a user may set on a driver: the `kafka` table of a node's configuration.
 
 Not here: which properties a driver knows.
 

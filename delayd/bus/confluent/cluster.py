@@ -1,6 +1,6 @@
 """Administration and metadata with librdkafka.
 
-Not here: which topics delayd needs and how they must be set; how long is waited for answers
+Not here: which topics delayd needs and how they must be set; how long a call waits for answers
 (questions.py).
 """
 
@@ -61,7 +61,7 @@ class ConfluentCluster(BrokerCluster[Question]):
         config: Mapping[str, str],
         question: Question,
     ) -> bool:
-        # One attempt: the second would find what the first one made.
+        # One attempt: a second would find the topic that the first one made.
         question.attempt_ms = question.timeout_ms
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         created = question.ask_each(
@@ -87,7 +87,7 @@ class ConfluentCluster(BrokerCluster[Question]):
                 ),
                 wanted,
             )
-            # On a busy machine librdkafka was seen to answer, without an error, that it has none.
+            # On a busy machine librdkafka sometimes answers with no offset, and no error.
             if all(answer.offset != OFFSET_INVALID for answer in answers.values()):
                 return {where.partition: answer.offset for where, answer in sorted(answers.items())}
             question.pause("no offsets yet")

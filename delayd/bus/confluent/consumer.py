@@ -42,7 +42,7 @@ _TRANSIENT: Final = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._WAIT_COORD,
         KafkaError._WAIT_CACHE,
-        # The coordinator of a group that is never joined: none of a reader's business.
+        # The coordinator of a group that no reader joins: its errors do not matter here.
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
@@ -128,7 +128,7 @@ class ConfluentConsumer:
             try:
                 _append_records(records, messages[len(records) :])
             except (SystemError, UnicodeDecodeError):
-                # The message now holds half-built headers: it must not be asked for them again.
+                # The message now holds half-built headers: do not ask it for them again.
                 records.append(_record_without_headers(messages[len(records)]))
         return records
 
@@ -149,7 +149,7 @@ class ConfluentConsumer:
             self._fail(_consumer_error(self._topic, error))
 
     def _check_existence(self, timeout_ms: int) -> int:
-        """Ask, now and then, if the partitions exist; return how many ms that took."""
+        """Ask now and then whether the partitions exist; return how many ms that took."""
         assert self._client is not None, "only poll calls this"
         now_ms = self._clock.monotonic_ms()
         if not self._existence.is_due(now_ms):

@@ -2,7 +2,7 @@
 
 Not here: transitions that a person acts on; those surface as errors and counters.
 
-Invariant: nothing reaches stdout or stderr by this way unless logging is configured to show debug
+Invariant: nothing reaches stdout or stderr this way unless logging is configured to show debug
 events of `delayd.librdkafka`.
 """
 

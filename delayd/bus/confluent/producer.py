@@ -1,6 +1,6 @@
 """Producing with librdkafka, with or without transactions: the delivery hot path.
 
-Not here: what belongs into a transaction; what to do after a failure (takeover, always).
+Not here: what belongs in a transaction; what to do after a failure (takeover, always).
 
 Invariants:
 - a producer that raised is dead: it is never used again (an assertion), only closed;
@@ -68,8 +68,8 @@ _REFUSED: Final = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-"""What is said of a topic or a record; any other report is about the connection, the producer or
-the transaction, and names every record that happened to be on its way."""
+"""Errors about a topic or a record. Any other report is about the connection, the producer or the
+transaction, and names every record that happened to be in flight."""
 
 
 _REMEDIES: Final = {
@@ -79,7 +79,7 @@ _REMEDIES: Final = {
 }
 
 _PURGED: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
-"""Reports of records that were innocent, or never tried."""
+"""Errors of records that were not at fault, or never tried."""
 
 
 class ConfluentProducer:
@@ -248,7 +248,7 @@ class ConfluentProducer:
 
 
 class _Failures:
-    """What delivery reports told of lost records: the first cause, and the topics' refusals."""
+    """Lost records, by delivery reports: the first cause, and the refusal of each topic."""
 
     __slots__ = ("first", "refusals")
 
@@ -291,7 +291,7 @@ def _acknowledge(
         return
     partition, offset = message.partition(), message.offset()
     if partition is None or offset is None or offset < 0:
-        # A repeated batch that the broker no longer remembers the place and time of.
+        # A repeated batch whose place and time the broker no longer remembers.
         note(
             KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "acknowledged without a place"),
             message,

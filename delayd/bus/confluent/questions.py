@@ -56,8 +56,8 @@ _PASSING: Final = frozenset(
         KafkaError._NOENT,
     }
 )
-"""What a broker answers while metadata spreads or leaders move; it is asked again. librdkafka's
-admin client marks none of them as retriable."""
+"""Errors while metadata spreads or leaders move: ask again. librdkafka's admin client marks none of
+them as retriable."""
 
 
 class Question(Patience):

@@ -76,7 +76,7 @@ class Settings:
     def consumer(self) -> Properties:
         """Return the properties of a reader of committed records."""
         return self._common("consumer") | {
-            # librdkafka wants a group; with assigned partitions and no commits none is joined.
+            # librdkafka wants a group; with assigned partitions and no commits it joins none.
             "group.id": self._client_id,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",

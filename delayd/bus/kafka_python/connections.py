@@ -98,8 +98,8 @@ class _Refusals(dict[Any, BaseException]):
 
 
 def _watch(manager: Any, opened: WeakSet[Any]) -> None:
-    """Have each connection's end remembered, and each be opened in bounded time; what was opened is
-    added to `opened`."""
+    """Remember how each connection ends, open each in bounded time, and add what was opened to
+    `opened`."""
     refusals = manager._auth_failures = _Refusals()
     connect = manager.get_connection
 
@@ -107,7 +107,7 @@ def _watch(manager: Any, opened: WeakSet[Any]) -> None:
         known = manager._conns.get(node_id)
         connection = connect(node_id, *arguments, **named)
         if connection is not known:
-            # That it was closed then says less, and is told first.
+            # The error that it was closed comes first, and says less.
             connection._init_future.add_callback(lambda _: dict.pop(refusals, node_id, None))
             connection._init_future.add_errback(lambda why: refusals.__setitem__(node_id, why))
         return connection
@@ -122,8 +122,8 @@ def _watch(manager: Any, opened: WeakSet[Any]) -> None:
 
 
 async def _built(manager: Any, node: Any, timeout_at: float | None) -> Any:
-    """What kafka-python does here, which leaves the socket of a failed handshake to the cycle
-    collector, and waits for a silent broker's part of a handshake for ever."""
+    """Connect as kafka-python does, but close the socket of a failed handshake (it leaves that to
+    the cycle collector), and do not wait for ever for a silent broker's part of a handshake."""
     config, net = manager.config, manager._net
     sock = await create_connection(
         net,
@@ -174,8 +174,8 @@ def wait_done(future: Any, timeout_ms: int) -> bool:
 
 
 def was_answered(metadata: Any) -> bool:
-    """Has a broker answered this question for metadata, be it that the topic does not exist, or may
-    not be seen?"""
+    """Return whether a broker answered this question for metadata, if only that the topic does not
+    exist or may not be seen."""
     return metadata.exception is None or isinstance(
         metadata.exception,
         (errors.UnknownTopicOrPartitionError, errors.TopicAuthorizationFailedError),
@@ -190,7 +190,7 @@ def close_driven(client: Any) -> None:
 
 
 def give_back(client: Any) -> None:
-    """Close the sockets that a client, which is closed, has left for a loop that no longer runs."""
+    """Close the sockets that a closed client has left to a loop that no longer runs."""
     for transport in list(client.opened):
         if transport._sock is not None:
             transport._sock.close()

@@ -1,4 +1,4 @@
-"""What brokers say of many topics: one request for their partitions, and one for their settings.
+"""Descriptions of many topics: one request for their partitions, and one for their settings.
 
 Not here: what delayd makes of it.
 

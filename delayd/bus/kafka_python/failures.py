@@ -63,7 +63,7 @@ _NAMES: Final = {
     errors.NodeNotReadyError: "_TRANSPORT",
     errors.UnknownTopicOrPartitionError: "UNKNOWN_TOPIC_OR_PART",
 }
-"""Where librdkafka has another name than the protocol's, or the protocol has none."""
+"""librdkafka's names of errors, where the protocol has another name or none."""
 
 
 def name_of(error: BaseException) -> str:
@@ -73,7 +73,7 @@ def name_of(error: BaseException) -> str:
 
 
 def told(error: BaseException, whose: str = "") -> str:
-    """Return the name of an error, whose it is, and kafka-python's own text."""
+    """Return the name of an error, what it is about (`whose`), and kafka-python's own text."""
     said = ", ".join(str(each) for each in error.args if each is not None)
     said = said or getattr(error, "description", type(error).__name__)
     return f"{name_of(error)}{f' of {whose}' if whose else ''}, {said}"

@@ -63,7 +63,7 @@ class Transactions(TransactionManager):  # type: ignore[misc]  # kafka-python ha
 
 
 class _AddPartitions(AddPartitionsToTxnHandler):  # type: ignore[misc]
-    """The request that takes partitions into the transaction, and who was refused."""
+    """The request that adds partitions to the transaction, and the partitions that were refused."""
 
     def __init__(
         self, transactions: Transactions, partitions: Any, losses: Losses, clock: Clock
@@ -94,8 +94,8 @@ class _AddPartitions(AddPartitionsToTxnHandler):  # type: ignore[misc]
 class GuardedSender(Sender):  # type: ignore[misc]
     """The sender thread, which notes whose records a broker refused.
 
-    kafka-python fails all records of the transaction with the first refusal, so that the guilty
-    cannot be told from the innocent afterwards.
+    kafka-python fails all records of the transaction with the first refusal. Afterwards nobody can
+    tell the record at fault from the others.
     """
 
     def __init__(self, *arguments: Any, losses: Losses, **properties: Any) -> None:

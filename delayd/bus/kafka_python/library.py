@@ -11,7 +11,7 @@ conformance suite says whether another version still has it all.
 import warnings
 
 with warnings.catch_warnings():
-    # It reads its schemas with a call that Python deprecates; not ours to mend.
+    # It reads its schemas with a call that Python deprecates; we cannot mend that.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import errors
     from kafka.codec import has_gzip, has_lz4, has_snappy, has_zstd

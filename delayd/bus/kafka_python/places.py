@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and whether topics that records wait for still exist.
+"""The partition of each record, and a check that the topics of waiting records still exist.
 
 Not here: sending.
 
@@ -24,7 +24,7 @@ LOOK_MS: Final = 20
 
 
 class Places:
-    """Partitions as a producer's metadata has them. What has no place is noted as lost."""
+    """Partitions by a producer's metadata. A record without a place is noted as lost."""
 
     def __init__(self, metadata: Any, sender: Any, losses: Losses, clock: Clock) -> None:
         self._metadata = metadata

@@ -173,7 +173,7 @@ class KafkaPythonProducer:
     def commit(self, timeout_ms: int) -> None:
         self._check_alive()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        # kafka-python commits whatever became of the records, so nothing may be waiting or lost.
+        # kafka-python commits even if records failed, so none may be waiting or lost.
         self._settle("commit", deadline_ms)
         try:
             result = self._transactions.begin_commit()
@@ -246,10 +246,10 @@ class KafkaPythonProducer:
             error = record.future.exception
             report = record.future.value
             if error is not None:
-                # Records that shared a batch with the guilty one say only that.
+                # Records that shared a batch with the one at fault say only that.
                 self._losses.note(self._transactions.last_error or error)
             elif report.offset < 0:
-                # A repeated batch that the broker no longer remembers the place and time of.
+                # A repeated batch whose place and time the broker no longer remembers.
                 doubt = errors.DuplicateSequenceNumberError("acknowledged without a place")
                 self._losses.note(doubt)
             elif record.on_ack is not None:

@@ -23,9 +23,9 @@ _PASSING: Final = (
     errors.UnknownBrokerIdError,
     errors.UnknownTopicOrPartitionError,
 )
-"""What is answered while metadata spreads or leaders move; it is asked again. An unknown topic is
-among them only where it was just described: one broker knows it, the other not yet. An unknown
-broker is one that left the metadata between a look at it and the request."""
+"""Errors while metadata spreads or leaders move: ask again. An unknown topic is among them only if
+it was just described: one broker knows it, the other not yet. An unknown broker is one that left
+the metadata between a look at it and the request."""
 
 
 class Said(NamedTuple):
@@ -80,7 +80,7 @@ class Question(Patience):
         return self.repeated(attempt, keys, patience_ms)
 
     def pause_or_raise(self, error: BaseException) -> None:
-        """Wait a little if waiting helps, else say what was refused."""
+        """Wait a little if waiting helps; else raise the refusal."""
         if not isinstance(error, _PASSING):
             raise self.refused(told(error)) from None
         self.pause(told(error))

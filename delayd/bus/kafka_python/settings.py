@@ -24,8 +24,8 @@ RECORD_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's own default of `max.message.bytes`."""
 
 REQUEST_TIMEOUT_MS: Final = 10_000
-"""How long one request may go unanswered before its connection is given up; kafka-python's 30 s
-is longer than a transaction may take."""
+"""How long one request may go unanswered before the driver closes its connection. kafka-python's
+30 s is longer than a transaction may take."""
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 """How long an abandoned transaction can hide records from readers (docs/design/frontier.md,
@@ -50,7 +50,7 @@ REQUEST_BYTES: Final = 8 * 1024 * 1024
 
 PRODUCER_QUEUE_RECORDS_MAX: Final = 100_000
 PRODUCER_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
-"""What unacknowledged records may take, per producer; more of them make `send` wait. kafka-python
+"""Memory that unacknowledged records may take, per producer; beyond it `send` waits. kafka-python
 itself knows no bound."""
 
 TOPIC_PROPAGATION_MS: Final = 1_000
@@ -68,7 +68,7 @@ FETCH_BYTES: Final = 16 * 1024 * 1024
 partition one part of such an answer. A larger batch comes alone."""
 
 RECEIVE_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The largest answer that is believed; kafka-python's connections take 1 MB unless told."""
+"""The largest answer that a connection accepts; kafka-python's default is 1 MB."""
 
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; kafka-python's default is 30 s."""

@@ -17,7 +17,7 @@ from delayd.errors import ProducerError
 from delayd.runtime.clock import Clock
 
 UNNAMED: Final = frozenset({"_FENCED", "_MSG_TIMED_OUT"})
-"""What a delivery report says of the connection or the producer, not of a topic."""
+"""Errors in a delivery report about the connection or the producer, not about a topic."""
 
 
 class MemoryIdempotentProducer:
@@ -28,7 +28,7 @@ class MemoryIdempotentProducer:
         self._link = link
         self._clock = clock
         self._record_bytes_max = record_bytes_max
-        # Whom a zombie told of itself waits in vain once, and asks others.
+        # A producer that learnt of the leader from a zombie waits in vain once, then asks others.
         self._metadata = kafka.isolations_count
         self._dead = False
         self._lost: str | None = None

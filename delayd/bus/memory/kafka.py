@@ -121,14 +121,14 @@ class MemoryKafka:
     topics: dict[str, MemoryTopic] = field(default_factory=dict)
     coordinator: Coordinator = field(init=False)
     changed: Condition = field(default_factory=Condition)
-    """The one lock (re-entrant), and the bell that tells of new records."""
+    """The one lock (re-entrant), and the condition that announces new records."""
     topics_made_count: int = 0
     surveys_count: int = 0
-    """How often somebody asked for the state of topics."""
+    """How often clients asked for the state of topics."""
     hidden: set[str] = field(default_factory=set)
-    """Names that nobody may describe, whether they exist or not."""
+    """Names of topics that nobody may describe, whether they exist or not."""
     silent: set[str] = field(default_factory=set)
-    """Names of which no broker says anything."""
+    """Names of topics about which no broker answers."""
     isolations_count: int = 0
     zombies: dict[tuple[str, int], Zombie] = field(default_factory=dict)
     """By topic and partition. A client's metadata is the number of the last isolation that it
@@ -264,7 +264,7 @@ class MemoryKafka:
             log.elect()
 
     def end_zombies(self) -> None:
-        """Let all that were cut off learn that others lead: their clients turn to these."""
+        """Let all leaders that were cut off learn that others lead; their clients turn to those."""
         with self.changed:
             self.zombies.clear()
             self.changed.notify_all()

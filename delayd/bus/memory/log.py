@@ -16,7 +16,7 @@ from delayd.bus import Headers, Position, Record
 
 
 class OpenTransaction:
-    """What one producer has written to one partition since its last marker there."""
+    """The records of one producer in one partition since its last marker there."""
 
     __slots__ = ("aborted", "first_offset")
 
@@ -41,7 +41,7 @@ class Leadership(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionLog:
-    """The entries from `start_offset` on, and who has a transaction open among them."""
+    """The entries from `start_offset` on, and the transactions that are open among them."""
 
     number: int
     start_offset: int = 0
@@ -88,7 +88,7 @@ class PartitionLog:
         self.entries.append(Entry(None, None))
 
     def read(self, offset: int, records_max: int) -> tuple[list[Record], int]:
-        """Committed records from `offset` on, and the offset to read on from."""
+        """Return committed records from `offset` on, and the offset to read on from."""
         found: list[Record] = []
         stable_offset = self.stable_offset
         while offset < stable_offset and len(found) < records_max:
@@ -105,7 +105,7 @@ class PartitionLog:
         return next((r.offset for r in records if r is not None and r.append_ms >= at_ms), None)
 
     def holds(self, position: Position) -> bool:
-        """Return if a reader may begin there: inside the log, and of the same history."""
+        """Return whether a reader may begin there: inside the log, and of the same history."""
         if not self.start_offset <= position.offset <= self.end_offset:
             return False
         if position.leader_epoch < 0:

@@ -52,7 +52,7 @@ class Coordinator:
     _pending: list[tuple[int, tuple[str, int], bool]] = field(default_factory=list)
 
     def init(self, transactional_id: str) -> int:
-        """Take the id; the new epoch."""
+        """Take the id; return the new epoch."""
         holder = self.holders.setdefault(transactional_id, Holder(len(self.holders) + 1))
         self.write_pending(holder.producer_id)
         self._end(holder, commit=False, wait=False)
@@ -60,11 +60,11 @@ class Coordinator:
         return holder.epoch
 
     def is_current(self, transactional_id: str, epoch: int) -> bool:
-        """Return if that epoch still holds the id."""
+        """Return whether that epoch still holds the id."""
         return self.holders[transactional_id].epoch == epoch
 
     def join(self, transactional_id: str, topic: str, partition: int, now_ms: int) -> int:
-        """Make a partition part of the open transaction; the producer id."""
+        """Make a partition part of the open transaction; return the producer id."""
         holder = self.holders[transactional_id]
         self.write_pending(holder.producer_id)
         if not holder.touched:
@@ -73,7 +73,7 @@ class Coordinator:
         return holder.producer_id
 
     def commit(self, transactional_id: str) -> CommitFault | None:
-        """Commit, unless a fault was ordered; the fault that hides the answer."""
+        """Commit, unless a fault was ordered; return the fault that hides the answer."""
         faults = self.commit_faults.get(transactional_id)
         fault = faults.popleft() if faults else None
         if fault is not CommitFault.NOT_APPLIED:
@@ -81,13 +81,13 @@ class Coordinator:
         return fault
 
     def take_flush_fault(self, transactional_id: str) -> bool:
-        """Return if this flush of the id was ordered to fail."""
+        """Return whether this flush of the id was ordered to fail."""
         left_count = self.flush_faults.get(transactional_id, 0)
         self.flush_faults[transactional_id] = max(0, left_count - 1)
         return left_count > 0
 
     def expire(self, opened_before_ms: int) -> list[str]:
-        """Abort transactions that were opened before; fences their producers."""
+        """Abort transactions that were opened before, and fence their producers."""
         expired = []
         for transactional_id, holder in self.holders.items():
             if holder.touched and holder.opened_ms <= opened_before_ms:
