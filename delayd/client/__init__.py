@@ -4,10 +4,10 @@
         client.schedule("reminders", b"drink water", in_="2h", id="water-4711")
         client.cancel("water-4711").verdict  # "cancelled"
 
-A convenience: any Kafka client can do the same. `Client` is for threads, `AsyncClient` for asyncio.
-It writes one record to the buffer topic, says where it landed, and can wait for the receipt that
-answers it. The client does not know the cluster's limits: a request that it accepts may still
-become a dead letter (`too-far`, `too-large`).
+It is a convenience: any Kafka client can do the same. `Client` is for threads, `AsyncClient` for
+asyncio. It writes one record to the buffer topic, says where it landed, and can wait for the
+receipt that answers it. The client does not know the cluster's limits: a request that it accepts
+may still become a dead letter (`too-far`, `too-large`).
 
 `asking.py` makes the record, also for producers of the user's own, `outbox.py` sends it,
 `verdicts.py` waits for receipts; `driver.py` is the port to the Kafka library, with `confluent.py`

@@ -1,9 +1,9 @@
 """From the arguments of a Python call to a buffer record. Pure.
 
-The record is read back by the parser of delayd itself, so the client refuses exactly what delayd
-would reject, except for what only the cluster knows: its longest delay and its largest record.
+delayd's own parser reads the record back, so the client refuses exactly what delayd would reject,
+except for what only the cluster knows: its longest delay and its largest record.
 
-`Request` and the functions for plain records are for whoever sends with a producer of his own, in a
+`Request` and the functions for plain records are for users who send with their own producer, in a
 transaction for instance. A record with an id must reach partition murmur2(id) modulo the buffer's
 partitions: set `partitioner=murmur2_random` in librdkafka (Java and kafka-python do it by default),
 or let `Client.schedule_in` and its like send it, which name the partition.
@@ -33,14 +33,14 @@ UNLIMITED: Final = 2**62
 BUFFER_SUFFIX: Final = "buffer"
 
 ID_BYTES_MAX: Final = 256
-"""Of an id in UTF-8; the wire contract's."""
+"""The longest id in UTF-8, by the wire contract."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
 class Options(TypedDict, total=False):
-    """What a message may be given besides target and value; exactly one of `in_` and `at`."""
+    """Options of a message besides target and value; exactly one of `in_` and `at`."""
 
     key: Content
     """Key of the delivered record; default: the id, else none."""
@@ -48,11 +48,11 @@ class Options(TypedDict, total=False):
     at: Moment | None
     headers: UserHeaders | None
     partition: int | None
-    """Of the target."""
+    """The partition of the target."""
 
 
 class ScheduleOptions(Options, total=False):
-    """The same for a schedule, which need not have an id."""
+    """Options of a schedule, which may have an id."""
 
     id: str | None
 
@@ -64,25 +64,25 @@ class Ask(NamedTuple):
     value: bytes | None
     headers: Headers
     asked_ms: int
-    """Unix ms, or ms after the append time if `relative`; 0 of a cancel."""
+    """Unix ms, or ms after the append time if `relative`; 0 for a cancel."""
     relative: bool
     op: Op = Op.SCHEDULE
     id: str | None = None
-    """What its receipt will name as `id`."""
+    """The `id` that its receipt will name."""
     partition: int | None = None
-    """Of the buffer, if it must be a certain one; else the key decides."""
+    """The partition of the buffer, if it must be a certain one; else the key decides."""
 
     def due_ms(self, append_ms: int) -> int:
         """Return the due time as asked, for a record appended at `append_ms`."""
         return append_ms + self.asked_ms if self.relative else self.asked_ms
 
     def record(self, buffer: str, partition: int | None = None) -> PlainRecord:
-        """Return what to send."""
+        """Return the record to send."""
         wanted = self.partition if partition is None else partition
         return PlainRecord(buffer, self.key, self.value, self.headers, wanted)
 
     def size(self) -> int:
-        """Return about how many bytes it takes in memory and on the wire."""
+        """Return roughly how many bytes it takes in memory and on the wire."""
         return size_of(self.key, self.value, self.headers)
 
 
@@ -99,7 +99,7 @@ def ask(
     id: str | None = None,
     op: Op = Op.SCHEDULE,
 ) -> Ask:
-    """Return the record that schedules or replaces; RequestRefusedError says what is wrong."""
+    """Return the record that schedules or replaces; RequestRefusedError if delayd rejects it."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
     pairs.append(_when(in_, at))
@@ -143,7 +143,7 @@ def _identity(key: bytes, op: Op) -> Headers:
 
 
 def _limits(buffer: str) -> RequestLimits:
-    """Return what a client knows of the limits: the prefix, from the name of the buffer."""
+    """Return the limits that a client knows: the prefix, from the name of the buffer."""
     prefix = buffer.removesuffix(BUFFER_SUFFIX)
     if prefix and prefix != buffer:
         return RequestLimits(UNLIMITED, UNLIMITED, 1, "", b"", prefix)
@@ -238,7 +238,7 @@ class Request:
     id: str | None = None
 
     def ask(self, buffer: str) -> Ask:
-        """Return the checked record. RequestRefusedError says what delayd would reject."""
+        """Return the checked record; RequestRefusedError if delayd would reject it."""
         return ask(buffer, **{each.name: getattr(self, each.name) for each in fields(self)})
 
 

@@ -1,7 +1,7 @@
 """The client for asyncio: the same calls as awaitables, over the same outbox and verdicts.
 
-What could block (the first connection, a full queue, the user's own producer) runs on one thread,
-in the order of the calls; whoever awaits costs no thread.
+One thread runs everything that could block (the first connection, a full queue, the user's own
+producer), in the order of the calls. A task that awaits costs no thread.
 
 Invariants: the loop is never blocked; at most CALLS_MAX calls are under way, the others wait their
 turn; a cancelled call leaves nothing behind once what it sent has its outcome.

@@ -61,7 +61,7 @@ class Client:
     ) -> "Future[Scheduled]":
         """Schedule one message; the future ends with the result or the error of `schedule`.
 
-        What can be refused at once is raised at once. Waits while too much is unacknowledged
+        Raises at once what it can refuse at once. Waits while too much is unacknowledged
         (20,000 requests or 64 MiB). The future cannot be cancelled (the request is on its way), and
         its callbacks must not wait for this client: they run on the thread it is waiting for.
         """
@@ -71,9 +71,9 @@ class Client:
         """Schedule each request, and yield its outcome in the same order once it is known.
 
         An outcome is what `schedule` would have returned or raised: one bad request does not stop
-        the others. Lazy: requests are taken, and sent, while the outcomes are iterated over, 1,000
-        under way at a time, so that an endless source does as well as a list. Whoever stops early
-        leaves those under way to be sent.
+        the others. Lazy: it takes and sends requests while the caller iterates over the outcomes,
+        1,000 under way at a time, so an endless source does as well as a list. If the caller stops
+        early, those under way are still sent.
         """
         under_way: deque[Future[Scheduled] | DelaydError] = deque()
         for request in requests:
@@ -227,8 +227,8 @@ class Client:
     def close(self) -> None:
         """Wait for what is in flight, then give back sockets and threads. Idempotent.
 
-        What is still unacknowledged at the time-out ends with its error in its future. A wait for a
-        verdict in another thread ends at once, with VerdictUnknownError.
+        The future of a request that is still unacknowledged at the time-out ends with its error. A
+        wait for a verdict in another thread ends at once, with VerdictUnknownError.
         """
         self._connection.close()
 

@@ -35,7 +35,7 @@ POLL_INTERVAL_MS: Final = 100
 """How soon the thread that collects acknowledgements notices `close`."""
 
 ANY_PARTITION: Final = -1
-"""librdkafka's word for leaving it to the partitioner."""
+"""librdkafka's value that leaves the choice to the partitioner."""
 
 _FIXED_PRODUCER: Final[Mapping[str, str]] = {
     "acks": "all",
@@ -52,7 +52,7 @@ _FIXED_CONSUMER: Final[Mapping[str, Any]] = {
     "allow.auto.create.topics": False,
 }
 _FORBIDDEN: Final = frozenset({"transactional.id"})
-"""The client's own requests are in no transaction: for that there is the user's own producer."""
+"""The client's own requests are in no transaction; the user's own producer is for that."""
 
 _CERTAIN: Final = frozenset(
     {

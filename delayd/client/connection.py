@@ -1,4 +1,4 @@
-"""What `Client`, `AsyncClient` and the redriver are made of: an outbox and verdicts on one driver.
+"""The base of `Client`, `AsyncClient` and the redriver: an outbox and verdicts on one driver.
 
 Not here: the shape of their calls.
 """
@@ -26,7 +26,7 @@ WINDOW: Final = 1_000
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be given besides the brokers' addresses."""
+    """Options of a client besides the brokers' addresses."""
 
     driver: DriverName
     """The library underneath: `confluent` (librdkafka, ten times as fast, the default) or

@@ -1,4 +1,4 @@
-"""What the client needs of a Kafka library, as ports; `confluent.py` and `kafka_python/` do it.
+"""The client's ports to a Kafka library; `confluent.py` and `kafka_python/` implement them.
 
 Here, too: what both drivers do alike. Not here: what a record means, how many may be under way,
 who waits for what.
@@ -139,7 +139,7 @@ class NotTakenError(Exception):
 class UserTransaction:
     """The user's own producer, of either library, and its transaction. A `Producing`.
 
-    Whatever the library raises goes to the user as it is.
+    The library's own exceptions go to the user unchanged.
     """
 
     producer: Any

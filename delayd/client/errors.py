@@ -1,7 +1,7 @@
-"""What can go wrong with a request that a Python program makes.
+"""Errors of requests that a Python program makes.
 
-Invariant: a failure is called definite only if the record certainly is not in the buffer; whatever
-else Kafka says leaves the outcome unknown.
+Invariant: a failure is called definite only if the record certainly is not in the buffer; any other
+answer of Kafka leaves the outcome unknown.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class ReceiptsUnreadableError(DelaydError):
 
 
 def failed(op: Op, failure: Failure) -> DelaydError:
-    """Return what a failed delivery report means for the request."""
+    """Return the error that a failed delivery report means for the request."""
     return not_done(failure.text, op) if failure.certain else outcome_unknown(failure.text, op)
 
 

@@ -1,4 +1,4 @@
-"""What a client sends: from an ask to a future that ends with its outcome.
+"""The requests that a client sends: from an ask to a future that ends with its outcome.
 
 Not here: the shape of the calls (`client.py`, `async_client.py`), waiting for verdicts.
 
@@ -146,7 +146,7 @@ class Outbox:
         """Send it through the user's own producer; the future ends when the producer reports."""
         sender = transacting(producer)
         partition_count = self.check_buffer()
-        # Where a request with an id must lie, whatever partitioner the user's producer has.
+        # A request with an id must lie there, whatever partitioner the user's producer has.
         partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
         record = asked.record(self.buffer, partition)
         future: Future[T] = Future()
@@ -236,7 +236,7 @@ def _fail(future: "Future[T]", error: BaseException) -> None:
 
 
 def transacting(producer: object) -> UserTransaction:
-    """Wrap the user's own producer, of whichever library it is: that one is loaded already."""
+    """Wrap the user's own producer, of either library; its module is loaded already."""
     known: UserTransaction | None = None
     if "confluent_kafka" in sys.modules:
         from delayd.client import confluent

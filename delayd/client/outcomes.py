@@ -1,4 +1,4 @@
-"""What a request led to, as values: where it landed, and what became of what it is about.
+"""The outcomes of a request, as values: its place in the buffer, and the verdict.
 
 Not here: errors (`errors.py`), and who waits for a receipt (`verdicts.py`).
 """
@@ -12,7 +12,7 @@ from delayd.bus import Ack
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Where a request landed. `partition` and `offset` are its source, for dedupe and audit."""
+    """A request's place in the buffer. `partition` and `offset` are its source, to recognise it."""
 
     partition: int
     offset: int
@@ -21,7 +21,7 @@ class Sent:
 
     @property
     def source(self) -> str:
-        """Return what its receipt names as `source`."""
+        """Return the `source` that its receipt names."""
         return f"{self.partition}/{self.offset}"
 
     @classmethod
@@ -32,7 +32,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled(Sent):
-    """The same of a request that has a due time; the delivered record names its `source` too."""
+    """The place of a request that has a due time; the delivered record names its `source` too."""
 
     due_ms: int
     """The due time as asked, Unix ms; in the past means at once."""
@@ -44,7 +44,7 @@ class Scheduled(Sent):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The definite answer to a cancel or a replace, as its receipt says it."""
+    """The definite answer to a cancel or a replace, from its receipt."""
 
     verdict: str
     """`cancelled`, `replaced`, `scheduled` (a replace found nothing), `too-late`, `not-found`,
@@ -52,16 +52,16 @@ class Verdict:
     killed: tuple[str, ...]
     """Sources of the messages that will never be delivered because of this request."""
     due_ms: int | None
-    """Of the message that the answer is about, Unix ms."""
+    """The due time of the message that the answer is about, Unix ms."""
     at_ms: int
     """The master's now of the step that decided, Unix ms."""
     detail: str
     source: str
-    """`partition/offset` of the request that is answered."""
+    """`partition/offset` of the request that it answers."""
 
 
 LATER: Final = frozenset({"delivered", "dead", "expired"})
-"""Receipts that tell, with the same source, what became of a replace's new message afterwards."""
+"""Verdicts of later receipts with the same source: what became of a replace's new message."""
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:

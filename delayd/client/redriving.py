@@ -1,6 +1,6 @@
 """Sending dead letters again, each with its answer.
 
-Not here: what a redrive looks like (`delayd.request.redrives`), and which letters to send.
+Not here: the record of a redrive (`delayd.request.redrives`), and the choice of letters.
 
 Invariants: redrives are sent in the order in which they come, so that letters of one partition keep
 theirs; UNDER_WAY_MAX are under way; an answer is the receipt of the very request that was sent.
@@ -33,7 +33,7 @@ class Redriver:
     def redrive(
         self, redrives: Iterable[Redrive], timeout_ms: int = VERDICT_TIMEOUT_MS
     ) -> Iterator[Verdict | DelaydError]:
-        """Send each, and its answer, in the same order: `scheduled`, `duplicate` or `rejected`.
+        """Send each and yield its answer, in the order given: `scheduled`, `duplicate`, `rejected`.
 
         Or the error for which there is none: VerdictUnknownError or OutcomeUnknownError if it may
         have been sent. `timeout_ms` counts from the sending of each. Lazy, as

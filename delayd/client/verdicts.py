@@ -46,7 +46,7 @@ IDLE_MS: Final = 30_000
 """How long the reader stays after the last wait; the next one need not open it again."""
 
 POLL_MS: Final = 100
-"""How soon the reader notices that it shall end."""
+"""How soon the reader notices that it is to end."""
 
 CLOSE_MS: Final = 5_000
 

@@ -19,7 +19,7 @@ REPORT_GRACE_MS: Final = 1_000
 """How much later than its time-out the library may report it."""
 
 EXPIRY_INTERVAL_MS: Final = 100
-"""How soon what it does not report at all is noticed."""
+"""How soon the client notices a record that the library never reports."""
 
 _CERTAIN: Final = (
     faults.MessageSizeTooLargeError,
@@ -35,8 +35,8 @@ _CERTAIN: Final = (
 class KafkaPythonSender:
     """See the port `Sender`. The library's own thread sends and reports.
 
-    A thread of ours ends what that one forgets: while a broker is frozen, it waits for an answer
-    and checks no time-out.
+    A thread of ours ends records that the library forgets: while a broker is frozen, the library
+    waits for an answer and checks no time-out.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -150,7 +150,7 @@ def _send_by_user(producer: Any, record: PlainRecord, on_outcome: OnOutcome) -> 
 
 
 class _Judge:
-    """What the failures of one producer mean for their records.
+    """The meaning of one producer's failures for their records.
 
     Kafka refuses one batch, and the library fails all others with that same error, even those on
     their way: only the first batch is certainly not in the log.
