@@ -12,7 +12,7 @@ from delayd.bus import Ack
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request's place in the buffer. `partition` and `offset` are its source, to recognise it."""
+    """The place of a request. `partition` and `offset` are its source, for dedupe and audit."""
 
     partition: int
     offset: int
