@@ -52,7 +52,7 @@ class Client:
 
         Raises RequestRefusedError or NotScheduledError (nothing is scheduled),
         KafkaUnreachableError or NotInitialisedError (nothing was sent), and OutcomeUnknownError:
-        whoever repeats such a request without an id may schedule it twice.
+        a repeated request without an id may be scheduled twice.
         """
         return self._acknowledged(self.schedule_async(topic, value, **options), Op.SCHEDULE)
 

@@ -36,8 +36,8 @@ class ClientOptions(TypedDict, total=False):
     receipts: str | None
     """Name of the receipts topic; default: beside the buffer."""
     security: "Security | None"
-    """How the client gets into Kafka, by the keys that nodes have: what
-    `delayd.config.security.load_security` returns."""
+    """Settings of TLS and SASL, by the keys that nodes have; `delayd.config.security.load_security`
+    returns them."""
     overrides: Mapping[str, Any] | None
     """More properties of the library (compression, linger), by its own names; they go before
     `security`. A prefix `producer.` or `consumer.` limits one to the sender or to the reader of

@@ -1,9 +1,9 @@
 """Waits for receipts: one thread reads them for all waits.
 
-A wait is a ticket. It is taken before the request is sent, so that the reader stands at the end of
-the receipts before the receipt can be written; it learns the request's source when Kafka
-acknowledges the request, which may be after the receipt came: until then it keeps what came for its
-id.
+A wait is a ticket. A call takes it before it sends the request, so the reader is at the end of the
+receipts before a master can write the receipt. The ticket learns the request's source when Kafka
+acknowledges the request. The receipt may come earlier, so until then the ticket keeps all receipts
+for its id.
 
 Not here: what a verdict means; sending.
 
@@ -11,7 +11,7 @@ Invariants:
 - a ticket's answer is a receipt whose source is that of its own request, or an error;
 - a ticket that is not closed gets its answer or error at the latest when the reader fails or
   `close` is called; time-outs are the caller's;
-- there is no thread while nobody waits, but for IDLE_MS after the last one did;
+- while nobody waits there is no thread, except for IDLE_MS after the last wait;
 - memory: WAITS_MAX tickets with EARLY_MAX receipts each.
 """
 

@@ -24,7 +24,7 @@ class LibrdkafkaLog:
 
 
 class Refusals:
-    """The `error_cb` of a client: why brokers did not let it in, for whoever must say so.
+    """The `error_cb` of a client: the reasons why brokers refused it, for errors and reports.
 
     It must not lead back to the client, which is closed when its last reference goes.
     """
