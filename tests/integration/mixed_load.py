@@ -8,6 +8,7 @@ which reads through another driver than the nodes).
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Stage:
         wait_until_wall(at_ms)
 
     def create_late_target(self) -> None:
-        """Let the retries succeed from now on."""
+        """Let the retries succeed from the moment `LATE_AT` on."""
         self.wait(LATE_AT)
         self.cluster.create_topic(self.scene.late, 2, BY_APPEND_TIME)
 
@@ -69,8 +70,12 @@ def under_load(
         master_of(nodes)
         run, first_ms = f"r{CLOCK.wall_ms()}", CLOCK.wall_ms() + LEAD_MS
         scene = Scene(run, targets, late, never, first_ms, SPREAD_MS, LATE_SHARE)
-        with playing(cluster, mixture(scene, count=REQUESTS, seed=SEED, shares=shares)):
-            yield Stage(nodes, cluster, scene, evidence)
+        stage = Stage(nodes, cluster, scene, evidence)
+        load = mixture(scene, count=REQUESTS, seed=SEED, shares=shares)
+        with ThreadPoolExecutor(1) as aside, playing(cluster, load):
+            created = aside.submit(stage.create_late_target)
+            yield stage
+            created.result()
         findings = findings_once_over(cluster, evidence, targets[0], HANGS_S)
         assert findings.ok, findings
         check_variety(findings.outcomes)

@@ -113,8 +113,9 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
     assert report["cancelled"] == CANCELLED or report["marks"]["too-late"] > 0
     assert report["pending"] >= COUNT // 3 - CANCELLED
     problems = {node["node"]: node["problem"] for node in report["nodes"]}
-    assert problems.keys() == {"n0", "n1", "n2"}
-    assert [name for name, problem in problems.items() if problem] == [killed.name]
+    absent = problems.pop(killed.name, None) or problems.pop("?", None)  # its key ends some day
+    assert absent
+    assert problems == dict.fromkeys({"n0", "n1", "n2"} - {killed.name})
     later = sum(due_ms(number, first_ms) > written_ms for number in range(COUNT))
     assert later - CANCELLED <= report["travel"]["pending"] <= COUNT
     assert "Verdict: failed" in page.read_text(encoding="utf-8")

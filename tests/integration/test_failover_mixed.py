@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from clusters import make_cluster
-from mixed_load import LATE_AT, RETRY_DELAYS_MS, under_load
+from mixed_load import RETRY_DELAYS_MS, under_load
 from nodes import master_of, wait_for
 
 from delayd.dev.cluster import LocalCluster
@@ -27,8 +27,6 @@ def test_a_master_killed_twice_under_a_mixed_load_gives_each_request_one_outcome
     nodes = [cluster.node(number, driver=driver) for number in range(3)]
     with under_load(cluster, nodes) as stage:
         for share in (0.25, 0.6):
-            if share > LATE_AT:
-                stage.create_late_target()
             stage.wait(share)
             killed = master_of(stage.nodes)
             killed.kill()
@@ -52,6 +50,5 @@ def test_a_master_frozen_past_its_lease_changes_no_outcome_when_it_wakes(
         term = other.status()["term"]
         frozen.signal(signal.SIGCONT)
         wait_for(lambda: frozen.status().get("role") == "follower", "the woken one follows")
-        stage.create_late_target()
         stage.wait(1.0)
         assert other.status()["term"] == frozen.status()["term"] == term

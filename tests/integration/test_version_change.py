@@ -135,7 +135,6 @@ def test_nodes_of_this_release_take_over_from_the_one_before_and_hand_back(
     with under_load(cluster, nodes, start=before.start, shares=AHEAD) as stage:
         stage.wait(0.3)
         to_now_ms = change_all(stage, now.start, verify=now)
-        stage.create_late_target()
         stage.wait(0.75)
         to_before_ms = change_all(stage, before.start, verify=before)
     for changed_ms in (to_now_ms, to_before_ms):
