@@ -22,6 +22,7 @@ from delayd.audit.following import batch
 from delayd.audit.following.alarm_log import AlarmLog
 from delayd.audit.following.batch import Batches
 from delayd.audit.following.batch_context import GRACE_MS
+from delayd.audit.following.batch_header import header_of
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
 from delayd.runtime.clock import SystemClock
@@ -348,13 +349,15 @@ def test_requests_that_were_deleted_before_they_were_read_make_no_alarm(
     assert raised == [("lost", f"0/{lost}")], "a cancel of the first one may be gone"
 
 
-def test_a_stray_in_the_frontier_topic_is_no_frontier(follower: Follower) -> None:
-    """docs/design/frontier.md, Strays: it would say here that a message is overdue that is not."""
-    log = follower.log
+def test_a_stray_in_the_frontier_topic_is_no_frontier(spark: "SparkSession") -> None:
+    """docs/design/frontier.md, Strays: not even one that could be read as one."""
+    log = Log()
     log.ask(T + 1_000)
-    forged = log.frontier_of(10, T + 100_000)
-    log.append("d-frontier", T + 10, key=b"another-key", value=forged)
-    assert follower.judge(1, log.batch(T + 200)) == []
+    log.begin(1)
+    log.step(1, T, at_ms=T + 1)
+    log.append("d-frontier", T + 2, key=b"another-key", value=log.frontier_of(10, T + 100_000))
+    _, frontiers = header_of(spark.createDataFrame(log.batch(T + 200), RECORDS), SETTINGS)
+    assert [append_ms for _, append_ms in frontiers] == [T + 1]
 
 
 def test_batches_that_do_not_follow_each_other_are_not_judged(follower: Follower) -> None:
