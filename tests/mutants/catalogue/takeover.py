@@ -41,6 +41,8 @@ TAKEOVER = (
                 TAKING_OVER, "(Takeover._begin_term,", "(Takeover._begin_term, FencePredecessors,"
             ),
             Edit(TAKING_OVER, "(Takeover._read_ends,", "(Takeover._read_ends, BeginTerm,"),
+            # The place of the first record would show that the read was too early.
+            Edit(TAKING_OVER, "offset == self._order.end:", "offset >= self._order.end:"),
         ),
     ),
     one_edit(
