@@ -147,7 +147,7 @@ def moment_ms(text: str) -> int | None:
     """Return the Unix ms of a text that has them or RFC 3339; a fraction of a millisecond rounds
     up. None if it is neither."""
     if re.fullmatch("[0-9]{1,15}", text):
-        return int(text)
+        return None if 10**9 <= int(text) < 10**10 else int(text)  # these look like seconds
     try:
         since = datetime.fromisoformat(text.upper()) - datetime.fromtimestamp(0, UTC)
     except (ValueError, TypeError):

@@ -13,19 +13,29 @@ it: judge.py, cross_check.py and the random requests of tests/integration.
     rejected   is refused, and changes nothing
 
 A message is *live* from its record until a cancel or replace under its id; the log alone does not
-say when it is delivered. It is *pending* while, besides, the log's time has not reached its rank.
+say when it is delivered. It is *pending* while, besides, the time as of which a record is judged
+has not reached its rank. The rules are those of version 4, with which chaos makes its clusters.
 
 Invariant: every request of a user is in `messages`, or is a cancel and is in `markers`; a replace
 is in both.
 Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts".
 """
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from chaos.records import Logged
+
+TRAIL_MS = 10 * 60 * 1000
+PROOF_MS = 2 * 60 * 60 * 1000
+TRACING = re.compile(
+    r"traceparent|tracestate|baggage|b3|x-b3-.*|sentry-trace|uber-trace-id|x-datadog-.*"
+    r"|elastic-apm-traceparent"
+)
+"""Headers that do not tell two requests apart."""
 
 Rank = tuple[int, int, int]
 """When it may be delivered (Unix ms), partition, offset."""
@@ -51,6 +61,12 @@ class Content(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     due_ms: int
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """All that two requests are compared by, except when they are due."""
+        headers = [header for header in self.headers if not TRACING.fullmatch(header[0].lower())]
+        return (*self[:-2], headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class Asked:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
         same_times = self.times == other.times
-        return same_times and self.content[:-1] == other.content[:-1]
+        return same_times and self.content.asked == other.content.asked
 
 
 @dataclass(eq=False, slots=True)
@@ -189,14 +205,18 @@ class Model:
     """Messages by the sources of all their records."""
     faults: list[str] = field(default_factory=list)
     """What no master may write into a buffer."""
-    _log_ms: Counter[int] = field(default_factory=Counter)
+    _floor_ms: Counter[int] = field(default_factory=Counter)
+    """By partition: no record is judged as of an earlier time. 10 minutes behind the times of its
+    log, and behind a time that is further ahead until the log has been beyond it for 2 hours."""
+    _leap_ms: dict[int, int] = field(default_factory=dict)
+    """By partition: the first of such times."""
     _live: dict[tuple[int, str], list[Message]] = field(default_factory=lambda: defaultdict(list))
     _redriven: set[str] = field(default_factory=set)
 
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
         partition = asked.record.partition
-        self._log_ms[partition] = max(self._log_ms[partition], asked.record.append_ms)
+        self._pass(partition, asked.record.append_ms)
         match asked.op:
             case Op.REJECTED:
                 self._store(asked, "rejected")
@@ -214,9 +234,21 @@ class Model:
                 self._redriven.add(asked.refers_to)
                 self._store(asked, "duplicate" if is_again else None)
 
+    def _pass(self, partition: int, append_ms: int) -> None:
+        leap_ms = self._leap_ms.pop(partition, append_ms)
+        if append_ms <= self._floor_ms[partition] + 2 * TRAIL_MS:
+            self._floor_ms[partition] = max(self._floor_ms[partition], append_ms - TRAIL_MS)
+        elif append_ms < leap_ms + PROOF_MS:
+            self._leap_ms[partition] = min(leap_ms, append_ms)
+        elif append_ms <= leap_ms + PROOF_MS + TRAIL_MS:
+            self._floor_ms[partition] = append_ms - TRAIL_MS
+        else:
+            self._floor_ms[partition] = leap_ms - TRAIL_MS
+            self._leap_ms[partition] = append_ms
+
     def _refusal(self, asked: Asked) -> str | None:
-        log_ms = self._log_ms[asked.record.partition]
-        pending = [each for each in self._under(asked) if each.newest.rank[0] > log_ms]
+        as_of_ms = max(asked.record.append_ms, self._floor_ms[asked.record.partition])
+        pending = [each for each in self._under(asked) if each.newest.rank[0] > as_of_ms]
         if not pending:
             return None
         return "duplicate" if any(asked.is_as(each.asked) for each in pending) else "conflict"

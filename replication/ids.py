@@ -89,14 +89,14 @@ def without_live(state: IdState, offset: int) -> IdState:
     return state._replace(live=tuple(m for m in state.live if m.offset != offset))
 
 
-def kill_all(state: IdState, marker_offset: int, log_ms: int, id_memory_ms: int) -> IdState:
+def kill_all(state: IdState, marker_offset: int, as_of_ms: int, id_memory_ms: int) -> IdState:
     """Return the state after a cancel marker: nothing is live.
 
     What this marker kills replaces the last killed set. Messages that were due longer ago than
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
     killed = killed_from(state.live)
-    if not any(m.due_ms + id_memory_ms >= log_ms for m in killed):
+    if not any(m.due_ms + id_memory_ms >= as_of_ms for m in killed):
         if not killed:
             return state
         killed = (*state.killed, *killed)[-LIVE_MAX:]

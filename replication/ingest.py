@@ -8,17 +8,19 @@ A record is decided in parts: `Asked` is what the request parser made of it, `Lo
 must keep:
 
     request    live messages under the id       message  pending reply  of the id
-    schedule   none, or all have due <= L       stored   -              live beside them
-               one with due > L                 -        DUPLICATE (same digest) or CONFLICT
+    schedule   none, or all have due <= A       stored   -              live beside them
+               one with due > A                 -        DUPLICATE (same digest) or CONFLICT
     replace    any or none                      stored   CANCEL_MARKER  all killed; the new one live
     cancel     any or none                      -        CANCEL_MARKER  all killed
     continue   continued one was killed         -        -              (the marker notes: refused)
                it was continued before (*)      -        -              unchanged
                else                             stored   -              live in place of it
     redrive    source redriven <= 30 days ago   -        DUPLICATE      unchanged
-               32 or more with due > L          -        CONFLICT       unchanged
+               32 or more with due > A          -        CONFLICT       unchanged
                else                             stored   SCHEDULED      live beside them
     reject                                      -        REJECTED       unchanged
+
+A is the time as of which a record is judged: its append time, or log time L if that is later.
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -39,6 +41,7 @@ from replication.ids import (
     with_live,
     without_live,
 )
+from replication.log_time import log_time_after
 from replication.rank import Rank, due_of
 
 # Bypasses the constructors of named tuples, which take half a microsecond for each message.
@@ -92,7 +95,13 @@ class LogState(NamedTuple):
     next_offset: int
     """1 + the offset of the last record ingested."""
     log_ms: int
-    """L: the largest append time so far. Append times can step back, L does not."""
+    """L: no record is judged as of an earlier time (`replication.log_time`). Never steps back."""
+    leap_ms: int = 0
+    """The first append time of a leap that L has not followed yet; 0 if there is none."""
+
+    def as_of_ms(self, append_ms: int) -> int:
+        """Return A, as of which the record is judged that this is the state after."""
+        return max(append_ms, self.log_ms)
 
 
 class PendingReply(IntEnum):
@@ -141,7 +150,12 @@ class Decision(NamedTuple):
 
 
 def ingest_plain(
-    state: LogState, partition: int, offset: int, append_ms: int, asked_due_ms: int
+    state: LogState,
+    partition: int,
+    offset: int,
+    append_ms: int,
+    asked_due_ms: int,
+    trail_ms: int = 0,
 ) -> tuple[Rank, LogState]:
     """Decide a schedule without an id, which is always stored; return its rank and the new state.
 
@@ -151,8 +165,8 @@ def ingest_plain(
         f"partition {partition}: offset {offset} came after {state.next_offset - 1}"
     )
     due_ms = due_of(asked_due_ms, append_ms)
-    log_ms = state.log_ms if state.log_ms > append_ms else append_ms
-    return _made(Rank, (due_ms, partition, offset)), _made(LogState, (offset + 1, log_ms))
+    times = log_time_after(state.log_ms, state.leap_ms, append_ms, trail_ms)
+    return _made(Rank, (due_ms, partition, offset)), _made(LogState, (offset + 1, *times))
 
 
 def ingest(
@@ -163,9 +177,14 @@ def ingest(
     asked: Asked,
     known: Known,
     id_memory_ms: int,
+    trail_ms: int = 0,
 ) -> Decision:
-    """Decide one record; records of a partition must come in offset order, without repeats."""
-    rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms)
+    """Decide one record; records of a partition must come in offset order, without repeats.
+
+    `trail_ms`: see `replication.log_time`.
+    """
+    rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms, trail_ms)
+    as_of_ms = after.as_of_ms(append_ms)
     op = asked.op
     if op is Op.REJECT:
         return Decision(None, PendingReply.REJECTED, after)
@@ -173,10 +192,10 @@ def ingest(
         return Decision(rank, PendingReply.NONE, after)
     message = LiveMessage(rank.due_ms, offset, asked.lane, asked.digest, asked.origin)
     if op is Op.SCHEDULE:
-        return _schedule(rank, after, message, known.id)
+        return _schedule(rank, after, as_of_ms, message, known.id)
     if op in (Op.CANCEL, Op.REPLACE):
         killed = killed_from(known.id.live)
-        changed = kill_all(known.id, offset, after.log_ms, id_memory_ms)
+        changed = kill_all(known.id, offset, as_of_ms, id_memory_ms)
         if op is Op.CANCEL:
             return Decision(None, PendingReply.CANCEL_MARKER, after, id=changed, killed=killed)
         return Decision(
@@ -187,34 +206,36 @@ def ingest(
             return Decision(None, PendingReply.NONE, after, is_refused=True)
         if known.continued is None:
             continued = None
-        elif any(m.due_ms + REPEAT_MEMORY_MS >= after.log_ms for m in known.continued.live):
+        elif any(m.due_ms + REPEAT_MEMORY_MS >= as_of_ms for m in known.continued.live):
             return Decision(None, PendingReply.NONE, after)
         else:
-            # Remembered by its log time, as what was redriven is.
-            continued = IdState((LiveMessage(after.log_ms, offset, asked.lane, b""),))
+            # Remembered by the time that it is judged as of, as what was redriven is.
+            continued = IdState((LiveMessage(as_of_ms, offset, asked.lane, b""),))
         if not asked.has_id:
             return Decision(rank, PendingReply.NONE, after, continued=continued)
         freed = without_live(known.id, asked.continued_offset)
         id = with_live(freed, message)
         return Decision(rank, PendingReply.NONE, after, id=id, continued=continued)
     assert op is Op.REDRIVE, f"unknown operation {op}"
-    if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms for m in known.redriven.live):
+    if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms for m in known.redriven.live):
         return Decision(None, PendingReply.DUPLICATE, after)
-    if sum(m.due_ms > after.log_ms for m in known.id.live) >= REDRIVES_MAX:
+    if sum(m.due_ms > as_of_ms for m in known.id.live) >= REDRIVES_MAX:
         return Decision(None, PendingReply.CONFLICT, after)
     return Decision(
         rank,
         PendingReply.SCHEDULED,
         after,
         id=with_live(known.id, message) if asked.has_id else None,
-        # Remembered by its log time, which is what the 30 days are counted from.
-        redriven=IdState((LiveMessage(after.log_ms, offset, asked.lane, b""),)),
+        # Remembered by the time that it is judged as of: the 30 days are counted from that.
+        redriven=IdState((LiveMessage(as_of_ms, offset, asked.lane, b""),)),
     )
 
 
-def _schedule(rank: Rank, after: LogState, message: LiveMessage, id: IdState) -> Decision:
+def _schedule(
+    rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, id: IdState
+) -> Decision:
     """Decide a schedule under an id that may be taken. Never a silent replace."""
-    taken = [m for m in id.live if m.due_ms > after.log_ms]
+    taken = [m for m in id.live if m.due_ms > as_of_ms]
     if not taken:
         return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))
     if any(m.digest == message.digest for m in taken):

@@ -4,18 +4,23 @@ They decide what nodes compute from the log, so no node may choose its own. The 
 authoritative; etcd holds a copy for people.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Version of the ingest rules that a new cluster is made with."""
 
 SMOOTHING_RULES = 3
 """The first version whose internal records may carry a turn (`replication.smoothing`). It changes
 nothing else."""
 
-RULES_KNOWN: Final = (2, RULES_VERSION)
+STEADY_RULES = 4
+"""The first version in which one wrong clock does not move log time (`replication.log_time`), the
+digest of a request leaves tracing headers out, and a due time in another unit is refused."""
+
+RULES_KNOWN: Final = (2, SMOOTHING_RULES, STEADY_RULES)
 """Versions that this package follows; a node that reads another one must stop."""
 
 TOPIC_ROLES: Final = ("buffer", "frontier", "receipts", "dead")
@@ -25,6 +30,7 @@ LANES = 64
 
 DAY_MS = 24 * 60 * 60 * 1000
 
+_TRACING_HEADER = re.compile(r"[a-z0-9_.-]{1,128}\*?")
 _MINUTE_MS = 60 * 1000
 RETRY_DELAYS_MS: Final = (
     *(10_000, 30_000),
@@ -54,6 +60,15 @@ each other. As all clusters were named whose settings do not say."""
 
 NAMED_BY_TOPIC: Final = 2
 """They carry the id of the frontier topic too, which no other cluster has."""
+
+TRACING_HEADERS: Final = (
+    *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
+    *("x-datadog-*", "elastic-apm-traceparent"),
+)
+"""Headers that tracing agents write anew at each send: no part of what a request asks for. They
+are compared without regard to case; a `*` at the end stands for any more."""
+
+OWN_TRACING_HEADERS_MAX = 32
 
 FINGERPRINT_DIGITS = 16
 """Hexadecimal digits of `Settings.key_fingerprint`."""
@@ -99,6 +114,8 @@ class Settings:
     rules version, what becomes of records (`ingest.py`)."""
     naming: int = NAMED_BY_CLUSTER
     """How the cluster is named in Kafka and etcd: NAMED_BY_CLUSTER or NAMED_BY_TOPIC."""
+    tracing_headers: tuple[str, ...] = ()
+    """The cluster's own, besides TRACING_HEADERS: lower case, perhaps with a `*` at the end."""
 
     @property
     def realm(self) -> str:
@@ -114,12 +131,14 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for the frontier record and for etcd; without the guarantee and the
-        naming that were the only ones once."""
+        naming that were the only ones once, and without tracing headers if there are none."""
         fields = asdict(self)
         if self.guarantee == EXACTLY_ONCE:
             del fields["guarantee"]
         if self.naming == NAMED_BY_CLUSTER:
             del fields["naming"]
+        if not self.tracing_headers:
+            del fields["tracing_headers"]
         return fields
 
     @classmethod
@@ -129,8 +148,9 @@ class Settings:
         try:
             for role in TOPIC_ROLES:
                 values[role] = Topic(**values[role])
-            if type(values["retry_delays_ms"]) is list:
-                values["retry_delays_ms"] = tuple(values["retry_delays_ms"])
+            for name in ("retry_delays_ms", "tracing_headers"):
+                if type(values.get(name)) is list:
+                    values[name] = tuple(values[name])
             made = cls(**values)
         except (KeyError, TypeError) as error:
             raise ValueError(f"settings do not have the expected fields: {error}") from error
@@ -139,7 +159,11 @@ class Settings:
                 if not _is_of(kind, getattr(part, name)):
                     raise ValueError(f"settings: {name} is not of type {kind}")
         problem = settings_problem(
-            made.max_delay_ms, made.retry_delays_ms, made.receipts_written, made.guarantee
+            made.max_delay_ms,
+            made.retry_delays_ms,
+            made.receipts_written,
+            made.guarantee,
+            made.tracing_headers,
         )
         if problem is not None:
             raise ValueError(f"settings: {problem}")
@@ -156,6 +180,7 @@ def settings_problem(
     retry_delays_ms: tuple[int, ...],
     receipts_written: str,
     guarantee: str = EXACTLY_ONCE,
+    tracing_headers: tuple[str, ...] = (),
 ) -> str | None:
     """Return why these may not be chosen; None if they may."""
     if not 1 <= len(retry_delays_ms) <= RETRIES_MAX:
@@ -169,11 +194,21 @@ def settings_problem(
         return f"receipts are {RECEIPTS_VERDICTS} or {RECEIPTS_ALL}, not {receipts_written!r}"
     if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
         return f"the guarantee is {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {guarantee!r}"
+    if len(tracing_headers) > OWN_TRACING_HEADERS_MAX:
+        return (
+            f"{len(tracing_headers)} tracing headers, where {OWN_TRACING_HEADERS_MAX} are possible"
+        )
+    for name in tracing_headers:
+        if _TRACING_HEADER.fullmatch(name) is None or name.startswith("delayd-"):
+            return (
+                f"{name!r} is no name of a tracing header: up to 128 of a-z, 0-9, `_`, `.` and "
+                "`-`, perhaps a `*` at the end, and not delayd's own"
+            )
     return None
 
 
 def _is_of(kind: object, value: object) -> bool:
     """Return True if a value has exactly the annotated type; a bool is not an int."""
-    if kind == tuple[int, ...]:
-        return type(value) is tuple and all(type(item) is int for item in value)
+    if type(value) is tuple:
+        return all(kind == tuple[type(item), ...] for item in value)  # type: ignore[misc]
     return type(value) is kind

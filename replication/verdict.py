@@ -26,8 +26,8 @@ class CancelMarker(NamedTuple):
     is_replace: bool
     partition: int
     offset: int
-    log_ms: int
-    """L (log time) at its record."""
+    as_of_ms: int
+    """A: the time as of which its record is judged (`ingest.py`)."""
     killed: tuple[KilledMessage, ...]
     """T: all that was live."""
     killed_before: tuple[KilledMessage, ...]
@@ -70,7 +70,7 @@ def judge(
 
     killed = tuple(m for m in marker.killed if not is_done(m) or m.offset in refused_offsets)
     done = tuple(
-        m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.log_ms
+        m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.as_of_ms
     )
     if killed:
         return Judgement(Outcome.REPLACED if marker.is_replace else Outcome.CANCELLED, killed, done)

@@ -29,6 +29,7 @@ from delayd.dev.nodes import CLUSTER_NAME
 from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
+from replication.log_time import trail_ms_of
 
 if TYPE_CHECKING:
     from delayd.audit.table_loader import Source
@@ -259,7 +260,13 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
             flush=True,
         )
 
-    access = Access(where.bootstrap, source.kafka, settings.cluster, where.cluster_key)
+    access = Access(
+        where.bootstrap,
+        source.kafka,
+        settings.cluster,
+        where.cluster_key,
+        trail_ms_of(settings),
+    )
     options = FollowOptions(access, settings, asked.work, asked.metrics, interval_ms, asked.master)
     told = follow(options, tell, lambda line: print(visible(line), file=sys.stderr, flush=True))
     return ExitCode.PROBLEM if told else ExitCode.FINE

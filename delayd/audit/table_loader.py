@@ -38,6 +38,7 @@ from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
+from replication.log_time import trail_ms_of
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""
@@ -99,8 +100,13 @@ class Tables:
 def read_tables(store: TableStore, source: Source, seen: SeenFrontier) -> Tables:
     """Keep all tables of an audit at the cut `seen`, and return them."""
     store.folder.mkdir(parents=True, exist_ok=True)
+    settings = seen.record.settings
     access = Access(
-        source.bootstrap, source.kafka, seen.record.settings.cluster, source.cluster_key
+        source.bootstrap,
+        source.kafka,
+        settings.cluster,
+        source.cluster_key,
+        trail_ms_of(settings),
     ).write(store.folder / "access.json")
     try:
         return _Reading(store, source, access, seen).read()

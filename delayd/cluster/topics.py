@@ -108,6 +108,8 @@ def create_topics(
     guarantee: str = EXACTLY_ONCE,
     id_memory_ms: int = ID_MEMORY_MS,
     naming: int = NAMED_BY_TOPIC,
+    tracing_headers: tuple[str, ...] = (),
+    rules_version: int = RULES_VERSION,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
@@ -115,6 +117,7 @@ def create_topics(
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
     `naming` is of a new cluster (`Settings.realm`).
+    `rules_version` is an older one in tests only.
     `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
     Raises ConfigError for choices that make no sense, TopicMismatchError if a topic differs,
     FrontierError if the buffer or the frontier topic was used before and no record says how far,
@@ -123,7 +126,9 @@ def create_topics(
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
-    if problem := settings_problem(max_delay_ms, retry_delays_ms, receipts_written, guarantee):
+    if problem := settings_problem(
+        max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers
+    ):
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     proposed = partial(
         Settings,
@@ -136,6 +141,8 @@ def create_topics(
         receipts_written=receipts_written,
         guarantee=guarantee,
         naming=naming,
+        tracing_headers=tracing_headers,
+        rules_version=rules_version,
         key_fingerprint=fingerprint(cluster_key, cluster),
     )
     with closing(bus.cluster()) as kafka:
@@ -170,7 +177,6 @@ def _with_topics(
     largest = min(int(state.config["max.message.bytes"]) for state in states.values())
     settings = proposed(
         lanes=LANES,
-        rules_version=RULES_VERSION,
         record_bytes_max=largest - RECORD_MARGIN_BYTES,
         **{kind: Topic(name, states[name].topic_id) for kind, name in names._asdict().items()},
     )
@@ -216,7 +222,7 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
     if settings.rules_version not in RULES_KNOWN:
         raise TopicMismatchError(
             f"the cluster uses ingest rules version {settings.rules_version}, this program knows "
-            f"{' and '.join(map(str, RULES_KNOWN))}",
+            f"{', '.join(map(str, RULES_KNOWN))}",
             remedy="run the version of delayd that the other nodes run",
         )
     with closing(bus.cluster()) as kafka:

@@ -51,6 +51,13 @@ Receipts = Annotated[str, typer.Option(help="verdicts, or all (also scheduled an
 Guarantee = Annotated[
     str, typer.Option(help="exactly-once, or at-least-once for brokers without transactions.")
 ]
+TracingHeaders = Annotated[
+    str,
+    typer.Option(
+        help="Headers, besides those of known tracing agents, that do not tell two requests of an "
+        "id apart: a list such as x-trace,x-acme-*."
+    ),
+]
 ClusterKey = Annotated[
     str | None,
     typer.Option(
@@ -110,6 +117,7 @@ def topics_create(
     retry_delays: RetryDelays = RETRY_DELAYS_DEFAULT,
     receipts: Receipts = RECEIPTS_VERDICTS,
     guarantee: Guarantee = EXACTLY_ONCE,
+    tracing_headers: TracingHeaders = "",
     cluster_key: ClusterKey = None,
     adopt_buffer: AdoptBuffer = False,
     config: Config = None,
@@ -132,6 +140,9 @@ def topics_create(
             retry_delays_ms=_retry_delays_ms(retry_delays),
             receipts_written=receipts,
             guarantee=guarantee,
+            tracing_headers=tuple(
+                name for text in tracing_headers.split(",") if (name := text.strip().lower())
+            ),
             adopt_buffer=adopt_buffer,
             timeout_ms=CONNECT_TIMEOUT_MS,
         )

@@ -119,13 +119,15 @@ def target_of(fields: Fields, prefix: str) -> str:
     return topic
 
 
-def asked_due_ms_of(fields: Fields, append_ms: int) -> int:
-    """Return the due time that a record asks for (Unix ms), if it was appended at `append_ms`."""
+def asked_due_ms_of(fields: Fields, append_ms: int, *, refuses_units: bool = True) -> int:
+    """Return the due time that a record asks for (Unix ms), if it was appended at `append_ms`.
+
+    `refuses_units`: see `due_ms_of`."""
     due = fields.get("delayd-due")
     delay = fields.get("delayd-delay")
     level = fields.get("delayd-level")
     if due is not None and delay is None and level is None:
-        return due_ms_of(due)
+        return due_ms_of(due, refuses_units=refuses_units)
     if delay is not None and due is None and level is None:
         return append_ms + delay_ms_of(delay)
     if level is not None and due is None and delay is None:

@@ -98,13 +98,15 @@ def check_names(headers: Headers) -> None:
             ) from error
 
 
-def fields_of(asked: Headers, known: frozenset[str]) -> dict[str, str]:
+def fields_of(
+    asked: Headers, known: frozenset[str], rules_version: int = RULES_VERSION
+) -> dict[str, str]:
     """Return the `delayd-*` headers as text. Refuse one that is unknown, repeated, null, empty or
     not UTF-8."""
     fields: dict[str, str] = {}
     for name, content in asked:
         if name not in known:
-            raise _unsupported(name)
+            raise _unsupported(name, rules_version)
         if name in fields:
             raise RefusedError(
                 Reason.REPEATED_HEADER, f"the header {name} is there more than once: send it once"
@@ -127,7 +129,7 @@ def fields_of(asked: Headers, known: frozenset[str]) -> dict[str, str]:
     return fields
 
 
-def _unsupported(name: str) -> RefusedError:
+def _unsupported(name: str, rules_version: int) -> RefusedError:
     if name in INTERNAL_HEADERS:
         return RefusedError(
             Reason.BAD_PROOF, f"the header {name} is the master's own: leave it out"
@@ -135,7 +137,7 @@ def _unsupported(name: str) -> RefusedError:
     if name in PLANNED_HEADERS:
         return RefusedError(
             Reason.NOT_SUPPORTED,
-            f"the header {name} is not supported by rules version {RULES_VERSION}, which this"
+            f"the header {name} is not supported by rules version {rules_version}, which this"
             " cluster runs: leave it out, or upgrade the cluster",
         )
     if name in WRITTEN_HEADERS:

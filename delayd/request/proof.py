@@ -3,7 +3,8 @@
 Both are computed over a list of texts, each behind its length (int32, big endian; -1 for null), so
 no two records give the same bytes:
 
-    digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header)
+    digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header);
+             since rules version 4 without the headers that tracing agents write
     proof  = HMAC-SHA256(cluster key, LABEL, cluster, partition, key, value, headers)
     headers = their number, then name and content of each, in order
 
@@ -11,7 +12,9 @@ The digest is of the message as sent: the same due time in another form gives an
 """
 
 import hmac
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Final
@@ -19,8 +22,11 @@ from typing import Final
 from delayd.bus import Headers
 from delayd.request.headers import name_bytes
 from delayd.request.request import RequestLimits
+from replication.settings import TRACING_HEADERS
 
 DIGEST_BYTES: Final = 16
+TRACING_REMEMBERED: Final = 8
+"""Lists of a cluster's own tracing headers; a process serves one cluster."""
 LABEL: Final = b"delayd internal record"
 """Keeps proofs apart from anything else that the cluster key may sign."""
 
@@ -42,6 +48,18 @@ def digest_of(
     parts.append(None if partition is None else b"%d" % partition)
     parts += [text.encode() for text in due_form]
     return blake2b(_joined(parts), digest_size=DIGEST_BYTES).digest()
+
+
+def without_tracing(headers: Headers, limits: RequestLimits) -> Headers:
+    """Return a user's headers without those that a tracing agent writes anew at each send."""
+    is_tracing = _tracing(limits.tracing_headers)
+    return [header for header in headers if not is_tracing(header[0].lower())]
+
+
+@lru_cache(TRACING_REMEMBERED)
+def _tracing(own: tuple[str, ...]) -> Callable[[str], object]:
+    patterns = (re.escape(name).replace(r"\*", ".*") for name in (*TRACING_HEADERS, *own))
+    return re.compile("|".join(patterns), re.DOTALL).fullmatch
 
 
 def proof_of(

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from delayd.bus import Headers
-from replication.settings import Settings
+from replication.settings import RULES_VERSION, Settings
 
 
 class Op(IntEnum):
@@ -42,6 +42,9 @@ class RequestLimits:
     """The cluster's key. Empty in a client, which has none: then no proof is valid."""
     prefix: str = "delayd-"
     """Prefix of delayd's own topics, which cannot be targets."""
+    rules_version: int = RULES_VERSION
+    tracing_headers: tuple[str, ...] = ()
+    """The cluster's own (`Settings.tracing_headers`)."""
 
     @classmethod
     def of(cls, settings: Settings, proof_key: bytes) -> "RequestLimits":
@@ -53,6 +56,8 @@ class RequestLimits:
             cluster=settings.cluster,
             proof_key=proof_key,
             prefix=settings.prefix,
+            rules_version=settings.rules_version,
+            tracing_headers=settings.tracing_headers,
         )
 
     def __post_init__(self) -> None:

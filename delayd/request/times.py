@@ -7,6 +7,7 @@
     level    = digits                                  1..18, RocketMQ's table
     digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
 
+A number that is a time of the years 2001 to 2286 in another unit is refused (`OTHER_UNITS`).
 Nothing is clamped or guessed; all functions raise RefusedError and nothing else.
 """
 
@@ -21,6 +22,17 @@ DUE_MS_MAX: Final = 253_402_300_799_999
 
 DIGITS_MAX: Final = 15
 """Digits of DUE_MS_MAX; also keeps the cost of a hostile number constant."""
+
+OTHER_UNITS: Final = (
+    (range(10**9, 10**10), "seconds", "multiply it by 1,000"),
+    (range(10**15, 10**16), "microseconds", "divide it by 1,000"),
+    (range(10**18, 10**19), "nanoseconds", "divide it by 1,000,000"),
+)
+"""Unix times from 2001-09-09 to 2286-11-20 in units other than ms, and what to do. As ms, those in
+seconds are of January to April 1970, the others beyond the year 9999."""
+
+UNIT_DIGITS_MAX: Final = 19
+SECONDS_STOP: Final = OTHER_UNITS[0][0].stop
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -39,9 +51,14 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _RFC3339_EXAMPLE = "2026-01-31T23:59:59.250+01:00"
 
 
-def due_ms_of(text: str) -> int:
-    """Return the Unix ms of a `delayd-due`."""
+def due_ms_of(text: str, *, refuses_units: bool = True) -> int:
+    """Return the Unix ms of a `delayd-due`.
+
+    `refuses_units`: refuse a number that looks like another unit, as rules versions since 4 do.
+    """
     if text.isdigit() and text.isascii():
+        if refuses_units and len(text) <= UNIT_DIGITS_MAX:
+            _refuse_other_unit(text)
         if len(text) <= DIGITS_MAX and (due_ms := int(text)) <= DUE_MS_MAX:
             return due_ms
         raise RefusedError(
@@ -49,6 +66,13 @@ def due_ms_of(text: str) -> int:
             f"delayd-due {quoted(text)} is beyond the year 9999: it is read as Unix milliseconds",
         )
     return _rfc3339_ms(text)
+
+
+def _refuse_other_unit(text: str) -> None:
+    number = int(text)
+    for times, unit, remedy in OTHER_UNITS:
+        if number in times:
+            raise _bad_due(text, f"looks like {unit}: it is read as Unix milliseconds, so {remedy}")
 
 
 def delay_ms_of(text: str) -> int:

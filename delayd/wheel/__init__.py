@@ -85,3 +85,6 @@ class Progress(NamedTuple):
     """The newest frontier record by which anything was forgotten or not stored; empty for none."""
     forgotten_ms: int = 0
     """Its append time."""
+    leap_ms: tuple[int, ...] = ()
+    """By buffer partition: the first append time of a leap that L has not followed; 0 if there is
+    none. Empty if no partition has one."""

@@ -266,7 +266,9 @@ class Catalogue:
                 else:
                     write.put(key, note)
             write.put(_TOTALS, _pack(batch.totals))
-            write.put(_PROGRESS, _pack(batch.progress))
+            # Without a leap as it was before rules version 4.
+            progress = batch.progress
+            write.put(_PROGRESS, _pack(progress if progress.leap_ms else progress[:-1]))
             write.write()
         self._pending_replies_from = batch.pending_replies_from
 

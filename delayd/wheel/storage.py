@@ -147,8 +147,13 @@ class Wheel:
 
     # Frames in.
 
-    def append(self, frames: Sequence[Frame | PackedFrame]) -> list[Entry]:
+    def append(
+        self, frames: Sequence[Frame | PackedFrame], until_ms: int | None = None
+    ) -> list[Entry]:
         """Store frames, in memory until they are too many; durable with the next checkpoint.
+
+        Append times beyond `until_ms` are not believed: the hours up to one that is days ahead
+        would be near, and their messages take a file for each second.
 
         Return their entries in the order given. The entry of a frame in an hour file has no place
         yet (NO_PLACE) and cannot be read. A frame that cannot be encoded is a bug of the caller:
@@ -156,7 +161,8 @@ class Wheel:
         """
         with self._latch.tripped_by_errors():
             if frames:
-                self._hours.believe(frames[-1].append_ms)
+                last_ms = frames[-1].append_ms
+                self._hours.believe(last_ms if until_ms is None else min(last_ms, until_ms))
             entries, replies, messages, near_slot = self._segments.append(frames)
             for reply in replies:
                 self._pending_replies.add(reply)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, log_time_before
+from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, newest_before
 from delayd.audit.reading.partition import Wanted
 from delayd.audit.reading.ranges import OFFSETS_MAX, OFFSETS_MIN, tasks_of
 from delayd.audit.spans import Span
@@ -83,7 +83,7 @@ def test_log_time_is_the_largest_of_the_records_before(
     offset = min(offset, len(entries))
     first = min(first, offset)
 
-    log_ms = log_time_before(_Log(entries), first, offset, tail)
+    log_ms = newest_before(_Log(entries), first, offset, tail)
 
     assert log_ms == max((ms for ms, seen in entries[first:offset] if seen), default=0)
 
@@ -91,14 +91,14 @@ def test_log_time_is_the_largest_of_the_records_before(
 def test_a_clock_that_does_not_step_back_costs_one_question_and_a_short_read() -> None:
     log = _Log([(1000 + n // 3, n % 7 != 3) for n in range(20_000)])
 
-    assert log_time_before(log, 0, 15_000) == 1000 + 14_999 // 3
+    assert newest_before(log, 0, 15_000) == 1000 + 14_999 // 3
     assert (log.questions, log.read) == (1, TAIL_OFFSETS)
 
 
 def test_times_in_any_order_cost_a_bounded_number_of_questions() -> None:
     log = _Log([(n, True) for n in range(5_000)] + [(1, True)] * 1_000)
 
-    assert log_time_before(log, 0, 6_000) == 4_999
+    assert newest_before(log, 0, 6_000) == 4_999
     assert log.questions == QUESTIONS_MAX
 
 

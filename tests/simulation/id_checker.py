@@ -62,7 +62,7 @@ class IdChecker:
     def _counts(self, partition: int, due_ms: int, offset: int) -> bool:
         message = self._rules.by_source[f"{partition}/{offset}"]
         within_ms = due_ms + self._rules.id_memory_ms
-        return within_ms >= self._rules.log_ms[partition] or not self._is_done(message)
+        return within_ms >= self._rules.times[partition].floor_ms or not self._is_done(message)
 
     def that_count(self, messages: list[Request]) -> Places:
         """Return those of the messages that a node must still know of."""

@@ -3,7 +3,7 @@
 Read anew from docs/design/frontier.md: nothing here is shared with the nodes.
 """
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -62,11 +62,53 @@ class Step:
         )
 
 
+class Times:
+    """The times as of which a partition's records are judged, by rules 2 and 3: the largest so
+    far."""
+
+    def __init__(self) -> None:
+        self.floor_ms = 0
+
+    def judged_ms(self, append_ms: int) -> int:
+        """Return that of the next record."""
+        self.floor_ms = max(self.floor_ms, append_ms)
+        return self.floor_ms
+
+
+class SteadyTimes(Times):
+    """By rules 4: each record by its own time, unless that is far behind the others."""
+
+    def __init__(self, trail_ms: int) -> None:
+        super().__init__()
+        self._trail_ms = trail_ms
+        self.leap: list[int] = []
+        """Times of the records in a row that are too far ahead; none is before the first."""
+
+    def judged_ms(self, append_ms: int) -> int:
+        if append_ms <= self.floor_ms + 2 * self._trail_ms:
+            self.leap = []
+            self.floor_ms = max(self.floor_ms, append_ms - self._trail_ms)
+        elif not self.leap or append_ms < self.leap[0]:
+            self.leap = [append_ms]
+        elif append_ms > self.leap[0] + 13 * self._trail_ms:
+            self.floor_ms = self.leap[0] - self._trail_ms
+            self.leap = [append_ms]
+        elif append_ms >= self.leap[0] + 12 * self._trail_ms:
+            self.floor_ms = append_ms - self._trail_ms
+            self.leap = []
+        return max(append_ms, self.floor_ms)
+
+
 class Rules:
     """The rules for ids, message by message: what is stored, what is answered, what kills what."""
 
     def __init__(
-        self, requests: list[Request], id_memory_ms: int, *, ignores_repeats: bool = False
+        self,
+        requests: list[Request],
+        id_memory_ms: int,
+        *,
+        rules_version: int,
+        ignores_repeats: bool = False,
     ) -> None:
         """`ignores_repeats`: a record that continues a message a second time is ignored."""
         self._ignores_repeats = ignores_repeats
@@ -78,8 +120,8 @@ class Rules:
         self.killed_by: dict[str, Request] = {}
         self.targets_of: dict[str, list[Request]] = {}
         """By source of a cancel marker: what it kills."""
-        self.log_ms_of: dict[str, int] = {}
-        """By source of a cancel marker: log time."""
+        self.as_of_ms: dict[str, int] = {}
+        """By source of a cancel marker: the time as of which it is judged."""
         self.continued_by: dict[str, Request] = {}
         """By source: the continuation that was accepted."""
         self.redriven: set[str] = set()
@@ -92,11 +134,14 @@ class Rules:
         """By partition and id: what its cancel markers killed last."""
         self.refused: set[str] = set()
         """Sources of killed messages whose continuation came after the cancel marker."""
-        self.log_ms: Counter[int] = Counter()
+        trail_ms = id_memory_ms // 6
+        self.times: defaultdict[int, Times] = defaultdict(
+            (lambda: SteadyTimes(trail_ms)) if rules_version >= 4 else Times
+        )
+        """By partition."""
         for request in requests:
             self.by_source[request.source] = request
-            self.log_ms[request.partition] = max(self.log_ms[request.partition], request.append_ms)
-            self._take(request, self.log_ms[request.partition])
+            self._take(request, self.times[request.partition].judged_ms(request.append_ms))
 
     def origin_of(self, source: str) -> str:
         """Return the source of the user's own request for a message."""
@@ -106,7 +151,7 @@ class Rules:
         assert request.id is not None, "only ids have a place"
         return request.partition, request.id
 
-    def _take(self, request: Request, log_ms: int) -> None:
+    def _take(self, request: Request, as_of_ms: int) -> None:
         # What has no id is live alone, and nothing finds it.
         live = [] if request.id is None else self.live.setdefault(self._place(request), [])
         if request.op == "continue":
@@ -132,10 +177,10 @@ class Rules:
             self.redriven.add(request.redrive)
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
-            self.log_ms_of[request.source] = log_ms
+            self.as_of_ms[request.source] = as_of_ms
             self.targets_of[request.source] = list(live)
             self.killed_by |= {message.source: request for message in live}
-            if any(message.due_ms + self.id_memory_ms >= log_ms for message in live):
+            if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in live):
                 self.last_killed[self._place(request)] = list(live)
             else:
                 # Due long ago, so that others may not know of them: they displace nothing.
@@ -144,7 +189,7 @@ class Rules:
             if request.op == "cancel":
                 return
         elif request.id is not None:
-            taken = [m for m in live if m.due_ms > log_ms]
+            taken = [m for m in live if m.due_ms > as_of_ms]
             if taken:
                 same = any(
                     (m.topic, m.value, m.asked) == (request.topic, request.value, request.asked)

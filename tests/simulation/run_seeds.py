@@ -5,6 +5,7 @@
     run_seeds.py --seed 17             one seed, with everything that happened
     run_seeds.py --guarantee at-least-once      ... of clusters without transactions
     run_seeds.py --zombies             ... where partition leaders become zombies too
+    run_seeds.py --rules 3             clusters that were made with older rules
 
 Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
 """
@@ -24,7 +25,12 @@ sys.path[:0] = [str(Path(__file__).parents[n]) for n in range(3)]
 
 from simulated.run import Run, commit, simulate  # noqa: E402 - it is found only now
 
-from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE  # noqa: E402
+from replication.settings import (  # noqa: E402
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    RULES_KNOWN,
+    RULES_VERSION,
+)
 
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
@@ -44,8 +50,14 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument(
         "--zombies", action="store_true", help="leaders are cut off, still read from"
     )
+    asked.add_argument("--rules", type=int, choices=RULES_KNOWN, default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
-    one = partial(simulate, guarantee=chosen.guarantee, zombies=chosen.zombies)
+    one = partial(
+        simulate,
+        guarantee=chosen.guarantee,
+        zombies=chosen.zombies,
+        rules_version=chosen.rules,
+    )
     if chosen.seed is not None:
         run = one(chosen.seed)
         print(*run.trace, sep="\n")

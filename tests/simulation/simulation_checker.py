@@ -16,6 +16,7 @@ from log_rules import Request, Rules, check_follows, step_of_fields
 
 from delayd.bus import Record
 from delayd.bus.memory import MemoryKafka
+from replication.settings import RULES_VERSION
 
 BUFFER, FRONTIER, DEAD, RECEIPTS = (
     "delayd-buffer",
@@ -51,6 +52,7 @@ class Checker:
         nodes_stepped_back_ms: int = 0,
         id_memory_ms: int = 3_600_000,
         due_by_ms: int = 10**15,
+        rules_version: int = RULES_VERSION,
         ignores_repeats: bool = False,
         rates: Mapping[str, int] | None = None,
     ) -> None:
@@ -71,7 +73,9 @@ class Checker:
         self.smoothed = 0
         """Messages that smoothing deferred, and whose order was judged."""
         requests = [self._request(record) for record in committed(kafka, BUFFER)]
-        self.rules = Rules(requests, id_memory_ms, ignores_repeats=ignores_repeats)
+        self.rules = Rules(
+            requests, id_memory_ms, rules_version=rules_version, ignores_repeats=ignores_repeats
+        )
         self.messages = self.rules.messages
         self.answers = self.rules.answers
         self.retries = {
@@ -235,7 +239,7 @@ class Checker:
                 if self.rules.origin_of(source) in killed
             ), f"{killed} arrived"
             # Of what is Done, a node may have dropped what was due long before.
-            floor_ms = self.rules.log_ms_of[marker.source] - self._id_memory_ms
+            floor_ms = self.rules.as_of_ms[marker.source] - self._id_memory_ms
             recent = {
                 m.source
                 for m in self.rules.targets_of[marker.source]

@@ -27,6 +27,8 @@ class Access:
     cluster: str = ""
     cluster_key: str | None = field(default=None, repr=False)
     """Without one proofs are not checked."""
+    trail_ms: int = 0
+    """How far log time is behind the append times; 0 by the rules before version 4."""
 
     def __post_init__(self) -> None:
         refuse_promised(self.kafka)

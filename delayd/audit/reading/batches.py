@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from delayd.audit.reading.headers import UNREADABLE, Bools, Flat, Ints, Judged, judge_headers
+from delayd.audit.reading.log_time import LogTimes
 from delayd.audit.reading.murmur2 import murmur2_of
 from delayd.audit.tables import RECORDS
 
@@ -78,12 +79,12 @@ def piece_of(messages: Sequence[Message]) -> Piece:
 
 @dataclass(slots=True)
 class Batches:
-    """Makes the batches of one partition, in order; `log_ms` is that of what is before them."""
+    """Makes the batches of one partition, in order."""
 
     _topic: str
     _partition: int
     _role: str
-    _log_ms: int
+    _times: LogTimes
     _prove: Prover | None
 
     def batch(self, pieces: Sequence[Piece]) -> Any:
@@ -100,7 +101,7 @@ class Batches:
             "offset": pa.array(whole.offsets),
             "timestamp_ms": pa.array(whole.timestamps),
             "is_append_time": pa.array(whole.is_append_time),
-            "log_ms": self._log_times(whole.timestamps),
+            "log_ms": self._log_times(whole),
             "key": whole.keys,
             "value": whole.values,
             "headers": _lists(flat, judged.is_user & ~judged.is_appended),
@@ -113,12 +114,10 @@ class Batches:
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
-    def _log_times(self, timestamps: Ints) -> Any:
+    def _log_times(self, whole: Piece) -> Any:
         if self._role != "buffer":
-            return pa.nulls(len(timestamps), pa.int64())
-        log_times = np.maximum(np.maximum.accumulate(timestamps), self._log_ms)
-        self._log_ms = int(log_times[-1])
-        return pa.array(log_times)
+            return pa.nulls(len(whole.offsets), pa.int64())
+        return pa.array(self._times.take(whole.timestamps, int(whole.offsets[0])))
 
     def _record_headers(self, flat: Flat, judged: Judged) -> Any:
         if self._role not in _WITH_RECORD_HEADERS:

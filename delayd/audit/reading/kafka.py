@@ -9,6 +9,7 @@ import hmac
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
-from delayd.audit.reading.log_time import log_time_before
+from delayd.audit.reading.log_time import LogTimes, TimesBefore, newest_before
 from delayd.audit.reading.partition import Partition, Wanted, open_client
 from delayd.audit.reading.ranges import OFFSETS_MAX, Range, tasks_of
 from delayd.audit.spans import Span
@@ -123,16 +124,35 @@ def read_ranges(access: Access, role: str, ranges: Iterable[Range], stall_ms: in
     try:
         for wanted in ranges:
             log = Partition(client, wanted.topic, wanted.partition, stall_ms)
-            yield from _read_range(log, role, wanted, prove)
+            times = partial(_times_before, access, wanted, stall_ms)
+            yield from _read_range(log, role, wanted, prove, access.trail_ms, times)
     finally:
         client.close()
         if collects:
             gc.enable()
 
 
-def _read_range(log: Partition, role: str, wanted: Range, prove: Prover | None) -> Iterator[Any]:
-    log_ms = log_time_before(log, wanted.first, wanted.start) if role == "buffer" else 0
-    batches = Batches(wanted.topic, wanted.partition, role, log_ms, prove)
+def _times_before(access: Access, wanted: Range, stall_ms: int, offset: int) -> Iterator[int]:
+    """Yield the append times of a range's partition up to an offset, beside what reads it now."""
+    client = open_client(access)
+    try:
+        log = Partition(client, wanted.topic, wanted.partition, stall_ms)
+        yield from log.times(wanted.first, offset)
+    finally:
+        client.close()
+
+
+def _read_range(
+    log: Partition,
+    role: str,
+    wanted: Range,
+    prove: Prover | None,
+    trail_ms: int,
+    times: TimesBefore,
+) -> Iterator[Any]:
+    newest_ms = newest_before(log, wanted.first, wanted.start) if role == "buffer" else 0
+    log_times = LogTimes(newest_ms, trail_ms, times)
+    batches = Batches(wanted.topic, wanted.partition, role, log_times, prove)
     sizes = Wanted()
     pieces: list[Piece] = []
     rows = size_bytes = 0

@@ -116,8 +116,12 @@ class Partition:
 
     def largest_ms(self, start: int, end: int) -> int | None:
         """Return the largest timestamp in [start, end); None if nothing is committed there."""
-        messages = chain.from_iterable(self.messages(start, end, Wanted()))
-        return max((message.timestamp()[1] for message in messages), default=None)
+        return max(self.times(start, end), default=None)
+
+    def times(self, start: int, end: int) -> Iterator[int]:
+        """Yield the timestamps of the committed records in [start, end)."""
+        for message in chain.from_iterable(self.messages(start, end, Wanted())):
+            yield int(message.timestamp()[1])
 
     def first_ms(self, start: int, end: int) -> int | None:
         """Return the timestamp of the first record in [start, end); None if none is committed."""

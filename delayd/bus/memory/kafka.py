@@ -220,7 +220,7 @@ class MemoryKafka:
                 now_ms = self.clock.monotonic_ms()
                 producer_id = self.coordinator.join(producer[0], topic, log.number, now_ms)
             by_broker = found.setting("message.timestamp.type") == "LogAppendTime"
-            append_ms = self.clock.wall_ms() if by_broker else created_ms
+            append_ms = self.clock.wall_ms() + log.ahead_ms if by_broker else created_ms
             record = log.append(append_ms, key, value, headers, producer_id)
             self.changed.notify_all()
             return Ack(record.partition, record.offset, record.append_ms)

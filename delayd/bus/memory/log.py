@@ -51,6 +51,8 @@ class PartitionLog:
     leaderships: list[Leadership] = field(default_factory=lambda: [Leadership(0, 0)])
     leader: int | None = 1
     in_sync: int = 1
+    ahead_ms: int = 0
+    """How far the clock of the broker that leads it is ahead of the others."""
 
     @property
     def end_offset(self) -> int:

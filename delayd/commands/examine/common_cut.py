@@ -39,7 +39,7 @@ class CommonCut:
     passed_ms: int
     """Their highest cursor's due time: later messages are in Done of neither. -1: none is."""
     newest_ms: int
-    """The newest append time that either has seen: no reply is filed later."""
+    """No reply is filed later: not before the newest append time that either has seen."""
     id_memory_ms: int | None
     """None: neither has forgotten an id."""
 
@@ -58,7 +58,8 @@ class CommonCut:
             forgotten=forgotten,
             replies_from=tuple(map(max, *floors, (0,) * len(a.offsets), (0,) * len(a.offsets))),
             passed_ms=max((f.highest_cursor.due_ms for f in forgotten), default=-1),
-            newest_ms=max(*a.log_ms, *b.log_ms),
+            # Log time is behind it by 13 / 6 of the id memory at most (`replication.log_time`).
+            newest_ms=max(*a.log_ms, *b.log_ms, *a.leap_ms, *b.leap_ms) + 3 * (id_memory_ms or 0),
             id_memory_ms=id_memory_ms,
         )
 

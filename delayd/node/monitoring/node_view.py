@@ -116,8 +116,8 @@ class NodeView:
         return max(0, now_ms - reached_ms)
 
     def log_ahead_ms(self) -> int:
-        """Return how far log time is ahead of this node's clock; 0 if it is not."""
-        return max(0, max(self.replica.log_ms) - self.clock.wall_ms())
+        """Return how far the buffer's times are ahead of this node's clock; 0 if they are not."""
+        return max(0, self.replica.newest_append_ms - self.clock.wall_ms())
 
     def leader(self) -> dict[str, Any]:
         """Return {"master": name or None, "self": bool}, as this node last learnt it."""

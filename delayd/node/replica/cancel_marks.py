@@ -1,6 +1,6 @@
 """Cancel markers: how a cancel or replace waits in the wheel, and its receipt once it is judged.
 
-    body = (is_replace, id, log_ms, [[due_ms, offset, lane, origin]...] killed,
+    body = (is_replace, id, as_of_ms, [[due_ms, offset, lane, origin]...] killed,
             the same of the id's last killed set before, asked due ms of a replace or nil)
 
 Source: docs/design/frontier.md, "Verdicts".
@@ -32,7 +32,7 @@ def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tup
     return (
         marker.is_replace,
         id,
-        marker.log_ms,
+        marker.as_of_ms,
         tuple(map(tuple, marker.killed)),
         tuple(map(tuple, marker.killed_before)),
         due_ms,
@@ -41,12 +41,12 @@ def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tup
 
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """Return the marker that a frame keeps, its id, and the asked due time of a replace."""
-    is_replace, id, log_ms, killed, killed_before, due_ms = frame.body
+    is_replace, id, as_of_ms, killed, killed_before, due_ms = frame.body
     marker = CancelMarker(
         is_replace,
         frame.partition,
         frame.offset,
-        log_ms,
+        as_of_ms,
         tuple(KilledMessage(*m) for m in killed),
         tuple(KilledMessage(*m) for m in killed_before),
     )

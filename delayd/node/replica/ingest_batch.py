@@ -50,6 +50,7 @@ from replication.ingest import (
     ingest,
     ingest_plain,
 )
+from replication.log_time import log_time_after, trail_ms_of
 from replication.rank import Rank, lane_of
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
 from replication.verdict import CancelMarker
@@ -76,6 +77,7 @@ class IngestBatch:
     ) -> None:
         self._ids = ids
         self._settings = settings
+        self._trail_ms = trail_ms_of(settings)
         self._covered = covered
         """A frontier so old that what it covers is not stored any more."""
         self.states = list(states)
@@ -101,30 +103,31 @@ class IngestBatch:
         here, for a run of them in one partition at once.
         """
         states, covered, keep = self.states, self._covered, self.frames.append
-        running, next_offset, log_ms = -1, 0, 0
+        trail_ms = self._trail_ms
+        running, next_offset, log_ms, leap_ms = -1, 0, 0, 0
         for place, frame in enumerate(frames):
             if frame is None:
                 if running >= 0:
-                    states[running] = LogState(next_offset, log_ms)
+                    states[running] = LogState(next_offset, log_ms, leap_ms)
                     running = -1
                 self.add(records[place], others[place])
                 continue
             due_ms, partition, offset, lane, _, append_ms, _, _, _ = frame
             if partition != running:
                 if running >= 0:
-                    states[running] = LogState(next_offset, log_ms)
+                    states[running] = LogState(next_offset, log_ms, leap_ms)
                 running = partition
-                next_offset, log_ms = states[partition]
+                next_offset, log_ms, leap_ms = states[partition]
             assert offset >= next_offset, (
                 f"partition {partition}: offset {offset} came after {next_offset - 1}"
             )
             next_offset = offset + 1
-            if append_ms > log_ms:
-                log_ms = append_ms
+            if leap_ms or append_ms - trail_ms > log_ms:
+                log_ms, leap_ms = log_time_after(log_ms, leap_ms, append_ms, trail_ms)
             if covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):
                 keep(frame)
         if running >= 0:
-            states[running] = LogState(next_offset, log_ms)
+            states[running] = LogState(next_offset, log_ms, leap_ms)
 
     def add(self, record: Record, request: Request | Reject) -> None:
         """Apply the rules to one record."""
@@ -160,7 +163,12 @@ class IngestBatch:
     def _schedule_without_id(self, record: Record, request: Request) -> None:
         partition = record.partition
         rank, self.states[partition] = ingest_plain(
-            self.states[partition], partition, record.offset, record.append_ms, request.due_ms
+            self.states[partition],
+            partition,
+            record.offset,
+            record.append_ms,
+            request.due_ms,
+            self._trail_ms,
         )
         assert request.topic is not None, "a schedule has a target"
         self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
@@ -190,7 +198,7 @@ class IngestBatch:
             is_replace,
             record.partition,
             record.offset,
-            decision.state.log_ms,
+            decision.state.as_of_ms(record.append_ms),
             decision.killed,
             before.killed,
         )
@@ -259,6 +267,7 @@ class IngestBatch:
             asked,
             known,
             self._settings.id_memory_ms,
+            self._trail_ms,
         )
         self.states[record.partition] = decision.state
         return decision
@@ -330,7 +339,8 @@ class IngestBatch:
             verdict = Verdict.DUPLICATE
             detail = f"the dead letter {request.redrive} was redriven before: nothing is sent twice"
         else:
-            pending = [m for m in before.live if m.due_ms > decision.state.log_ms]
+            as_of_ms = decision.state.as_of_ms(record.append_ms)
+            pending = [m for m in before.live if m.due_ms > as_of_ms]
             same = [m for m in pending if m.digest == request.digest]
             taken = (same or pending)[0]
             holder = source_of(record.partition, taken.asked_at)

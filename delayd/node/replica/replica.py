@@ -30,6 +30,7 @@ from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
+from replication.log_time import trail_ms_of
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.settings import Settings
@@ -106,8 +107,13 @@ class Replica:
             self._epochs = [-1] * settings.partitions
         else:
             self._states = [
-                LogState(offset, log_ms)
-                for offset, log_ms in zip(progress.offsets, progress.log_ms, strict=True)
+                LogState(*state)
+                for state in zip(
+                    progress.offsets,
+                    progress.log_ms,
+                    progress.leap_ms or self._resume_at,
+                    strict=True,
+                )
             ]
             self._epochs = list(progress.leader_epochs)
             self._reached = progress.reached or progress.offsets
@@ -154,6 +160,12 @@ class Replica:
         return tuple(state.log_ms for state in self._states)
 
     @property
+    def newest_append_ms(self) -> int:
+        """Return the latest append time in the log, leaps included, as far as log time tells."""
+        trail_ms = trail_ms_of(self.settings)
+        return max(max(state.log_ms + trail_ms, state.leap_ms) for state in self._states)
+
+    @property
     def newest(self) -> SeenFrontier | None:
         """Return the newest committed frontier that this node has read."""
         return self.retention.newest
@@ -170,7 +182,8 @@ class Replica:
             # What is counted as ingested must be in the wheel: both change together, or neither.
             batch = IngestBatch(self.wheel.ids, self.settings, self._states, self.retention.covered)
             batch.add_all(records, frames, others)
-            entries = self.wheel.append(batch.frames)
+            until_ms = max(state.log_ms for state in batch.states)
+            entries = self.wheel.append(batch.frames, until_ms)
             batch.apply()
             self._states = batch.states
             for partition, epoch in {record[0]: record[2] for record in records}.items():
@@ -277,6 +290,7 @@ class Replica:
                 self.wheel.pass_to(slot_of(newest.record.frontier.lowest_cursor.due_ms))
             self._forget_covered(0 if is_short else self.retention.hold_ms)
             forgotten = self.retention.forgotten
+            leap_ms = tuple(state.leap_ms for state in self._states)
             pending = self.wheel.begin_checkpoint(
                 Progress(
                     offsets=self.ingested,
@@ -286,6 +300,7 @@ class Replica:
                     reached=self.reached,
                     forgotten=forgotten.value if forgotten else b"",
                     forgotten_ms=forgotten.append_ms if forgotten else 0,
+                    leap_ms=leap_ms if any(leap_ms) else (),
                 )
             )
         pending.sync()

@@ -7,6 +7,8 @@ PLANNING = "delayd/node/delivery/planner.py"
 BATCH = "delayd/node/replica/ingest_batch.py"
 INGEST = "replication/ingest.py"
 VERDICT = "replication/verdict.py"
+LOG_TIME = "replication/log_time.py"
+LOG_TIMES = "tests/unit/replication/test_log_time.py"
 RULES = "tests/unit/replication/test_ingest_rules.py"
 VERDICTS = "tests/unit/replication/test_verdict.py"
 REPLICAS = "tests/unit/node/replica/test_replica.py"
@@ -87,7 +89,7 @@ IDS = (
         "a verdict ignores a message that was done longer ago than ids are kept",
         "frontier.md#verdicts",
         VERDICT,
-        " and m.due_ms + id_memory_ms >= marker.log_ms",
+        " and m.due_ms + id_memory_ms >= marker.as_of_ms",
         "",
         f"{VERDICTS}::test_a_message_done_longer_ago_than_ids_are_kept_does_not_count",
     ),
@@ -105,7 +107,7 @@ IDS = (
         "a schedule under an id that is taken is a duplicate or a conflict, and not stored",
         "frontier.md#ids",
         INGEST,
-        "taken = [m for m in id.live if m.due_ms > after.log_ms]",
+        "taken = [m for m in id.live if m.due_ms > as_of_ms]",
         "taken: list[LiveMessage] = []",
     ),
     one_edit(
@@ -113,8 +115,8 @@ IDS = (
         "an id is free again when log time has reached the due time of its message",
         "frontier.md#ids",
         INGEST,
-        "taken = [m for m in id.live if m.due_ms > after.log_ms]",
-        "taken = [m for m in id.live if m.due_ms >= after.log_ms]",
+        "taken = [m for m in id.live if m.due_ms > as_of_ms]",
+        "taken = [m for m in id.live if m.due_ms >= as_of_ms]",
         f"{RULES}::test_an_id_is_taken_until_log_time_reaches_its_due_time",
         is_simulated=True,
     ),
@@ -130,12 +132,52 @@ IDS = (
     ),
     one_edit(
         "log-time-steps-back",
-        "log time is the largest append time so far: append times step back, L does not",
-        "frontier.md#ingest",
-        INGEST,
-        "    log_ms = state.log_ms if state.log_ms > append_ms else append_ms\n",
-        "    log_ms = append_ms\n",
+        "append times step back, L does not",
+        "frontier.md#log-time",
+        LOG_TIME,
+        "        return max(log_ms, append_ms), 0\n",
+        "        return append_ms, 0\n",
         f"{RULES}::test_log_time_is_the_largest_append_time_and_never_steps_back",
+    ),
+    one_edit(
+        "log-time-follows-a-leap",
+        "an append time that is far ahead moves log time only when the log stays beyond it",
+        "frontier.md#log-time",
+        LOG_TIME,
+        "if append_ms <= log_ms + 2 * trail_ms:",
+        "if append_ms > 0:",
+        f"{LOG_TIMES}::test_a_record_that_is_stamped_a_day_ahead_moves_no_other",
+        is_simulated=True,
+    ),
+    one_edit(
+        "judged-by-log-time-alone",
+        "a record is judged as of its own append time, unless log time is later",
+        "frontier.md#log-time",
+        INGEST,
+        "return max(append_ms, self.log_ms)",
+        "return self.log_ms",
+        f"{LOG_TIMES}::test_after_an_idle_time_an_id_is_free_at_once",
+        is_simulated=True,
+    ),
+    one_edit(
+        "tracing-in-the-digest",
+        "two requests that differ in a tracing header only are the same",
+        "frontier.md#ids",
+        "delayd/request/parser.py",
+        "without_tracing(user, limits) if is_steady else user",
+        "user",
+        "tests/unit/request/test_request_ids.py::test_tracing_headers_do_not_tell_requests_apart",
+        is_simulated=True,
+    ),
+    one_edit(
+        "seconds-taken-for-milliseconds",
+        "a due time that looks like another unit is refused",
+        "rules.md#ingest",
+        "delayd/request/times.py",
+        "        if number in times:\n",
+        "        if number < 0:\n",
+        "tests/unit/request/test_request_times.py::"
+        "test_a_due_time_in_another_unit_is_refused_with_what_to_do",
     ),
     one_edit(
         "due-before-acceptance",

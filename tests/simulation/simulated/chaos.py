@@ -19,6 +19,8 @@ from simulated.weather import WITHIN_CALLS, Weather
 from simulated.witness import Witness
 
 DRIFT_MAX_MS = 500
+HOUR_MS = 3_600_000
+LEAP_US_MAX = 1_500_000
 HEALED_SKEW_MS_MAX = 200
 """So that no two clocks are too far apart when faults are over."""
 OWN_TOPICS = ("delayd-buffer", FRONTIER, "delayd-dead", "delayd-receipts")
@@ -42,7 +44,11 @@ class Chaos:
         broker_clock: MachineClock,
         witness: Witness,
         burst: Callable[[], None],
+        *,
+        leaps: bool = False,
     ) -> None:
+        """`leaps`: the clock of a broker that leads a part of the buffer may be hours ahead."""
+        self._leaps = leaps
         self._kernel = kernel
         self._weather = weather
         self._chance = chance
@@ -204,7 +210,18 @@ class Chaos:
         self._jump(machine.clock, machine.name, "clock jump")
 
     def jump_brokers(self) -> None:
+        if self._leaps and self._chance.random() < 0.5:
+            self._leap()
+            return
         self._jump(self._broker_clock, "brokers", "broker clock jump")
+
+    def _leap(self) -> None:
+        """Let one partition of the buffer be stamped hours to a day ahead, for a while. What is
+        overdue by that clock is due when it comes, which is after the run."""
+        log = self._chance.choice(self._kafka.topics["delayd-buffer"].partitions)
+        log.ahead_ms = self._chance.choice([1, 3, 24]) * HOUR_MS
+        self._weather.inject("broker clock leap", f"buffer/{log.number}: {log.ahead_ms} ms ahead")
+        self._last(lambda: setattr(log, "ahead_ms", 0), LEAP_US_MAX)
 
     def _jump(self, clock: MachineClock, whose: str, kind: str) -> None:
         before_ms = clock.skew_ms

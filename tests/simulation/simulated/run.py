@@ -19,7 +19,7 @@ from wheel_checker import WheelChecker
 
 from delayd.node.delivery import planner
 from delayd.runtime.temp_dirs import temporary_folder
-from replication.settings import EXACTLY_ONCE
+from replication.settings import EXACTLY_ONCE, RULES_VERSION
 from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
 from simulated.world import NODES, World
 
@@ -61,6 +61,7 @@ def simulate(
     guarantee: str = EXACTLY_ONCE,
     *,
     zombies: bool = False,
+    rules_version: int = RULES_VERSION,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -68,7 +69,9 @@ def simulate(
     started = time.perf_counter()
     where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
     with temporary_folder("delayd-simulated-", where) as folder:
-        world = World(seed, Path(folder), kinds, guarantee, zombies=zombies)
+        world = World(
+            seed, Path(folder), kinds, guarantee, zombies=zombies, rules_version=rules_version
+        )
         problem, judge = None, None
         with _logs_in_trace(world):
             try:

@@ -45,7 +45,16 @@ TARGETS: Mapping[str, tuple[int, dict[str, str]]] = {
 class Users:
     """Everything that is written to the buffer from outside."""
 
-    def __init__(self, kernel: Kernel, kafka: MemoryKafka, chance: Random, partitions: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        kafka: MemoryKafka,
+        chance: Random,
+        partitions: int,
+        traces: Random | None = None,
+    ) -> None:
+        """`traces`: a tracing agent adds a header, another one at each send."""
+        self._traces = traces
         self._kernel = kernel
         self._kafka = kafka
         self._chance = chance
@@ -195,6 +204,8 @@ class Users:
     def _append(
         self, partition: int, key: bytes | None, value: bytes, headers: Headers, inside: bool
     ) -> None:
+        if self._traces is not None:
+            headers = [*headers, ("traceparent", b"00-%032x" % self._traces.getrandbits(128))]
         if inside:
             self._producer.send(
                 "delayd-buffer", key=key, value=value, headers=headers, partition=partition

@@ -22,7 +22,13 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
 from delayd.config.node import NodeConfig
 from delayd.errors import ExitCode
-from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, NAMED_BY_CLUSTER
+from replication.settings import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    NAMED_BY_CLUSTER,
+    RULES_VERSION,
+    STEADY_RULES,
+)
 from simulated.bus import Bell
 from simulated.chaos import KINDS, Chaos
 from simulated.history import History, RecordedEtcd
@@ -61,12 +67,14 @@ class World:
         guarantee: str = EXACTLY_ONCE,
         *,
         zombies: bool = False,
+        rules_version: int = RULES_VERSION,
     ) -> None:
         self._zombies = zombies
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
         self.guarantee = guarantee
+        self.rules_version = rules_version
         self.history = History()
         self.habits = Habits.of(chance, kinds)
         if zombies:
@@ -97,7 +105,8 @@ class World:
         for machine in self.machines:
             self.witness.watch(machine)
         random = Random(f"{seed}: users")
-        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions)
+        traces = Random(f"{seed}: traces") if rules_version >= STEADY_RULES else None
+        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions, traces)
         self.chaos = Chaos(
             self.kernel,
             self.weather,
@@ -108,6 +117,7 @@ class World:
             self.broker_clock,
             self.witness,
             self.users.burst,
+            leaps=rules_version >= STEADY_RULES,
         )
         self._outside = self.weather.brokers = self.kernel.process("outside")
         self._is_ending = False
@@ -122,6 +132,7 @@ class World:
             id_memory_ms=self.habits.id_memory_ms,
             guarantee=self.guarantee,
             naming=NAMED_BY_CLUSTER,  # as the digests of earlier seeds have it
+            rules_version=self.rules_version,
         )
         for topic, (partitions, config) in TARGETS.items():
             self.kafka.create_topic(topic, partitions, config)
@@ -141,6 +152,7 @@ class World:
             nodes_stepped_back_ms=max(self.chaos.stepped_back_ms[m.clock] for m in self.machines),
             id_memory_ms=self.habits.id_memory_ms,
             due_by_ms=self.kafka.clock.wall_ms(),
+            rules_version=self.rules_version,
             ignores_repeats=self.guarantee == AT_LEAST_ONCE,
             rates=self.rates,
         )
@@ -239,8 +251,9 @@ class World:
         for record in self.records("delayd-buffer"):
             headers = dict(record.headers)
             due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
-            if due < far_ms:
-                last_ms = max(last_ms, record.append_ms, due)
+            rank_ms = max(record.append_ms, due)  # far too, if a broker's clock had leapt
+            if rank_ms < far_ms:
+                last_ms = max(last_ms, rank_ms)
         return last_ms
 
     def _end(self) -> None:

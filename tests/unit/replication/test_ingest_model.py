@@ -13,6 +13,8 @@ from replication.rank import Rank
 from replication.verdict import CancelMarker, Judgement, judge
 
 ID_MEMORY_MS = 50
+TRAILS_MS = (0, ID_MEMORY_MS // 6)
+"""By rules 3 and 4."""
 START_MS = 1_000
 
 
@@ -112,8 +114,8 @@ def told(decision: Decision, op: Op) -> str:
 
 
 @settings(max_examples=300, deadline=None)
-@given(requests)
-def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
+@given(requests, st.sampled_from(TRAILS_MS))
+def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request], trail_ms: int) -> None:
     """Rules: schedule-free, schedule-taken, cancel-kills, replace-kills"""
     naive = Naive()
     states: dict[str, IdState] = {}
@@ -141,9 +143,9 @@ def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
             states.get(request.id, NOTHING),
             killed_by=None if continues is None else kills.get(continues),
         )
-        decision = ingest(log, 0, offset, request.append_ms, asked, known, ID_MEMORY_MS)
+        decision = ingest(log, 0, offset, request.append_ms, asked, known, ID_MEMORY_MS, trail_ms)
         log = decision.state
-        expected = naive.take(offset, request, log.log_ms, continues)
+        expected = naive.take(offset, request, log.as_of_ms(request.append_ms), continues)
         assert told(decision, request.op) == expected
         if decision.id is not None:
             states[request.id] = decision.id
@@ -156,9 +158,9 @@ def test_ingest_does_what_a_naive_dictionary_does(drawn: list[Request]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(requests, st.lists(st.booleans(), min_size=40, max_size=40))
+@given(requests, st.lists(st.booleans(), min_size=40, max_size=40), st.sampled_from(TRAILS_MS))
 def test_nodes_that_forget_sooner_or_later_judge_alike(
-    drawn: list[Request], forgets: list[bool]
+    drawn: list[Request], forgets: list[bool], trail_ms: int
 ) -> None:
     """A master delivers at once all that is due, or puts it back; one node forgets whenever it may
     (not before it has ingested R: what was put back), one never.
@@ -189,6 +191,7 @@ def test_nodes_that_forget_sooner_or_later_judge_alike(
                 asked,
                 Known(states.get(request.id, NOTHING)),
                 ID_MEMORY_MS,
+                trail_ms,
             )
             for states in (keeps, drops)
         ]
@@ -233,5 +236,6 @@ def verdict_of(
 ) -> Judgement:
     killed: tuple[KilledMessage, ...] = decision.killed
     is_replace = request.op is Op.REPLACE
-    marker = CancelMarker(is_replace, 0, offset, decision.state.log_ms, killed, before.killed)
+    as_of_ms = decision.state.as_of_ms(request.append_ms)
+    marker = CancelMarker(is_replace, 0, offset, as_of_ms, killed, before.killed)
     return judge(marker, done, (), ID_MEMORY_MS)

@@ -62,7 +62,8 @@ def test_any_other_delay_is_refused(text: str) -> None:
     [
         ("0", 0),
         ("1700000000000", 1_700_000_000_000),
-        ("1700000000", 1_700_000_000),  # looks like seconds: taken as ms, long past, never guessed
+        ("999999999", 999_999_999),  # no plausible time in another unit: long past, never guessed
+        ("10000000000", 10_000_000_000),
         (str(DUE_MS_MAX), DUE_MS_MAX),
         ("1970-01-01T00:00:00Z", 0),
         ("2023-11-14T22:13:20Z", 1_700_000_000_000),
@@ -85,6 +86,33 @@ def test_any_other_delay_is_refused(text: str) -> None:
 )
 def test_a_due_time_is_unix_ms_or_rfc_3339_rounded_up(text: str, expected_ms: int) -> None:
     assert due_ms_of(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "remedy"),
+    [
+        ("1700000000", "seconds", "multiply it by 1,000"),
+        ("1000000000", "seconds", "multiply"),
+        ("9999999999", "seconds", "multiply"),
+        ("001700000000", "seconds", "multiply"),
+        ("1700000000000000", "microseconds", "divide it by 1,000"),
+        ("1700000000000000000", "nanoseconds", "divide it by 1,000,000"),
+    ],
+)
+def test_a_due_time_in_another_unit_is_refused_with_what_to_do(
+    text: str, unit: str, remedy: str
+) -> None:
+    """Rules: nothing-unresolved"""
+    with pytest.raises(RefusedError) as refusal:
+        due_ms_of(text)
+    assert refusal.value.reason is Reason.BAD_DUE
+    assert f"looks like {unit}:" in refusal.value.detail and remedy in refusal.value.detail
+
+
+def test_rules_before_version_4_read_seconds_as_milliseconds() -> None:
+    assert due_ms_of("1700000000", refuses_units=False) == 1_700_000_000
+    with pytest.raises(RefusedError, match="beyond the year 9999"):
+        due_ms_of("1700000000000000", refuses_units=False)
 
 
 @pytest.mark.parametrize(
