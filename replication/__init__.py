@@ -14,6 +14,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
 
     rank.py            where a message stands: rank, slot, lane
     settings.py        what all replicas must agree on, fixed when the cluster is made
+    log_time.py        what time it is, as far as a partition's log says
     ids.py             what a partition's log says of one id
     ingest.py          what becomes of a record: a pure function of its partition's log
     frontier.py        how far delivery has come, and what Done(K, O) means

@@ -7,7 +7,7 @@ authoritative; etcd holds a copy for people.
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 RULES_VERSION = 4
 """Version of the ingest rules that a new cluster is made with."""
@@ -210,5 +210,6 @@ def settings_problem(
 def _is_of(kind: object, value: object) -> bool:
     """Return True if a value has exactly the annotated type; a bool is not an int."""
     if type(value) is tuple:
-        return all(kind == tuple[type(item), ...] for item in value)  # type: ignore[misc]
+        of = get_args(kind)
+        return bool(of) and all(type(item) is of[0] for item in value)
     return type(value) is kind

@@ -32,7 +32,7 @@ OTHER_UNITS: Final = (
 seconds are of January to April 1970, the others beyond the year 9999."""
 
 UNIT_DIGITS_MAX: Final = 19
-SECONDS_STOP: Final = OTHER_UNITS[0][0].stop
+SECONDS: Final = OTHER_UNITS[0][0]
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

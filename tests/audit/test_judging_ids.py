@@ -12,6 +12,7 @@ from delayd.audit.judging.ids import logged_of
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.ids import NOTHING, IdState
 from replication.ingest import Asked, Known, LogState, Op, PendingReply, ingest
+from replication.log_time import trail_ms_of
 from replication.settings import DAY_MS, RULES_VERSION
 
 SEED: Final = 6
@@ -27,6 +28,7 @@ SETTINGS = replace(
     id_memory_ms=ID_MEMORY_MS,
     rules_version=RULES_VERSION,
 )
+TRAIL_MS: Final = trail_ms_of(SETTINGS)
 ANSWERS: Final = {PendingReply.DUPLICATE: "duplicate", PendingReply.CONFLICT: "conflict"}
 
 Row = dict[str, Any]
@@ -64,11 +66,18 @@ class Replay:
             None if continued is None else self.killed_by.get(continued),
         )
         decision = ingest(
-            self.log, row["partition"], offset, row["append_ms"], asked, known, ID_MEMORY_MS
+            self.log,
+            row["partition"],
+            offset,
+            row["append_ms"],
+            asked,
+            known,
+            ID_MEMORY_MS,
+            TRAIL_MS,
         )
         before = known.id
         self.log = decision.state
-        row["log_ms"] = decision.state.log_ms
+        row["log_ms"] = decision.state.as_of_ms(row["append_ms"])
         row["stored"] = decision.rank is not None
         row["answer"] = ANSWERS.get(decision.reply)
         row["is_refused"] = decision.is_refused

@@ -8,6 +8,7 @@ from random import Random
 from struct import pack
 from typing import Any
 
+import pytest
 from cluster_settings import REQUEST_LIMITS
 from cluster_settings import SETTINGS as CLUSTER
 from pyspark.sql import SparkSession
@@ -35,6 +36,7 @@ SETTINGS = replace(
     rules_version=RULES_VERSION,
 )
 DUES = (
+    *("999999999", "1000000000", "1700000000", "9999999999", "10000000000", "01700000000"),
     *("0", "1", "00000000000001", "253402300799999", "253402300800000", "9" * 15, "1" * 16, "+1"),
     *("-1", " 1", "1 ", "1\n", "١٢٣", "1e3", "2023-11-14T22:13:20Z", "2023-11-14t22:13:20z"),
     *("2023-11-14T22:13:20.25+01:00", "2023-11-14T22:13:20.0001-23:59", "2023-11-14T22:13:20"),
@@ -184,3 +186,28 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: SparkSession) -> N
     decided_later = {Reason.CONFLICT.slug, Reason.DEAD.slug}
     reasons = {reason.slug for reason in Reason} - decided_later
     assert reasons | {op.name.lower() for op in Op} <= met.keys(), met
+
+
+@pytest.mark.parametrize(("version", "kinds"), [(3, 5), (4, 3)])
+def test_tracing_headers_do_not_tell_requests_apart_since_version_4(
+    spark: SparkSession, version: int, kinds: int
+) -> None:
+    """docs/reference/requests.md, Ids: by the hash that takes the place of the digest."""
+    users = [[], [("traceparent", b"1")], [("X-B3-TraceId", b"2"), ("x-own-9", None)]]
+    users += [[("traceparents", b"1")], [("a", b"1")]]
+    asked = [("delayd-topic", b"orders"), ("delayd-delay", b"10s"), ("delayd-id", b"k")]
+    rows = [
+        row_of(
+            "buffer",
+            *("delayd-buffer", partition_of(b"k", 4), offset, APPEND_MS),
+            key=b"k",
+            value=b"v",
+            headers=[*asked, *user],
+            log_ms=APPEND_MS,
+        )
+        for offset, user in enumerate(users)
+    ]
+    settings = replace(SETTINGS, rules_version=version, tracing_headers=("x-own-*",))
+    table = requests_of(spark.createDataFrame(rows, RECORDS, verifySchema=False), settings)
+    hashes = [row["sent_hash"] for row in table.collect()]
+    assert None not in hashes and len({*hashes}) == kinds

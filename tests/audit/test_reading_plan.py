@@ -3,16 +3,18 @@
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, newest_before
+from delayd.audit.reading.log_time import QUESTIONS_MAX, TAIL_OFFSETS, LogTimes, newest_before
 from delayd.audit.reading.partition import Wanted
 from delayd.audit.reading.ranges import OFFSETS_MAX, OFFSETS_MIN, tasks_of
 from delayd.audit.spans import Span
 from delayd.errors import ConfigError
+from replication.log_time import log_time_after
 
 LENGTHS = st.lists(
     st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 2_000_000)), max_size=4), max_size=6
@@ -100,6 +102,38 @@ def test_times_in_any_order_cost_a_bounded_number_of_questions() -> None:
 
     assert newest_before(log, 0, 6_000) == 4_999
     assert log.questions == QUESTIONS_MAX
+
+
+TIMES = st.lists(st.integers(1, 90), max_size=60)
+
+
+@given(TIMES, st.integers(0, 60), st.lists(st.integers(1, 9), min_size=60), st.sampled_from([0, 2]))
+def test_records_are_judged_as_of_the_times_that_nodes_judge_them_by(
+    times: list[int], start: int, sizes: list[int], trail_ms: int
+) -> None:
+    """docs/design/frontier.md, Log time; a range begins anywhere and is read in batches."""
+    state, expected = (0, 0), []
+    for append_ms in times:
+        state = log_time_after(*state, append_ms, trail_ms)
+        expected.append(max(append_ms, state[0]))
+    start = min(start, len(times))
+    judged = LogTimes(max(times[:start], default=0), trail_ms, lambda offset: times[:offset])
+    found: list[int] = []
+    for size in sizes:
+        at = start + len(found)
+        if batch := times[at : at + size]:
+            found += judged.take(np.array(batch, np.int64), at).tolist()
+
+    assert found == expected[start:]
+
+
+def test_nothing_is_read_again_while_clocks_step_back_by_little() -> None:
+    def never(offset: int) -> list[int]:
+        raise AssertionError(f"reads what is before {offset}")
+
+    judged = LogTimes(1_000_000, 100, never)
+    times = np.array([1_000_001, 999_950, 5_000_000, 5_000_001], np.int64)
+    assert judged.take(times, 7).tolist() == times.tolist()
 
 
 def test_fewer_records_are_asked_for_at_a_time_if_they_are_large() -> None:

@@ -33,6 +33,7 @@ from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
+from replication.log_time import trail_ms_of
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import RECEIPTS_ALL, Settings
@@ -255,13 +256,20 @@ class World:
         if isinstance(request, Reject):
             asked = Asked(rules.Op.REJECT, 0)
             self._states[partition] = ingest(
-                state, partition, offset, append_ms, asked, Known(), self.id_memory_ms
+                state,
+                partition,
+                offset,
+                append_ms,
+                asked,
+                Known(),
+                self.id_memory_ms,
+                trail_ms_of(self.settings),
             ).state
             told = wire.reject_receipt(request, source=wire.source_of(partition, offset))
             self._answers.append((partition, offset, (wire.reject_body(record, request), told)))
         else:
             self._ingest(record, request)
-        written.log_ms = self._states[partition].log_ms
+        written.log_ms = self._states[partition].as_of_ms(append_ms)
 
     def _ingest(self, record: Record, request: Request) -> None:
         partition, offset = record.partition, record.offset
@@ -285,7 +293,7 @@ class World:
         )
         decision = ingest(
             *(self._states[partition], partition, offset, record.append_ms),
-            *(asked, known, self.id_memory_ms),
+            *(asked, known, self.id_memory_ms, trail_ms_of(self.settings)),
         )
         self._states[partition] = decision.state
         if continued is not None and decision.is_refused:
@@ -307,7 +315,8 @@ class World:
         is_told = self.receipts_written == RECEIPTS_ALL and request.op is Op.SCHEDULE
         if decision.reply is PendingReply.CANCEL_MARKER:
             mark = CancelMarker(
-                *(request.op is Op.REPLACE, partition, offset, decision.state.log_ms),
+                *(request.op is Op.REPLACE, partition, offset),
+                decision.state.as_of_ms(record.append_ms),
                 *(decision.killed, before.killed),
             )
             self._answers.append((partition, offset, (mark, request)))

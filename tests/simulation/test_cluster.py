@@ -63,6 +63,13 @@ def test_a_cluster_keeps_every_promise(seed: int) -> None:
     well(simulate(seed))
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_clusters_of_older_rules_keep_theirs(version: int) -> None:
+    """docs/design/simulation.md, Older rules."""
+    run = well(simulate(1, rules_version=version))
+    assert run.delivered > 40 and "broker clock leap" not in run.faults
+
+
 def test_without_faults_there_is_one_master_and_no_failover() -> None:
     run = well(simulate(1, kinds=()))
     assert (run.failovers, run.faults.total()) == (1, 0) and run.delivered > 40
@@ -91,6 +98,7 @@ def test_the_seeds_do_what_they_are_for() -> None:
     runs += [well(simulate(seed, RIVALRY)) for seed in RIVALRY_SEEDS]
     faults: Counter[str] = sum((run.faults for run in runs), Counter())
     assert [k for k in KINDS if not any(name.startswith(k) for name in faults)] == []
+    assert faults["broker clock leap"] > 5
     trace = "\n".join(line for run in runs for line in run.trace)
     assert [what for what in WHAT_NODES_MEET if what not in trace] == []
     assert sum(run.failovers for run in runs) > 100

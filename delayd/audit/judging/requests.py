@@ -11,6 +11,7 @@ It shares nothing with `delayd/request` but the cluster's settings. Odd text nev
 Source: docs/reference/requests.md.
 """
 
+import re
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,7 +37,7 @@ from delayd.audit.judging.texts import (
     whole_number,
 )
 from delayd.audit.tables import REQUESTS
-from replication.settings import Settings
+from replication.settings import STEADY_RULES, Settings
 
 _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
@@ -44,6 +45,10 @@ _ID_BYTES_MAX: Final = 256
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
+_TRACING: Final = (
+    *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
+    *("x-datadog-*", "elastic-apm-traceparent"),
+)
 _INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
 _NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
 
@@ -60,7 +65,7 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
     read = marked.select(
         "*",
         _op_of(control["op"], control["redrive"]).alias("wanted_op"),
-        _asked_due_ms().alias("asked_due_ms"),
+        _asked_due_ms(settings).alias("asked_due_ms"),
         F.coalesce(control["key"].cast("binary"), F.col("key")).alias("sent_key"),
         whole_number(control["partition"], _PARTITION_DIGITS_MAX).alias("asked_partition"),
         bytes_hash(F.col("value")).alias("value_hash"),
@@ -82,7 +87,8 @@ def _columns(settings: Settings) -> dict[str, Column]:
     stands_ms = F.greatest(F.coalesce(next_due_ms, "asked_due_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
-    sent = (topic, bytes_hash(key), "value_hash", "headers_hash", partition, due_name, due_text)
+    headers = _counted_headers_hash(settings)
+    sent = (topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text)
     of_message = {
         "topic": topic,
         "lane": F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes)),
@@ -111,6 +117,19 @@ def _columns(settings: Settings) -> dict[str, Column]:
         "origin": F.coalesce(origin, F.col("offset")),
         "attempt": F.coalesce(attempt, F.lit(0)),
     }
+
+
+def _counted_headers_hash(settings: Settings) -> Column:
+    """Return the hash of the headers by which two requests are compared: since rules 4 without
+    those that tracing agents write."""
+    if settings.rules_version < STEADY_RULES:
+        return F.col("headers_hash")
+    names = [
+        re.escape(name).replace(r"\*", ".*") for name in (*_TRACING, *settings.tracing_headers)
+    ]
+    pattern = rf"(?s)\A(?:{'|'.join(names)})\z"
+    others = F.filter("headers", lambda header: ~F.lower(header["name"]).rlike(pattern))
+    return headers_hash(others)
 
 
 def _has(*names: str) -> Column:
@@ -145,12 +164,14 @@ def _only(name: str) -> Column:
     return F.when(F.col("is_internal"), text).otherwise(F.col("control")[_field(name)])
 
 
-def _asked_due_ms() -> Column:
+def _asked_due_ms(settings: Settings) -> Column:
     """Return the due time as asked; null too if it is beyond 63 bits."""
     control, append_ms = F.col("control"), F.col("append_ms")
     due, delay, level = control["due"], control["delay"], control["level"]
     return (
-        F.when(due.isNotNull(), due_ms_of(due))
+        F.when(
+            due.isNotNull(), due_ms_of(due, refuses_seconds=settings.rules_version >= STEADY_RULES)
+        )
         .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
         .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
     )

@@ -26,7 +26,7 @@ from delayd.request.bodies import plain_message_body
 from delayd.request.grammar import asked_due_ms_of, target_of, target_partition_of
 from delayd.request.headers import HEADER_ALLOWANCE_BYTES, HEADER_PREFIX, RECORD_ALLOWANCE_BYTES
 from delayd.request.reasons import RefusedError
-from delayd.request.times import DIGITS_MAX, SECONDS_STOP, due_ms_of
+from delayd.request.times import DIGITS_MAX, SECONDS, due_ms_of
 from delayd.wheel import FrameKind
 from delayd.wheel.frame import MESSAGE_FORM, PackedFrame, encode_fields
 from replication.rank import lane_of
@@ -112,8 +112,8 @@ class FastIngest:
                 asked_due_ms = None if delay_ms is None else append_ms + delay_ms
             elif len(text) < DIGITS_MAX and text.isdigit():  # so it cannot be beyond the last
                 asked_due_ms = int(text)
-                if asked_due_ms < SECONDS_STOP:
-                    continue  # perhaps in seconds
+                if asked_due_ms in SECONDS:
+                    continue  # refused, unless the rules are old
             else:
                 asked_due_ms = _due_ms(text)
             if asked_due_ms is None or asked_due_ms - append_ms > max_delay_ms:

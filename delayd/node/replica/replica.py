@@ -182,7 +182,7 @@ class Replica:
             # What is counted as ingested must be in the wheel: both change together, or neither.
             batch = IngestBatch(self.wheel.ids, self.settings, self._states, self.retention.covered)
             batch.add_all(records, frames, others)
-            until_ms = max(state.log_ms for state in batch.states)
+            until_ms = max(state.log_ms or state.leap_ms for state in batch.states)
             entries = self.wheel.append(batch.frames, until_ms)
             batch.apply()
             self._states = batch.states

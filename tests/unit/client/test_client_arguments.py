@@ -88,6 +88,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for in_ in (-1, timedelta(microseconds=-1001), 1.5, True, "1.5s", "soon", "")
     ),
     *(({"at": at}, "") for at in (-1, 1.5, False, "2023-11-14T22:13:20", 10**16, "\ud800")),
+    ({"at": 1_700_000_000}, "looks like seconds"),
+    ({"at": "1700000000000000"}, "looks like microseconds"),
+    ({"at": 1_700_000_000 * 10**9}, "looks like nanoseconds"),
     *(
         ({"topic": topic, "in_": "1s"}, "")
         for topic in ("", "a b", "delayd-dead", "__offsets", ".", None, "\ud800")

@@ -212,11 +212,19 @@ def test_rules_that_this_program_does_not_know_stop_it(kafka: MemoryKafka, bus: 
     later = replace(
         seen.record,
         frontier=replace(seen.record.frontier, step=1),
-        settings=replace(seen.record.settings, rules_version=4),
+        settings=replace(seen.record.settings, rules_version=5),
     )
     kafka.append("delayd-frontier", 0, b"shard-0", encode(later))
-    with pytest.raises(TopicMismatchError, match=r"rules version 4, this program knows 2 and 3"):
+    with pytest.raises(TopicMismatchError, match=r"rules version 5, this program knows 2, 3, 4"):
         load(bus)
+
+
+def test_tracing_headers_of_its_own_are_fixed_and_checked(bus: MemoryBus) -> None:
+    """docs/reference/topics.md, "What is fixed"."""
+    with pytest.raises(ConfigError, match="is no name of a tracing header"):
+        create(bus, tracing_headers=("delayd-id",))
+    made = create(bus, tracing_headers=("x-trace", "x-acme-*"))
+    assert load(bus) == made and made.tracing_headers == ("x-trace", "x-acme-*")
 
 
 def test_the_choices_of_the_beginning_are_kept(bus: MemoryBus) -> None:

@@ -52,7 +52,13 @@ records = st.builds(
     now_ms=numbers,
     counts=st.builds(StepCounts, *[numbers] * 6),
     digest=numbers,
-    settings=st.sampled_from([SETTINGS, replace(SETTINGS, guarantee=AT_LEAST_ONCE)]),
+    settings=st.sampled_from(
+        [
+            SETTINGS,
+            replace(SETTINGS, guarantee=AT_LEAST_ONCE),
+            replace(SETTINGS, tracing_headers=("x-trace", "x-acme-*")),
+        ]
+    ),
     smoothing=st.dictionaries(st.text(max_size=9), queues, max_size=2),
 )
 
@@ -189,6 +195,14 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"settings": {**SETTINGS.to_json(), "guarantee": None}},
         {"settings": {**SETTINGS.to_json(), "naming": 1}},
         {"settings": {**SETTINGS.to_json(), "naming": 3}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": []}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": "x"}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": [1]}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": ["X-Upper"]}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": ["delayd-id"]}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": ["*a"]}},
+        {"settings": {**SETTINGS.to_json(), "tracing_headers": ["x"] * 33}},
+        {"settings": {**SETTINGS.to_json(), "lanes": []}},
         {"later": 1},
     ],
 )

@@ -31,11 +31,13 @@ def outcome(
     key: bytes | None = KEY,
     value: bytes | None = b"v",
     partition: int | None = None,
+    limits: RequestLimits | None = None,
 ) -> Request | Reject:
     """Of a record in the partition of its key, unless another is given."""
     if partition is None:
         partition = partition_of(key or b"", PARTITIONS)
-    return parse(Record(partition, 77, 5, APPEND_MS, key, value, list(headers)), LIMITS)
+    asked = Record(partition, 77, 5, APPEND_MS, key, value, list(headers))
+    return parse(asked, limits or LIMITS)
 
 
 def accepted(*headers: tuple[str, bytes | None], key: bytes | None = KEY) -> Request:
@@ -143,6 +145,44 @@ def test_the_digest_depends_on_each_part_of_the_message_as_sent() -> None:
         digest(TOPIC, DELAY, ("a1", b"")),
     ]
     assert len(set(different)) == len(different)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "X-B3-TraceId"),
+        *("sentry-trace", "uber-trace-id", "x-datadog-trace-id", "elastic-apm-traceparent"),
+        *("x-mine", "x-ours-", "X-Ours-1"),
+    ],
+)
+def test_tracing_headers_do_not_tell_requests_apart(name: str) -> None:
+    """docs/reference/requests.md, Ids: a retry of an application has another trace."""
+    limits = replace(LIMITS, tracing_headers=("x-mine", "x-ours-*"))
+    sent = [
+        outcome(TOPIC, DELAY, WITH_ID, ("a", b"1"), *more, limits=limits)
+        for more in ((), ((name, b"1"),), ((name, b"2"), (name, None)))
+    ]
+    assert len({request.digest for request in sent if isinstance(request, Request)}) == 1
+    assert [request.headers for request in sent if isinstance(request, Request)][1] == [
+        ("a", b"1"),
+        (name, b"1"),
+    ], "it arrives"
+
+
+@pytest.mark.parametrize("name", ["traceparent2", "my-b3", "x-b3", "b33", "x-mine-", "a"])
+def test_all_other_headers_do(name: str) -> None:
+    limits = replace(LIMITS, tracing_headers=("x-mine",))
+    sent = [outcome(TOPIC, DELAY, WITH_ID, *more, limits=limits) for more in ((), ((name, b"1"),))]
+    assert len({request.digest for request in sent if isinstance(request, Request)}) == 2
+
+
+def test_before_rules_version_4_all_headers_do() -> None:
+    limits = replace(LIMITS, rules_version=3)
+    sent = [
+        outcome(TOPIC, DELAY, WITH_ID, ("traceparent", trace), limits=limits)
+        for trace in (b"1", b"2")
+    ]
+    assert len({request.digest for request in sent if isinstance(request, Request)}) == 2
 
 
 def test_the_digest_does_not_depend_on_where_and_how_often_it_was_sent() -> None:

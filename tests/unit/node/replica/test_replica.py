@@ -17,9 +17,10 @@ from delayd.node.replica.replica import Replica
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.frontier import Frontier, first_frontier
+from replication.log_time import trail_ms_of
 from replication.rank import Rank
 from replication.record import decode
-from replication.settings import Settings, Topic
+from replication.settings import DAY_MS, Settings, Topic
 
 HOLD_MS = 60_000
 PLENTY = StepLimits()
@@ -138,7 +139,8 @@ def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Open
     before.take(lost)
     after = open_replica()
     assert after.positions == {0: Position(2, 4), 1: Position(0, -1)}
-    assert after.log_ms == (BEGIN_MS, 0)
+    trail_ms = trail_ms_of(after.settings)
+    assert after.log_ms == (BEGIN_MS - trail_ms, 0)
     after.take(lost)
     assert after.ingested == (4, 6)
     assert sorted(deliver_all(after, NOTHING_DONE, BEGIN_MS + 99)) == [
@@ -148,6 +150,31 @@ def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Open
         (0, 3),
         (1, 5),
     ]
+
+
+def test_a_leap_of_the_append_times_survives_a_crash(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Log time: it decides with those behind it.
+
+    Rules: log-time, leap-not-followed
+    """
+    ahead_ms = BEGIN_MS + DAY_MS
+    before = open_replica()
+    before.take([request(0, BEGIN_MS), request(1, ahead_ms)._replace(append_ms=ahead_ms)])
+    before.checkpoint()
+    after = open_replica()
+    assert after.newest_append_ms == ahead_ms and after.log_ms == before.log_ms
+    later_ms = ahead_ms + 2 * after.settings.id_memory_ms
+    after.take([request(2, later_ms)._replace(append_ms=later_ms)])
+    assert after.log_ms == (later_ms - trail_ms_of(after.settings), 0)
+
+
+def test_what_is_stamped_far_ahead_is_filed_by_the_hour(open_replica: Opener) -> None:
+    """docs/design/storage.md, Hour files: no file for each second of the hours between."""
+    replica = open_replica()
+    ahead = request(1, BEGIN_MS)._replace(append_ms=BEGIN_MS + DAY_MS)
+    replica.take([request(0, BEGIN_MS), ahead])
+    replica.take([request(2, BEGIN_MS + DAY_MS // 2)])
+    assert len(list(replica.wheel.hours())) == 2
 
 
 def test_a_successor_finds_late_arrivals_in_the_wheel(open_replica: Opener) -> None:
