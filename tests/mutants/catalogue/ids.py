@@ -192,7 +192,7 @@ IDS = (
         "a dead letter is redriven once in thirty days",
         "frontier.md#ids",
         INGEST,
-        "if any(m.due_ms + REDRIVE_MEMORY_MS >= after.log_ms ",
+        "if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms ",
         "if any(False ",
     ),
     one_edit(

@@ -126,8 +126,8 @@ STORAGE = (
         "hours are split by a time that the wheel is given, not by append times",
         "storage.md#hour-files",
         STORAGE_FILE,
-        "self._hours.believe(frames[-1].append_ms)",
-        "self._hours.tell(frames[-1].append_ms)",
+        "self._hours.believe(last_ms if",
+        "self._hours.tell(last_ms if",
         f"{SPARSE_TESTS}::test_an_append_time_that_is_far_ahead_has_nothing_split",
     ),
     one_edit(
@@ -174,9 +174,9 @@ STORAGE = (
         (
             Edit(
                 REPLICA,
-                "            entries = self.wheel.append(batch.frames)\n",
+                "            entries = self.wheel.append(batch.frames, until_ms)\n",
                 "            self._states = batch.states\n"
-                "            entries = self.wheel.append(batch.frames)\n",
+                "            entries = self.wheel.append(batch.frames, until_ms)\n",
             ),
             Edit(
                 REPLICA,
