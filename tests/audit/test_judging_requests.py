@@ -193,16 +193,27 @@ def test_tracing_headers_do_not_tell_requests_apart_since_version_4(
     spark: SparkSession, version: int, kinds: int
 ) -> None:
     """docs/reference/requests.md, Ids: by the hash that takes the place of the digest."""
-    users = [[], [("traceparent", b"1")], [("X-B3-TraceId", b"2"), ("x-own-9", None)]]
+    users: list[Headers] = [
+        [],
+        [("traceparent", b"1")],
+        [("X-B3-TraceId", b"2"), ("x-own-9", None)],
+    ]
     users += [[("traceparents", b"1")], [("a", b"1")]]
-    asked = [("delayd-topic", b"orders"), ("delayd-delay", b"10s"), ("delayd-id", b"k")]
+    asked: Headers = [
+        ("delayd-topic", b"orders"),
+        ("delayd-delay", b"10s"),
+        ("delayd-id", b"k"),
+    ]
     rows = [
         row_of(
             "buffer",
-            *("delayd-buffer", partition_of(b"k", 4), offset, APPEND_MS),
-            key=b"k",
-            value=b"v",
-            headers=[*asked, *user],
+            "delayd-buffer",
+            partition_of(b"k", 4),
+            offset,
+            APPEND_MS,
+            b"k",
+            b"v",
+            [*asked, *user],
             log_ms=APPEND_MS,
         )
         for offset, user in enumerate(users)

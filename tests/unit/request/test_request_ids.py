@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import Op, Reason, Reject, Request, parse, size_of
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
 from delayd.request.headers import REDRIVE_MARGIN_BYTES
 from delayd.request.internal import INTERNAL_MARGIN_BYTES
 
