@@ -239,10 +239,13 @@ def test_a_mark_may_name_what_the_other_has_forgotten_of_its_id(tmp_path: Path) 
     asked = schedule(0, BEGIN_MS + 1_000, id="a")
     partition = asked.partition
     later_ms = BEGIN_MS + 2 * HOUR_MS
-    pulse = schedule(1, later_ms + HOUR_MS, partition=partition, append_ms=later_ms)
-    mark = cancel(2, "a", append_ms=later_ms)
-    offsets = tuple(2 if p == partition else 0 for p in range(PARTITIONS))
-    replicas = [node(tmp_path / name, asked, pulse, hold_ms=0) for name in "ab"]
+    pulses = [  # log time does not follow a leap
+        schedule(n, later_ms + HOUR_MS, partition=partition, append_ms=BEGIN_MS + n * HOUR_MS // 6)
+        for n in range(1, 13)
+    ]
+    mark = cancel(13, "a", append_ms=later_ms)
+    offsets = tuple(13 if p == partition else 0 for p in range(PARTITIONS))
+    replicas = [node(tmp_path / name, asked, *pulses, hold_ms=0) for name in "ab"]
     replicas[0].observe(cut(3, offsets, cursor_ms=BEGIN_MS + HOUR_MS))
     replicas[0].checkpoint()
     replicas[0].checkpoint()

@@ -73,7 +73,7 @@ def test_a_mark_beyond_what_the_step_takes_in_comes_too_late(make: Maker) -> Non
 
 
 def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) -> None:
-    """docs/design/frontier.md, Verdicts: its offset, its L, what it killed, and what was before.
+    """docs/design/frontier.md, Verdicts: its offset, its time, what it killed, and what was before.
 
     Rules: marker-kept
     """
@@ -100,7 +100,7 @@ def test_a_mark_keeps_all_that_its_verdict_needs_through_a_crash(make: Maker) ->
     )
     replaced = KilledMessage(START_MS + 8_000, 1, killed[0].lane)
     assert second == (
-        CancelMarker(False, 0, 2, START_MS + 50, (replaced,), tuple(killed)),
+        CancelMarker(False, 0, 2, START_MS + 30, (replaced,), tuple(killed)),
         "a",
         None,
     )
