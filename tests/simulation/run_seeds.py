@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument(
         "--zombies", action="store_true", help="leaders are cut off, still read from"
     )
-    asked.add_argument("--rules", type=int, choices=RULES_KNOWN, default=RULES_VERSION)
+    asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
     one = partial(
         simulate,
