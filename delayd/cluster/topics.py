@@ -4,7 +4,6 @@
 Source: docs/reference/topics.md.
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -74,26 +73,6 @@ def transactional_id(realm: str, shard: int) -> str:
     return f"delayd-{realm}-shard-{shard}"
 
 
-def refuse_other_keys(settings: Settings, mirrored: str | None) -> None:
-    """Raise OtherClusterError if etcd's copy of the settings, under the keys of this cluster, is
-    another cluster's: its nodes and these would take each other for one cluster."""
-    if mirrored is None:
-        return
-    try:
-        other = json.loads(mirrored)["frontier"]
-        name, topic_id = str(other["name"]), str(other["topic_id"])
-    except (ValueError, KeyError, TypeError):
-        return  # It is for people, and the next master writes it again.
-    if topic_id != settings.frontier.topic_id:
-        raise OtherClusterError(
-            f"the keys of {settings.realm} in etcd belong to another cluster of that name, whose "
-            f"frontier topic is {name} ({topic_id}), not {settings.frontier.name} "
-            f"({settings.frontier.topic_id})",
-            remedy="see docs/operations.md, 'Two clusters of one name'; nothing was started, and "
-            "nobody was fenced",
-        )
-
-
 def create_topics(
     bus: Bus,
     *,
@@ -116,8 +95,7 @@ def create_topics(
     """Create the topics that are missing and initialise the cluster. Idempotent.
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
-    `naming` is of a new cluster (`Settings.realm`).
-    `rules_version` is an older one in tests only.
+    `naming` is of a new cluster (`Settings.realm`); `rules_version` is older in tests only.
     `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
     Raises ConfigError for choices that make no sense, TopicMismatchError if a topic differs,
     FrontierError if the buffer or the frontier topic was used before and no record says how far,
@@ -148,14 +126,7 @@ def create_topics(
     with closing(bus.cluster()) as kafka:
         brokers = kafka.broker_count(timeout_ms)
         factor = min(3, brokers) if replication_factor is None else replication_factor
-        for name, config in _wanted_config(names, max_delay_ms, factor).items():
-            kafka.create_topic(
-                name,
-                partitions=SHARDS if name == names.frontier else partitions,
-                replication_factor=factor,
-                config=config,
-                timeout_ms=timeout_ms,
-            )
+        _create_missing(kafka, names, partitions, factor, max_delay_ms, timeout_ms)
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
             fresh = _with_topics(proposed, names, _all_visible(kafka, names, timeout_ms))
@@ -164,6 +135,24 @@ def create_topics(
         _refuse_other_cluster(settings, cluster)
         _refuse_problems(topic_problems(_visible(kafka, names, timeout_ms), settings))
         return settings
+
+
+def _create_missing(
+    kafka: Cluster,
+    names: TopicNames,
+    partitions: int,
+    factor: int,
+    max_delay_ms: int,
+    timeout_ms: int,
+) -> None:
+    for name, config in _wanted_config(names, max_delay_ms, factor).items():
+        kafka.create_topic(
+            name,
+            partitions=SHARDS if name == names.frontier else partitions,
+            replication_factor=factor,
+            config=config,
+            timeout_ms=timeout_ms,
+        )
 
 
 def _with_topics(

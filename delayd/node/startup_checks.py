@@ -4,13 +4,14 @@ Not here: topics and broker settings (`delayd.cluster.topics`), crash recovery o
 """
 
 import contextlib
+import json
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.topics import last_frontier, load_settings, refuse_other_keys
+from delayd.cluster.topics import last_frontier, load_settings
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
-from delayd.errors import BufferPositionError, ConfigError
+from delayd.errors import BufferPositionError, ConfigError, OtherClusterError
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import Threads
@@ -65,7 +66,7 @@ def enter_cluster(bus: Bus, coordination: Coordination, config: NodeConfig) -> S
     settings = seen.record.settings
     coordination.enter(settings.realm)
     if settings.naming == NAMED_BY_CLUSTER:
-        refuse_other_keys(settings, coordination.settings())
+        _refuse_other_keys(settings, coordination.settings())
     return seen
 
 
@@ -120,3 +121,23 @@ def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
                 f"which ends at {ends[partition]}",
                 remedy="the topic lost records or was created again: see docs/operations.md",
             )
+
+
+def _refuse_other_keys(settings: Settings, mirrored: str | None) -> None:
+    """Raise OtherClusterError if etcd's copy of the settings, under the keys of this cluster, is
+    another cluster's: its nodes and these would take each other for one cluster."""
+    if mirrored is None:
+        return
+    try:
+        other = json.loads(mirrored)["frontier"]
+        name, topic_id = str(other["name"]), str(other["topic_id"])
+    except (ValueError, KeyError, TypeError):
+        return  # It is for people, and the next master writes it again.
+    if topic_id != settings.frontier.topic_id:
+        raise OtherClusterError(
+            f"the keys of {settings.realm} in etcd belong to another cluster of that name, whose "
+            f"frontier topic is {name} ({topic_id}), not {settings.frontier.name} "
+            f"({settings.frontier.topic_id})",
+            remedy="see docs/operations.md, 'Two clusters of one name'; nothing was started, and "
+            "nobody was fenced",
+        )

@@ -35,7 +35,6 @@ from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_in
 from delayd.request.proof import digest_of, without_tracing
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
-from replication.settings import STEADY_RULES
 
 _SUPPORTED = frozenset(SUPPORTED_HEADERS)
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
@@ -89,8 +88,7 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
             if op is _CANCEL:
                 return Request(op, None, 0, 0, None, None, [], None, id)
         topic = target_of(fields, limits.prefix)
-        is_steady = limits.rules_version >= STEADY_RULES
-        due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=is_steady)
+        due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=limits.is_steady)
         if due_ms - record.append_ms > limits.max_delay_ms:
             raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
         delivered_key = fields.get("delayd-key")
@@ -102,7 +100,7 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
             return _made(Request, (*sent, *_NO_ID))
         digest = b""
         if id is not None:
-            counted = without_tracing(user, limits) if is_steady else user
+            counted = without_tracing(user, limits) if limits.is_steady else user
             digest = digest_of(topic, key, value, counted, partition, due_form_of(fields))
         redrive = redrive_of(fields, record) if op is _REDRIVE else None
         return Request(*sent, id, digest, redrive=redrive)

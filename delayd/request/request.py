@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from delayd.bus import Headers
-from replication.settings import RULES_VERSION, Settings
+from replication.settings import RULES_VERSION, STEADY_RULES, Settings
 
 
 class Op(IntEnum):
@@ -59,6 +59,11 @@ class RequestLimits:
             rules_version=settings.rules_version,
             tracing_headers=settings.tracing_headers,
         )
+
+    @property
+    def is_steady(self) -> bool:
+        """Return whether the rules are those of version 4 or later (`STEADY_RULES`)."""
+        return self.rules_version >= STEADY_RULES
 
     def __post_init__(self) -> None:
         assert self.prefix, "an empty prefix would forbid every target"

@@ -15,6 +15,7 @@ from nodes import HANGS_S
 
 from delayd import AsyncClient
 from delayd.client import (
+    NotScheduledError,
     OutcomeUnknownError,
     Request,
     RequestRefusedError,
@@ -191,11 +192,13 @@ def test_the_loop_is_not_blocked_while_the_broker_is_frozen(
         )
         assert all(isinstance(outcome, OutcomeUnknownError) for outcome in outcomes), outcomes[0]
         pending = [asyncio.create_task(client.schedule("orders", b"v", in_="1h")) for _ in "ab"]
-        await asyncio.sleep(0.1)
+        await until(lambda: len(client._outbox._in_flight.left()) == len(pending))
         await client.close()
         done, waiting = await asyncio.wait(pending, timeout=HANGS_S)
         assert not waiting
-        assert all(isinstance(task.exception(), OutcomeUnknownError) for task in done)
+        # The library may say that one never left its queue.
+        errors = [task.exception() for task in done]
+        assert all(isinstance(error, OutcomeUnknownError | NotScheduledError) for error in errors)
         over.set()
         assert await watch < BLOCKED_S_MAX
 

@@ -164,7 +164,7 @@ IDS = (
         "two requests that differ in a tracing header only are the same",
         "frontier.md#ids",
         "delayd/request/parser.py",
-        "without_tracing(user, limits) if is_steady else user",
+        "without_tracing(user, limits) if limits.is_steady else user",
         "user",
         "tests/unit/request/test_request_ids.py::test_tracing_headers_do_not_tell_requests_apart",
         is_simulated=True,

@@ -58,7 +58,7 @@ TAKEOVER = (
         "another-clusters-keys-used",
         "a node whose keys in etcd are another cluster's fences nobody",
         "election.md#realm",
-        "delayd/cluster/topics.py",
+        "delayd/node/startup_checks.py",
         "if topic_id != settings.frontier.topic_id:",
         "if name == settings.frontier.name and topic_id != settings.frontier.topic_id:",
         "tests/unit/cluster/test_realm.py"
