@@ -83,6 +83,7 @@ class FastIngest:
     def pack(self, records: Sequence[Record]) -> list[PackedFrame | None]:
         """Return the frame of each record; None if the fast path does not take it."""
         shape_of, target_of_text = self._shapes.get, self._targets.get
+        delay_of, partition_of_text = self._delays_ms.get, self._partitions.get
         bytes_max, max_delay_ms = self._limits.record_bytes_max, self._limits.max_delay_ms
         frames: list[PackedFrame | None] = [None] * len(records)
         for place, record in enumerate(records):
@@ -108,7 +109,9 @@ class FastIngest:
                 continue
             text = contents[when_at]
             if when != _DUE:
-                delay_ms = self._delay_ms(when, text)
+                delay_ms = delay_of((when, text))
+                if delay_ms is None:
+                    delay_ms = self._delay_ms(when, text)
                 asked_due_ms = None if delay_ms is None else append_ms + delay_ms
             elif len(text) < DIGITS_MAX and text.isdigit():  # so it cannot be beyond the last
                 asked_due_ms = int(text)
@@ -120,7 +123,10 @@ class FastIngest:
                 continue
             target_partition = None
             if partition_at is not None:
-                target_partition = self._partition(contents[partition_at])
+                text = contents[partition_at]
+                target_partition = partition_of_text(text)
+                if target_partition is None:
+                    target_partition = self._partition(text)
                 if target_partition is None:
                     continue
             topic, lane = target
