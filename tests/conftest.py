@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 from clusters import TestCluster, make_cluster
 from one_node import Maker, nodes_in
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from delayd.audit.reading.session import FOR_FEW, open_session
 from delayd.dev import startup, supervision
@@ -46,11 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--defects", default="", help="with --full: these alone, name,name")
 
 
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives a worker one file at a time, and all files that share a Spark to one of them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
+        file: str = super()._split_scope(nodeid)
         return "spark" if _runs_spark(Path(file)) else file
 
 
@@ -61,12 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest: Spark, then the files of `LONGEST`."""
-    items.sort(key=lambda item: (not _runs_spark(item.path), _place(item.path)))
-
-
-def _place(path: Path) -> int:
-    """Return where the file stands in `LONGEST`, or a number behind it."""
-    return LONGEST.index(path.stem) if path.stem in LONGEST else len(LONGEST)
+    items.sort(key=lambda item: (not _runs_spark(item.path), item.path.stem not in LONGEST))
 
 
 def _runs_spark(path: Path) -> bool:
