@@ -14,11 +14,13 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
 
     rank.py            where a message stands: rank, slot, lane
     settings.py        what all replicas must agree on, fixed when the cluster is made
+    rules.py           which version of the rules a record is ruled by
     log_time.py        what time it is, as far as a partition's log says
     ids.py             what a partition's log says of one id
     ingest.py          what becomes of a record: a pure function of its partition's log
     frontier.py        how far delivery has come, and what Done(K, O) means
     record.py          the frontier as bytes, with what audits need beside it
+    features.py        what a reader of such a record must know
     delivery_queue.py  what a master has left to do, and the plan of its next step (lane.py: one
                        queue of it; budget.py: how lanes share a full step; entry.py: where a stored
                        frame is)
@@ -31,6 +33,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     leadership_session.py  what a node does with a grant: when it takes over again, when it lets
                        others try
     takeover.py        what a new master does before it delivers
+    trimmed.py         when a log without its beginning is enough to rebuild a replica
 
 Each rule has a name in docs/design/rules.md, and each name has a test.
 

@@ -24,6 +24,8 @@ class ResignReason(Enum):
     DELIVERY_STALLED = "delivery-stalled"
     DELIVERY_FAILED = "delivery-failed"
     DISK_FAILED = "disk-failed"
+    DISK_SHORT = "disk-short"
+    """Another node takes in what this one has no room for."""
     SHUTDOWN = "shutdown"
 
 

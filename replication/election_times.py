@@ -66,6 +66,8 @@ COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
         # Delivery may well fail again here; a lone node still tries after 3 s.
         ResignReason.DELIVERY_STALLED: 20,
         ResignReason.DELIVERY_FAILED: 20,
+        # The other may have died since it said so.
+        ResignReason.DISK_SHORT: 20,
         # These last until a person or a time server has done something: 9 s, 30 s.
         ResignReason.CLOCK_DRIFT: 60,
         ResignReason.DISK_FAILED: 200,

@@ -58,6 +58,25 @@ def killed_from(live: Iterable[LiveMessage]) -> tuple[KilledMessage, ...]:
     return tuple(KilledMessage(m.due_ms, m.offset, m.lane, m.origin) for m in live)
 
 
+class Settlement(NamedTuple):
+    """What a cancel marker came to, as the master that judged it wrote it into the log
+    (`replication.verdict`)."""
+
+    marker_offset: int
+    killed: tuple[KilledMessage, ...]
+    """Those that are never delivered."""
+    done: tuple[KilledMessage, ...]
+    """Those that were delivered, expired or dead before."""
+    is_replace: bool
+    at_ms: int
+    """`now` of the step that judged the marker."""
+
+    @property
+    def last_due_ms(self) -> int:
+        """The latest due time of what it is about: it counts for the id memory from then on."""
+        return max((m.due_ms for m in (*self.killed, *self.done)), default=0)
+
+
 class IdState(NamedTuple):
     """One id, or one redriven source, in one partition."""
 
@@ -65,12 +84,19 @@ class IdState(NamedTuple):
     killed: tuple[KilledMessage, ...] = ()
     """The last killed set."""
     killed_by: int = -1
-    """Offset of the cancel marker that killed it; -1 for none."""
+    """Offset of the last cancel marker, if it found anything remembered; -1 for none."""
+    settled: Settlement | None = None
+    """Of the last cancel marker that came to something. None by rules older than 4."""
+    replaced_by: int = -1
+    """Offset of the last replace with a due time of its own, if no marker came after it: sent
+    again, it is the same request. -1 for none, and by rules older than 4."""
 
     @property
     def last_due_ms(self) -> int:
         """The latest due time of anything remembered; the id is forgotten some time after it."""
         dues = [m.due_ms for m in self.live] + [m.due_ms for m in self.killed]
+        if self.settled is not None:
+            dues.append(self.settled.last_due_ms)
         return max(dues, default=0)
 
 
@@ -96,8 +122,33 @@ def kill_all(state: IdState, marker_offset: int, as_of_ms: int, id_memory_ms: in
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
     killed = killed_from(state.live)
+    if state == NOTHING:
+        return state
     if not any(m.due_ms + id_memory_ms >= as_of_ms for m in killed):
-        if not killed:
-            return state
         killed = (*state.killed, *killed)[-LIVE_MAX:]
-    return IdState((), killed, marker_offset)
+    return IdState((), killed, marker_offset, state.settled)
+
+
+def is_repeated(
+    state: IdState, digest: bytes, is_recent: bool, as_of_ms: int, id_memory_ms: int
+) -> bool:
+    """Return whether a replace with this digest and a due time of its own is the last one, sent
+    again: what that stored is live, and not so old that other nodes may have dropped it. Where a
+    continuation is live, they may have dropped it before that came, unless its due time
+    `is_recent`."""
+    return state.replaced_by >= 0 and any(
+        m.asked_at == state.replaced_by
+        and m.digest == digest
+        and (is_recent or m.offset == m.asked_at)
+        and m.due_ms + id_memory_ms >= as_of_ms
+        for m in state.live
+    )
+
+
+def settle(state: IdState, settlement: Settlement) -> IdState:
+    """Return the state after the log said what a cancel marker came to. Markers are judged in the
+    order of the log; where two masters may judge one, the first settlement of it stays."""
+    last = state.settled
+    if last is not None and last.marker_offset >= settlement.marker_offset:
+        return state
+    return state._replace(settled=settlement)

@@ -10,17 +10,23 @@ must keep:
     request    live messages under the id       message  pending reply  of the id
     schedule   none, or all have due <= A       stored   -              live beside them
                one with due > A                 -        DUPLICATE (same digest) or CONFLICT
-    replace    any or none                      stored   CANCEL_MARKER  all killed; the new one live
+    replace    the one that it repeats stored   -        CANCEL_MARKER  unchanged
+    replace    else any or none                 stored   CANCEL_MARKER  all killed; the new one live
     cancel     any or none                      -        CANCEL_MARKER  all killed
-    continue   continued one was killed         -        -              (the marker notes: refused)
+    continue   continued one was killed (+)     -        -              (the marker notes: refused)
                it was continued before (*)      -        -              unchanged
                else                             stored   -              live in place of it
+    switch                                      -        -              unchanged (`rules.py`)
     redrive    source redriven <= 30 days ago   -        DUPLICATE      unchanged
                32 or more with due > A          -        CONFLICT       unchanged
                else                             stored   SCHEDULED      live beside them
     reject                                      -        REJECTED       unchanged
+    settle                                      -        -              the settlements are noted
 
 A is the time as of which a record is judged: its append time, or log time L if that is later.
+
+(+) and was due within the id memory before A: by then nodes may have forgotten the kill. By rules 2
+and 3 however long ago.
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -36,6 +42,7 @@ from replication.ids import (
     IdState,
     KilledMessage,
     LiveMessage,
+    is_repeated,
     kill_all,
     killed_from,
     with_live,
@@ -71,6 +78,10 @@ class Op(IntEnum):
     """The master's own: requeue a message that could not be delivered yet."""
     REDRIVE = 5
     """Deliver a dead letter after all."""
+    SWITCH = 6
+    """Rule what comes behind it by other rules."""
+    SETTLE = 7
+    """The master's own: say what cancel markers came to. `ids.settle` does the rest."""
 
 
 class Asked(NamedTuple):
@@ -87,6 +98,10 @@ class Asked(NamedTuple):
     """Of a continuation: offset of the record that it continues."""
     origin: int = -1
     """Of a continuation: offset of the user's own request."""
+    continued_due_ms: int = 0
+    """Of a continuation: due time of the rank of the record that it continues."""
+    has_own_time: bool = False
+    """Of a replace: it names its due time, and not a delay."""
 
 
 class LogState(NamedTuple):
@@ -147,6 +162,8 @@ class Decision(NamedTuple):
     """The continued message's state afterwards; None if it did not change."""
     is_refused: bool = False
     """A continuation of a message that was killed before."""
+    repeats: int = -1
+    """Of a replace that was sent before: the offset of that. -1 of all others."""
 
 
 def ingest_plain(
@@ -181,42 +198,60 @@ def ingest(
 ) -> Decision:
     """Decide one record; records of a partition must come in offset order, without repeats.
 
-    `trail_ms`: see `replication.log_time`.
+    `trail_ms`: see `replication.log_time`; 0 by rules 2 and 3.
     """
     rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms, trail_ms)
     as_of_ms = after.as_of_ms(append_ms)
     op = asked.op
     if op is Op.REJECT:
         return Decision(None, PendingReply.REJECTED, after)
+    if op in (Op.SWITCH, Op.SETTLE):
+        return Decision(None, PendingReply.NONE, after)
     if op is Op.SCHEDULE and not asked.has_id:
         return Decision(rank, PendingReply.NONE, after)
     message = LiveMessage(rank.due_ms, offset, asked.lane, asked.digest, asked.origin)
     if op is Op.SCHEDULE:
         return _schedule(rank, after, as_of_ms, message, known.id)
+    is_steady = trail_ms > 0
     if op in (Op.CANCEL, Op.REPLACE):
-        killed = killed_from(known.id.live)
-        changed = kill_all(known.id, offset, as_of_ms, id_memory_ms)
-        if op is Op.CANCEL:
-            return Decision(None, PendingReply.CANCEL_MARKER, after, id=changed, killed=killed)
-        return Decision(
-            rank, PendingReply.CANCEL_MARKER, after, id=with_live(changed, message), killed=killed
-        )
+        if op is Op.REPLACE and is_steady and asked.has_own_time:
+            is_recent = asked.due_ms + id_memory_ms >= as_of_ms
+            if is_repeated(known.id, message.digest, is_recent, as_of_ms, id_memory_ms):
+                return _repetition(offset, after, known.id)
+            decision = _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
+            assert decision.id is not None, "a replace is remembered"
+            return decision._replace(id=decision.id._replace(replaced_by=offset))
+        return _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
     if op is Op.CONTINUE:
-        if known.killed_by is not None:
+        is_recent = asked.continued_due_ms + id_memory_ms >= as_of_ms or not is_steady
+        if known.killed_by is not None and is_recent:
             return Decision(None, PendingReply.NONE, after, is_refused=True)
-        if known.continued is None:
-            continued = None
-        elif any(m.due_ms + REPEAT_MEMORY_MS >= as_of_ms for m in known.continued.live):
-            return Decision(None, PendingReply.NONE, after)
-        else:
-            # Remembered by the time that it is judged as of, as what was redriven is.
-            continued = IdState((LiveMessage(as_of_ms, offset, asked.lane, b""),))
-        if not asked.has_id:
-            return Decision(rank, PendingReply.NONE, after, continued=continued)
-        freed = without_live(known.id, asked.continued_offset)
-        id = with_live(freed, message)
-        return Decision(rank, PendingReply.NONE, after, id=id, continued=continued)
+        return _continue(rank, after, as_of_ms, message, asked, known)
     assert op is Op.REDRIVE, f"unknown operation {op}"
+    return _redrive(rank, after, as_of_ms, message, asked, known)
+
+
+def _continue(
+    rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, asked: Asked, known: Known
+) -> Decision:
+    """Decide a continuation of a message that no kill holds back."""
+    if known.continued is None:
+        continued = None
+    elif any(m.due_ms + REPEAT_MEMORY_MS >= as_of_ms for m in known.continued.live):
+        return Decision(None, PendingReply.NONE, after)
+    else:
+        continued = _remembered(as_of_ms, message)
+    if not asked.has_id:
+        return Decision(rank, PendingReply.NONE, after, continued=continued)
+    freed = without_live(known.id, asked.continued_offset)
+    id = with_live(freed, message)
+    return Decision(rank, PendingReply.NONE, after, id=id, continued=continued)
+
+
+def _redrive(
+    rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, asked: Asked, known: Known
+) -> Decision:
+    """Decide a redrive: once in 30 days, and not too many that wait under one id."""
     if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms for m in known.redriven.live):
         return Decision(None, PendingReply.DUPLICATE, after)
     if sum(m.due_ms > as_of_ms for m in known.id.live) >= REDRIVES_MAX:
@@ -226,9 +261,14 @@ def ingest(
         PendingReply.SCHEDULED,
         after,
         id=with_live(known.id, message) if asked.has_id else None,
-        # Remembered by the time that it is judged as of: the 30 days are counted from that.
-        redriven=IdState((LiveMessage(as_of_ms, offset, asked.lane, b""),)),
+        redriven=_remembered(as_of_ms, message),
     )
+
+
+def _remembered(as_of_ms: int, message: LiveMessage) -> IdState:
+    """Return what is known of a continued or redriven message: its memory is counted from the time
+    that it is judged as of."""
+    return IdState((LiveMessage(as_of_ms, message.offset, message.lane, b""),))
 
 
 def _schedule(
@@ -241,3 +281,29 @@ def _schedule(
     if any(m.digest == message.digest for m in taken):
         return Decision(None, PendingReply.DUPLICATE, after)
     return Decision(None, PendingReply.CONFLICT, after)
+
+
+def _mark(
+    rank: Rank,
+    after: LogState,
+    as_of_ms: int,
+    message: LiveMessage,
+    op: Op,
+    id: IdState,
+    id_memory_ms: int,
+) -> Decision:
+    """Decide a cancel, or a replace that repeats no other."""
+    offset = message.offset
+    killed = killed_from(id.live)
+    changed = kill_all(id, offset, as_of_ms, id_memory_ms)
+    if op is Op.CANCEL:
+        return Decision(None, PendingReply.CANCEL_MARKER, after, id=changed, killed=killed)
+    stored = with_live(changed, message)
+    return Decision(rank, PendingReply.CANCEL_MARKER, after, id=stored, killed=killed)
+
+
+def _repetition(offset: int, after: LogState, id: IdState) -> Decision:
+    """Decide a replace that was sent before: it kills and stores nothing."""
+    # As any marker it holds what is remembered until it is passed.
+    held = id._replace(killed_by=offset)
+    return Decision(None, PendingReply.CANCEL_MARKER, after, id=held, repeats=id.replaced_by)

@@ -6,10 +6,14 @@ the append times and never steps back:
 
     rules 2, 3   L is the largest append time so far. One broker's clock that jumps ahead takes L
                  with it, and all later records are judged as of that future.
-    rules 4      L trails the append times, by a sixth of the id memory, so that a record which is
-                 ahead by no more moves no other. An append time that is further ahead is a *leap*:
-                 an idle time, or a wrong clock. L follows a leap when the log has stayed beyond it
-                 for two id memories; the leap is forgotten when an earlier time comes back.
+    rules 4      L trails the append times, by 10 minutes or a sixth of the id memory, whichever is
+                 less, so that a record which is ahead by no more moves no other. An append time
+                 that is further ahead is a *leap*: an idle time, or a wrong clock. L follows a leap
+                 when the log has stayed beyond it for 12 trails; the leap is forgotten when an
+                 earlier time comes back.
+
+Where a partition is switched to rules 4 (`replication.rules`), L goes on from what it was, without
+a leap.
 
 The rule needs two numbers a partition, whatever the log holds: L, and when the leap began.
 Source: docs/design/frontier.md, "Log time".
@@ -17,22 +21,27 @@ Source: docs/design/frontier.md, "Log time".
 
 from typing import Final
 
-from replication.settings import STEADY_RULES, Settings
+from replication.rules import is_steady
+from replication.settings import Settings
 
 TRAILS_IN_ID_MEMORY: Final = 6
-"""With ids remembered for an hour L trails by 10 minutes: more than the clocks of brokers differ,
-and little beside that hour."""
+"""L trails by a sixth of the id memory, so that it is little beside that."""
+
+TRAIL_MAX_MS: Final = 10 * 60 * 1000
+"""It trails by no more, as with an id memory of an hour: clocks of brokers do not differ by so
+much, and a leap must last for 12 times as long to be believed."""
 
 PROOF_TRAILS: Final = 12
 """How long a leap must last to be believed, in trails: 2 hours. A wrong clock that is corrected
 within an hour is not believed. After an idle time ids are remembered for so much longer."""
 
 
-def trail_ms_of(settings: Settings) -> int:
-    """Return how far L is behind the latest append time that it has followed; 0 by old rules."""
-    if settings.rules_version < STEADY_RULES:
+def trail_ms_of(settings: Settings, version: int) -> int:
+    """Return how far L is behind the latest append time that it has followed, by a version of the
+    rules; 0 before version 4."""
+    if not is_steady(version):
         return 0
-    return max(1, settings.id_memory_ms // TRAILS_IN_ID_MEMORY)
+    return max(1, min(settings.id_memory_ms // TRAILS_IN_ID_MEMORY, TRAIL_MAX_MS))
 
 
 def log_time_after(log_ms: int, leap_ms: int, append_ms: int, trail_ms: int) -> tuple[int, int]:

@@ -2,7 +2,9 @@
 
 One JSON object in UTF-8, key `shard-<n>`:
 
-    format      2
+    format      2; 3 where there is `needs`
+    needs       {"<feature>": "<release>"}: what a reader must know, each with the first release of
+                delayd that knows it (`replication.features`); absent where there is none
     shard, term, step
     owner       "<node>/<nonce>" of the master that wrote it
     now_ms      the master's `now` of the step
@@ -15,33 +17,58 @@ One JSON object in UTF-8, key `shard-<n>`:
     digest      sum over the delivered messages of crc32("<partition>/<offset>"): order-free, so
                 that an audit can add it up from the target topics without knowing the order
     settings    the cluster's fixed settings
+    barriers    [[partition, offset, version]...] of the barriers below O (`replication.rules`);
+                absent where there is none
     smoothing   {"<topic>": [served_ns, next_ns, tail_ms, tail_partition, [[from_ms, by_ms]...]]}
                 of topics with a rate (`replication.smoothing`); absent where there is none
 
-A reader refuses a format that it does not know: to guess at a frontier loses or doubles messages.
+A reader refuses a format or a feature that it does not know: to guess at a frontier loses or
+doubles messages. A field that it does not know, and that no feature stands for, is optional: the
+reader passes over it, in the record, in `counts` and in `settings`. It keeps those of the settings,
+because a master writes the settings of the cluster, whatever it knows of them.
+
+Source: docs/design/frontier.md, "Optional fields".
 """
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from replication.features import BARRIERS, FEATURES, refuse_unknown, rules_feature
 from replication.frontier import Frontier
 from replication.rank import Rank
+from replication.rules import Barrier, Rules
 from replication.settings import Settings
 from replication.smoothing import Queue
 
-FORMAT = 2
+FORMAT: Final = 2
+FORMAT_WITH_NEEDS: Final = 3
+"""Releases before there were features refuse a record that needs some by its format."""
 
 SETTINGS_REMEMBERED: Final = 8
 """Settings whose JSON is kept: a process serves one cluster, and the settings are most of each of
 its records."""
 
 
+_FIELDS: Final = frozenset(
+    {
+        *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
+        *("counts", "digest", "settings", "barriers", "smoothing"),
+    }
+)
+
+
 class FrontierFormatError(ValueError):
     """The bytes are not a frontier record that this version understands."""
+
+    def __init__(self, message: str, *, since: str = "") -> None:
+        """`since`: the first release of delayd that understands them, if they say so."""
+        super().__init__(message)
+        self.since = since
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +85,9 @@ class StepCounts:
     answers: int = 0
 
 
+_COUNTS: Final = tuple(each.name for each in dataclasses.fields(StepCounts))
+
+
 @dataclass(frozen=True, slots=True)
 class FrontierRecord:
     """A frontier with its provenance."""
@@ -70,6 +100,21 @@ class FrontierRecord:
     settings: Settings
     smoothing: Mapping[str, Queue] = field(default_factory=dict)
     """By topic with a rate: what it has given of its turns."""
+    barriers: tuple[Barrier, ...] = ()
+    """Those that have switched the rules below O."""
+
+    @property
+    def rules(self) -> Rules:
+        """Return the versions of the rules as far as the record knows them."""
+        return Rules(self.settings.rules_version, self.barriers)
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """Return the features that a reader must know, with their releases."""
+        if not self.barriers:
+            return {}
+        versions = {rules_feature(barrier.version) for barrier in self.barriers}
+        return {name: FEATURES[name] for name in (BARRIERS, *sorted(versions))}
 
 
 def record_key(shard: int) -> bytes:
@@ -81,8 +126,9 @@ def encode(record: FrontierRecord) -> bytes:
     """Return the value of the record."""
     frontier = record.frontier
     usual = _usual(frontier.cursors)
+    needs = record.needs
     fields: dict[str, Any] = {
-        "format": FORMAT,
+        "format": FORMAT_WITH_NEEDS if needs else FORMAT,
         "shard": frontier.shard,
         "term": frontier.term,
         "step": frontier.step,
@@ -94,9 +140,11 @@ def encode(record: FrontierRecord) -> bytes:
         },
         "offsets": frontier.offsets,
         "own_writes": frontier.own_writes,
-        "counts": asdict(record.counts),
+        "counts": {name: getattr(record.counts, name) for name in _COUNTS},
         "digest": record.digest,
     }
+    if needs:
+        fields |= {"needs": needs, "barriers": record.barriers}
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
@@ -106,8 +154,7 @@ def decode(value: bytes) -> FrontierRecord:
     """Invert `encode`; raises FrontierFormatError for anything that `encode` does not write."""
     try:
         fields = json.loads(value)
-        if fields["format"] != FORMAT:
-            raise FrontierFormatError(f"unknown frontier format {fields['format']!r}")
+        _refuse_unknown_needs(fields)
         settings = _settings(_compact(fields["settings"]))
         cursors = [_rank(fields["cursor"])] * settings.lanes
         for lane, cursor in fields["lanes"].items():
@@ -126,15 +173,20 @@ def decode(value: bytes) -> FrontierRecord:
             frontier=frontier,
             owner=str(fields["owner"]),
             now_ms=_whole(fields["now_ms"]),
-            counts=StepCounts(**{name: _whole(n) for name, n in fields["counts"].items()}),
+            counts=StepCounts(**{name: _whole(fields["counts"][name]) for name in _COUNTS}),
             digest=_whole(fields["digest"]),
             settings=settings,
             smoothing={
                 topic: _queue(*queue) for topic, queue in fields.get("smoothing", {}).items()
             },
+            barriers=tuple(
+                Barrier(*map(_whole, barrier)) for barrier in fields.get("barriers", ())
+            ),
         )
-        # Whatever else was let through above (a lane "-1", a field too many) shows here.
-        if (again := encode(record)) != value and json.loads(again) != fields:
+        if not record.needs.keys() <= fields.get("needs", {}).keys():
+            raise FrontierFormatError("it does not say that its barriers must be known")
+        # Whatever else was let through above (a lane "-1") shows here.
+        if (again := encode(record)) != value and _known(json.loads(again)) != _known(fields):
             raise FrontierFormatError("not what this version would have written")
         return record
     except FrontierFormatError:
@@ -150,6 +202,20 @@ def decode(value: bytes) -> FrontierRecord:
         RecursionError,
     ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _refuse_unknown_needs(fields: Mapping[str, Any]) -> None:
+    """Raise FrontierFormatError unless this version knows format and features."""
+    needs = fields.get("needs", {})
+    refuse_unknown(needs, "the record", FrontierFormatError)
+    if fields["format"] != (FORMAT_WITH_NEEDS if needs else FORMAT):
+        raise FrontierFormatError(f"unknown frontier format {fields['format']!r}")
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that this version writes."""
+    known = {name: value for name, value in fields.items() if name in _FIELDS}
+    return known | {"counts": {name: known["counts"][name] for name in _COUNTS}}
 
 
 def _usual(cursors: tuple[Rank, ...]) -> Rank:

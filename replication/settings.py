@@ -4,8 +4,10 @@ They decide what nodes compute from the log, so no node may choose its own. The 
 authoritative; etcd holds a copy for people.
 """
 
+import dataclasses
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 RULES_VERSION = 4
@@ -72,6 +74,9 @@ OWN_TRACING_HEADERS_MAX = 32
 FINGERPRINT_DIGITS = 16
 """Hexadecimal digits of `Settings.key_fingerprint`."""
 
+KEYS_BEFORE_MAX = 3
+"""Cluster keys that are remembered besides the one that signs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -94,7 +99,7 @@ class Settings:
     record_bytes_max: int
     """Largest decompressed request."""
     id_memory_ms: int
-    """How long an id is remembered after its message was due."""
+    """How long an id is remembered after its message was due, and what became of it."""
     rules_version: int
     prefix: str
     """Prefix of delayd's own topics, which no message may target."""
@@ -115,6 +120,28 @@ class Settings:
     """How the cluster is named in Kafka and etcd: NAMED_BY_CLUSTER or NAMED_BY_TOPIC."""
     tracing_headers: tuple[str, ...] = ()
     """The cluster's own, besides TRACING_HEADERS: lower case, perhaps with a `*` at the end."""
+    keys_before: tuple[str, ...] = ()
+    """Cluster keys that signed before, the last one last: `fingerprint/time`, with the Unix ms
+    until which records may have been signed by it."""
+    unknown: str = ""
+    """JSON of the fields that this version does not know, as they were read: they stay in the
+    cluster's record whoever writes it. Empty if there are none."""
+
+    def signed_by(self, key_fingerprint: str, now_ms: int) -> "Settings":
+        """Return the settings that a master writes whose key has this fingerprint, if these are the
+        ones that it has found; no other key signs anything after `now_ms`."""
+        if key_fingerprint == self.key_fingerprint:
+            return self
+        before = [key for key in self.keys_before if not key.startswith(f"{key_fingerprint}/")]
+        before.append(f"{self.key_fingerprint}/{now_ms}")
+        return replace(
+            self, key_fingerprint=key_fingerprint, keys_before=tuple(before[-KEYS_BEFORE_MAX:])
+        )
+
+    def keys_before_ms(self) -> dict[str, int]:
+        """Return until when (Unix ms) a key may have signed, by fingerprint."""
+        found = (key.split("/") for key in self.keys_before)
+        return {digits: int(until_ms) for digits, until_ms in found}
 
     @property
     def realm(self) -> str:
@@ -138,16 +165,22 @@ class Settings:
             del fields["naming"]
         if not self.tracing_headers:
             del fields["tracing_headers"]
-        return fields
+        if not self.keys_before:
+            del fields["keys_before"]
+        unknown = fields.pop("unknown")
+        return {**json.loads(unknown), **fields} if unknown else fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Settings":
-        """Invert `to_json`; raises ValueError for fields that it does not write."""
-        values = dict(fields)
+        """Invert `to_json`; raises ValueError for fields that are not as it writes them."""
+        names = {each.name for each in dataclasses.fields(cls)} - {"unknown"}
+        values = {name: value for name, value in fields.items() if name in names}
+        if more := {name: value for name, value in fields.items() if name not in names}:
+            values["unknown"] = json.dumps(more, separators=(",", ":"))
         try:
             for role in TOPIC_ROLES:
                 values[role] = Topic(**values[role])
-            for name in ("retry_delays_ms", "tracing_headers"):
+            for name in ("retry_delays_ms", "tracing_headers", "keys_before"):
                 if type(values.get(name)) is list:
                     values[name] = tuple(values[name])
             made = cls(**values)
@@ -163,14 +196,16 @@ class Settings:
             made.receipts_written,
             made.guarantee,
             made.tracing_headers,
+            made.id_memory_ms,
         )
         if problem is not None:
             raise ValueError(f"settings: {problem}")
         if made.naming not in (NAMED_BY_CLUSTER, NAMED_BY_TOPIC):
             raise ValueError(f"settings: naming {made.naming} is not known")
-        digits = made.key_fingerprint
-        if len(digits) != FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
-            raise ValueError(f"settings: {digits!r} is no fingerprint of a key")
+        for digits in (made.key_fingerprint, *(key.split("/")[0] for key in made.keys_before)):
+            if len(digits) != FINGERPRINT_DIGITS or not set(digits) <= set("0123456789abcdef"):
+                raise ValueError(f"settings: {digits!r} is no fingerprint of a key")
+        made.keys_before_ms()
         return made
 
 
@@ -180,8 +215,12 @@ def settings_problem(
     receipts_written: str,
     guarantee: str = EXACTLY_ONCE,
     tracing_headers: tuple[str, ...] = (),
+    id_memory_ms: int = DAY_MS,
 ) -> str | None:
     """Return why these may not be chosen; None if they may."""
+    if not 1 <= id_memory_ms <= DAY_MS:
+        # The buffer keeps a record for the longest delay and a day.
+        return f"ids are remembered for 1 ms to {DAY_MS} ms, not for {id_memory_ms}"
     if not 1 <= len(retry_delays_ms) <= RETRIES_MAX:
         return f"{len(retry_delays_ms)} retry delays, where 1 to {RETRIES_MAX} are possible"
     if min(retry_delays_ms) < 1:

@@ -8,6 +8,9 @@
 
 (K, O) is the frontier before the step. A cancel marker counts for all that it kills if its offset
 is below O', so neither this step nor a later one delivers what is called cancelled here.
+
+Only the step that passes a marker sees (K, O). So its master writes what came of the marker into
+the log, as a `Settlement`, in the same step: whoever judges a repetition reads it there.
 Source: docs/design/frontier.md, "Verdicts".
 """
 
@@ -16,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from replication.frontier import Frontier
-from replication.ids import KilledMessage
+from replication.ids import KilledMessage, Settlement
 from replication.rank import Rank
 
 
@@ -32,6 +35,8 @@ class CancelMarker(NamedTuple):
     """T: all that was live."""
     killed_before: tuple[KilledMessage, ...]
     """The id's last killed set before this marker."""
+    repeats: int = -1
+    """Of a replace that was sent before: the offset of that. -1 of all others."""
 
 
 class Outcome(Enum):
@@ -53,11 +58,24 @@ class Judgement(NamedTuple):
     done: tuple[KilledMessage, ...]
     """Those that were delivered, expired or dead before."""
 
+    def settlement(self, marker: CancelMarker, now_ms: int) -> Settlement | None:
+        """Return what the step at `now_ms` writes into the log; None if the marker came to nothing,
+        or only to what an earlier one had come to."""
+        if not any(m in marker.killed for m in (*self.killed, *self.done)):
+            return None
+        return Settlement(marker.offset, self.killed, self.done, marker.is_replace, now_ms)
+
 
 def judge(
-    marker: CancelMarker, before: Frontier, refused_offsets: Container[int], id_memory_ms: int
+    marker: CancelMarker,
+    before: Frontier,
+    refused_offsets: Container[int],
+    id_memory_ms: int,
+    settled: Settlement | None = None,
 ) -> Judgement:
     """Return the verdict, under the frontier before the step that passes the marker.
+
+    `settled` is the last settlement of the id in the log, or in this step, before the marker.
 
     `refused_offsets` are those of T whose continuation was refused because of this marker, and
     those killed before whose continuation an earlier marker refused. The caller has ingested
@@ -72,12 +90,20 @@ def judge(
     done = tuple(
         m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.as_of_ms
     )
+    if marker.repeats >= 0:
+        if settled is None or settled.marker_offset != marker.repeats:
+            return Judgement(Outcome.SCHEDULED, (), ())
+        outcome = Outcome.REPLACED if settled.killed else Outcome.TOO_LATE
+        return Judgement(outcome, settled.killed, settled.done)
     if killed:
         return Judgement(Outcome.REPLACED if marker.is_replace else Outcome.CANCELLED, killed, done)
     if done:
         return Judgement(Outcome.TOO_LATE, (), done)
     if marker.is_replace:
         return Judgement(Outcome.SCHEDULED, (), ())
+    if settled is not None and settled.last_due_ms + id_memory_ms >= marker.as_of_ms:
+        outcome = Outcome.CANCELLED if settled.killed else Outcome.TOO_LATE
+        return Judgement(outcome, settled.killed, settled.done)
     proved = tuple(m for m in marker.killed_before if not is_done(m) or m.offset in refused_offsets)
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())

@@ -206,6 +206,8 @@ class PlayedNode:
         if topic == "delayd-receipts":
             told_of = json.loads(value or b"")
             return f"{told_of['verdict']} {told_of['id']}"
+        if "delayd-settles" in headers:
+            return f"settlement of {' '.join(id for id, *_ in json.loads(value or b''))}"
         of = headers.get("delayd-continues") or headers.get("delayd-source") or b""
         return f"of {of.decode()}"
 

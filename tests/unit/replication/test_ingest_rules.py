@@ -243,3 +243,37 @@ def test_a_retry_is_known_by_its_users_own_request_live_and_killed() -> None:
     assert (first.asked_at, retried.asked_at) == (7, 7)
     killed = decided(Asked(Op.CANCEL, 0, has_id=True), Known(IdState((first, retried)))).killed
     assert [(m.offset, m.asked_at) for m in killed] == [(7, 7), (9, 7)]
+
+
+def test_a_repeated_replace_holds_what_is_remembered() -> None:
+    """Until it is passed, the id is not forgotten: it is told what the first one was.
+
+    Rules: replace-repeated
+    """
+    state = IdState((LiveMessage(5_000, 7, 0, b"x"),), (), 7, None, replaced_by=7)
+    asked = Asked(Op.REPLACE, 5_000, 0, True, b"x", has_own_time=True)
+    again = ingest(LogState(50, 0), 0, 50, 1_000, asked, Known(state), HOUR_MS, trail_ms=1)
+    assert again == Decision(
+        None,
+        PendingReply.CANCEL_MARKER,
+        again.state,
+        id=state._replace(killed_by=50),
+        repeats=7,
+    )
+    older = ingest(LogState(50, 0), 0, 50, 1_000, asked, Known(state), HOUR_MS)
+    assert older.rank is not None and older.id is not None
+    assert older.id.replaced_by == -1, "by rules 2 and 3 nothing is repeated"
+
+
+def test_a_replace_is_new_when_others_may_have_forgotten_the_first_one() -> None:
+    """What that stored may have been continued after they did, and be pending.
+
+    Rules: replace-repeated
+    """
+    late = LiveMessage(5_000 + 3 * HOUR_MS, 20, 0, b"x", origin=7)
+    state = IdState((late,), (), 7, None, replaced_by=7)
+    asked = Asked(Op.REPLACE, 5_000, 0, True, b"x", has_own_time=True)
+    for at_ms, repeats in ((5_000 + HOUR_MS, 7), (5_001 + HOUR_MS, -1)):
+        known = LogState(50, at_ms)
+        again = ingest(known, 0, 50, at_ms, asked, Known(state), HOUR_MS, trail_ms=1)
+        assert again.repeats == repeats

@@ -117,4 +117,4 @@ def test_log_time_trails_by_a_sixth_of_the_id_memory_since_version_4(
 ) -> None:
     """Rules: rules-version"""
     settings = replace(SETTINGS, id_memory_ms=HOUR_MS, rules_version=version)
-    assert trail_ms_of(settings) == trail_ms
+    assert trail_ms_of(settings, settings.rules_version) == trail_ms

@@ -122,10 +122,42 @@ def changed(**fields: Any) -> bytes:
     return json.dumps({**json.loads(encode(FIRST)), **fields}).encode()
 
 
+def test_fields_that_a_newer_release_adds_are_passed_over() -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: optional-fields
+    """
+    counts = {**json.loads(encode(FIRST))["counts"], "later": 1}
+    assert decode(changed(later={"a": [1]}, counts=counts)) == FIRST
+
+
+def test_settings_that_a_newer_release_adds_are_kept_in_the_clusters_record() -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: optional-fields
+    """
+    more = {"later": {"a": [1, 2.5, None]}, "unknown": "ключ"}
+    read = decode(changed(settings={**SETTINGS.to_json(), **more}))
+    assert replace(read.settings, unknown="") == SETTINGS
+    written = json.loads(encode(replace(FIRST, settings=read.settings)))["settings"]
+    assert written == json.loads(json.dumps({**SETTINGS.to_json(), **more}))
+
+
+def test_a_feature_that_is_not_known_is_refused_with_the_release_that_knows_it() -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: needed-features
+    """
+    needs = {"later": "9.2.0", "latest": "10.0.0"}
+    with pytest.raises(FrontierFormatError, match=r"later, latest.* since 10\.0\.0") as refused:
+        decode(changed(format=3, needs=dict(reversed(needs.items()))))
+    assert refused.value.since == "10.0.0"
+
+
 def test_an_unknown_format_is_refused_by_its_name() -> None:
     """docs/design/frontier.md, Takeover: guessing at a frontier means loss or doubles."""
-    with pytest.raises(FrontierFormatError, match="unknown frontier format 3"):
-        decode(changed(format=3))
+    with pytest.raises(FrontierFormatError, match="unknown frontier format 4"):
+        decode(changed(format=4))
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(encode(FIRST))))
@@ -143,6 +175,11 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"format": None},
         {"format": "2"},
         {"format": 1},
+        {"format": 3},
+        {"format": 3, "needs": {}},
+        {"format": 3, "needs": ["later"]},
+        {"format": 2, "needs": {"later": "9.1.0"}},
+        {"needs": None},
         {"term": "4"},
         {"term": None},
         {"step": 5.0},
@@ -169,7 +206,6 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"counts": None},
         {"settings": None},
         {"settings": {}},
-        {"settings": {**SETTINGS.to_json(), "more": 1}},
         {"settings": {**SETTINGS.to_json(), "lanes": "4"}},
         {"settings": {**SETTINGS.to_json(), "max_delay_ms": None}},
         {"settings": {**SETTINGS.to_json(), "lanes": 10**18}},
@@ -203,7 +239,6 @@ def test_a_record_that_lacks_a_field_is_refused(name: str) -> None:
         {"settings": {**SETTINGS.to_json(), "tracing_headers": ["*a"]}},
         {"settings": {**SETTINGS.to_json(), "tracing_headers": ["x"] * 33}},
         {"settings": {**SETTINGS.to_json(), "lanes": []}},
-        {"later": 1},
     ],
 )
 def test_a_record_that_is_not_exactly_one_is_refused(fields: dict[str, Any]) -> None:

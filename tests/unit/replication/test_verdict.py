@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from replication.frontier import Frontier, first_frontier
-from replication.ids import KilledMessage
+from replication.ids import NOTHING, IdState, KilledMessage, Settlement, kill_all, settle
 from replication.rank import Rank
 from replication.verdict import CancelMarker, Outcome, judge
 
@@ -115,3 +115,60 @@ def test_nothing_under_the_id() -> None:
     assert judge(marker(), frontier(NOW_MS, 40), (), HOUR_MS).outcome is Outcome.NOT_FOUND
     replaced = judge(marker(is_replace=True), frontier(NOW_MS, 40), (), HOUR_MS)
     assert replaced.outcome is Outcome.SCHEDULED
+
+
+SETTLED = Settlement(40, (), (message(NOW_MS - 5, 7),), False, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("killed", "outcome"), [(False, Outcome.TOO_LATE), (True, Outcome.CANCELLED)]
+)
+def test_a_cancel_that_finds_nothing_gets_the_verdict_of_the_last_settlement(
+    killed: bool, outcome: Outcome
+) -> None:
+    """Rules: verdict-settled"""
+    settled = SETTLED._replace(killed=SETTLED.done, done=()) if killed else SETTLED
+    judged = judge(marker(), frontier(NOW_MS, 40), (), HOUR_MS, settled)
+    assert judged.settlement(marker(), NOW_MS) is None, "the log says it already"
+    assert judged == (outcome, settled.killed, settled.done)
+
+
+def test_a_settlement_counts_as_long_as_ids_are_remembered() -> None:
+    """Rules: verdict-settled"""
+    due_ms = NOW_MS - HOUR_MS
+    for past_ms, outcome in ((0, Outcome.TOO_LATE), (1, Outcome.NOT_FOUND)):
+        settled = SETTLED._replace(done=(message(due_ms - past_ms, 7),))
+        assert judge(marker(), frontier(NOW_MS, 40), (), HOUR_MS, settled).outcome is outcome
+
+
+def test_what_is_live_comes_before_what_was_settled() -> None:
+    """Rules: verdict-settled"""
+    waiting = message(NOW_MS + 5, 42)
+    judged = judge(marker(waiting), frontier(NOW_MS, 45), (), HOUR_MS, SETTLED)
+    expected = Settlement(50, (waiting,), (), False, NOW_MS)
+    assert judged.settlement(marker(waiting), NOW_MS) == expected
+    assert judged == (Outcome.CANCELLED, (waiting,), ())
+    replaced = judge(marker(is_replace=True), frontier(NOW_MS, 45), (), HOUR_MS, SETTLED)
+    assert replaced.outcome is Outcome.SCHEDULED
+
+
+def test_a_marker_that_finds_nothing_live_holds_what_is_remembered() -> None:
+    """Until it is passed the id is not forgotten: it may have to be told what an earlier one was.
+
+    Rules: verdict-settled
+    """
+    state = kill_all(IdState((), (message(NOW_MS, 7),), 40), 50, NOW_MS, HOUR_MS)
+    assert state == IdState((), (message(NOW_MS, 7),), 50)
+    assert kill_all(NOTHING, 50, NOW_MS, HOUR_MS) == NOTHING
+
+
+def test_the_first_settlement_of_a_marker_stays() -> None:
+    """Where the guarantee is at-least-once two masters may settle one.
+
+    Rules: verdict-settled
+    """
+    once = settle(NOTHING, SETTLED)
+    assert once.settled == SETTLED and once.last_due_ms == NOW_MS - 5
+    assert settle(once, SETTLED._replace(done=())) == once
+    later = SETTLED._replace(marker_offset=41)
+    assert settle(once, later).settled == later
