@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from delayd.wheel.layout import SegmentName
 from replication.entry import Entry
+from replication.rules import Barrier
+from replication.trimmed import Beginning
 
 __all__ = ["Entry", "Frame", "FrameKind", "Progress", "SegmentLine", "SlotInfo"]
 
@@ -88,3 +90,8 @@ class Progress(NamedTuple):
     leap_ms: tuple[int, ...] = ()
     """By buffer partition: the first append time of a leap that L has not followed; 0 if there is
     none. Empty if no partition has one."""
+    rules: tuple[Barrier, ...] = ()
+    """The barriers that have switched the rules, as far as this node knows."""
+    began: tuple[Beginning, ...] = ()
+    """By buffer partition: where a trimmed log began when this wheel was rebuilt from it; empty if
+    it holds all that the log ever said."""

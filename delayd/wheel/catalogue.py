@@ -24,6 +24,7 @@ Invariant: the catalogue is the last durable checkpoint, whole. LevelDB never re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from heapq import merge
 from itertools import islice
 from struct import Struct
@@ -35,6 +36,8 @@ import plyvel
 from delayd.errors import CorruptionError, DiskError
 from delayd.wheel import Entry, Progress, SegmentLine, SlotInfo
 from delayd.wheel.layout import SegmentName
+from replication.rules import Barrier
+from replication.trimmed import Beginning
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 """Bounds the log that LevelDB replays when it opens: 40 MB took 4.5 s."""
@@ -55,7 +58,8 @@ _HOUR = b"h"
 _SLOT = b"s"
 _TOTALS = b"t"
 _PENDING_REPLY = b"w"
-_PROGRESS = b"z"
+PROGRESS = b"z"
+"""The key that comes last."""
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
@@ -108,17 +112,39 @@ class Catalogue:
             )
 
     def progress(self) -> Progress | None:
-        """Return the progress of ingest at the last checkpoint; None before the first one."""
-        value = self.note(_PROGRESS)
-        return None if value is None else Progress(*_unpack(value))
+        """Return the progress of ingest at the last checkpoint; None before the first one.
+
+        Raises DiskError if a newer release wrote more than this one knows.
+        """
+        value = self.note(PROGRESS)
+        values = () if value is None else _unpack(value)
+        if len(values) > len(Progress._fields):
+            raise DiskError(
+                f"the checkpoint in {self._named} has {len(values)} values, and this version of "
+                f"delayd knows {len(Progress._fields)}",
+                remedy="run the newest version of delayd that has run on this data directory; or "
+                "empty it: the wheel is rebuilt from the buffer",
+            )
+        if not values:
+            return None
+        progress = Progress(*values)
+        return progress._replace(
+            rules=tuple(Barrier(*barrier) for barrier in progress.rules),
+            began=tuple(Beginning(*beginning) for beginning in progress.began),
+        )
 
     def segments(self) -> list[SegmentLine]:
         """Return all lines of slots and of hours.
 
         Raises CorruptionError, also if the last checkpoint counted others.
         """
+        return list(self.counted_lines())
+
+    def counted_lines(self) -> Iterator[SegmentLine]:
+        """Yield what `segments` returns: hours, then slots, each ascending. Raise likewise, at the
+        end."""
         found = (each for each in self._scan(_HOUR) if each[0][:1] in (_HOUR, _SLOT))
-        return list(self._counted(_segment_line(*each) for each in found))
+        return self._counted(_segment_line(*each) for each in found)
 
     def _counted(self, lines: Iterable[SegmentLine]) -> Iterator[SegmentLine]:
         """Yield these lines. Raise CorruptionError at the end if the last checkpoint counted
@@ -238,7 +264,7 @@ class Catalogue:
         ):
             for key, value in lines:
                 yield key, value
-        if key not in (b"", _PROGRESS) or (key == b"") != (self.progress() is None):
+        if key not in (b"", PROGRESS) or (key == b"") != (self.progress() is None):
             raise self._cut_short(key)
 
     def write(self, batch: CatalogueBatch) -> None:
@@ -266,9 +292,8 @@ class Catalogue:
                 else:
                     write.put(key, note)
             write.put(_TOTALS, _pack(batch.totals))
-            # Without a leap as it was before rules version 4.
             progress = batch.progress
-            write.put(_PROGRESS, _pack(progress if progress.leap_ms else progress[:-1]))
+            write.put(PROGRESS, _packed(progress))
             write.write()
         self._pending_replies_from = batch.pending_replies_from
 
@@ -284,6 +309,54 @@ class Catalogue:
                     start=first, stop=stop, include_value=False, fill_cache=False
                 ) as keys:
                     yield from keys
+
+    # Copies.
+
+    def snapshot(self) -> "Catalogue":
+        """Return the catalogue as its last checkpoint left it, to read from, whatever is written
+        later. Any one thread may use it, beside all others; close it before this one."""
+        found = copy(self)
+        with self._translated():
+            found._db = self._db.snapshot()
+        return found
+
+    def about_bytes(self) -> int:
+        """Return the size of the tables on the disk, roughly; not of a snapshot."""
+        with self._translated():
+            size: int = self._db.approximate_size(b"\0", b"\xff")
+        return size
+
+    def lines_after(self, key: bytes, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """Return the lines after this key, in order, until they have so many bytes. Those that
+        reach the end end with progress; CorruptionError if they do not."""
+        found, size = [], 0
+        with (
+            self._translated(),
+            self._db.iterator(
+                start=key, include_start=False, verify_checksums=True, fill_cache=False
+            ) as lines,
+        ):
+            for line in lines:
+                found.append(line)
+                size += len(line[0]) + len(line[1])
+                if size >= bytes_max:
+                    return found
+        if not found or found[-1][0] != PROGRESS:
+            raise self._cut_short(found[-1][0] if found else key)
+        return found
+
+    def put_lines(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add lines that another catalogue gave, whole or not at all; durable on return."""
+        with self._translated():
+            write = self._db.write_batch(sync=True)
+            for key, value in lines:
+                write.put(key, value)
+            write.write()
+
+    def last_key(self) -> bytes:
+        """Return the key of the last line; empty if there is none."""
+        with self._translated(), self._db.iterator(reverse=True, include_value=False) as keys:
+            return next(keys, b"")
 
     def close(self) -> None:
         """Close; idempotent."""
@@ -319,6 +392,17 @@ def _pending_reply_line(key: bytes, value: bytes) -> Entry:
     _, partition, offset = _PENDING_REPLY_KEY.unpack(key)
     due_ms, lane, kind, position, length = _unpack(value)
     return Entry(due_ms, partition, offset, lane, kind, position, length)
+
+
+def _packed(progress: Progress) -> bytes:
+    """Return the value of a checkpoint's progress, which older releases read as long as they know
+    all that is in it."""
+    values = list(progress)
+    for last in (progress.began, progress.rules, progress.leap_ms):
+        if last:
+            break
+        values.pop()
+    return _pack(values)
 
 
 def _unpack(value: bytes) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from delayd.errors import DiskError
+from delayd.errors import DiskError, DiskFullError
 from delayd.runtime.bounded_dict import BoundedDict
 
 
@@ -33,7 +33,8 @@ class FolderItem(NamedTuple):
 
 
 class Disk(Protocol):
-    """The file system that a wheel needs. Every method raises DiskError, and nothing else."""
+    """The file system that a wheel needs. Every method raises DiskError, and nothing else: a
+    DiskFullError if only room is missing."""
 
     def make_folder(self, path: str) -> bool:
         """Create the folder and its parents; return False if it exists."""
@@ -77,7 +78,7 @@ class Disk(Protocol):
 
     def punch(self, file: OpenFile, below: int) -> None:
         """Give back the bytes before this position, which then read as zeros; the length stays. A
-        file system that cannot do that keeps them."""
+        file system that cannot do that, or has no room to note it, keeps them."""
 
     def rename(self, old: str, new: str) -> None:
         """Replace `new` by `old`, atomically."""
@@ -85,10 +86,16 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None:
         """Remove a file."""
 
+    def reserve(self, path: str, size_bytes: int) -> None:
+        """Make a file that holds so much room, and nothing else; there is none where this fails."""
+
     def free_bytes(self, path: str) -> int:
-        """Return the bytes that this process may still write to the file system of `path`."""
+        """Return the bytes that this process may still write to the file system of `path`. A free
+        inode counts as INODE_BYTES, and the fewer of both are free."""
 
 
+INODE_BYTES = 16 * 1024
+"""What ext4 gives to each inode, unless it was made otherwise."""
 _FULL = (
     "free space on the volume or give the node a larger one, then start it again: "
     "it goes on from its last checkpoint"
@@ -115,7 +122,8 @@ _OTHER = "look at the volume of the data directory and the kernel log, then star
 def _failed(what: str, path: str, error: OSError) -> DiskError:
     reason = error.strerror or str(error)
     remedy = _REMEDIES.get(error.errno or 0, _OTHER)
-    return DiskError(f"cannot {what} {path}: {reason}", remedy=remedy)
+    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else DiskError
+    return kind(f"cannot {what} {path}: {reason}", remedy=remedy)
 
 
 @contextmanager
@@ -235,7 +243,7 @@ class SystemDisk:
     def punch(self, file: OpenFile, below: int) -> None:
         with _failing(f"give back {below} bytes of", file.path):
             number = _call(self._fallocate, file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below)
-            if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS):
+            if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT):
                 raise OSError(number, os.strerror(number))
 
     def rename(self, old: str, new: str) -> None:
@@ -246,10 +254,24 @@ class SystemDisk:
         with _failing("remove", path):
             os.unlink(path)  # noqa: PTH108
 
+    def reserve(self, path: str, size_bytes: int) -> None:
+        file = self.open(path, create=True)
+        try:
+            with _failing(f"reserve {size_bytes} bytes for", path):
+                if (number := _call(self._fallocate, file.descriptor, 0, 0, size_bytes)) != 0:
+                    raise OSError(number, os.strerror(number))
+        except DiskError:
+            self.unlink(path)
+            raise
+        finally:
+            self.close(file)
+
     def free_bytes(self, path: str) -> int:
         with _failing("ask for the free space of", path):
             found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        free_bytes = found.f_bavail * found.f_frsize
+        # A file system without a limit of inodes tells of none.
+        return min(free_bytes, found.f_favail * INODE_BYTES) if found.f_files else free_bytes
 
 
 class FailureLatch:
@@ -266,10 +288,13 @@ class FailureLatch:
 
     @contextmanager
     def tripped_by_errors(self) -> Iterator[None]:
-        """Trip if the block raises: it may have changed the wheel by half."""
+        """Trip if the block raises: it may have changed the wheel by half. A full disk does not:
+        `Segments.write_tail` takes back what it began."""
         self.require_usable()
         try:
             yield
+        except DiskFullError:
+            raise
         except BaseException as error:
             self.trip(error)
             raise

@@ -6,7 +6,9 @@ each checkpoint. A long file is cut piece by piece, and a folder goes with its l
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
+from delayd.errors import DiskError, DiskFullError
 from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.layout import Layout, SegmentName
 from delayd.wheel.segment import HourFile, Segment
@@ -40,6 +42,8 @@ class Files:
         """No durable catalogue names them any more."""
         self._long: dict[SegmentName, int] = {}
         """Bytes of the files that are too long to be unlinked at once."""
+        self.holds = 0
+        """While above 0, no byte of any file is given back to the disk: snapshots read them."""
         self._last_generations: dict[tuple[bool, int], int] = {}
         """Of segments with a file still to be unlinked: the generation of the newest such file."""
 
@@ -47,9 +51,39 @@ class Files:
         """Return the generation of the next file of a slot or an hour."""
         return self._last_generations.get((is_hour, number), -1) + 1
 
-    def name(self, name: SegmentName) -> None:
-        """Prepare the folder for a new file of this name."""
-        hour = name.hour
+    def append(self, name: SegmentName, written: int, data: bytes | bytearray) -> None:
+        """Write to the end of a file of `written` bytes, unsynced; it is new if there are none.
+
+        DiskFullError: file and folder are as they were before.
+        """
+        path, is_new = self._layout.segment_file(name), written == 0
+        if is_new:
+            self._prepare_folder(name.hour)
+        try:
+            file = self._descriptors.get(path, create=is_new)
+        except DiskFullError:
+            self._count_out(name.hour)
+            raise
+        try:
+            self._disk.append(file, data)
+        except DiskFullError as error:
+            self._take_back(name, written, error)
+            raise
+
+    def _take_back(self, name: SegmentName, written: int, full: DiskFullError) -> None:
+        path = self._layout.segment_file(name)
+        try:
+            if written:
+                self._disk.truncate(path, written)
+                return
+            self._descriptors.drop(path)
+            self._disk.unlink(path)
+            self._count_out(name.hour)
+        except DiskFullError as error:
+            # Half a frame is left in the file: what came after it could not be read.
+            raise DiskError(error.message, remedy=error.remedy) from full
+
+    def _prepare_folder(self, hour: int) -> None:
         folder = self._layout.hour_folder(hour)
         if hour not in self._per_folder:
             self._disk.make_folder(folder)
@@ -89,18 +123,26 @@ class Files:
         self._unlinkable.extend(names)
 
     def unlink_some(self) -> None:
-        """Unlink a bounded number of the released files."""
+        """Unlink a bounded number of the released files. A file system that needs room for that,
+        and has none, keeps them until the next checkpoint."""
+        if self.holds:
+            return
+        with suppress(DiskFullError):
+            self._unlink_some()
+
+    def _unlink_some(self) -> None:
         for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):
             name = self._unlinkable[0]
             path = self._layout.segment_file(name)
             self._descriptors.drop(path)
-            rest = self._long.pop(name, 0) - CUT_BYTES_MAX
+            rest = self._long.get(name, 0) - CUT_BYTES_MAX
             if rest > 0:
                 self._disk.truncate(path, rest)
                 self._long[name] = rest
                 return
-            self._unlinkable.popleft()
             self._disk.unlink(path)
+            self._unlinkable.popleft()
+            self._long.pop(name, None)
             if self._last_generations[name[:2]] == name.generation:
                 del self._last_generations[name[:2]]
             self._count_out(name.hour)
@@ -109,11 +151,13 @@ class Files:
         self._per_folder[hour] -= 1
         if self._per_folder[hour] == 0:
             del self._per_folder[hour]
-            self._disk.remove_folder(self._layout.hour_folder(hour))
+            folder = self._layout.hour_folder(hour)
+            self._new_names.discard(folder)
+            self._disk.remove_folder(folder)
 
     def punch(self, hour: HourFile, start: int) -> None:
         """Free the bytes of an hour file before `start`, which were durably split."""
-        if start - hour.punched < PUNCH_BYTES_MIN:
+        if self.holds or start - hour.punched < PUNCH_BYTES_MIN:
             return
         hour.punched = start // _PAGE_BYTES * _PAGE_BYTES
         file = self._descriptors.get(self._layout.segment_file(hour.name))

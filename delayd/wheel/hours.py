@@ -41,6 +41,8 @@ class Hours:
         self._due_slot = 0
         """Hours that begin before it are due: to be split, or indexed."""
         self.holds_splits = False
+        self.lacks_room = False
+        """The disk has no room for splits."""
 
     def add(self, hour: HourFile) -> None:
         """Add a new hour file."""
@@ -79,11 +81,12 @@ class Hours:
 
     @property
     def first_due(self) -> HourFile | None:
-        """The first hour to be split or indexed, unless splits are held."""
+        """The first hour to be split or indexed, unless splits are held or lack room."""
         if not self._partial or self._partial[0] * HOUR_SLOTS >= self._due_slot:
             return None
         first = self.files[self._partial[0]]
-        return None if self.holds_splits and not self.is_sparse(first) else first
+        waits = self.holds_splits or self.lacks_room
+        return None if waits and not self.is_sparse(first) else first
 
     def is_sparse(self, hour: HourFile) -> bool:
         """Return whether it is to be indexed, not split; does not change once it is near."""

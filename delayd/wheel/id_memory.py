@@ -1,7 +1,8 @@
 """The memory of ids in the wheel: their states, and the killed messages.
 
     key                                        value (msgpack)
-    "i" partition:u16 name                     keep_ms live killed killed_by topics
+    "i" partition:u16 name                     keep_ms live killed killed_by [settled]
+                                                                            [replaced_by] topics:
                                                                             state of an id, and of
                                                                             each live message the
                                                                             target, if known
@@ -28,11 +29,11 @@ from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_va
 from delayd.wheel.kills import rank_of as kill_rank
 from delayd.wheel.layers import Changes, Layers, Lines, QueueFront
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage
+from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage, Settlement
 from replication.rank import SLOT_MS, Rank
 
 FORGET_MAX = 20_000
-"""Lines looked at per checkpoint, of each queue: about 0.1 s."""
+"""Lines looked at in one call of `forget`, of each queue: about 0.1 s."""
 
 NO_TOPICS: Mapping[int, str] = {}
 
@@ -99,7 +100,11 @@ class IdMemory:
         `topics`: targets of its live messages, by offset.
         """
         told = [topics.get(message.offset, "") for message in state.live] if topics else ()
-        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *state, *told)))
+        *known, settled, replaced_by = state
+        fields = known if settled is None else [*known, settled]
+        if replaced_by >= 0:
+            fields.append(replaced_by)
+        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *fields, *told)))
         forget_ms = state.last_due_ms + keep_ms
         key = _QUEUE.pack(b"e", partition, forget_ms) + name
         self._front(_STATE.pack(b"e", partition)).put(key)
@@ -139,45 +144,68 @@ class IdMemory:
     def _front(self, prefix: bytes) -> QueueFront:
         return self._queues.setdefault(prefix, QueueFront(prefix))
 
-    def forget(self, cut: Frontier, log_ms: tuple[int, ...], floor_ms: int) -> None:
-        """Drop states and kills that are not needed any more, a bounded number of them.
+    def forget(
+        self,
+        cut: Frontier,
+        log_ms: tuple[int, ...],
+        floor_ms: int,
+        keep_kills_ms: int | None = None,
+    ) -> bool:
+        """Drop states and kills that are not needed any more, a bounded number of them; return
+        whether there may be more.
 
-        The caller has ingested beyond the cut's O and R. `floor_ms`: all lanes of the cut have
-        passed all messages due before it.
+        `floor_ms`: all lanes of the cut have passed all messages due before it. `keep_kills_ms`:
+        keep a kill until log time has passed the due time by so much. None if the caller has
+        ingested beyond the cut's O and R, so that nothing asks for it.
         """
-        self._forget_states(cut, log_ms)
+        has_more = self._forget_states(cut, log_ms)
         stop = kill_key(Rank(max(0, floor_ms), 0, 0))
         front = self._front(KILLS)
         lines, until = self._layers.stored(front.first, stop, FORGET_MAX)
         kept = None
         for key, value in lines:
-            _, _, partition, offset = KILL_KEY.unpack(key)
-            if max(offset, kill_of(value).marker_offset) < cut.offsets[partition]:
+            _, due_ms, partition, offset = KILL_KEY.unpack(key)
+            is_over = keep_kills_ms is None or due_ms + keep_kills_ms < log_ms[partition]
+            if is_over and max(offset, kill_of(value).marker_offset) < cut.offsets[partition]:
                 self._layers.put(key, None)
             else:
                 kept = kept or key
         front.move_to(kept or until)
+        return has_more or (kept is None and until != stop)
 
-    def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> None:
+    def _forget_states(self, cut: Frontier, log_ms: tuple[int, ...]) -> bool:
         # Each partition by its own log time: one that gets no records must not hold up the others.
-        for partition, now_ms in enumerate(log_ms):
-            front = self._front(_STATE.pack(b"e", partition))
-            stop = _QUEUE.pack(b"e", partition, now_ms)
-            lines, until = self._layers.stored(front.first, stop, FORGET_MAX // len(log_ms) + 1)
-            kept = None
-            for key, _ in lines:
-                name = key[_QUEUE.size :]
-                value = self._layers.get(_STATE.pack(b"i", partition) + name)
-                if value is not None:
-                    keep_ms, *_ = msgpack.unpackb(value)
-                    state = _unpack(value).state
-                    if state.last_due_ms + keep_ms < now_ms:
-                        if not _is_covered(state, partition, cut):
-                            kept = kept or key
-                            continue
-                        self._layers.put(_STATE.pack(b"i", partition) + name, None)
-                self._layers.put(key, None)
-            front.move_to(kept or until)
+        # What one leaves of its share the others get: a busy one may have all there is to forget.
+        left, waiting = FORGET_MAX, list(range(len(log_ms)))
+        while waiting and left > 0:
+            # The first line of a share may be the last of the one before, deleted and not gone.
+            share = left // len(waiting) + 2
+            counts = {p: self._forget_share(p, log_ms[p], cut, share) for p in waiting}
+            left -= sum(counts.values())
+            waiting = [partition for partition, count in counts.items() if count == share]
+        return bool(waiting)
+
+    def _forget_share(self, partition: int, now_ms: int, cut: Frontier, share: int) -> int:
+        """Drop what may be dropped of the first `share` lines of a partition. Return how many were
+        looked at; fewer than `share` if it is of no use to look at more."""
+        front = self._front(_STATE.pack(b"e", partition))
+        stop = _QUEUE.pack(b"e", partition, now_ms)
+        lines, until = self._layers.stored(front.first, stop, share)
+        kept = None
+        for key, _ in lines:
+            name = key[_QUEUE.size :]
+            value = self._layers.get(_STATE.pack(b"i", partition) + name)
+            if value is not None:
+                keep_ms, *_ = msgpack.unpackb(value)
+                state = _unpack(value).state
+                if state.last_due_ms + keep_ms < now_ms:
+                    if not _is_covered(state, partition, cut):
+                        kept = kept or key
+                        continue
+                    self._layers.put(_STATE.pack(b"i", partition) + name, None)
+            self._layers.put(key, None)
+        front.move_to(kept or until)
+        return share if kept is None and until != stop else min(len(lines), share - 1)
 
     def capture(self) -> Changes:
         """Hand the changes to a checkpoint."""
@@ -201,8 +229,18 @@ def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
 
 def _unpack(value: bytes) -> Remembered:
     _, live, killed, killed_by, *topics = msgpack.unpackb(value, use_list=False)
-    state = IdState(
-        tuple(LiveMessage(*m) for m in live), tuple(KilledMessage(*m) for m in killed), killed_by
-    )
+    settled = None
+    if topics and isinstance(topics[0], tuple):
+        (marker_offset, by_it, done, is_replace, at_ms), *topics = topics
+        settled = Settlement(marker_offset, _killed(by_it), _killed(done), is_replace, at_ms)
+    replaced_by = -1
+    if topics and isinstance(topics[0], int):
+        replaced_by, *topics = topics
+    known = tuple(LiveMessage(*m) for m in live)
+    state = IdState(known, _killed(killed), killed_by, settled, replaced_by)
     offsets = (message.offset for message in state.live)
     return Remembered(state, dict(zip(offsets, topics, strict=False)))
+
+
+def _killed(fields: Iterable[tuple[int, int, int, int]]) -> tuple[KilledMessage, ...]:
+    return tuple(KilledMessage(*each) for each in fields)

@@ -3,6 +3,7 @@
     DIR/format.json             format version and partition count; written last, when DIR is new
     DIR/catalogue/              LevelDB
     DIR/slots/HOUR/SLOT.GEN     the frames of one slot; HOUR = SLOT // 3600, all in decimal
+    DIR/reserve                 holds room and nothing else (`reserve.py`); no part of the wheel
     DIR/slots/HOUR/hour.GEN     the *hour file*: frames of an hour that is far, not yet split
 
 A slot that is forgotten and then gets a frame again starts a new file of the next generation,
@@ -34,10 +35,18 @@ class Layout:
         self.root = root
         self.format = f"{root}/format.json"
         self.format_draft = f"{root}/format.json.new"
+        self.discarded = f"{root}/format.json.discarded"
+        """The former `format` of a wheel that is being removed."""
         self.catalogue = f"{root}/catalogue"
         self.lock = f"{root}/catalogue/LOCK"
         """LevelDB locks it."""
         self.slots = f"{root}/slots"
+        self.draft = f"{root}/fetch"
+        """Where a wheel is copied to before it takes the place of this one (`draft.py`)."""
+        self.replaced = f"{root}/replaced"
+        """The wheel whose place it took, while there is room; no part of the wheel."""
+        self.damage = f"{root}/damage.json"
+        """Says what damage a node has met."""
         self.scratch = f"{root}/repair"
         """Where a repair remembers ids while it reads the buffer; no part of the wheel."""
 

@@ -50,6 +50,9 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
     Recovery creates nothing in place of a missing file. A crash during recovery is harmless: each
     step can be repeated, and none goes below the checkpoint.
     """
+    disk.make_folder(layout.slots)
+    if layout.discarded.rpartition("/")[2] in {i.name for i in disk.list_folder(layout.root)}:
+        discard(layout, disk)
     found_version = _check_format(layout, disk, partitions)
     is_new = found_version is None
     _require_whole_logs(layout)
@@ -66,11 +69,26 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
         _require_all(layout, lines, found)
         files = _restore(layout, disk, lines, found)
         if found_version != FORMAT_VERSION:
-            _write_format(layout, disk, partitions)
+            write_format(layout, disk, partitions)
     except BaseException:
         catalogue.close()
         raise
     return Recovered(catalogue, progress, segments, files)
+
+
+def discard(layout: Layout, disk: Disk) -> None:
+    """Remove a wheel that is closed. `recover` goes on with what a crash has cut short."""
+    names = {item.name for item in disk.list_folder(layout.root)}
+    if layout.discarded.rpartition("/")[2] not in names:
+        disk.rename(layout.format, layout.discarded)
+        disk.sync_folder(layout.root)
+    for hour, files in _find_files(layout, disk).items():
+        for name in files:
+            disk.unlink(layout.segment_file(name))
+        disk.remove_folder(layout.hour_folder(hour))
+    shutil.rmtree(layout.catalogue, ignore_errors=True)
+    disk.unlink(layout.discarded)
+    disk.sync_folder(layout.root)
 
 
 def remove_scratch(layout: Layout) -> None:
@@ -89,7 +107,6 @@ def remove_scratch(layout: Layout) -> None:
 
 def _check_format(layout: Layout, disk: Disk, partitions: int) -> int | None:
     """Return the format version of the directory; None if it is new."""
-    disk.make_folder(layout.slots)
     names = {item.name for item in disk.list_folder(layout.root)}
     if layout.format.rpartition("/")[2] not in names:
         return None
@@ -137,7 +154,8 @@ def _require_whole_logs(layout: Layout) -> None:
             )
 
 
-def _write_format(layout: Layout, disk: Disk, partitions: int) -> None:
+def write_format(layout: Layout, disk: Disk, partitions: int) -> None:
+    """Write format.json, durably: the directory is a wheel from then on."""
     names = {item.name for item in disk.list_folder(layout.root)}
     if layout.format_draft.rpartition("/")[2] in names:
         disk.unlink(layout.format_draft)

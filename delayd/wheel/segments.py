@@ -8,8 +8,11 @@ Not here: the catalogue (`catalogue.py`), and when an hour is split (`near_hours
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
+from delayd.errors import DiskFullError
 from delayd.wheel import Entry, Frame, SegmentLine
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.disk import Descriptors, Disk
@@ -76,6 +79,8 @@ class Segments:
         self.bytes = sum(segment.written - segment.start for segment in self.all())
         self.with_tail: dict[Segment, None] = {}
         """Segments with frames that are in memory only, in the order in which they got them."""
+        self.is_refused = False
+        """A full disk refused the last write of a tail: it waits in memory."""
         self.dirty: set[Segment] = set()
         """Segments whose file or line has changed since the last `take_changes`."""
         self._dropped: set[tuple[bool, int]] = set()
@@ -146,9 +151,9 @@ class Segments:
             entries.append(entry)
             stored_bytes += length
             tail_bytes += length
-            if tail_bytes > TAIL_BYTES_MAX:
+            if tail_bytes > TAIL_BYTES_MAX and not self.is_refused:
                 self.tail_bytes = tail_bytes
-                self.write_tails()
+                self._write_early(0)
                 tail_bytes = self.tail_bytes
         self.frame_count += len(frames)
         self.bytes += stored_bytes
@@ -196,37 +201,44 @@ class Segments:
         return self.tail_bytes > TAIL_BYTES_MAX // 2
 
     def write_some(self) -> None:
-        """Write a bounded number of tails."""
-        for _ in range(min(TAILS_PER_CALL, len(self.with_tail))):
-            self.write_tail(next(iter(self.with_tail)))
+        """Write a bounded number of tails, unless the disk is full."""
+        self._write_early(0, TAILS_PER_CALL)
 
     def _write_share(self, stored_bytes: int) -> None:
         """Write twice as much as was stored, so that no later batch has to write all tails."""
         if self.has_large_tails:
-            enough = self.tail_bytes - 2 * stored_bytes
-            while self.with_tail and self.tail_bytes > enough:
-                self.write_tail(next(iter(self.with_tail)))
+            self._write_early(self.tail_bytes - 2 * stored_bytes)
 
     def write_too_large_tails(self) -> None:
         """Write all tails if they are larger together than TAIL_BYTES_MAX."""
         if self.tail_bytes > TAIL_BYTES_MAX:
-            self.write_tails()
+            self._write_early(0)
+
+    def _write_early(self, enough_bytes: int, tails_max: int | None = None) -> None:
+        """Write tails until they are no larger than this together. A full disk leaves them in
+        memory: the next checkpoint tries again."""
+        with suppress(DiskFullError):
+            for segment in list(islice(self.with_tail, tails_max)):
+                if self.tail_bytes <= enough_bytes:
+                    return
+                self.write_tail(segment)
 
     def write_tails(self) -> None:
-        """Write all tails."""
+        """Write all tails. A DiskFullError leaves in memory what could not be written."""
         for segment in sorted(self.with_tail, key=lambda segment: segment.name):
             self.write_tail(segment)
         assert self.tail_bytes == 0, f"{self.tail_bytes} tail bytes are in no segment"
+        self.is_refused = False
 
     def write_tail(self, segment: Segment) -> None:
-        """Write the segment's tail to the end of its file, unsynced."""
-        name = segment.name
-        is_new = segment.written == 0
-        if is_new:
-            self.files.name(name)
-        file = self._descriptors.get(self._layout.segment_file(name), create=is_new)
-        self._disk.append(file, segment.tail)
-        length = len(segment.tail)
+        """Write the segment's tail to the end of its file, unsynced. DiskFullError: the file is as
+        it was before."""
+        name, length = segment.name, len(segment.tail)
+        try:
+            self.files.append(name, segment.written, segment.tail)
+        except DiskFullError:
+            self.is_refused = True
+            raise
         segment.written += length
         segment.tail = bytearray()
         self.tail_bytes -= length

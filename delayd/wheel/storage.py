@@ -8,8 +8,7 @@ file is split into slots piece by piece, or, if it is sparse, indexed (`near_hou
 replies always go to their slot, where they can be read at once. `segments.py` has the slots and
 hours, and the frames that wait in memory.
 Source: docs/design/storage.md.
-
-Not thread safe: the caller holds one lock around every call, except `PendingCheckpoint.sync`.
+Not thread safe: one lock is held around every call but `PendingCheckpoint.sync`, `snapshots.open`.
 """
 
 from collections import Counter
@@ -29,10 +28,11 @@ from delayd.wheel.layout import Layout
 from delayd.wheel.near_hours import NearHours
 from delayd.wheel.pending_replies import PendingReplies
 from delayd.wheel.reader import Reader, corruption, read_frames
-from delayd.wheel.recovery import Recovered, recover
+from delayd.wheel.recovery import Recovered, discard, recover
 from delayd.wheel.segment import HourFile, Segment
 from delayd.wheel.segments import Segments
 from delayd.wheel.slot_index import SlotIndex
+from delayd.wheel.snapshot import Snapshots
 from replication.rank import SLOT_MS, Rank, slot_of
 
 
@@ -57,7 +57,8 @@ class Wheel:
     """One node's pending messages.
 
     Any failed write or sync raises DiskError and is final: every later call raises DiskError too,
-    and the process must end. Damage that a read finds raises CorruptionError and is not final.
+    and the process must end. Not final are a DiskFullError, after which what could not be written
+    waits in memory (`is_refused`), and a CorruptionError, the damage that a read finds.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Wheel:
         """Of pending messages; changes are durable with the next checkpoint."""
         self.ids = IdMemory(self._catalogue, self.counts.killed)
         """The memory of ids; changes are durable with the next checkpoint."""
+        self.snapshots = Snapshots(layout, disk, self._catalogue, self._segments.files)
         self._latch = FailureLatch()
         self._near_hours = NearHours(self._segments, self._reader, self.counts, self._latch)
         self._pending: PendingCheckpoint | None = None
@@ -196,13 +198,14 @@ class Wheel:
         """
         return self._hours.whole_below
 
-    def split_some(self) -> bool:
+    def split_some(self, *, has_room: bool = True) -> bool:
         """Do a piece of the split, or of the index, of the first hour that is due, a few
-        milliseconds; return True if there is more.
+        milliseconds; return True if there is more. An index needs no room on the disk.
 
         Raises CorruptionError; this piece has moved nothing then.
         """
         self._latch.require_usable()
+        self._hours.lacks_room = not has_room
         return self._near_hours.advance()
 
     def hold_splits(self) -> bool:
@@ -325,7 +328,10 @@ class Wheel:
     # Checkpoints.
 
     def begin_checkpoint(self, progress: Progress) -> PendingCheckpoint:
-        """Capture all changes until now, with `progress`. Then `sync`, then `finish_checkpoint`."""
+        """Capture all changes until now, with `progress`. Then `sync`, then `finish_checkpoint`.
+
+        Raises DiskFullError, and captures nothing, if the tails do not fit on the disk.
+        """
         with self._latch.tripped_by_errors():
             assert self._pending is None, "one checkpoint at a time"
             self._segments.write_tails()
@@ -387,6 +393,11 @@ class Wheel:
             files_to_unlink=self._segments.files.left_count,
         )
 
+    @property
+    def tail_bytes(self) -> int:
+        """The bytes of frames that wait in memory."""
+        return self._segments.tail_bytes
+
     def pass_to(self, slot: int) -> None:
         """Note that the frontier has passed all slots below this one: they are not pending."""
         self._latch.require_usable()
@@ -395,16 +406,23 @@ class Wheel:
             slot if whole_below is None else min(slot, whole_below), self.ids.kills_between
         )
 
+    @property
+    def is_refused(self) -> bool:
+        """True while frames wait in memory because the disk was full when they were written."""
+        return self._segments.is_refused
+
     def free_bytes(self) -> int:
         """Return the bytes free on the volume."""
         self._latch.require_usable()
         return self._disk.free_bytes(self._layout.root)
 
-    def close(self) -> None:
-        """Close without a checkpoint: ingest reads later records from the buffer again.
+    def discard(self) -> None:
+        """Close the wheel and remove all that it holds."""
+        self.close()
+        discard(self._layout, self._disk)
 
-        Idempotent. No `sync` may be running.
-        """
+    def close(self) -> None:
+        """Close without a checkpoint. Idempotent. No `sync` may be running."""
         if self._latch.is_closed:
             return
         self._latch.is_closed = True

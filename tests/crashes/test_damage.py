@@ -20,6 +20,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
     return Target(tmp_path_factory.mktemp("damage"), SEED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("harm", "count"), [(flips, 80), (tails, 40)])
 def test_flipped_bits_and_torn_tails_are_told_or_harmless(
     target: Target, harm: Callable[[Target, int, int], Report], count: int

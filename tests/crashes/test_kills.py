@@ -36,6 +36,7 @@ def model() -> Model:
     return model
 
 
+@pytest.mark.long
 def test_kills_at_random_points_lose_double_and_alter_nothing(tmp_path: Path) -> None:
     report = Killing(tmp_path, SEED).run(KILLS)
     assert report.problems == [], "\n".join(told(report))

@@ -25,6 +25,8 @@ from delayd.wheel.layout import Layout
 from delayd.wheel.near_hours import SPLIT_BYTES
 from delayd.wheel.storage import Wheel
 
+pytestmark = pytest.mark.long
+
 FAR = 36_000
 """A slot of an hour that is far until checkpoint 3."""
 NAMED_POINTS = (

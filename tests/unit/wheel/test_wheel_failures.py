@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, contents
+from wheel_disks import IO_ERROR, NO_SPACE, FailingDisk, FullDisk, FullOnceDisk, contents
 from wheel_reading import PROGRESS, checkpoint, entries_in
 
-from delayd.errors import CorruptionError, DiskError
+from delayd.errors import CorruptionError, DiskError, DiskFullError
 from delayd.wheel import Frame, FrameKind, segments
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX
 from delayd.wheel.disk import OpenFile, SystemDisk
@@ -57,21 +57,115 @@ def test_a_failed_write_at_begin_stops_the_wheel(
     wheel: Wheel, disk: FailingDisk, call: str
 ) -> None:
     wheel.append(messages(3))
-    disk.failing = {call: NO_SPACE}
+    disk.failing = {call: IO_ERROR}
+    with pytest.raises(DiskError, match="Input/output error"):
+        wheel.begin_checkpoint(PROGRESS)
+    disk.failing = {}
+    is_poisoned(wheel)
+
+
+def files_in(directory: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_size for path in directory.rglob("slots/*/*")}
+
+
+@pytest.mark.parametrize(
+    ("call", "is_new", "places"),
+    [
+        ("append", True, 3),
+        ("append", False, 3),
+        ("create", True, 3),
+        ("make_folder", True, 1),
+    ],
+)
+def test_a_full_disk_leaves_the_wheel_as_it_was_and_the_next_checkpoint_tries_again(
+    tmp_path: Path, call: str, is_new: bool, places: int
+) -> None:
+    """docs/design/storage.md, Failures: each write that may meet a full disk, in turn.
+
+    Rules: full-disk-taken-back
+    """
+    for place in range(places):
+        folder = tmp_path / str(place)
+        disk = FullOnceDisk()
+        wheel = Wheel.open(folder, partitions=2, disk=disk)
+        if not is_new:
+            wheel.append(messages(3))
+            checkpoint(wheel)
+        wheel.append(messages(3))
+        expected = contents(wheel)
+        disk.fails_at = (call, place)
+        with pytest.raises(DiskFullError):
+            wheel.begin_checkpoint(PROGRESS)
+        assert wheel.is_refused and contents(wheel) == expected
+        assert files_in(folder) == {
+            wheel._layout.segment_file(segment.name): segment.written
+            for segment in wheel._segments.all()
+            if segment.written
+        }
+        checkpoint(wheel)
+        assert not wheel.is_refused
+        wheel.close()
+        again = Wheel.open(folder, partitions=2)
+        assert contents(again)["slots"] == expected["slots"]
+        again.close()
+
+
+def test_tails_that_do_not_fit_on_a_full_disk_wait_in_memory(
+    wheel: Wheel, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules: full-disk-taken-back"""
+    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
+    disk.failing = {"append": NO_SPACE}
+    entries = wheel.append(messages(50))
+    assert wheel.is_refused and wheel.read(entries) == messages(50)
+    disk.failing = {}
+    checkpoint(wheel)
+    assert not wheel.is_refused and wheel.stats().tail_bytes == 0
+    assert wheel.read(entries) == messages(50)
+
+
+def test_a_file_that_cannot_be_removed_for_want_of_room_is_removed_later(
+    wheel: Wheel, disk: FailingDisk
+) -> None:
+    wheel.append(messages(2))
+    checkpoint(wheel)
+    wheel.forget([0, 1])
+    disk.failing = {"unlink": NO_SPACE}
+    checkpoint(wheel)
+    assert wheel.stats().files_to_unlink == 2
+    disk.failing = {}
+    checkpoint(wheel)
+    assert wheel.stats().files_to_unlink == 0
+
+
+def test_a_write_that_cannot_be_taken_back_stops_the_wheel(wheel: Wheel, disk: FailingDisk) -> None:
+    wheel.append(messages(1))
+    checkpoint(wheel)
+    wheel.append(messages(1))
+    disk.failing = {"append": NO_SPACE, "truncate": NO_SPACE}
     with pytest.raises(DiskError, match="No space left"):
         wheel.begin_checkpoint(PROGRESS)
     disk.failing = {}
     is_poisoned(wheel)
 
 
-def test_a_full_disk_while_tails_are_written_out_stops_the_wheel(
-    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "TAIL_BYTES_MAX", 1_000)
-    wheel._segments._disk = FullDisk()
-    with pytest.raises(DiskError, match=r"cannot append .*No space left.*free space on the volume"):
-        wheel.append(messages(50))
+def test_a_full_disk_at_a_sync_stops_the_wheel(wheel: Wheel, disk: FailingDisk) -> None:
+    """docs/design/storage.md, Failures: it is not known then what the disk has."""
+    wheel.append(messages(1))
+    disk.failing = {"fdatasync": NO_SPACE}
+    pending = wheel.begin_checkpoint(PROGRESS)
+    with pytest.raises(DiskError, match="No space left"):
+        pending.sync()
+    disk.failing = {}
     is_poisoned(wheel)
+
+
+def test_the_error_of_a_full_disk_names_file_and_remedy(tmp_path: Path) -> None:
+    disk = FullDisk()
+    file = disk.open(str(tmp_path / "file"), create=True)
+    with pytest.raises(DiskFullError, match=r"cannot append .*No space left.*free space on"):
+        disk.append(file, b"x")
+    disk.close(file)
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_folder"])

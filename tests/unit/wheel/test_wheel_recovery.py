@@ -9,12 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 from wheel_disks import PowerlessDisk, contents, flip, make_older, remaining_files
 from wheel_reading import PROGRESS, checkpoint, entries_in
 
 from delayd.errors import CorruptionError, DiskError
-from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel import Entry, Frame, FrameKind, Progress
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.storage import Wheel
 
@@ -103,6 +104,23 @@ def test_files_that_the_catalogue_does_not_know_are_removed(tmp_path: Path) -> N
     Wheel.open(tmp_path, partitions=2).close()
     assert remaining_files(tmp_path) == {"0/5.0"}
     assert not (tmp_path / "slots" / "3").exists()
+
+
+@pytest.mark.parametrize("removed", ["", "slots/0", "catalogue"])
+def test_the_removal_of_a_wheel_that_was_cut_short_goes_on(tmp_path: Path, removed: str) -> None:
+    """docs/design/trimmed.md, A checkpoint that the log does not reach."""
+    filled(tmp_path)
+    (tmp_path / "format.json").rename(tmp_path / "format.json.discarded")
+    if removed:
+        shutil.rmtree(tmp_path / removed)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert wheel.progress is None and wheel.slots() == []
+    checkpoint(wheel)
+    wheel.discard()
+    assert {path.name for path in tmp_path.iterdir()} == {"slots"}
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert wheel.progress is None
+    wheel.close()
 
 
 def test_files_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
@@ -262,6 +280,20 @@ def test_a_line_that_leveldb_has_lost_is_missed(tmp_path: Path, lost: bytes) -> 
     with pytest.raises(CorruptionError, match="the last checkpoint counted 1 slots and 1 hours"):
         Wheel.open(tmp_path, partitions=2)
     assert remaining_files(tmp_path) == {"0/5.0", "20/hour.0"}
+
+
+def test_a_checkpoint_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: needed-features
+    """
+    filled(tmp_path)
+    catalogue = Catalogue(str(tmp_path / "catalogue"), create=False)
+    values = (*Progress((0, 0), (0, 0), (0, 0), b""), "later")
+    catalogue._db.put(b"z", msgpack.packb(values))
+    catalogue.close()
+    with pytest.raises(DiskError, match="newest version of delayd that has run"):
+        Wheel.open(tmp_path, partitions=2)
 
 
 def test_a_wheel_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
