@@ -87,7 +87,8 @@ class Producer(Protocol):
     Any exception is final: the object must be closed and never used again; what became of the
     records that were not acknowledged is unknown. The `refusals` of a ProducerError name the topics
     whose records a broker would not take, as far as delivery reports told it. A time-out or a lost
-    connection names none.
+    connection names none. `silent` names, after a time-out, the partitions whose acknowledgements
+    are missing.
     """
 
     def send(
@@ -212,8 +213,12 @@ class Cluster(Protocol):
 class Bus(Protocol):
     """A Kafka cluster, seen through one driver: the factory of everything above."""
 
-    def consumer(self, topic: str) -> Consumer:
-        """Return a reader of one topic; assign it before polling."""
+    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+        """Return a reader of one topic; assign it before polling.
+
+        `careful`: it expands no batch further than one that is read may be
+        (`delayd.bus.unreadable`), for a topic whose brokers take compressed batches. It may be
+        slower."""
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """Return a producer that has fenced nobody yet: call `init_transactions` first."""

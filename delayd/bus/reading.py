@@ -4,7 +4,7 @@ For commands that read what is there when they begin. Nodes read on for ever:
 `delayd.node.replica.ingest_loop`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -24,7 +24,7 @@ def read_between(
     *,
     records_max: int,
     timeout_ms: int,
-) -> Iterator[list[Record]]:
+) -> Generator[list[Record], None, None]:
     """Yield the committed records of each partition from its start up to its end, in runs.
 
     A run may be empty.

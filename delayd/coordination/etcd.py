@@ -148,8 +148,8 @@ class EtcdCoordination:
                     )
                 endpoint = self.endpoint
                 try:
-                    reads = [_range(settings_key(self._cluster))]
-                    self._transact([], reads, _found, timeout_ms=min(left_ms, self._timeout_ms))
+                    within_ms = min(left_ms, self._timeout_ms)
+                    self._reads(settings_key(self._cluster), timeout_ms=within_ms)
                     return
                 except CoordinationError as error:
                     told = _told(error.__cause__ or error)
@@ -237,15 +237,11 @@ class EtcdCoordination:
 
     def _below(self, prefix: str, limit: int) -> dict[str, str]:
         # The first key behind a prefix is the prefix with its last byte, the slash, plus one.
-        reads = _range(prefix, range_end=_encoded(prefix[:-1] + "0"), limit=limit)
-        return self._transact(
-            [],
-            [reads],
-            lambda answer: {
-                _decoded(found["key"]).removeprefix(prefix): _value(found)
-                for found in _found(answer)
-            },
-        )
+        end = _encoded(prefix[:-1] + "0")
+        return {
+            _decoded(found["key"]).removeprefix(prefix): _value(found)
+            for found in self._reads(prefix, range_end=end, limit=limit)
+        }
 
     def put_settings(self, settings: str) -> None:
         key = settings_key(self._realm)
@@ -262,11 +258,22 @@ class EtcdCoordination:
         return _is_created_at(leader_key(self._realm, shard), leadership.create_revision)
 
     def _read(self, key: str, read: Callable[[Json], T]) -> T | None:
-        def read_first(answer: Json) -> T | None:
-            found = _found(answer)
-            return read(found[0]) if found else None
+        return next(map(read, self._reads(key)), None)
 
-        return self._transact([], [_range(key)], read_first)
+    def _reads(self, key: str, *, timeout_ms: int | None = None, **more: object) -> list[Json]:
+        """Return what is below a key, or in a range of keys.
+
+        No transaction: etcd 3.5 before 3.5.5 panics if a client that reads in one gives up (its
+        issue 14110).
+        """
+        asks = {"key": _encoded(key), **more}
+
+        def ask(client: Etcd3Client) -> list[Json]:
+            answer = client.post(client.get_url("/kv/range"), json=asks)
+            int(answer["header"]["revision"])  # whatever is not etcd's answer has none
+            return list(answer.get("kvs", ()))
+
+        return self._call("kv/range", ask, timeout_ms)
 
     def _transact(
         self,
@@ -275,12 +282,9 @@ class EtcdCoordination:
         read: Callable[[Json], T],
         *,
         otherwise: Sequence[Json] = (),
-        timeout_ms: int | None = None,
     ) -> T:
         transaction = {"compare": compare, "success": then, "failure": otherwise}
-        return self._call(
-            "kv/txn", lambda client: read(client.transaction(transaction)), timeout_ms
-        )
+        return self._call("kv/txn", lambda client: read(client.transaction(transaction)))
 
     def _call(self, path: str, do: Callable[[Etcd3Client], T], timeout_ms: int | None = None) -> T:
         deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._timeout_ms)

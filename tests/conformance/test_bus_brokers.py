@@ -1,6 +1,8 @@
-"""Three brokers, of which one dies: every bus goes on with the others."""
+"""Three brokers, of which one dies or hangs: every bus goes on with the others."""
 
+import signal
 import threading
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,7 +14,7 @@ from delayd.bus.confluent import ConfluentBus
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
-from delayd.errors import KafkaUnreachableError
+from delayd.errors import KafkaUnreachableError, ProducerError
 from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
@@ -20,6 +22,8 @@ pytestmark = pytest.mark.real
 TIMEOUT_MS = 15_000
 ELECTION_MS_MAX = 60_000
 CLOCK = SystemClock()
+SILENCE_MS = 1_000
+"""Shorter than controllers take to replace a broker."""
 CLIENTS = 4
 """Each believes in another controller, by chance."""
 
@@ -67,3 +71,35 @@ def test_questions_are_answered_while_the_broker_that_was_asked_before_is_dead(
         finally:
             for cluster in clusters:
                 cluster.close()
+
+
+def test_a_time_out_names_the_partitions_whose_leaders_do_not_answer(tmp_path: Path) -> None:
+    """docs/design/frontier.md, A leader that hangs."""
+    topic = f"t{uuid4().hex}"
+    with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as brokers:
+        buses: list[Bus] = [ConfluentBus(brokers.bootstrap), KafkaPythonBus(brokers.bootstrap)]
+        with closing(buses[0].cluster()) as cluster:
+            cluster.create_topic(
+                topic, partitions=3, replication_factor=1, config={}, timeout_ms=30_000
+            )
+            wait_until_known(cluster, topic)
+            state = cluster.describe([topic], TIMEOUT_MS)[topic]
+        leaders = [partition.leader for partition in state.partitions]
+        producers = [bus.idempotent_producer() for bus in buses]
+        try:
+            for producer in producers:
+                for partition in range(3):
+                    producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
+                producer.flush(TIMEOUT_MS)
+            brokers.kill(f"broker-{leaders[1]}", signal.SIGSTOP)
+            for producer in producers:
+                for partition in range(3):
+                    producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
+            for producer in producers:
+                with pytest.raises(ProducerError) as raised:
+                    producer.flush(SILENCE_MS)
+                assert raised.value.silent == {(topic, 1)} and not raised.value.refusals
+        finally:
+            for producer in producers:
+                producer.close()
+            brokers.kill(f"broker-{leaders[1]}", signal.SIGCONT)

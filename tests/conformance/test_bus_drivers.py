@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 import test_bus_desk
+from confluent_kafka import TopicPartition
 from test_bus_desk import (
     DRIVERS,
     POLL_MS,
@@ -27,6 +28,8 @@ from test_bus_desk import (
 )
 
 from delayd.bus import UNREADABLE_HEADERS, Ack, Headers, Position, Record
+from delayd.bus.confluent.consumer import ConfluentConsumer
+from delayd.bus.guarded import GuardedConsumer
 from delayd.errors import (
     BufferPositionError,
     ConsumerError,
@@ -362,3 +365,20 @@ def test_an_unreachable_broker_costs_no_descriptors(site: RealSite) -> None:
             assert entries("fd") <= before + 2, "one may be on its way"
         finally:
             gc.enable()
+
+
+def test_a_client_that_fetches_no_more_is_replaced(desk: Desk) -> None:
+    """librdkafka issues 4916 and 5153. A pause fetches no more either, and tells nobody."""
+    topic = desk.topic()
+    consumer = desk.consumer(topic)
+    if not isinstance(consumer, GuardedConsumer):
+        pytest.skip("a defect of librdkafka, which this driver does not use")
+    desk.commit(topic, b"before")
+    assert [record.value for record in read(consumer, 1)] == [b"before"]
+    fast = consumer._fast
+    assert isinstance(fast, ConfluentConsumer) and fast._client is not None
+    fetching = fast._client
+    fetching.pause([TopicPartition(topic, 0)])
+    desk.commit(topic, b"behind")
+    assert [record.value for record in read(consumer, 1)] == [b"behind"]
+    assert fast._client is not fetching

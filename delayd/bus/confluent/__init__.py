@@ -5,16 +5,21 @@ Not here: any knowledge of requests, frontiers or wheels; it moves records.
 Invariants, beside those of the ports:
 - settings that carry a promise (isolation, acks, idempotence, offsets, partitioner) cannot be
   overridden: a ConfigError says which;
+- what librdkafka cannot read, or could only read with too much memory, kafka-python reads instead
+  (`delayd.bus.guarded`), and all of a topic that must be read carefully;
 - nothing is printed: librdkafka's own log lines are debug events of the logger
   `delayd.librdkafka`.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
+from delayd.bus import Bus, Consumer
 from delayd.bus.confluent.cluster import ConfluentCluster
 from delayd.bus.confluent.consumer import ConfluentConsumer
 from delayd.bus.confluent.producer import ConfluentProducer
 from delayd.bus.confluent.settings import Settings
+from delayd.bus.guarded import GuardedConsumer
 
 __all__ = ["ConfluentBus"]
 
@@ -36,9 +41,13 @@ class ConfluentBus:
         record_bytes_max: int | None = None,
     ) -> None:
         self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
+        self._careful = partial(careful_bus, bootstrap, client_id, dict(overrides or {}))
 
-    def consumer(self, topic: str) -> ConfluentConsumer:
-        return ConfluentConsumer(topic, self._settings.consumer())
+    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+        if careful:
+            return self._careful().consumer(topic)
+        fast = ConfluentConsumer(topic, self._settings.consumer())
+        return GuardedConsumer(topic, fast, lambda: self._careful().consumer(topic))
 
     def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
         return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
@@ -48,3 +57,12 @@ class ConfluentBus:
 
     def cluster(self) -> ConfluentCluster:
         return ConfluentCluster(self._settings.admin())
+
+
+def careful_bus(bootstrap: str, client_id: str, overrides: Mapping[str, str]) -> Bus:
+    """Return the bus whose consumers read what librdkafka cannot."""
+    # Few need it, and it takes a while to import.
+    from delayd.bus.kafka_python import KafkaPythonBus
+    from delayd.bus.kafka_python.settings import for_connections
+
+    return KafkaPythonBus(bootstrap, overrides=for_connections(overrides), client_id=client_id)

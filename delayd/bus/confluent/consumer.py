@@ -5,23 +5,27 @@ Not here: what a record means; where positions are kept.
 Invariants:
 - a record is handed out at most once per assignment, in offset order, and `position()` never
   passes a record that was not handed out;
-- a failure is remembered: every later poll raises it again, so no record behind it gets out.
+- a failure is remembered: every later poll raises it again, so no record behind it gets out;
+- a batch that it cannot read is a BatchError: `delayd.bus.guarded` has another reader look at it;
+- a client that does not read on is a StalledError: `delayd.bus.guarded` assigns anew.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from delayd.bus import UNREADABLE_HEADERS, Position, Record
 from delayd.bus.confluent.settings import Properties
 from delayd.bus.existence import Existence
+from delayd.bus.progress import Progress
+from delayd.bus.unreadable import BatchError
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 from delayd.runtime.clock import SystemClock
 
-EXISTENCE_WAIT_MS_MAX: Final = 500
-"""Longest part of a poll's time-out that such a question may take."""
+QUESTION_WAIT_MS_MAX: Final = 500
+"""Longest part of a poll's time-out that a question about the partitions may take."""
 
 _OUT_OF_LOG: Final = frozenset(
     {
@@ -49,6 +53,15 @@ _TRANSIENT: Final = frozenset(
 _UNKNOWN_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+_UNREAD_BATCH: Final = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError._UNDERFLOW,
+    }
+)
+"""It cannot be expanded within librdkafka's limits, or is not laid out as it should be."""
 
 
 class ConfluentConsumer:
@@ -62,6 +75,7 @@ class ConfluentConsumer:
         self._start_offsets: dict[int, int] = {}
         self._failure: DelaydError | None = None
         self._existence = Existence(topic, 0)
+        self._progress = Progress(topic, 0)
 
     def assign(self, positions: Mapping[int, Position]) -> None:
         """Read on from `positions`. The leader epochs are checked against the log's history.
@@ -73,6 +87,7 @@ class ConfluentConsumer:
         self.close()
         self._failure = None
         self._existence = Existence(self._topic, self._clock.monotonic_ms())
+        self._progress = Progress(self._topic, self._clock.monotonic_ms())
         self._start_offsets = {number: p.offset for number, p in positions.items()}
         self._client = Client(self._properties)
         self._client.assign(
@@ -83,7 +98,7 @@ class ConfluentConsumer:
         )
 
     def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
-        """See the port. A time-out of 0 never looks whether the topic still exists."""
+        """See the port. A time-out of 0 never asks about the partitions."""
         assert self._client is not None, "assign before polling"
         if self._failure is not None:
             raise self._failure
@@ -93,6 +108,7 @@ class ConfluentConsumer:
             messages = self._client.consume(records_max, 0)
             if not messages and timeout_ms > 0:
                 timeout_ms -= self._check_existence(timeout_ms)
+                timeout_ms -= self._check_progress(timeout_ms)
                 messages = self._client.consume(1, timeout_ms / 1000)
                 if messages and records_max > 1:
                     messages += self._client.consume(records_max - 1, 0)
@@ -145,6 +161,10 @@ class ConfluentConsumer:
                     "rebuild this node's state from a peer or an export",
                 )
             )
+        partition, offset = message.partition(), message.offset()
+        if code in _UNREAD_BATCH and partition is not None and offset is not None and offset >= 0:
+            said = f"{_consumer_error(self._topic, error)}, partition {partition} offset {offset}"
+            self._fail(BatchError(said, partition=partition, offset=offset))
         if code not in _TRANSIENT and not error.retriable():
             self._fail(_consumer_error(self._topic, error))
 
@@ -154,7 +174,7 @@ class ConfluentConsumer:
         now_ms = self._clock.monotonic_ms()
         if not self._existence.is_due(now_ms):
             return 0
-        wait_ms = min(timeout_ms, EXISTENCE_WAIT_MS_MAX)
+        wait_ms = min(timeout_ms, QUESTION_WAIT_MS_MAX)
         self._existence.put_off(now_ms)
         try:
             seen = self._client.list_topics(self._topic, timeout=wait_ms / 1000)
@@ -164,9 +184,29 @@ class ConfluentConsumer:
         if topic.error is not None and topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._fail(_consumer_error(self._topic, topic.error))  # a fetch would never say so
         if topic.error is not None and topic.error.code() not in _UNKNOWN_TOPIC:
-            return self._clock.monotonic_ms() - now_ms
+            return min(timeout_ms, self._clock.monotonic_ms() - now_ms)
         missing = self._start_offsets.keys() - topic.partitions.keys()
         if failure := self._existence.note(missing, now_ms):
+            self._fail(failure)
+        return min(timeout_ms, self._clock.monotonic_ms() - now_ms)
+
+    def _check_progress(self, timeout_ms: int) -> int:
+        """Ask now and then for the partitions' ends; return how many ms that took."""
+        assert self._client is not None, "only poll calls this"
+        now_ms = self._clock.monotonic_ms()
+        if timeout_ms <= 0 or not self._progress.is_due(now_ms):
+            return 0
+        wait_ms = min(timeout_ms, QUESTION_WAIT_MS_MAX)
+        self._progress.put_off(now_ms)
+        places = [TopicPartition(self._topic, n, OFFSET_END) for n in self._start_offsets]
+        try:
+            # Before which a reader of committed records gets to, as this client is one.
+            answers = self._client.offsets_for_times(places, timeout=wait_ms / 1000)
+        except KafkaException:
+            return wait_ms  # no broker answers
+        ends = {at.partition: at.offset for at in answers if at.error is None and at.offset >= 0}
+        positions = {partition: self.position(partition) for partition in ends}
+        if failure := self._progress.note(positions, ends, self._clock.monotonic_ms()):
             self._fail(failure)
         return min(timeout_ms, self._clock.monotonic_ms() - now_ms)
 

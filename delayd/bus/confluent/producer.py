@@ -10,6 +10,7 @@ Invariants:
   (docs/design/frontier.md, "Fence").
 """
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
@@ -35,6 +36,9 @@ CAUSE_WAIT_MS_MAX: Final = 1_000
 
 TOPICS_NAMED_MAX: Final = 5
 """How many of the refused topics an error's text names."""
+
+PURGE_WAIT_MS_MAX: Final = 1_000
+"""How long librdkafka may take to report the records that it drops."""
 
 QUEUE_POLL_MS: Final = 10
 """How often a waiting `send` looks for room."""
@@ -149,10 +153,8 @@ class ConfluentProducer:
         left_count = self._call("flush", self._alive().flush, timeout_ms / 1000)
         self._raise_noted("flush")
         if left_count:
-            self._dead = True
-            raise ProducerError(
-                f"flush: _TIMED_OUT, {left_count} records unacknowledged after {timeout_ms} ms"
-            )
+            said = f"flush: _TIMED_OUT, {left_count} records unacknowledged after {timeout_ms} ms"
+            self._give_up(said)
 
     def commit(self, timeout_ms: int) -> None:
         client = self._alive()
@@ -191,18 +193,32 @@ class ConfluentProducer:
             self._call("send", client.poll, QUEUE_POLL_MS / 1000)
             self._raise_noted("send")
             try:
-                return produce()
+                produce()
+                return
             except BufferError:
                 continue
             except KafkaException as error:
                 self._refused_locally(topic, error.args[0])
-        self._dead = True
-        raise ProducerError(f"send: _QUEUE_FULL for {SEND_WAIT_MS_MAX} ms")
+        self._give_up(f"send: _QUEUE_FULL for {SEND_WAIT_MS_MAX} ms")
 
     def _raise_noted(self, doing: str) -> None:
         first = self._failures.first
         if first is not None:
             self._fail(doing, first)
+
+    def _give_up(self, said: str) -> NoReturn:
+        """Raise that the time is over, and which partitions are silent: librdkafka reports each
+        record that it is told to drop."""
+        self._dead = True
+        client, silent = self._client, self._failures.silent
+        assert client is not None, "only a call of the client can take too long"
+        with contextlib.suppress(KafkaException, SystemError):
+            client.purge(in_queue=True, in_flight=True, blocking=False)
+            client.flush(PURGE_WAIT_MS_MAX / 1000)
+        whose = ", ".join(
+            f"{topic}/{number}" for topic, number in sorted(silent)[:TOPICS_NAMED_MAX]
+        )
+        raise ProducerError(f"{said}{f', of {whose}' if whose else ''}", silent=silent)
 
     def _fail(self, doing: str, error: KafkaError) -> NoReturn:
         self._dead = True
@@ -250,11 +266,13 @@ class ConfluentProducer:
 class _Failures:
     """Lost records, by delivery reports: the first cause, and the refusal of each topic."""
 
-    __slots__ = ("first", "refusals")
+    __slots__ = ("first", "refusals", "silent")
 
     def __init__(self) -> None:
         self.first: KafkaError | None = None
         self.refusals: dict[str, str] = {}
+        self.silent: set[tuple[str, int]] = set()
+        """Partitions of records that were dropped before they were acknowledged."""
 
     def note_report(self, error: KafkaError | None, message: Message) -> None:
         """Take a delivery report; called once per record, so it does next to nothing."""
@@ -264,6 +282,10 @@ class _Failures:
             self.first = error
         if error.code() in _REFUSED:
             self.refusals.setdefault(message.topic() or "", error.name())
+        elif error.code() in _PURGED:
+            topic, partition = message.topic(), message.partition()
+            if topic is not None and partition is not None and partition >= 0:
+                self.silent.add((topic, partition))
 
 
 def _kafka_error(error: KafkaException | SystemError) -> KafkaError:

@@ -85,6 +85,8 @@ class Losses:
     def __init__(self) -> None:
         self.cause: BaseException | None = None
         self._refusals: dict[str, str] = {}
+        self.silent: set[tuple[str, int]] = set()
+        """Topics and partitions whose acknowledgements were missing when the time was over."""
 
     def note(self, error: BaseException) -> None:
         """Note that a record is lost, or the transaction."""
@@ -106,4 +108,5 @@ class Losses:
             f"{whose}: {doing}: {told(first, topics)}",
             remedy="another master took over" if fenced else "",
             refusals=refusals,
+            silent=self.silent,
         )

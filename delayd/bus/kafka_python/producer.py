@@ -215,6 +215,7 @@ class KafkaPythonProducer:
             if not self._is_full(size_bytes):
                 return
             if self._clock.monotonic_ms() >= deadline_ms:
+                self._note_silent()
                 self._fail("send", QueueFullError(f"for {SEND_WAIT_MS_MAX} ms"))
             self._waiting[0].future._produce_future.wait(WAIT_MS / 1000)
 
@@ -230,12 +231,20 @@ class KafkaPythonProducer:
                     return
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
+                    self._note_silent()
                     count = len(self._waiting)
                     self._fail(doing, errors.KafkaTimeoutError(f"{count} records unacknowledged"))
                 self._places.check_exists(self._waiting[0].topic)
                 self._waiting[0].future._produce_future.wait(min(left_ms, WAIT_MS) / 1000)
         finally:
             self._accumulator._flushes_in_progress.decrement()
+
+    def _note_silent(self) -> None:
+        """Note which partitions have not acknowledged their records."""
+        for record in self._waiting:
+            if not record.future.is_done:
+                place = record.future._produce_future.topic_partition
+                self._losses.silent.add((place.topic, place.partition))
 
     def _take_reports(self) -> None:
         """Take the delivery reports that have come, in the order of sending."""

@@ -3,6 +3,8 @@
 Not here: which answers are fetched, and when.
 
 Invariants:
+- a batch that is too large when it is expanded, or damaged, is one `UnreadableBatch`, and it takes
+  bounded memory to find that out;
 - a record with header names that are not UTF-8 is handed out, with `UNREADABLE_HEADERS`:
   kafka-python takes it for a corrupt batch and never gets past it;
 - a header name ends at its first NUL, as in the other driver;
@@ -15,7 +17,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from delayd.bus import UNREADABLE_HEADERS, Headers, Record
+from delayd.bus.kafka_python.expansion import NAMES, expanded
 from delayd.bus.kafka_python.library import Fetcher, decode_varint, errors
+from delayd.bus.unreadable import (
+    BATCH_BYTES_MAX,
+    DAMAGED,
+    RECORD_BYTES,
+    UnreadableError,
+    unreadable_batch,
+)
 
 _new = tuple.__new__
 """Building the named tuple without its Python-level `__new__` halves the cost of a record."""
@@ -36,14 +46,9 @@ class _Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc]  # kafka-python
                 raise errors.CorruptRecordError(f"offset {batch.base_offset} fails its CRC")
             if not self._is_hidden(batch):
                 self.leader_epoch = batch.leader_epoch
-                try:
-                    for record in _records_of(partition, batch):
-                        self.next_fetch_offset = record.offset + 1
-                        yield record
-                except (IndexError, ValueError) as error:
-                    raise errors.CorruptRecordError(
-                        f"a record of the batch at {batch.base_offset}: {error}"
-                    ) from error
+                for record in _records_of(partition, batch):
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
             # A batch ends where its last record was, also after compaction removed that one.
             self.leader_epoch = batch.leader_epoch
             self.next_fetch_offset = batch.next_offset
@@ -81,15 +86,34 @@ class CommittedFetcher(Fetcher):  # type: ignore[misc]
         return parsed
 
 
-def _records_of(partition: int, batch: Any) -> Iterator[Record]:
-    """Return the records of a batch, from the layout of KIP-98: varints, then bytes."""
+def _records_of(partition: int, batch: Any) -> list[Record]:
+    """Return the records of a batch, or the one that stands for all of them."""
+    count = batch.records_count
     try:
-        batch._maybe_uncompress()
-    except errors.KafkaError:
-        raise
-    except Exception as error:  # each codec has exceptions of its own
-        raise errors.CorruptRecordError(f"the batch at {batch.base_offset}: {error}") from error
-    data, at = bytes(batch._buffer), batch._pos
+        data = memoryview(batch._buffer)[batch._pos :].tobytes()
+        data = expanded(batch.compression_type, data, BATCH_BYTES_MAX - count * RECORD_BYTES)
+        return _laid_out(partition, batch, data)
+    except (UnreadableError, IndexError, ValueError) as error:
+        why = str(error) if isinstance(error, UnreadableError) else DAMAGED
+        return [
+            unreadable_batch(
+                partition,
+                batch.base_offset,
+                batch.last_offset,
+                batch.leader_epoch,
+                batch.max_timestamp,
+                count,
+                NAMES.get(batch.compression_type, str(batch.compression_type)),
+                why,
+            )
+        ]
+
+
+def _laid_out(partition: int, batch: Any, data: bytes) -> list[Record]:
+    """Read the layout of KIP-98: varints, then bytes. Raise UnreadableError, IndexError or
+    ValueError if it is another."""
+    records: list[Record] = []
+    at = 0
     base_offset, epoch, first_ms = batch.base_offset, batch.leader_epoch, batch.first_timestamp
     by_broker_ms = batch.max_timestamp if batch.timestamp_type == batch.LOG_APPEND_TIME else None
     varint = decode_varint
@@ -97,7 +121,7 @@ def _records_of(partition: int, batch: Any) -> Iterator[Record]:
         length, at = varint(data, at)
         end = at + length
         if length < 0 or end > len(data):
-            raise errors.CorruptRecordError(f"a record of the batch at {base_offset} is cut off")
+            raise UnreadableError(DAMAGED)
         delta_ms, at = varint(data, at + 1)
         delta, at = varint(data, at)
         size, at = varint(data, at)
@@ -111,9 +135,11 @@ def _records_of(partition: int, batch: Any) -> Iterator[Record]:
         if count:
             headers, at = _headers(data, at, count)
         if at != end:
-            raise errors.CorruptRecordError(f"a record of the batch at {base_offset} has no end")
+            raise UnreadableError(DAMAGED)
         append_ms = first_ms + delta_ms if by_broker_ms is None else by_broker_ms
-        yield _new(Record, (partition, base_offset + delta, epoch, append_ms, key, value, headers))
+        fields = (partition, base_offset + delta, epoch, append_ms, key, value, headers)
+        records.append(_new(Record, fields))
+    return records
 
 
 def _headers(data: bytes, at: int, count: int) -> tuple[Headers, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from delayd.bus.kafka_python.library import has_gzip, has_lz4, has_snappy, has_zstd
-from delayd.bus.overrides import of_role, refuse_promised
+from delayd.bus.overrides import bare, of_role, refuse_promised
 from delayd.errors import ConfigError
 
 Properties: TypeAlias = dict[str, Any]
@@ -175,6 +175,17 @@ _ALIASES: Final = {
     "sasl.mechanisms": "sasl.mechanism",
 }
 """librdkafka has two names for these."""
+
+
+def for_connections(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return those of another driver's overrides that a reader needs to be let in, or that are
+    known here: what else they tune is the other driver's."""
+    return {
+        name: value
+        for name, value in overrides.items()
+        if bare(name).startswith(("sasl.", "security.", "ssl.", "enable.ssl."))
+        or _ALIASES.get(bare(name), bare(name)) in _COMMON
+    }
 
 
 class Settings:

@@ -9,6 +9,10 @@ Not here: disks, replication, sizes of batches. It proves nothing about Kafka; t
 the real one is what the conformance suite checks.
 """
 
+from functools import partial
+
+from delayd.bus import Consumer
+from delayd.bus.guarded import GuardedConsumer
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
@@ -35,15 +39,22 @@ class MemoryBus:
         *,
         clock: Clock | None = None,
         record_bytes_max: int | None = None,
+        coarse_bytes_max: int | None = None,
     ) -> None:
+        """`coarse_bytes_max`: it reads as librdkafka does, guarded, and takes this for the largest
+        weight of a batch (`delayd.bus.guarded`)."""
+        self._coarse_bytes_max = coarse_bytes_max
         self.link = Link()
         self._kafka = kafka
         self._clock = clock or kafka.clock
         self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
-    def consumer(self, topic: str) -> MemoryConsumer:
+    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
         """Return a reader of one topic; see the port."""
-        return MemoryConsumer(self._kafka, self.link, topic)
+        exact = partial(MemoryConsumer, self._kafka, self.link, topic)
+        if careful or self._coarse_bytes_max is None:
+            return exact()
+        return GuardedConsumer(topic, exact(is_coarse=True), exact, self._coarse_bytes_max)
 
     def transactional_producer(self, transactional_id: str) -> MemoryProducer:
         """Return a producer that has not fenced anyone yet; see the port."""

@@ -46,7 +46,11 @@ class MemoryCluster:
             if names and names == silent:
                 raise KafkaUnreachableError(f"Kafka had no answer within {timeout_ms} ms")
             return Survey(
-                {name: known[name].state() for name in names - silent - hidden if name in known},
+                {
+                    name: known[name].state()
+                    for name in names - silent - hidden
+                    if self._kafka.is_known(name)
+                },
                 dict.fromkeys(hidden, "TOPIC_AUTHORIZATION_FAILED"),
                 frozenset(silent),
             )
@@ -98,10 +102,10 @@ class MemoryCluster:
             raise TopicMismatchError(
                 f"the topic {topic} does not exist", remedy="create it, or correct its name"
             )
-        return [
-            self._kafka.served_log(topic, log.number, self._metadata)
-            for log in self._kafka.topics[topic].partitions
-        ]
+        partitions = self._kafka.topics[topic].partitions
+        if any(log.hangs for log in partitions):
+            raise KafkaUnreachableError(f"a leader had no answer within {timeout_ms} ms")
+        return [self._kafka.served_log(topic, log.number, self._metadata) for log in partitions]
 
     def _reach(self, timeout_ms: int) -> None:
         if not self._link.up:

@@ -16,15 +16,21 @@ from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 class MemoryConsumer:
     """One topic's partitions, read from given positions; see the port `Consumer`."""
 
-    def __init__(self, kafka: MemoryKafka, link: Link, topic: str) -> None:
+    def __init__(
+        self, kafka: MemoryKafka, link: Link, topic: str, *, is_coarse: bool = False
+    ) -> None:
+        """`is_coarse`: it takes batches as librdkafka does, and needs a `GuardedConsumer`."""
         self._kafka = kafka
         self._link = link
         self._topic = topic
+        self._is_coarse = is_coarse
         self._offsets: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._unchecked: dict[int, Position] = {}
         self._metadata = 0
         self._turn = 0
+        self._is_cut = False
+        """It goes on where it stopped, because librdkafka has fetched the rest already."""
         self._assigned = False
         self._failure: DelaydError | None = None
 
@@ -35,6 +41,7 @@ class MemoryConsumer:
         self._metadata = 0 if self._link.meets_zombies else self._kafka.isolations_count
         self._unchecked = dict(positions)
         self._ends = {}
+        self._is_cut = False
         self._failure = None
         self._assigned = True
 
@@ -66,18 +73,25 @@ class MemoryConsumer:
     def _read(self, records_max: int) -> list[Record]:
         if self._failure is not None:
             raise self._failure
-        if not self._link.up or not self._offsets:
+        if not (self._link.up or self._is_cut) or not self._offsets:
             return []
         self._check()
         numbers = list(self._offsets)
-        self._turn = (self._turn + 1) % len(numbers)
+        if not self._is_cut:
+            self._turn = (self._turn + 1) % len(numbers)
         records: list[Record] = []
+        self._is_cut = False
         for number in numbers[self._turn :] + numbers[: self._turn]:
             left = records_max - len(records)
             log = self._kafka.served_log(self._topic, number, self._metadata)
-            found, self._offsets[number] = log.read(self._offsets[number], left)
+            found, self._offsets[number] = log.read(
+                self._offsets[number], left, coarsely=self._is_coarse
+            )
             self._ends[number] = log.end_offset
             records += found
+            if self._is_coarse and len(records) == records_max:
+                self._is_cut, self._turn = True, numbers.index(number)
+                break
         return records
 
     def _check(self) -> None:
@@ -86,12 +100,13 @@ class MemoryConsumer:
             if topic is None or number >= len(topic.partitions):
                 self._fail(ConsumerError(f"{self._topic} has no partition {number}"))
                 return
-            position = self._unchecked.get(number, Position(offset))
+            position = self._unchecked.get(number)
             log = self._kafka.served_log(self._topic, number, self._metadata)
-            if not log.holds(position):
+            if not (log.reaches(offset) if position is None else log.holds(position)):
+                where = position or Position(offset)
                 self._fail(
                     BufferPositionError(
-                        f"{self._topic}/{number} cannot be read from {position}",
+                        f"{self._topic}/{number} cannot be read from {where}",
                         remedy="rebuild this node's state from a peer or an export",
                     )
                 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from delayd.bus import Ack, Headers
-from delayd.bus.memory.kafka import MemoryKafka, Refused, record_bytes
+from delayd.bus.memory.kafka import MemoryKafka, Refused, Silence, record_bytes
 from delayd.bus.memory.link import Link
 from delayd.errors import ProducerError
 from delayd.runtime.clock import Clock
@@ -33,6 +33,7 @@ class MemoryIdempotentProducer:
         self._dead = False
         self._lost: str | None = None
         self._refusals: dict[str, str] = {}
+        self._silent: set[tuple[str, int]] = set()
         self._acks: list[tuple[Callable[[Ack], None], Ack]] = []
 
     def send(
@@ -61,6 +62,9 @@ class MemoryIdempotentProducer:
             ack = self._kafka.write(
                 topic, partition, key, value, headers, created_ms, transaction, self._metadata
             )
+        except Silence as silence:
+            self._silent.add((topic, silence.partition))
+            return
         except Refused as refusal:
             if str(refusal) in UNNAMED:
                 self._lost = str(refusal)
@@ -75,7 +79,10 @@ class MemoryIdempotentProducer:
         assert not self._dead, "a producer that raised is dead"
         lost = self._lost or next(iter(self._refusals.values()), None)
         if lost is not None:
+            self._silent.clear()  # Others are not acknowledged either.
             self._fail("flush", lost)
+        if self._silent:
+            self._fail("flush", "_TIMED_OUT")
         acks, self._acks = self._acks, []
         for on_ack, ack in acks:
             on_ack(ack)
@@ -91,4 +98,4 @@ class MemoryIdempotentProducer:
 
     def _fail(self, doing: str, error: str) -> NoReturn:
         self._dead = True
-        raise ProducerError(f"{doing}: {error}", refusals=self._refusals)
+        raise ProducerError(f"{doing}: {error}", refusals=self._refusals, silent=self._silent)

@@ -19,6 +19,7 @@ from delayd.bus import Ack, Headers, PartitionState, TopicState
 from delayd.bus.memory.log import PartitionLog
 from delayd.bus.memory.transactions import CommitFault, Coordinator
 from delayd.bus.murmur2 import partition_of
+from delayd.bus.unreadable import UnreadableBatch
 from delayd.runtime.clock import Clock
 
 CONFIG_DEFAULTS: Final[Mapping[str, str]] = {
@@ -43,6 +44,14 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 
 class Refused(Exception):  # noqa: N818 - an answer of the broker, not an error of this program
     """The broker's answer to a record or request, by Kafka's error name."""
+
+
+class Silence(Exception):  # noqa: N818
+    """No answer: the leader of this partition hangs."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(f"the leader of partition {partition} hangs")
+        self.partition = partition
 
 
 @dataclass(slots=True)
@@ -129,6 +138,8 @@ class MemoryKafka:
     """Names of topics that nobody may describe, whether they exist or not."""
     silent: set[str] = field(default_factory=set)
     """Names of topics about which no broker answers."""
+    misdescribed: dict[str, int] = field(default_factory=dict)
+    """How many more descriptions of a topic come from a broker that does not know it (yet)."""
     isolations_count: int = 0
     zombies: dict[tuple[str, int], Zombie] = field(default_factory=dict)
     """By topic and partition. A client's metadata is the number of the last isolation that it
@@ -143,6 +154,8 @@ class MemoryKafka:
 
     def served_log(self, topic: str, partition: int, metadata: int) -> PartitionLog:
         """Return the log that a client with this metadata reads."""
+        if not self.zombies:
+            return self.topics[topic].partitions[partition]
         zombie = self.zombies.get((topic, partition))
         is_stale = zombie is not None and metadata < zombie.number
         return zombie.log if zombie and is_stale else self.log(topic, partition)
@@ -200,6 +213,7 @@ class MemoryKafka:
     ) -> Ack:
         """Write a record, for `producer` = (transactional id, epoch) inside its transaction.
 
+        Raises Refused as a broker would, Silence if nobody answers.
         `metadata`: of the client, which then waits in vain for a zombie to take it.
         """
         with self.changed:
@@ -219,11 +233,36 @@ class MemoryKafka:
                     raise Refused("_FENCED")
                 now_ms = self.clock.monotonic_ms()
                 producer_id = self.coordinator.join(producer[0], topic, log.number, now_ms)
+            if log.hangs:
+                raise Silence(log.number)
             by_broker = found.setting("message.timestamp.type") == "LogAppendTime"
             append_ms = self.clock.wall_ms() + log.ahead_ms if by_broker else created_ms
             record = log.append(append_ms, key, value, headers, producer_id)
             self.changed.notify_all()
             return Ack(record.partition, record.offset, record.append_ms)
+
+    def append_heavy(
+        self,
+        topic: str,
+        partition: int,
+        values: list[tuple[bytes, Headers]],
+        *,
+        is_refused: bool = True,
+    ) -> UnreadableBatch:
+        """Write a compressed batch of records that is not read; raises Refused as a broker would.
+
+        `is_refused`: librdkafka alone does not read it either.
+        """
+        with self.changed:
+            found = self.topics[topic]
+            log = found.partitions[partition]
+            if found.setting("compression.type") == "uncompressed":
+                raise Refused("MSG_SIZE_TOO_LARGE")
+            stands_for_all = log.append_heavy(
+                self.clock.wall_ms() + log.ahead_ms, values, is_refused=is_refused
+            )
+            self.changed.notify_all()
+            return stands_for_all
 
     def fail_next_commit(self, transactional_id: str, *, applied: bool) -> None:
         """Lose the answer to the id's next commit, which is applied or not."""
@@ -249,6 +288,21 @@ class MemoryKafka:
         """
         with self.changed:
             self.topics[topic].refusal = error
+
+    def hang(self, topic: str, partition: int) -> None:
+        """Let the partition's leader take no records and answer no question.
+
+        Brokers describe it as well, and its coordinator's markers get there.
+        """
+        with self.changed:
+            self.log(topic, partition).hangs = True
+
+    def end_hangs(self) -> None:
+        """Let all leaders answer again."""
+        with self.changed:
+            for topic in self.topics.values():
+                for log in topic.partitions:
+                    log.hangs = False
 
     def isolate_leader(self, topic: str, partition: int) -> None:
         """Cut the partition's leader off from its controller, which elects another one.
@@ -281,6 +335,13 @@ class MemoryKafka:
             whose = (topic, partition, holder.producer_id if holder else None)
             lost = self.coordinator.lost_markers
             lost[whose] = lost.get(whose, 0) + 1
+
+    def is_known(self, topic: str) -> bool:
+        """Return whether the broker that is asked next to describe a topic knows it."""
+        with self.changed:
+            if left := self.misdescribed.get(topic, 0):
+                self.misdescribed[topic] = left - 1
+            return topic in self.topics and not left
 
     def hold_markers(self) -> None:
         """From now on acknowledged commits stay invisible until `release_markers`.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from delayd.bus import Headers, Position, Record
+from delayd.bus.unreadable import TOO_LARGE, BatchError, UnreadableBatch, unreadable_batch
 
 
 class OpenTransaction:
@@ -25,11 +26,20 @@ class OpenTransaction:
         self.aborted = False
 
 
+class HeavyBatch(NamedTuple):
+    """A batch that is not read (`delayd.bus.unreadable`)."""
+
+    stands_for_all: UnreadableBatch
+    is_refused: bool
+    """librdkafka refuses it as well; otherwise it hands out its records."""
+
+
 class Entry(NamedTuple):
     """One offset of the log: a record, or a marker (`record` is None)."""
 
     record: Record | None
     transaction: OpenTransaction | None
+    batch: HeavyBatch | None = None
 
 
 class Leadership(NamedTuple):
@@ -51,6 +61,10 @@ class PartitionLog:
     leaderships: list[Leadership] = field(default_factory=lambda: [Leadership(0, 0)])
     leader: int | None = 1
     in_sync: int = 1
+    expanded_whole: int = 0
+    """How often a coarse reader held a whole batch in memory that is not read."""
+    hangs: bool = False
+    """Does the leader answer neither producers nor questions?"""
     ahead_ms: int = 0
     """How far the clock of the broker that leads it is ahead of the others."""
 
@@ -62,7 +76,9 @@ class PartitionLog:
     @property
     def stable_offset(self) -> int:
         """Return the offset up to which read_committed readers may read."""
-        return min((t.first_offset for t in self.open.values()), default=self.end_offset)
+        if not self.open:
+            return self.end_offset
+        return min(t.first_offset for t in self.open.values())
 
     def append(
         self,
@@ -89,14 +105,44 @@ class PartitionLog:
             transaction.aborted = not commit
         self.entries.append(Entry(None, None))
 
-    def read(self, offset: int, records_max: int) -> tuple[list[Record], int]:
-        """Return committed records from `offset` on, and the offset to read on from."""
+    def append_heavy(
+        self, append_ms: int, values: list[tuple[bytes, Headers]], *, is_refused: bool
+    ) -> UnreadableBatch:
+        """Write a batch that is not read; return what readers see of it."""
+        first, epoch = self.end_offset, self.leaderships[-1].epoch
+        last = first + len(values) - 1
+        stands_for_all = unreadable_batch(
+            self.number, first, last, epoch, append_ms, len(values), "gzip", TOO_LARGE
+        )
+        batch = HeavyBatch(stands_for_all, is_refused)
+        for offset, (value, headers) in enumerate(values, first):
+            record = Record(self.number, offset, epoch, append_ms, None, value, headers)
+            self.entries.append(Entry(record, None, batch))
+        return stands_for_all
+
+    def read(
+        self, offset: int, records_max: int, *, coarsely: bool = False
+    ) -> tuple[list[Record], int]:
+        """Return committed records from `offset` on, and the offset to read on from.
+
+        `coarsely`: as librdkafka alone does. BatchError at a batch that it refuses.
+        """
         found: list[Record] = []
         stable_offset = self.stable_offset
         while offset < stable_offset and len(found) < records_max:
-            entry = self.entries[offset - self.start_offset]
+            record, transaction, batch = self.entries[offset - self.start_offset]
+            if batch is not None and not (coarsely and not batch.is_refused):
+                if not coarsely:
+                    found.append(batch.stands_for_all)
+                    offset = batch.stands_for_all.offset + 1
+                    continue
+                if not found:
+                    self.expanded_whole += 1
+                    raise BatchError("refused", partition=self.number, offset=offset)
+                break
+            if batch is not None and offset == batch.stands_for_all.offset:
+                self.expanded_whole += 1
             offset += 1
-            record, transaction = entry
             if record is not None and (transaction is None or not transaction.aborted):
                 found.append(record._replace(headers=list(record.headers)))
         return found, offset
@@ -106,9 +152,13 @@ class PartitionLog:
         records = (entry.record for entry in self.entries)
         return next((r.offset for r in records if r is not None and r.append_ms >= at_ms), None)
 
+    def reaches(self, offset: int) -> bool:
+        """Return whether the offset is inside the log, or its end."""
+        return self.start_offset <= offset <= self.end_offset
+
     def holds(self, position: Position) -> bool:
         """Return whether a reader may begin there: inside the log, and of the same history."""
-        if not self.start_offset <= position.offset <= self.end_offset:
+        if not self.reaches(position.offset):
             return False
         if position.leader_epoch < 0:
             return True
@@ -128,6 +178,19 @@ class PartitionLog:
         self.open = {p: t for p, t in self.open.items() if t.first_offset < offset}
         self.leaderships = [le for le in self.leaderships if le.first_offset <= offset]
         self.leaderships.append(Leadership(self.leaderships[-1].epoch + 1, offset))
+
+    def compact(self, before: int) -> None:
+        """Delete what a log cleaner does below an offset: records whose key comes again below it,
+        and aborted ones. Their offsets stay taken."""
+        assert self.start_offset <= before <= self.stable_offset, "clean what is decided"
+        keys = set()
+        for place in reversed(range(before - self.start_offset)):
+            record, transaction, _ = self.entries[place]
+            is_aborted = transaction is not None and transaction.aborted
+            if record is not None and (is_aborted or record.key in keys):
+                self.entries[place] = Entry(None, None)
+            elif record is not None:
+                keys.add(record.key)
 
     def delete_before(self, offset: int) -> None:
         """Delete as retention or `delete_records` does."""

@@ -87,4 +87,4 @@ class MemoryProducer(MemoryIdempotentProducer):
     def _fail(self, doing: str, error: str) -> NoReturn:
         self._dead = True
         kind = FencedError if error == "_FENCED" else ProducerError
-        raise kind(f"{self._id}: {doing}: {error}", refusals=self._refusals)
+        raise kind(f"{self._id}: {doing}: {error}", refusals=self._refusals, silent=self._silent)

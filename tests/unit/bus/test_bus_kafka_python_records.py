@@ -7,6 +7,7 @@ from crc32c import crc32c
 
 from delayd.bus.kafka_python.library import DefaultRecordBatchBuilder, TopicPartition, errors
 from delayd.bus.kafka_python.records import _Unpacked
+from delayd.bus.unreadable import UnreadableBatch
 
 HEADER_BYTES = 61
 LENGTH_AT, EPOCH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT = 8, 12, 16, 17, 21, 23
@@ -85,25 +86,34 @@ def test_a_format_older_than_kafka_0_11_is_told_by_name() -> None:
     [(HEADER_BYTES, 0x7E), (HEADER_BYTES, 0x10), (HEADER_BYTES, 0x01), (-1, 0x7E), (-4, 0x04)],
     ids=["longer", "shorter", "negative", "header value", "header count"],
 )
-def test_lengths_that_contradict_each_other_are_a_corrupt_batch(at: int, to: int) -> None:
-    """The CRC is right: it was written like that."""
-    batch = batch_of(b"value")
+def test_a_batch_whose_lengths_contradict_each_other_is_not_read(at: int, to: int) -> None:
+    """The CRC is right: it was written like that, and every replica has it so.
+
+    Rules: batch-unreadable
+    """
+    batch = batch_of(b"good", b"value")
     assert batch[at] != to
     batch[at] = to
-    with pytest.raises(errors.CorruptRecordError):
-        unpacked(sealed(batch)).take(10)
+    [stands_for_all] = unpacked(sealed(batch, base=5)).take(10)
+    assert isinstance(stands_for_all, UnreadableBatch)
+    assert (stands_for_all.offset, stands_for_all.append_ms) == (6, 1_001)
+    assert stands_for_all.value == (
+        b"the batch at offsets 5 to 6 of partition 0 (2 records, codec none) cannot be read: its "
+        b"data is damaged"
+    )
 
 
-def test_a_batch_that_ends_within_its_last_record_is_a_corrupt_batch() -> None:
+def test_a_batch_that_ends_within_its_last_record_is_not_read() -> None:
     """All of its lengths agree with each other."""
-    with pytest.raises(errors.CorruptRecordError, match="cut off"):
-        unpacked(sealed(batch_of(b"value", header=b"12345")[:-3])).take(10)
+    [only] = unpacked(sealed(batch_of(b"value", header=b"12345")[:-3])).take(10)
+    assert isinstance(only, UnreadableBatch)
 
 
-def test_a_batch_that_cannot_be_uncompressed_is_a_corrupt_batch() -> None:
-    batch = batch_of(b"value")
-    with pytest.raises(errors.CorruptRecordError):
-        unpacked(sealed(batch, attributes=GZIP)).take(10)
+def test_a_batch_that_cannot_be_uncompressed_is_not_read() -> None:
+    part = unpacked(sealed(batch_of(b"value"), attributes=GZIP), sealed(batch_of(b"v"), base=1))
+    batch, behind = part.take(10)
+    assert isinstance(batch, UnreadableBatch) and behind.value == b"v"
+    assert batch.value is not None and b"codec gzip" in batch.value
 
 
 def test_a_marker_of_a_newer_epoch_moves_the_epoch_with_the_position() -> None:
