@@ -11,6 +11,7 @@
 | `grammar.py`, `times.py` | the grammar of the headers' texts |
 | `reasons.py` | every reason to reject a request |
 | `proof.py`, `internal.py` | digests and proofs; the master's internal records |
+| `settlements.py` | of these, what cancels and replaces came to |
 | `bodies.py`, `receipts.py` | the stored and the produced form |
 
 Not here: the state of ids and cancel markers, which ingest decides; whether a target exists, which
@@ -58,7 +59,9 @@ from delayd.request.receipts import (
     reject_receipt,
     verdict_of,
 )
+from delayd.request.redrives import redriven_before
 from delayd.request.request import Op, Request, RequestLimits, Turn
+from delayd.request.settlements import Settled, settlement_records
 
 __all__ = [
     "INTERNAL_MARGIN_BYTES",
@@ -72,6 +75,7 @@ __all__ = [
     "Reject",
     "Request",
     "RequestLimits",
+    "Settled",
     "Turn",
     "Verdict",
     "asked_due_of",
@@ -91,8 +95,10 @@ __all__ = [
     "reason_of",
     "receipt",
     "receipt_record",
+    "redriven_before",
     "reject_body",
     "reject_receipt",
+    "settlement_records",
     "size_of",
     "source_of",
     "turn_of",

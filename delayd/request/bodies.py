@@ -156,6 +156,8 @@ def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:
     """Return the dead body of a rejected record."""
     key, value, headers = record.key, record.value, record.headers
     truncated_size = None
+    if reject.reason is Reason.UNREADABLE_BATCH:
+        value = None  # The detail says what the driver says there.
     if reject.truncated:
         truncated_size = size_of(key, value, headers)
         value = None

@@ -39,6 +39,10 @@ INTERNAL_HEADERS: Final = (
 """Headers of records that the master writes to the buffer. A record with one of them is internal,
 and needs a valid proof."""
 
+SETTLES: Final = "delayd-settles"
+"""The internal header of a record of settlements (`settlements.py`); no header of any record by
+rules older than 4."""
+
 WRITTEN_HEADERS: Final = (
     "delayd-fired",
     "delayd-source",

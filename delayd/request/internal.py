@@ -13,6 +13,12 @@
                                    and its ranking due when it was first deferred, `ms/ms`
              delayd-proof          last: proves that the master wrote all this, for this partition
 
+A *barrier* switches what is behind it in its partition to another version of the rules
+(`replication.rules`). `delayd upgrade rules` writes it:
+
+    headers  delayd-rules          "<version>/<first release of delayd that knows it>"
+             delayd-proof          as above
+
 Invariants:
 - a record is internal if it has a header that only internal records have; then only a valid proof
   makes it a request;
@@ -22,7 +28,6 @@ Invariants:
 Source: docs/design, "The wire contract".
 """
 
-import hmac
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
@@ -34,10 +39,16 @@ from delayd.request.grammar import (
     target_of,
     target_partition_of,
 )
-from delayd.request.headers import HEADER_PREFIX, INTERNAL_HEADERS, check_names, fields_of
-from delayd.request.proof import DIGEST_BYTES, proof_of
+from delayd.request.headers import (
+    HEADER_PREFIX,
+    INTERNAL_HEADERS,
+    SETTLES,
+    check_names,
+    fields_of,
+)
+from delayd.request.proof import DIGEST_BYTES, is_proof, proof_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op, Request, RequestLimits, Turn
+from delayd.request.request import Op, Request, RequestLimits, Switch, Turn
 
 INTERNAL_MARGIN_BYTES: Final = 8 * 1024
 """How much larger an internal record may be than a user's; its own headers need below 1 KiB."""
@@ -57,6 +68,11 @@ _FIELDS = frozenset(
         "delayd-turn",
     }
 )
+
+
+_RULES: Final = "delayd-rules"
+"""Alone it does not make a record internal: to releases that do not know it, it is an unknown
+header, and outcomes stay."""
 
 
 class BufferRecord(NamedTuple):
@@ -94,8 +110,21 @@ def continuation(
     headers.append(("delayd-attempt", b"%d" % (attempt_of(body) + is_retry)))
     if turn is not None:
         headers.append(("delayd-turn", b"%d/%d" % turn))
-    headers.append(("delayd-proof", proof_of(limits, partition, key, value, headers)))
-    return BufferRecord(partition, key, value, headers)
+    return signed(partition, key, value, headers, limits)
+
+
+def barrier(partition: int, switch: Switch, limits: RequestLimits) -> BufferRecord:
+    """Return the record that switches what is behind it in this partition."""
+    headers: Headers = [(_RULES, f"{switch.version}/{switch.release}".encode())]
+    return signed(partition, None, None, headers, limits)
+
+
+def signed(
+    partition: int, key: bytes | None, value: bytes | None, headers: Headers, limits: RequestLimits
+) -> BufferRecord:
+    """Return the record with these headers and, behind them, its proof."""
+    proof = proof_of(limits, partition, key, value, headers)
+    return BufferRecord(partition, key, value, [*headers, ("delayd-proof", proof)])
 
 
 def is_internal(asked: Headers) -> bool:
@@ -108,8 +137,12 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
 
     `asked` are its `delayd-*` headers. The proof is checked first: a forged record is not read.
     """
-    _check_proof(record, limits)
+    check_proof(record, limits)
     check_names(record.headers)
+    for name, content in asked:
+        if name == _RULES:
+            switch = _switch((content or b"").decode(errors="replace"))
+            return Request(Op.SWITCH, None, 0, 0, None, None, [], switch=switch)
     fields = fields_of(asked, _FIELDS)
     id = fields.get("delayd-id")
     check_id(id, Op.CONTINUE, record, limits.partitions)
@@ -134,13 +167,13 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
     )
 
 
-def _check_proof(record: Record, limits: RequestLimits) -> None:
+def check_proof(record: Record, limits: RequestLimits) -> None:
+    """Refuse an internal record that the master did not write for this partition."""
     [*others, (name, proof)] = record.headers
-    if limits.proof_key and name == "delayd-proof" and proof is not None:
-        wanted = proof_of(limits, record.partition, record.key, record.value, others)
-        if hmac.compare_digest(proof, wanted):
-            return
-    named = next(name for name, _ in record.headers if name in _INTERNAL)
+    proved = (limits, record.partition, record.key, record.value, others)
+    if name == "delayd-proof" and proof is not None and is_proof(proof, *proved):
+        return
+    named = next(name for name, _ in record.headers if name in _INTERNAL or name == SETTLES)
     raise RefusedError(
         Reason.BAD_PROOF,
         f"the header {named} is of records that delayd's own master writes, and this one lacks"
@@ -172,6 +205,14 @@ def _turn(fields: dict[str, str]) -> Turn | None:
     if numbers[0] is None or numbers[1] is None:
         raise _not_as_written("delayd-turn")
     return Turn(numbers[0], numbers[1])
+
+
+def _switch(text: str) -> Switch:
+    version, _, release = text.partition("/")
+    number = number_of(version)
+    if number is None or not release:
+        raise _not_as_written(_RULES)
+    return Switch(number, release)
 
 
 def _digest(fields: dict[str, str]) -> bytes:

@@ -1,6 +1,7 @@
 """Parsing a record into the request that it asks for.
 
 `parse` checks in this order, and the first problem is the outcome:
+0. whether it stands for a batch that cannot be read,
 1. the size of the record,
 2. the proof of an internal record, and nothing else unless it is valid,
 3. header names, then each `delayd-*` header in the order of the record,
@@ -9,6 +10,7 @@
 """
 
 from delayd.bus import Headers, Record
+from delayd.bus.unreadable import UnreadableBatch
 from delayd.request.grammar import (
     ID_BYTES_MAX,
     asked_due_ms_of,
@@ -35,15 +37,18 @@ from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_in
 from delayd.request.proof import digest_of, without_tracing
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
+from delayd.request.settlements import is_settlement, parse_settlement
+from replication.rules import is_steady
 
 _SUPPORTED = frozenset(SUPPORTED_HEADERS)
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE = Op.SCHEDULE
 _CANCEL = Op.CANCEL
 _REDRIVE = Op.REDRIVE
+_REPLACE = Op.REPLACE
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -52,6 +57,8 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
     The hot path of ingest: one pass over the headers, no allocation for those of the user. An
     internal record is recognised when one of its headers is refused, at no cost to other records.
     """
+    if type(record) is UnreadableBatch:
+        return Reject(Reason.UNREADABLE_BATCH, (record.value or b"").decode())
     key, value = record.key, record.value
     size = RECORD_ALLOWANCE_BYTES
     if key is not None:
@@ -73,48 +80,67 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
             asked.append(header)
         else:
             user.append(header)
-    if size > limits.record_bytes_max and size > limits.record_bytes_max + _margin_bytes(asked):
+    if size > limits.record_bytes_max and size > limits.record_bytes_max + _margin_bytes(
+        record, asked, limits
+    ):
         return _too_large(asked, limits, size)
     try:
         if not ascii_names:
             check_names(record.headers)
-        fields = fields_of(asked, _SUPPORTED, limits.rules_version)
-        op = _SCHEDULE
-        if "delayd-op" in fields or "delayd-redrive" in fields:
-            op = op_of(fields)
-        id = fields.get("delayd-id")
-        if id is not None or op is not _SCHEDULE:
-            check_id(id, op, record, limits.partitions)
-            if op is _CANCEL:
-                return Request(op, None, 0, 0, None, None, [], None, id)
-        topic = target_of(fields, limits.prefix)
-        due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=limits.is_steady)
-        if due_ms - record.append_ms > limits.max_delay_ms:
-            raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
-        delivered_key = fields.get("delayd-key")
-        if delivered_key is not None:
-            key = delivered_key.encode()
-        partition = target_partition_of(fields)
-        sent = (op, topic, due_ms, due_ms, key, value, user, partition)
-        if id is None and op is _SCHEDULE:
-            return _made(Request, (*sent, *_NO_ID))
-        digest = b""
-        if id is not None:
-            counted = without_tracing(user, limits) if limits.is_steady else user
-            digest = digest_of(topic, key, value, counted, partition, due_form_of(fields))
-        redrive = redrive_of(fields, record) if op is _REDRIVE else None
-        return Request(*sent, id, digest, redrive=redrive)
+        return _request_of(record, limits, key, user, asked)
     except RefusedError as refusal:
         return _refused(record, asked, limits, refusal)
 
 
-def _margin_bytes(asked: Headers) -> int:
+def _request_of(
+    record: Record, limits: RequestLimits, key: bytes | None, user: Headers, asked: Headers
+) -> Request:
+    """Return what the `delayd-*` headers of a user's record ask for. RefusedError if they ask for
+    nothing that can be done."""
+    version = limits.rules.version_at(record.partition, record.offset)
+    fields = fields_of(asked, _SUPPORTED, version)
+    op = _SCHEDULE
+    if "delayd-op" in fields or "delayd-redrive" in fields:
+        op = op_of(fields)
+    id = fields.get("delayd-id")
+    if id is not None or op is not _SCHEDULE:
+        check_id(id, op, record, limits.partitions)
+        if op is _CANCEL:
+            return Request(op, None, 0, 0, None, None, [], None, id)
+    topic = target_of(fields, limits.prefix)
+    due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=is_steady(version))
+    if due_ms - record.append_ms > limits.max_delay_ms:
+        raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
+    delivered_key = fields.get("delayd-key")
+    if delivered_key is not None:
+        key = delivered_key.encode()
+    value, partition = record.value, target_partition_of(fields)
+    sent = (op, topic, due_ms, due_ms, key, value, user, partition)
+    if id is None and op is _SCHEDULE:
+        return _made(Request, (*sent, *_NO_ID))
+    digest = b""
+    if id is not None:
+        counted = without_tracing(user, limits) if is_steady(version) else user
+        digest = digest_of(topic, key, value, counted, partition, due_form_of(fields))
+    redrive = redrive_of(fields, record) if op is _REDRIVE else None
+    has_own_time = op is _REPLACE and "delayd-due" in fields
+    return Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time)
+
+
+def _margin_bytes(record: Record, asked: Headers, limits: RequestLimits) -> int:
     """Return how much larger this record may be: a request that was taken must fit again."""
-    if is_internal(asked):
+    if is_internal(asked) or _settles(record, asked, limits):
         return INTERNAL_MARGIN_BYTES
     if any(name == "delayd-redrive" for name, _ in asked):
         return REDRIVE_MARGIN_BYTES
     return 0
+
+
+def _settles(record: Record, asked: Headers, limits: RequestLimits) -> bool:
+    """Return whether a record says that it has settlements, where the rules know them."""
+    return is_settlement(asked) and is_steady(
+        limits.rules.version_at(record.partition, record.offset)
+    )
 
 
 def _too_large(asked: Headers, limits: RequestLimits, size: int) -> Reject:
@@ -140,8 +166,11 @@ def _refused(
     record: Record, asked: Headers, limits: RequestLimits, refusal: RefusedError
 ) -> Request | Reject:
     """Return the outcome of a record that is no request of a user."""
-    if is_internal(asked):
+    settles = _settles(record, asked, limits)
+    if settles or is_internal(asked):
         try:
+            if settles:
+                return parse_settlement(record, limits)
             return parse_internal(record, asked, limits)
         except RefusedError as refused:
             refusal = refused

@@ -6,6 +6,7 @@ no two records give the same bytes:
     digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header);
              since rules version 4 without the headers that tracing agents write
     proof  = HMAC-SHA256(cluster key, LABEL, cluster, partition, key, value, headers)
+             of the keys of a cluster the first signs, and a proof by any of them is valid
     headers = their number, then name and content of each, in order
 
 The digest is of the message as sent: the same due time in another form gives another digest.
@@ -13,7 +14,7 @@ The digest is of the message as sent: the same due time in another form gives an
 
 import hmac
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -67,8 +68,32 @@ def proof_of(
 ) -> bytes:
     """Return the proof, as hex, of a record for this `partition` of the buffer."""
     assert limits.proof_key, "a proof needs the cluster's key"
+    return next(_proofs(limits, partition, key, value, headers))
+
+
+def is_proof(
+    proof: bytes,
+    limits: RequestLimits,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> bool:
+    """Return whether this is the proof of a record, under one of the cluster's keys."""
+    if not limits.proof_key:
+        return False
+    wanted = _proofs(limits, partition, key, value, headers)
+    return any(hmac.compare_digest(proof, each) for each in wanted)
+
+
+def _proofs(
+    limits: RequestLimits, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> Iterator[bytes]:
+    """Yield the proof under each key."""
     parts = [LABEL, limits.cluster.encode(), b"%d" % partition, key, value, *_listed(headers)]
-    return hmac.digest(limits.proof_key, _joined(parts), "sha256").hex().encode()
+    signed = _joined(parts)
+    for proof_key in limits.proof_key.split(b"\n"):
+        yield hmac.digest(proof_key, signed, "sha256").hex().encode()
 
 
 def _listed(headers: Headers) -> list[bytes | None]:

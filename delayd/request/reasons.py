@@ -117,6 +117,11 @@ class Reason(Enum):
         "too-large",
         "Send a smaller record: the limit is fixed when the cluster is made.",
     )
+    UNREADABLE_BATCH = (
+        "unreadable-batch",
+        "Send smaller batches (`batch.size`), or compress less: what was in this one is gone, ask"
+        " its producer.",
+    )
     DEAD = (
         "dead",
         "Mend the target, which the detail names: it does not exist, has no such partition, does"

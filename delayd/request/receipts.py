@@ -39,7 +39,7 @@ class Verdict(Enum):
     CANCELLED = (
         "cancelled",
         "The messages in `killed` were pending and will never be delivered. Of a repeated cancel:"
-        " they had been cancelled already.",
+        " an earlier request had killed them.",
     )
     TOO_LATE = (
         "too-late",

@@ -11,6 +11,7 @@ delivered twice.
 Source: docs/reference/requests.md, "Redrives".
 """
 
+import re
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
@@ -60,6 +61,17 @@ class NoRedrive(NamedTuple):
     detail: str
 
 
+def redriven_before(letter: str, redrive: str) -> str:
+    """Return the detail of a refused redrive: `redrive` is the source of the one that counts."""
+    return f"the dead letter {letter} was redriven before as {redrive}: nothing is sent twice"
+
+
+def counting_redrive(detail: str) -> str | None:
+    """Return the source that such a detail names; None where an older release wrote it."""
+    found = re.search(r"was redriven before as ([0-9]+/[0-9]+):", detail)
+    return None if found is None else found[1]
+
+
 def redrive_of_letter(
     letter: Letter, limits: RequestLimits, now_ms: int, correction: Correction = AS_IT_WAS
 ) -> Redrive | NoRedrive:
@@ -93,6 +105,8 @@ def _impossible(letter: Letter) -> str | None:
             f" was too large; it is in the buffer at {letter.source} until retention ends: send"
             " less, for instance a reference to it"
         )
+    if letter.reason == Reason.UNREADABLE_BATCH.slug:
+        return "it stands for a batch of which nothing was read: have its producer send it again"
     ops = [content for name, content in letter.headers if name == "delayd-op"]
     if b"cancel" in ops:
         return "it is a cancel, not a message: correct it and cancel again"
@@ -129,7 +143,9 @@ def _headers(letter: Letter, redriven: str, correction: Correction) -> Headers:
 def _read(
     partition: int, letter: Letter, headers: Headers, limits: RequestLimits, now_ms: int
 ) -> Request | Reject:
-    return parse(Record(partition, 0, -1, now_ms, letter.key, letter.value, headers), limits)
+    next_offset = 1 << 62  # behind all barriers: by the rules in force
+    record = Record(partition, next_offset, -1, now_ms, letter.key, letter.value, headers)
+    return parse(record, limits)
 
 
 def _id_lost(redriven: str, refused: Reject) -> str:

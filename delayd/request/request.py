@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.bus import Headers
-from replication.settings import RULES_VERSION, STEADY_RULES, Settings
+from replication.ids import Settlement
+from replication.rules import Rules
+from replication.settings import RULES_VERSION, Settings
 
 
 class Op(IntEnum):
@@ -18,6 +20,10 @@ class Op(IntEnum):
     """The master's own: it requeues a message under a later due time."""
     REDRIVE = 4
     """A schedule that sends a dead letter again, at most once."""
+    SWITCH = 5
+    """A barrier: what is behind it in its partition is ruled by another version of the rules."""
+    SETTLE = 6
+    """The master's own: what cancel markers came to."""
 
     @property
     def slug(self) -> str:
@@ -25,7 +31,10 @@ class Op(IntEnum):
         return _SLUGS[self]
 
 
-_SLUGS = ("schedule", "cancel", "replace", "schedule", "redrive")
+_SLUGS = ("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle")
+
+
+NEWEST_RULES: Final = Rules(RULES_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +48,20 @@ class RequestLimits:
     cluster: str
     """Its name, which proofs are bound to."""
     proof_key: bytes = field(repr=False)
-    """The cluster's key. Empty in a client, which has none: then no proof is valid."""
+    """The cluster's keys, one a line: the first signs, and what any of them signed is valid. Empty
+    in a client, which has none: then no proof is valid."""
     prefix: str = "delayd-"
     """Prefix of delayd's own topics, which cannot be targets."""
-    rules_version: int = RULES_VERSION
+    rules: Rules = NEWEST_RULES
+    """What version rules a record, by its place."""
     tracing_headers: tuple[str, ...] = ()
     """The cluster's own (`Settings.tracing_headers`)."""
 
     @classmethod
-    def of(cls, settings: Settings, proof_key: bytes) -> "RequestLimits":
-        """Return the limits of a cluster with these settings."""
+    def of(
+        cls, settings: Settings, proof_key: bytes, rules: Rules | None = None
+    ) -> "RequestLimits":
+        """Return the limits of a cluster with these settings; `rules` if it was switched."""
         return cls(
             max_delay_ms=settings.max_delay_ms,
             record_bytes_max=settings.record_bytes_max,
@@ -56,14 +69,9 @@ class RequestLimits:
             cluster=settings.cluster,
             proof_key=proof_key,
             prefix=settings.prefix,
-            rules_version=settings.rules_version,
+            rules=Rules(settings.rules_version) if rules is None else rules,
             tracing_headers=settings.tracing_headers,
         )
-
-    @property
-    def is_steady(self) -> bool:
-        """Return whether the rules are those of version 4 or later (`STEADY_RULES`)."""
-        return self.rules_version >= STEADY_RULES
 
     def __post_init__(self) -> None:
         assert self.prefix, "an empty prefix would forbid every target"
@@ -79,6 +87,15 @@ class Turn(NamedTuple):
     """As it was assigned, without any shift."""
     since_ms: int
     """Its ranking due when it was first deferred: from then on smoothing makes it late."""
+
+
+class Switch(NamedTuple):
+    """The content of a barrier."""
+
+    version: int
+    """Of the rules that it switches to."""
+    release: str
+    """The first release of delayd that knows them."""
 
 
 class Request(NamedTuple):
@@ -113,3 +130,9 @@ class Request(NamedTuple):
     """Of a redrive: the source of the dead letter that it sends again."""
     turn: Turn | None = None
     """Of a continuation that smoothing deferred."""
+    switch: Switch | None = None
+    """Of a barrier."""
+    settled: tuple[tuple[str, Settlement], ...] = ()
+    """Of a settlement: ids, and what the last marker of each came to."""
+    has_own_time: bool = False
+    """Of a replace: it names its due time, and not a delay."""

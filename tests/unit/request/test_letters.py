@@ -30,8 +30,11 @@ from delayd.request.redrives import (
     Correction,
     NoRedrive,
     Redrive,
+    counting_redrive,
     redrive_of_letter,
+    redriven_before,
 )
+from replication.rules import Barrier, Rules
 
 APPEND_MS = 1_700_000_000_000
 NOW_MS = APPEND_MS + 3_600_000
@@ -358,6 +361,24 @@ def test_an_id_that_is_not_the_key_is_lost_only_if_that_is_wanted() -> None:
     assert letter.reason == "bad-id" and "cannot keep its id" in refusal(letter)
     redrive, request = sent(letter, Correction(without_id=True))
     assert (request.id, request.key, redrive.lost_id) == (None, b"dk", "other")
+
+
+def test_a_redrive_is_planned_by_the_rules_in_force() -> None:
+    """Since version 4 a due time in seconds is refused: the cluster would reject it."""
+    letter = undelivered(record(TOPIC, DELAY))
+    seconds = Correction(when=("delayd-due", "1700000000"))
+    for partition, is_refused in ((0, True), (1, False)):
+        rules = Rules(3, (Barrier(partition, 9, 4),))
+        limits = RequestLimits(86_400_000, 10_000, 4, "c", b"", rules=rules)
+        planned = redrive_of_letter(letter, limits, NOW_MS, seconds)
+        assert isinstance(planned, NoRedrive) == is_refused
+
+
+def test_a_refused_redrive_names_the_one_that_counts() -> None:
+    assert counting_redrive(redriven_before("1/7", "1/99")) == "1/99"
+    assert (
+        counting_redrive("the dead letter 1/7 was redriven before: nothing is sent twice") is None
+    )
 
 
 def test_an_id_that_can_be_kept_is_kept() -> None:

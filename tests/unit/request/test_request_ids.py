@@ -12,6 +12,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
 from delayd.request.headers import REDRIVE_MARGIN_BYTES
 from delayd.request.internal import INTERNAL_MARGIN_BYTES
+from replication.rules import Rules
 
 APPEND_MS = 1_700_000_000_000
 PARTITIONS = 8
@@ -177,7 +178,7 @@ def test_all_other_headers_do(name: str) -> None:
 
 
 def test_before_rules_version_4_all_headers_do() -> None:
-    limits = replace(LIMITS, rules_version=3)
+    limits = replace(LIMITS, rules=Rules(3))
     sent = [
         outcome(TOPIC, DELAY, WITH_ID, ("traceparent", trace), limits=limits)
         for trace in (b"1", b"2")
@@ -253,7 +254,9 @@ def test_cancel_and_replace_need_a_good_id_in_its_partition(op: tuple[str, bytes
 
 
 def test_a_receipt_names_each_operation_as_its_user_knows_it() -> None:
-    assert [op.slug for op in Op] == ["schedule", "cancel", "replace", "schedule", "redrive"]
+    assert [op.slug for op in Op] == [
+        *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle")
+    ]
 
 
 # Redrives.

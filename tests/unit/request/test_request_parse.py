@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from delayd import __version__
 from delayd.bus import UNREADABLE_HEADERS, Headers, Record
-from delayd.request import Op, Reason, Reject, Request, RequestLimits, parse, size_of
+from delayd.bus.unreadable import TOO_LARGE, unreadable_batch
+from delayd.request import (
+    Op,
+    Reason,
+    Reject,
+    Request,
+    RequestLimits,
+    dead_letter,
+    parse,
+    reject_body,
+    size_of,
+)
 from delayd.request.headers import (
     INTERNAL_HEADERS,
     PLANNED_HEADERS,
@@ -17,7 +28,9 @@ from delayd.request.headers import (
     SUPPORTED_HEADERS,
     WRITTEN_HEADERS,
 )
+from delayd.request.letters import Letter
 from delayd.request.reasons import DETAIL_CHARS_MAX
+from delayd.request.redrives import Correction, NoRedrive, redrive_of_letter
 from replication.settings import RULES_VERSION
 
 APPEND_MS = 1_700_000_000_000
@@ -190,6 +203,28 @@ def test_a_record_whose_headers_the_driver_cannot_read_is_a_reject_that_says_so(
     reject = rejected(*UNREADABLE_HEADERS)
     assert reject.reason is Reason.NOT_UTF8
     assert "none of its headers can be read" in reject.detail
+
+
+def test_a_batch_that_cannot_be_read_is_one_reject_without_value() -> None:
+    """Rules: batch-unreadable"""
+    batch = unreadable_batch(3, 5, 104, 0, APPEND_MS, 100, "zstd", TOO_LARGE)
+    reject = parse(batch, LIMITS)
+    assert isinstance(reject, Reject) and (reject.id, reject.op) == (None, Op.SCHEDULE)
+    assert reject.reason is Reason.UNREADABLE_BATCH
+    assert "offsets 5 to 104 of partition 3 (100 records, codec zstd)" in reject.detail
+    letter = dead_letter(reject_body(batch, reject), source="3/104")
+    assert (letter.key, letter.value) == (None, None)
+    assert letter.headers == [
+        ("delayd-reason", b"unreadable-batch"),
+        ("delayd-detail", reject.detail.encode()),
+        ("delayd-source", b"3/104"),
+    ]
+
+
+def test_a_letter_of_a_batch_is_not_redriven_as_an_empty_message() -> None:
+    letter = Letter("3/104", "unreadable-batch", "", APPEND_MS, None, None, [])
+    outcome = redrive_of_letter(letter, LIMITS, APPEND_MS, Correction(topic="orders"))
+    assert isinstance(outcome, NoRedrive) and "producer" in outcome.detail
 
 
 def test_a_record_without_a_target_or_without_a_time_is_a_reject() -> None:
