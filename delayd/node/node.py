@@ -19,11 +19,19 @@ import structlog
 from delayd.bus import Bus
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
-from delayd.cluster.topics import RECORD_MARGIN_BYTES
-from delayd.config.cluster_key import check_key, proof_key
+from delayd.cluster.member_proof import MemberCheck, MemberKeys
+from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
+from delayd.config.cluster_key import check_key, fingerprint, proof_key
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
-from delayd.errors import DelaydError, DiskError, ExitCode, TopicMismatchError
+from delayd.errors import (
+    BufferTrimmedError,
+    CorruptionError,
+    DelaydError,
+    DiskError,
+    ExitCode,
+    TopicMismatchError,
+)
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
@@ -32,32 +40,50 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
 from delayd.node.export.exporter import Exporter
+from delayd.node.fetcher import FetcherAtStart
 from delayd.node.kafka_health import KafkaHealth
-from delayd.node.monitoring.http import AdminServer
+from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
+from delayd.node.snapshots.donor import Donor
+from delayd.node.snapshots.fetching import ready_directory
 from delayd.node.startup_checks import (
+    check_disk_limit,
     check_guarantee,
+    check_old_keys,
     check_positions,
     check_rates,
     enter_cluster,
     newest_of,
+    takes_heavy_batches,
 )
+from delayd.node.target_probes import TargetProbes
+from delayd.node.trimmed_start import begin_at, provable_beginnings, starts_beyond
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads, Threads
+from delayd.wheel.disk import SystemDisk
+from delayd.wheel.draft import note_damage, remove_replaced
 from delayd.wheel.layout import Layout
 from delayd.wheel.recovery import remove_scratch
+from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.settings import AT_LEAST_ONCE
+from replication.settings import AT_LEAST_ONCE, Settings
 
 log = structlog.get_logger()
 
 THREAD_STOP_S = 20
+
+
+class Fetcher(Protocol):
+    """Gets another node's wheel in place of this node's."""
+
+    async def fetch(self, bus: Bus, settings: Settings, why: DelaydError) -> None:
+        """Return when the directory holds another wheel. Raises an error like `why`, DiskError."""
 
 
 class Admin(Protocol):
@@ -85,26 +111,35 @@ class Surroundings:
     open_admin: Callable[[NodeView], Admin]
     open_wheel: Callable[[Path, int], Wheel]
     """Opens the wheel in a folder, for so many partitions."""
+    open_reserve: Callable[[Path, int], Reserve]
+    """Finds what is reserved in that folder, for so many bytes of `disk_free_min_bytes`."""
     threads: Threads
     new_nonce: Callable[[], str]
     """Another one at every call: it distinguishes the lives of a node."""
+    fetcher: Fetcher | None = None
+    """Gets another node's wheel; None: this node cannot ask others."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     tune_collector()
+    clock = clock or SystemClock()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
     token = None if config.export_token is None else config.export_token.get_secret_value()
     surroundings = Surroundings(
-        clock=clock or SystemClock(),
+        clock=clock,
         coordination=coordination,
         open_bus=lambda largest: open_bus(
             config.bootstrap, config.security.properties(), largest, config.driver
         ),
-        open_admin=lambda view: AdminServer(view, config.admin_host, config.admin_port, token),
+        open_admin=lambda view: AdminServer(
+            build_app(view, token), config.admin_host, config.admin_port
+        ),
         open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
+        open_reserve=lambda folder, limit_bytes: Reserve(SystemDisk(), str(folder), limit_bytes),
         threads=SystemThreads(),
         new_nonce=lambda: secrets.token_hex(8),
+        fetcher=FetcherAtStart(config, coordination, clock),
     )
     try:
         bus = surroundings.open_bus(None)
@@ -119,10 +154,20 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
     seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
-    check_rates(config, seen.record.settings)
+    check_rates(config, seen.record)
     # What the cluster accepts decides what its producers must be able to write.
     largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
-    return await Node(config, surroundings, surroundings.open_bus(largest), seen).run()
+    bus = surroundings.open_bus(largest)
+    try:
+        node = Node(config, surroundings, bus, seen)
+    except (CorruptionError, BufferTrimmedError) as error:
+        if surroundings.fetcher is None or config.on_damage == "stop":
+            raise
+        await surroundings.fetcher.fetch(bus, seen.record.settings, error)
+        # It may have taken hours.
+        seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
+        node = Node(config, surroundings, bus, seen)
+    return await node.run()
 
 
 class Node:
@@ -142,6 +187,9 @@ class Node:
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
         timeout_ms = int(config.connect_timeout_s * 1000)
+        reads_carefully = takes_heavy_batches(bus, self._settings, timeout_ms)
+        if reads_carefully:
+            log.warning("buffer_read_carefully", topic=self._settings.buffer.name)
         self._replica, self._exporter = self._open_disk(seen, timeout_ms)
         self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
         self._frontier_log.open(timeout_ms)
@@ -152,8 +200,10 @@ class Node:
             config.checkpoint_interval_ms,
             lambda error: to_loop(self._fail, error),
             threads,
+            careful=reads_carefully,
         )
         self._delivery = self._new_delivery_loop()
+        self._probes = TargetProbes(bus, self._delivery)
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
         self._control = ControlLoop(
             surroundings.coordination,
@@ -163,7 +213,13 @@ class Node:
             clock,
             identity,
         )
-        self._kafka_health = KafkaHealth(bus, self._settings)
+        self._member_keys = MemberKeys(
+            proof_key(config.cluster_key.get_secret_value()), self._settings.realm
+        )
+        self._donor = Donor(
+            self._replica, clock, node=config.node, bytes_per_s=config.snapshot_bytes_per_s
+        )
+        self._kafka_health = KafkaHealth(bus, self._settings, clock, lambda: self._replica.reached)
         self._view = NodeView(
             config,
             clock,
@@ -173,6 +229,8 @@ class Node:
             self._control,
             self._exporter,
             self._kafka_health,
+            self._donor,
+            MemberCheck(self._member_keys, identity.nonce, clock),
         )
 
     def _new_delivery_loop(self) -> DeliveryLoop:
@@ -183,6 +241,7 @@ class Node:
             step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
             unreplicated_targets=config.unreplicated_targets,
             rates=config.rate_max,
+            key_fingerprint=fingerprint(config.cluster_key.get_secret_value(), config.cluster),
         )
         return DeliveryLoop(
             self._bus,
@@ -194,29 +253,54 @@ class Node:
             lambda error: to_loop(self._delivery_failed, error),
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=self._surroundings.threads,
+            on_spared=lambda: to_loop(self._probes.wake),
         )
 
     def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
         """Open the wheel and check that it, the buffer and the newest frontier fit together."""
         config, clock, threads = self._config, self._clock, self._surroundings.threads
+        reserve = self._surroundings.open_reserve(config.data_dir, config.disk_free_min_bytes)
+        reserve.release_if_low()
+        ready_directory(config.data_dir)
         wheel = self._surroundings.open_wheel(config.data_dir, self._settings.partitions)
         try:
-            replica = Replica(
-                wheel,
-                self._settings,
-                proof_key=proof_key(config.cluster_key.get_secret_value()),
-                export_hold_ms=int(config.export_hold_s * 1000),
-                disk_free_min_bytes=config.disk_free_min_bytes,
-                threads=threads,
-            )
+            check_disk_limit(config)
+            replica = self._replica_of(wheel)
+            if starts := starts_beyond(self._bus, replica, timeout_ms):
+                begins = provable_beginnings(
+                    self._bus, self._settings, starts, seen, clock, timeout_ms
+                )
+                if wheel.progress is not None:
+                    # A frontier topic that has lost steps which this wheel knows stops the node.
+                    replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
+                    wheel.discard()  # All that it holds is done: that was proved just now.
+                    wheel = self._surroundings.open_wheel(
+                        config.data_dir, self._settings.partitions
+                    )
+                    replica = self._replica_of(wheel)
+                begin_at(replica, begins, seen)
+            replica.look_after_room = reserve.tend
             check_positions(self._bus, replica, timeout_ms)
+            check_old_keys(self._bus, replica, config.cluster_key.get_secret_value(), timeout_ms)
             replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
             remove_scratch(Layout(str(config.data_dir)))
+            replica.room_makers.append(lambda: remove_replaced(config.data_dir))
             folder = config.data_dir / "exports"
             return replica, Exporter(replica, clock, folder=folder, node=config.node)
         except BaseException:
             wheel.close()
             raise
+
+    def _replica_of(self, wheel: Wheel) -> Replica:
+        config = self._config
+        return Replica(
+            wheel,
+            self._settings,
+            proof_key=proof_key(config.cluster_key.get_secret_value()),
+            export_hold_ms=int(config.export_hold_s * 1000),
+            disk_free_min_bytes=config.disk_free_min_bytes,
+            threads=self._surroundings.threads,
+        )
 
     async def run(self) -> ExitCode:
         """Run until a signal or a failure; return FINE, or raise what ended it."""
@@ -228,15 +312,18 @@ class Node:
         self._delivery.start()
         control = asyncio.create_task(self._control.run())
         watch = asyncio.create_task(self._watch_kafka())
+        probing = asyncio.create_task(self._probes.run())
         ending = asyncio.create_task(self._ending.wait())
         log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
         await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
         log.info("node_stopping", node=self._config.node)
         watch.cancel()
+        probing.cancel()
         ending.cancel()
         if not control.done():
             self._control.shut_down()
         await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
+        await asyncio.to_thread(self._donor.stop)
         await asyncio.wait({control}, timeout=THREAD_STOP_S)
         await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
@@ -262,6 +349,12 @@ class Node:
             self._failure = error
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
         log.error("node_failed", code=code, error=str(error))
+        if (
+            isinstance(error, CorruptionError)
+            and self._surroundings.fetcher
+            and self._config.on_damage == "fetch"
+        ):
+            note_damage(self._config.data_dir, str(error))
         reason = (
             ResignReason.DISK_FAILED
             if isinstance(error, DiskError)

@@ -5,16 +5,25 @@ Not here: topics and broker settings (`delayd.cluster.topics`), crash recovery o
 
 import contextlib
 import json
+import shutil
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.key_checks import check_keys_before
+from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import last_frontier, load_settings
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
-from delayd.errors import BufferPositionError, ConfigError, OtherClusterError
+from delayd.errors import (
+    BufferPositionError,
+    ConfigError,
+    DiskError,
+    OtherClusterError,
+)
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import Threads
+from replication.record import FrontierRecord
 from replication.settings import NAMED_BY_CLUSTER, SMOOTHING_RULES, Settings
 
 MARKER_POLL_S = 0.1
@@ -55,6 +64,19 @@ def check_guarantee(config: NodeConfig, settings: Settings) -> None:
     )
 
 
+def check_disk_limit(config: NodeConfig) -> None:
+    """Raise DiskError if the limit of free room exceeds the whole volume of the data directory."""
+    total_bytes = shutil.disk_usage(config.data_dir).total
+    if config.disk_free_min_bytes > total_bytes:
+        raise DiskError(
+            f"the volume of {config.data_dir} has {total_bytes} bytes, fewer than "
+            f"disk_free_min_bytes = {config.disk_free_min_bytes}: the node would never take "
+            "anything in",
+            remedy="give the node a larger volume, or a smaller disk_free_min_bytes; "
+            "nothing is lost",
+        )
+
+
 def enter_cluster(bus: Bus, coordination: Coordination, config: NodeConfig) -> SeenFrontier:
     """Return the frontier whose settings are the cluster's, and use its keys in etcd from now on.
 
@@ -70,29 +92,28 @@ def enter_cluster(bus: Bus, coordination: Coordination, config: NodeConfig) -> S
     return seen
 
 
-def check_rates(config: NodeConfig, settings: Settings) -> None:
+def check_rates(config: NodeConfig, record: FrontierRecord) -> None:
     """Raise ConfigError if this node may not smooth in this cluster as it is configured to."""
+    settings = record.settings
     own = sorted(name for name in config.rate_max if name.startswith((settings.prefix, "__")))
     if own:
         raise ConfigError(
             f"rate_max names {', '.join(own)}, to which nothing is ever delivered",
             remedy=f"leave it out: names that begin with {settings.prefix} or __ are no targets",
         )
-    if config.rate_max and settings.rules_version < SMOOTHING_RULES:
+    version = record.rules.lowest(settings.partitions)
+    if config.rate_max and version < SMOOTHING_RULES:
         raise ConfigError(
-            f"rate_max is set, but the cluster {settings.cluster!r} was made with rules version "
-            f"{settings.rules_version}, and smoothing needs {SMOOTHING_RULES}",
-            remedy="leave rate_max out; the rules of a cluster are fixed when its topics are made, "
-            "so smoothing needs a new one: `delayd topics create --cluster NAME --prefix NAME-`",
+            f"rate_max is set, but the cluster {settings.cluster!r} has rules version {version}, "
+            f"and smoothing needs {SMOOTHING_RULES}",
+            remedy="leave rate_max out, or switch the cluster with `delayd upgrade rules`",
         )
 
 
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
     """Raise BufferPositionError if the buffer no longer holds what this replica has to read.
 
-    A node with an empty disk may rebuild only from a buffer that still begins at its first record:
-    a trimmed log cannot repeat old decisions. A position beyond the end means that the log lost
-    records on which this node has already acted.
+    A position beyond the end means that the log lost records on which this node has already acted.
     """
     topic = replica.settings.buffer.name
     cluster = bus.cluster()
@@ -104,16 +125,10 @@ def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
             # Only markers and aborted records were trimmed, and this node has passed them.
             replica.resume_at(partition, starts[partition])
         elif position.offset < starts[partition]:
-            what = (
-                "this node's disk is empty"
-                if position.offset == 0
-                else f"this node's checkpoint is at offset {position.offset}"
-            )
             raise BufferPositionError(
-                f"{what}, but {topic}/{partition} now begins at offset {starts[partition]}",
-                remedy="what was trimmed cannot be ingested any more; copy the data directory of "
-                "another node (stopped) to this one, and lengthen retention.ms if it was "
-                "shortened",
+                f"{topic}/{partition} was trimmed up to offset {starts[partition]} while this node "
+                "started",
+                remedy="start it again",
             )
         if position.offset > ends[partition]:
             raise BufferPositionError(
@@ -121,6 +136,21 @@ def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:
                 f"which ends at {ends[partition]}",
                 remedy="the topic lost records or was created again: see docs/operations.md",
             )
+
+
+def takes_heavy_batches(bus: Bus, settings: Settings, timeout_ms: int) -> bool:
+    """Return whether brokers let batches into the buffer that no node can hold: it must then be
+    read carefully, for librdkafka expands them before anybody can measure them."""
+    with contextlib.closing(bus.cluster()) as cluster:
+        return bool(check_topics(cluster, settings, timeout_ms).advice)
+
+
+def check_old_keys(bus: Bus, replica: Replica, cluster_key: str, timeout_ms: int) -> None:
+    """Raise WrongClusterKeyError if this replica has yet to read records that a cluster key may
+    have signed which it was not given."""
+    with contextlib.closing(bus.cluster()) as kafka:
+        read_to = {partition: position.offset for partition, position in replica.positions.items()}
+        check_keys_before(cluster_key, replica.settings, kafka, read_to, timeout_ms)
 
 
 def _refuse_other_keys(settings: Settings, mirrored: str | None) -> None:

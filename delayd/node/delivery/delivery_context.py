@@ -10,6 +10,7 @@ from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
+from delayd.node.targets.sparing import Sparing
 from delayd.runtime.clock import Clock
 from replication.delivery_queue import StepLimits
 
@@ -25,6 +26,8 @@ class DeliveryOptions:
     unreplicated_targets: bool = False
     rates: Mapping[str, int] = field(default_factory=dict)
     """Records a second at most, by target."""
+    key_fingerprint: str | None = None
+    """Of the cluster key that signs; None for the one that the last frontier names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +44,6 @@ class DeliveryContext:
     note_progress: Callable[[], None]
     """Called at every turn of the loop."""
     quarantine: Quarantine = field(default_factory=Quarantine)
+    sparing: Sparing = field(default_factory=Sparing)
     counters: StepCounters = field(default_factory=StepCounters)
     """Of all steps of this process."""

@@ -29,6 +29,7 @@ from delayd.node.delivery.takeover_run import BehindError, StaleReadError
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.failures import FailingTarget
+from delayd.node.targets.sparing import SparedPartition, Sparing
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import SystemThreads, Threads
 from replication.election_facts import Ended
@@ -69,10 +70,11 @@ class DeliveryLoop:
         *,
         commit_for: Callable[[Grant], StepCommit] | None = None,
         threads: Threads | None = None,
+        on_spared: Callable[[], object] = lambda: None,
     ) -> None:
         """`on_end` is called once nothing more is written under a grant, `on_failure` with an error
         that the node must not survive. `commit_for`: how steps become true under a grant; as
-        transactions if it is left out."""
+        transactions if it is left out. `on_spared`: when there are spared partitions to probe."""
         threads = threads or SystemThreads()
         self._replica = replica
         self._log = frontier_log
@@ -97,6 +99,7 @@ class DeliveryLoop:
             targets=self._targets,
             step_sizing=StepSizing(limits.records_max, limits.bytes_max),
             note_progress=self._note_progress,
+            sparing=Sparing(on_spared),
         )
         self.counters = self._context.counters
         self._commit_for = commit_for
@@ -124,6 +127,15 @@ class DeliveryLoop:
     def failing_targets(self) -> list[FailingTarget]:
         """Targets that refused messages and are not known to be well again."""
         return self._targets.failures.report()
+
+    @property
+    def spared_partitions(self) -> tuple[SparedPartition, ...]:
+        """Partitions of targets whose leaders do not answer, so that the master spares them."""
+        return self._context.sparing.report
+
+    def probe_answered(self, topic: str) -> None:
+        """Note that the leaders of all of a topic's partitions answer."""
+        self._context.sparing.answered(topic)
 
     @property
     def frontier_strays(self) -> int:

@@ -27,6 +27,7 @@ from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
 from replication.pause import pause_ms
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
+from replication.settings import Settings
 from replication.smoothing import Smoothing
 from replication.takeover import BeginTerm, Takeover
 
@@ -80,9 +81,11 @@ class Mastership:
         self._options = context.options
         self._replica = context.replica
         self._settings = context.replica.settings
+        self._written_settings = self._settings
         self._log = context.frontier_log
         self._targets = context.targets
         self._quarantine = context.quarantine
+        self._sparing = context.sparing
         self._step_sizing = context.step_sizing
         self._counters = context.counters
         self._clock = context.clock
@@ -161,6 +164,7 @@ class Mastership:
                 return False
         self._plans = Planner.of(self._replica, last)
         self.smoothing = self._smoothing_after(found)
+        self._written_settings = self._settings_after(found.settings)
         self.term = first.term
         self._write_bare(first, found.now_ms)
         return True
@@ -169,6 +173,12 @@ class Mastership:
     def _planner(self) -> Planner:
         assert self._plans is not None, "only a master plans"
         return self._plans
+
+    def _settings_after(self, found: Settings) -> Settings:
+        """Return the cluster's settings as this master writes them: with the key that it signs by.
+        Clocks that are further apart than this end a mastership."""
+        own = self._options.key_fingerprint or found.key_fingerprint
+        return found.signed_by(own, self._clock.wall_ms() + 2 * self._options.clock_drift_max_ms)
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
         queues = {} if found is None else found.smoothing
@@ -213,8 +223,7 @@ class Mastership:
         except DelaydError as error:
             self._counters.failed += 1
             if isinstance(error, ProducerError):
-                self._quarantine.note_failed(writer.tried)
-                self._note_refusals(error, writer)
+                self._note_failure(error, writer)
             if not self.has_learnt:
                 self._step_sizing.failed()
             raise
@@ -235,8 +244,18 @@ class Mastership:
     def _writer(self, plan: Plan) -> StepWriter:
         return StepWriter(self._context, self._commit.producer, self.smoothing, plan)
 
-    def _note_refusals(self, error: ProducerError, writer: StepWriter) -> None:
-        """Send less, or nothing, to targets whose brokers refused what the checks had let pass."""
+    def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
+        """Send less, or nothing, to targets whose brokers refused what the checks had let pass, and
+        to partitions whose leaders do not answer."""
+        if error.silent and all(topic in writer.sent for topic, _ in error.silent):
+            # delayd's own records were acknowledged, or none was waited for.
+            self._sparing.note_silent(writer.now_ms, error.silent)
+            log.warning(
+                "targets_silent", partitions=sorted(map("{0[0]}/{0[1]}".format, error.silent))
+            )
+            self.has_learnt = True
+            return
+        self._quarantine.note_failed(writer.tried)
         refusals = {topic: code for topic, code in error.refusals.items() if topic in writer.sent}
         if refusals:
             now_ms = self._clock.monotonic_ms()
@@ -286,8 +305,9 @@ class Mastership:
                 answers=len(content.replies) + len(content.judged),
             ),
             digest=writer.digest,
-            settings=self._settings,
+            settings=self._written_settings,
             smoothing=self.smoothing.queues(frontier, plan.now_ms),
+            barriers=self._replica.rules.below(frontier.offsets),
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack

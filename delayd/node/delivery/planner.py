@@ -10,7 +10,7 @@ takes the lock.
 Source: docs/design/frontier.md, "Step" and "Verdicts".
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,10 +20,13 @@ from delayd.node.replica.cancel_marks import Judged, cancel_marker_of
 from delayd.node.replica.replica import Replica
 from delayd.request import id_of
 from delayd.wheel import Entry, Frame, FrameKind
+from delayd.wheel.id_memory import id_name
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import OPEN_LIMITS, DeliveryQueue, OpenLimits, Plan, StepLimits
 from replication.frontier import Frontier, stand_still
+from replication.ids import Settlement
 from replication.rank import SLOT_MS, Rank, slot_of
+from replication.rules import Rules, is_steady
 from replication.settings import Settings
 from replication.verdict import judge
 
@@ -67,8 +70,11 @@ class Planner:
         frontier: Frontier,
         limits: OpenLimits = OPEN_LIMITS,
         lock: AbstractContextManager[object] | None = None,
+        rules: Callable[[], Rules] | None = None,
     ) -> None:
-        """`frontier`: committed, and reached by what is in the wheel. `lock`: the replica's."""
+        """`frontier`: committed, and reached by what is in the wheel. `lock`: the replica's.
+        `rules`: what is known of their versions, if the cluster was switched."""
+        self._rules = rules or (lambda: Rules(settings.rules_version))
         self._lock = lock or nullcontext()
         self._wheel = wheel
         self._settings = settings
@@ -76,6 +82,11 @@ class Planner:
         kinds = (FrameKind.CANCEL_MARKER,)
         self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
         self._slot_opener = SlotOpener(wheel, self._queue)
+        self._settled: dict[tuple[int, str], Settlement] = {}
+        """By partition and id: settlements of its steps that it may not have ingested yet."""
+        self._settled_before: dict[tuple[int, str], Settlement] = {}
+        """Older ones, which are needed until all up to `_settled_to` is ingested."""
+        self._settled_to = frontier.own_writes
 
     @classmethod
     def of(cls, replica: Replica, frontier: Frontier) -> "Planner":
@@ -83,7 +94,13 @@ class Planner:
         while not replica.split_before(frontier):
             pass
         with replica.changed:
-            planner = cls(replica.wheel, replica.settings, frontier, lock=replica.changed)
+            planner = cls(
+                replica.wheel,
+                replica.settings,
+                frontier,
+                lock=replica.changed,
+                rules=lambda: replica.rules,
+            )
             replica.attach(planner)
         return planner
 
@@ -103,6 +120,8 @@ class Planner:
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
         """Return the next step at `now_ms`; nothing changes until it is begun."""
         self._slot_opener.turn(now_ms)
+        if self._settled or self._settled_before:
+            self._forget_settled(ingested)
         if not self._slot_opener.has_found_late:
             # It is not known yet what O may pass: a step that moves nothing.
             return Plan(self.frontier, stand_still(self.frontier), now_ms)
@@ -117,7 +136,7 @@ class Planner:
         replies, judged = [], []
         for frame in self._wheel.read(plan.replies):
             if frame.kind == FrameKind.CANCEL_MARKER:
-                judged.append(self._judge(frame, plan.before))
+                judged.append(self._judge(frame, plan))
             else:
                 replies.append(frame)
         pieces = self._under_lock(self._pieces(first, plan))
@@ -176,12 +195,30 @@ class Planner:
         self._queue.postpone_verdict(frame.partition, kill.marker_offset)
         return False
 
-    def _judge(self, frame: Frame, before: Frontier) -> Judged:
+    def _judge(self, frame: Frame, plan: Plan) -> Judged:
         marker, id, due_ms = cancel_marker_of(frame)
         refused = set()
         for message in (*marker.killed, *marker.killed_before):
             kill = self._wheel.ids.kill(Rank(message.due_ms, marker.partition, message.offset))
             if kill is not None and kill.is_refused:
                 refused.add(message.offset)
-        judgement = judge(marker, before, refused, self._settings.id_memory_ms)
-        return Judged(marker, id, due_ms, judgement)
+        settled = self._last_settled(marker.partition, id)
+        judgement = judge(marker, plan.before, refused, self._settings.id_memory_ms, settled)
+        settlement = None
+        if is_steady(self._rules().version_at(marker.partition, marker.offset)):
+            settlement = judgement.settlement(marker, plan.now_ms)
+        if settlement is not None:
+            self._settled[marker.partition, id] = settlement
+        return Judged(marker, id, due_ms, judgement, settlement)
+
+    def _last_settled(self, partition: int, id: str) -> Settlement | None:
+        """Return the last settlement of an id: of an own step, or as the log has it."""
+        place = (partition, id)
+        own = self._settled.get(place) or self._settled_before.get(place)
+        return own or self._wheel.ids.state(partition, id_name(id)).settled
+
+    def _forget_settled(self, ingested: tuple[int, ...]) -> None:
+        """Forget what this node has read in the log by now."""
+        if all(own < reached for own, reached in zip(self._settled_to, ingested, strict=True)):
+            self._settled_before, self._settled = self._settled, {}
+            self._settled_to = self.frontier.own_writes

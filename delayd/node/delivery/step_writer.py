@@ -11,7 +11,7 @@ Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from zlib import crc32
 
@@ -20,14 +20,16 @@ from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, write_fast
 from delayd.node.delivery.planner import StepContent
-from delayd.node.replica.cancel_marks import receipt_of
+from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
-from delayd.node.targets.quarantine import DEFER_MS
+from delayd.node.targets.quarantine import DEFER_MS, DEFER_MS_MAX
 from delayd.request import (
     INTERNAL_MARGIN_BYTES,
     Body,
+    BufferRecord,
     Op,
     Reason,
+    Settled,
     Turn,
     Verdict,
     asked_due_of,
@@ -42,6 +44,7 @@ from delayd.request import (
     reason_of,
     receipt,
     receipt_record,
+    settlement_records,
     size_of,
     source_of,
     turn_of,
@@ -84,11 +87,14 @@ class StepWriter:
         self._settings = context.replica.settings
         self._limits = context.replica.limits
         self._targets = context.targets
+        self._targets.begin_step()
         self._quarantine = context.quarantine
+        self._sparing = context.sparing
+        self._sparing.turn(plan.now_ms)
         self._smoothing = smoothing
         self._clock = context.clock
         self._note_progress = context.note_progress
-        self._now_ms = plan.now_ms
+        self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
         self._unflushed_bytes: dict[str, int] = {}
         self._chunks: Counter[str] = Counter()
@@ -131,7 +137,7 @@ class StepWriter:
             lanes = {frame.body[0]: frame.lane for frame in messages}
             self._targets.look_up(lanes)
             count, digest = write_fast(
-                messages, self._fast_targets(lanes), self._now_ms, self._producer, self._write_one
+                messages, self._fast_targets(lanes), self.now_ms, self._producer, self._write_one
             )
             self.fates[Fate.DELIVERED] += count
             self.digest += digest
@@ -145,7 +151,7 @@ class StepWriter:
                 self._receipt(told)
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self.requeued_count:
+        if self._settle(content.judged) or self.requeued_count:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
@@ -157,6 +163,8 @@ class StepWriter:
         bytes_max = self._limits.record_bytes_max + INTERNAL_MARGIN_BYTES
         found: dict[str, FastTarget] = {}
         for topic, lane in lanes.items():
+            if self._sparing.partitions_of(topic):
+                continue
             partition_count = self._targets.partitions_for_all(topic, bytes_max)
             if partition_count is not None and not self._smoothing.limits(topic):
                 sources = self.sent.setdefault(topic, (lane, []))[1]
@@ -174,9 +182,11 @@ class StepWriter:
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; requeue it if the target would refuse it."""
         topic, partition, key, value, headers = delivered(
-            frame.body, fired_ms=self._now_ms, source=source
+            frame.body, fired_ms=self.now_ms, source=source
         )
         size_bytes = size_of(key, value, headers)
+        if self._targets.is_unasked(topic):
+            return self._defer(frame, DEFER_MS_MAX)
         problem = self._targets.problem_of(topic, partition, key, size_bytes)
         if problem is None:
             problem = self._quarantine.problem(self._clock.monotonic_ms(), topic, source)
@@ -187,6 +197,11 @@ class StepWriter:
         defer_ms = self._quarantine.defer_ms(self._clock.monotonic_ms(), topic, self.tried)
         if defer_ms:
             return self._defer(frame, defer_ms)
+        spared = self._sparing.partitions_of(topic)
+        if spared:
+            number = self._targets.spared_one(topic, partition, key, spared)
+            if number is not None:
+                return self._defer(frame, self._sparing.defer_ms(self.now_ms, topic, number))
         turn = None
         if self._smoothing.limits(topic):
             turn = turn_of(frame.body)
@@ -194,7 +209,7 @@ class StepWriter:
                 return self._smooth(frame, deferral, turn)
         if not self._make_room(topic, size_bytes):
             return self._defer(frame)
-        partition = self._targets.partition_for(topic, partition, key)
+        partition = self._targets.partition_for(topic, partition, key, spared)
         self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
         if turn is not None:
             self.smoothed_ms[topic].append(turn.since_ms)
@@ -217,12 +232,12 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        self._requeue(frame, self._now_ms + delays_ms[attempts - 1], is_retry=True)
+        self._requeue(frame, self.now_ms + delays_ms[attempts - 1], is_retry=True)
         return Fate.RETRIED
 
     def _defer(self, frame: Frame, by_ms: int = DEFER_MS) -> Fate:
         """Requeue a message that could be delivered, so that others need not wait for it."""
-        self._requeue(frame, self._now_ms + by_ms, is_retry=False)
+        self._requeue(frame, self.now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
     def _turn(self, frame: Frame, topic: str, turn: Turn | None) -> Deferral | None:
@@ -232,7 +247,7 @@ class StepWriter:
             frame.partition,
             None if turn is None else turn.turn_ms,
             cursor_ms=self._cursors[frame.lane].due_ms,
-            now_ms=self._now_ms,
+            now_ms=self.now_ms,
         )
 
     def _smooth(self, frame: Frame, deferral: Deferral, turn: Turn | None) -> Fate:
@@ -255,14 +270,7 @@ class StepWriter:
             is_retry=is_retry,
             turn=turn,
         )
-        self._producer.send(
-            self._settings.buffer.name,
-            key=again.key,
-            value=again.value,
-            headers=again.headers,
-            partition=again.partition,
-            on_ack=self._on_own_write,
-        )
+        self._write_own(again)
 
     def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
         """Send the receipt of a message with an id, under the source of its user's own request."""
@@ -280,8 +288,29 @@ class StepWriter:
 
     def _receipt(self, told: Body) -> None:
         self.verdicts[verdict_of(told)] += 1
-        key, value, headers = receipt_record(told, at_ms=self._now_ms)
+        key, value, headers = receipt_record(told, at_ms=self.now_ms)
         self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
+
+    def _settle(self, judged: Sequence[Judged]) -> bool:
+        """Write into the log what these cancel markers came to; return whether there was any."""
+        settled: defaultdict[int, list[Settled]] = defaultdict(list)
+        for marker, id, _, _, settlement in judged:
+            if settlement is not None:
+                settled[marker.partition].append((id, settlement))
+        for partition, of_partition in settled.items():
+            for record in settlement_records(partition, of_partition, self._limits):
+                self._write_own(record)
+        return bool(settled)
+
+    def _write_own(self, record: BufferRecord) -> None:
+        self._producer.send(
+            self._settings.buffer.name,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            partition=record.partition,
+            on_ack=self._on_own_write,
+        )
 
     def _on_own_write(self, ack: Ack) -> None:
         self.own_writes[ack.partition] = max(self.own_writes[ack.partition], ack.offset)

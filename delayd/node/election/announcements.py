@@ -1,6 +1,7 @@
-"""What a node tells etcd about itself, which no node reads: its member key, under a lease of its
-own, and, while it is master, the cursor mirror. Each leadership begins with a copy of the cluster's
-settings.
+"""What a node tells etcd about itself: its member key, under a lease of its own, and, while it is
+master, the cursor mirror. Each leadership begins with a copy of the cluster's settings.
+
+Nodes read of it only whether another one has room (`is_room_elsewhere`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from delayd.coordination import Coordination, Leadership
 from delayd.errors import CoordinationError
 from delayd.node.election.etcd_calls import SHARD, Identity
 from delayd.node.replica.replica import Replica
+from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
 
 log = structlog.get_logger()
@@ -42,20 +44,46 @@ class Announcements:
 
     async def keep_member(self) -> None:
         """Keep the member key alive until cancelled."""
-        etcd, name, value = self._coordination, self._identity.node, self._identity.member_value
+        etcd, name = self._coordination, self._identity.node
         lease_id: int | None = None
+        told = ""
         while True:
+            value = self._identity.member_value(has_room=self._has_room())
             try:
                 if lease_id is None:
                     lease_id = (await asyncio.to_thread(etcd.grant_lease, MEMBER_TTL_S)).id
-                    await asyncio.to_thread(etcd.put_member, name, value, lease_id)
+                    told = ""
                 elif await asyncio.to_thread(etcd.keep_alive, lease_id) is None:
                     lease_id = None
                     continue
+                if value != told:
+                    await asyncio.to_thread(etcd.put_member, name, value, lease_id)
+                    told = value
             except CoordinationError:
                 self.failures += 1
                 lease_id = None
             await asyncio.sleep(MEMBER_TTL_S / 3)
+
+    async def is_room_elsewhere(self) -> bool:
+        """Return whether another node says that it could lead and take everything in."""
+        try:
+            members = await asyncio.to_thread(self._coordination.members)
+        except CoordinationError:
+            self.failures += 1
+            return False
+        return any(
+            json.loads(value).get("has_room", False)  # nodes of 0.1.0 do not say
+            for name, value in members.items()
+            if name != self._identity.node
+        )
+
+    def _has_room(self) -> bool:
+        newest = self._replica.newest
+        return (
+            newest is not None
+            and self._replica.room.state is RoomState.ENOUGH
+            and newest.record.frontier.reached_by(self._replica.ingested)
+        )
 
     def take_cursor(self) -> str | None:
         """Return the cursor (JSON) if it is time to write it; None if not."""

@@ -17,6 +17,7 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.election.announcements import Announcements
 from delayd.node.election.etcd_calls import EtcdCalls, Identity
 from delayd.node.replica.replica import Replica
+from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 from replication.election import Election, State
@@ -25,6 +26,9 @@ from replication.election_times import RESIGNED_FOR
 
 log = structlog.get_logger()
 
+ROOM_INTERVAL_MS = 10_000
+"""How often a master without room looks for a node that has some. By the first look, nodes whose
+disks are filled at the same time have said so."""
 TICK_MAX_MS = 100
 """Longest the loop sleeps between two looks at the clock."""
 
@@ -52,6 +56,7 @@ class ControlLoop:
         self._grant: Grant | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._behind = False
+        self._seeks_room_ms = 0
         self._resigned_for: ResignReason | None = None
         self.won_count = 0
         """Leaderships of this process."""
@@ -90,6 +95,7 @@ class ControlLoop:
                     self.handle(facts.DeliveryProgressed(self._delivery.progressed_ms))
                 self.handle(facts.Ticked(self._clock.monotonic_ms()))
                 self._mirror_cursor()
+                self._look_for_room()
                 await asyncio.sleep(self._sleep_s())
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
@@ -191,6 +197,21 @@ class ControlLoop:
             cursor = self._announcements.take_cursor()
             if cursor is not None:
                 self._spawn(self._write_cursor(grant, cursor))
+
+    def _look_for_room(self) -> None:
+        """Look for a node to hand over to, now and then while this master takes in nothing."""
+        now_ms, room = self._clock.monotonic_ms(), self._replica.room
+        is_short = self._delivery.is_delivering and room.state is not RoomState.ENOUGH
+        if self._grant is None or not is_short:
+            self._seeks_room_ms = now_ms + ROOM_INTERVAL_MS
+        elif now_ms >= self._seeks_room_ms:
+            self._seeks_room_ms = now_ms + ROOM_INTERVAL_MS
+            self._spawn(self._hand_over(self._grant))
+
+    async def _hand_over(self, grant: Grant) -> None:
+        """Resign if another node has the room that this one lacks."""
+        if await self._announcements.is_room_elsewhere() and grant is self._grant:
+            self.fault(ResignReason.DISK_SHORT)
 
     async def _write_cursor(self, grant: Grant, cursor: str) -> None:
         assert grant.leadership is not None, "a grant comes with a leader key"

@@ -7,9 +7,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from delayd import __version__
 from delayd.coordination import Coordination, Leadership
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
+from replication.settings import RULES_KNOWN
 
 SHARD = 0
 
@@ -27,10 +29,17 @@ class Identity:
         """The name under which it writes frontier records."""
         return f"{self.node}/{self.nonce}"
 
-    @property
-    def member_value(self) -> str:
-        """The value of its member key."""
-        return json.dumps({"admin": self.admin, "nonce": self.nonce})
+    def member_value(self, *, has_room: bool) -> str:
+        """Return the value of its member key. `has_room`: could it lead, and take everything in?"""
+        return json.dumps(
+            {
+                "admin": self.admin,
+                "nonce": self.nonce,
+                "release": __version__,
+                "rules": RULES_KNOWN,
+                "has_room": has_room,
+            }
+        )
 
     def leader_value(self, lease_id: int) -> str:
         """Return the value of the leader key while this node holds it."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from delayd.errors import DelaydError, DiskError
+from delayd.errors import DelaydError, DiskError, DiskFullError
 from delayd.node.export.child import NO_ROOM, Child
 from delayd.node.export.freezing import freeze
 from delayd.node.export.manifest import RESULT, Manifest
@@ -40,9 +40,6 @@ PAUSE_S = 0.001
 """Between two short pieces of work of an export the node's own threads go first."""
 ROW_BYTES_MAX = 100
 """Room that must be free for each message, above `disk_free_min_bytes`."""
-ABORT_GRACE_MS = 5_000
-"""How long an aborted export may take to give its room back before the node's disk counts as
-short."""
 EXPORT_S_MAX = 3_600
 """From the pin to its end. Meanwhile hours are not split and files are not unlinked; a hundred
 million messages take some ten minutes."""
@@ -86,15 +83,16 @@ class Exporter:
         self._current: Export | None = None
         self._is_stopped = False
         try:
-            if folder.exists():
-                shutil.rmtree(folder)
-            folder.mkdir()
+            # The folder itself stays: on a full disk there may be no room for another.
+            folder.mkdir(exist_ok=True)
+            for left in folder.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
         except OSError as error:
             raise DiskError(
                 f"cannot empty {folder}: {error.strerror}",
                 remedy="let the user that runs delayd write there, then start it again",
             ) from error
-        replica.make_room = self.make_room
+        replica.room_makers.append(self.make_room)
 
     def begin(self) -> "Export":
         """Return the next export, which the caller closes; ExportError while another one runs."""
@@ -106,18 +104,14 @@ class Exporter:
             self._current = Export(self)
             return self._current
 
-    def make_room(self) -> bool:
-        """Abort the running export, because the disk is short. False if that has not helped for a
-        while."""
+    def make_room(self) -> None:
+        """Abort the running export, because the disk is short."""
         with self._lock:
             export = self._current
-        if export is None:
-            return False
-        export.abort(
-            ExportError(Refusal.NO_ROOM, "the disk is short: the export gave way to the node")
-        )
-        assert export.aborted_ms is not None, "just aborted"
-        return self.clock.monotonic_ms() - export.aborted_ms < ABORT_GRACE_MS
+        if export is not None:
+            export.abort(
+                ExportError(Refusal.NO_ROOM, "the disk is short: the export gave way to the node")
+            )
 
     def stop(self, timeout_s: float) -> None:
         """Abort what runs and let nothing begin; nobody uses the replica afterwards."""
@@ -148,7 +142,6 @@ class Export:
         self._is_closed = False
         self.size_bytes = 0
         """Of the file, once it has run."""
-        self.aborted_ms: int | None = None
         self._interrupt = threading.Event()
         self.at_rest = threading.Event()
         """The replica is not used any more."""
@@ -182,9 +175,7 @@ class Export:
     def abort(self, why: ExportError) -> None:
         """End it; its room on the disk is free when `at_rest` is set. Idempotent."""
         with self._lock:
-            if self._aborted is None:
-                self._aborted = why
-                self.aborted_ms = self._exporter.clock.monotonic_ms()
+            self._aborted = self._aborted or why
             self._interrupt.set()
             if self._child is not None:
                 self._child.kill()
@@ -206,7 +197,8 @@ class Export:
 
     def _run(self, record: FrontierRecord, wait_ms: int) -> None:
         self._check()
-        if record.settings != self._replica.settings:
+        ours, theirs = self._replica.settings, record.settings
+        if (theirs.cluster, theirs.buffer) != (ours.cluster, ours.buffer):
             raise ExportError(
                 Refusal.TOO_OLD,
                 f"the cut is of cluster {record.settings.cluster!r} with buffer "
@@ -235,7 +227,9 @@ class Export:
             try:
                 self._write(record, folder)
             except (OSError, DelaydError) as error:
-                is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+                is_full = isinstance(error, DiskFullError) or (
+                    isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+                )
                 refusal = Refusal.NO_ROOM if is_full else Refusal.FAILED
                 raise ExportError(refusal, str(error)) from error
             finally:
@@ -270,7 +264,7 @@ class Export:
         folder.mkdir()
         manifest = Manifest(self._exporter.node, self._replica.wheel.root, record)
         frames = freeze(self._replica, folder, manifest, self._pause)
-        needed = self._replica.disk_free_min_bytes + ROW_BYTES_MAX * frames
+        needed = self._replica.room.limit_bytes + ROW_BYTES_MAX * frames
         free = self._replica.wheel.free_bytes()
         if free < needed:
             raise ExportError(

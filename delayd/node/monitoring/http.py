@@ -6,10 +6,11 @@ GET /leader   200 on the master, 503 on a follower; the body names the master ei
 GET /status   everything, as one JSON object
 GET /metrics  figures, in the text format of Prometheus
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
+/snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,7 @@ from delayd import __version__
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
 from delayd.node.monitoring.node_view import NodeView
+from delayd.node.monitoring.snapshots import add_snapshot_routes
 
 
 def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
@@ -73,6 +75,38 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
             return refuse_token()
         return await answer_export(request, node.begin_export)
 
+    add_snapshot_routes(app, node)
+    return app
+
+
+def build_fetching_app(fetching: Callable[[], dict[str, Any]]) -> FastAPI:
+    """Return the application for a node that fetches its wheel: alive, and ready for nothing.
+
+    `fetching` returns the whole of /status.
+    """
+    app = FastAPI(title="delayd node", version=__version__, docs_url=None, redoc_url=None)
+    problem = "the node fetches its wheel from another node"
+
+    @app.get("/livez")
+    async def livez() -> JSONResponse:
+        """It lives."""
+        return _answer(None)
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        """It is not ready."""
+        return _answer(problem)
+
+    @app.get("/leader")
+    async def leader() -> JSONResponse:
+        """It is not the master, and knows of none."""
+        return JSONResponse({"master": None, "self": False}, status_code=503)
+
+    @app.get("/status")
+    async def status() -> dict[str, Any]:
+        """From whom, how much, how fast."""
+        return fetching()
+
     return app
 
 
@@ -85,12 +119,10 @@ def _answer(problem: str | None) -> JSONResponse:
 class AdminServer(uvicorn.Server):
     """Uvicorn in the node's own event loop: signals belong to the node."""
 
-    def __init__(
-        self, node: NodeView, host: str, port: int, export_token: str | None = None
-    ) -> None:
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
         super().__init__(
             uvicorn.Config(
-                build_app(node, export_token),
+                app,
                 host=host,
                 port=port,
                 log_config=None,

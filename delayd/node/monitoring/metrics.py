@@ -30,6 +30,7 @@ from delayd import __version__
 from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Histogram
 from delayd.node.delivery.step_writer import KILLED, Fate
 from delayd.node.monitoring.node_view import NodeView
+from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from replication.election import State
 from replication.election_facts import ResignReason
@@ -155,6 +156,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_kafka_up",
         "0 while Kafka does not answer this node, or refuses it. Asked every 30 s.",
         lambda of: of.kafka_health.problem is None,
+    ),
+    _gauge(
+        "delayd_topic_warnings",
+        "Settings of the buffer by which records will be lost, and partitions of which records are"
+        " about to be; GET /status names them. Asked every 30 s.",
+        lambda of: len(of.kafka_health.warnings),
     ),
     _counter(
         "delayd_etcd_failures_total",
@@ -285,6 +292,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Targets that fail; GET /status names them. Master only.",
         lambda of: len(of.delivery.failing_targets),
     ),
+    _gauge(
+        "delayd_spared_partitions",
+        "Partitions of targets whose leaders do not answer, so that their messages wait."
+        " GET /status names them. Master only.",
+        lambda of: len(of.delivery.spared_partitions),
+    ),
     # Who leads?
     _counter(
         "delayd_leaderships_won_total",
@@ -360,13 +373,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _gauge(
         "delayd_disk_free_bytes",
-        "Free bytes on the disk of the wheel, as of the last checkpoint.",
-        lambda of: of.replica.seen_free_bytes,
+        "Free bytes on the disk of the wheel, less what waits in memory to be written there.",
+        lambda of: of.replica.room.free_bytes,
     ),
     _gauge(
         "delayd_disk_free_min_bytes",
-        "Below this the node forgets early, and stops if that is not enough.",
-        lambda of: of.replica.disk_free_min_bytes,
+        "Below this the node takes in no new messages, and goes on delivering.",
+        lambda of: of.replica.room.limit_bytes,
+    ),
+    _gauge(
+        "delayd_disk_short",
+        "1 while the node takes in no new messages for want of room on its disk, else 0.",
+        lambda of: int(of.replica.room.state is not RoomState.ENOUGH),
     ),
 )
 """In the order in which a person looks."""

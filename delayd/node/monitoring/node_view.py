@@ -9,6 +9,7 @@ from typing import Any
 
 from delayd import __version__
 from delayd.bus.murmur2 import partition_of
+from delayd.cluster.member_proof import MemberCheck
 from delayd.config.node import NodeConfig
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.election.control_loop import ControlLoop
@@ -16,10 +17,12 @@ from delayd.node.export.exporter import Export, Exporter
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
+from delayd.node.snapshots.donor import Donor
 from delayd.request import source_of
 from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
 from replication.frontier import Frontier
+from replication.ids import KilledMessage, Settlement
 from replication.rank import SLOT_MS, Rank
 
 STALL_LIMIT_MS = 30_000
@@ -46,6 +49,8 @@ class NodeView:
         control: ControlLoop,
         exporter: Exporter,
         kafka_health: KafkaHealth,
+        donor: Donor,
+        members: MemberCheck,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -55,6 +60,8 @@ class NodeView:
         self.control = control
         self.exporter = exporter
         self.kafka_health = kafka_health
+        self.donor = donor
+        self.members = members
         self._started_ms = clock.monotonic_ms()
 
     @property
@@ -89,9 +96,12 @@ class NodeView:
         age_ms = self.checkpoint_age_ms()
         if age_ms > self.config.checkpoint_interval_ms + CHECKPOINT_LATE_MS:
             return f"the disk has taken no checkpoint for {age_ms} ms"
-        free, least = self.replica.seen_free_bytes, self.replica.disk_free_min_bytes
-        if free is not None and free < least:
-            return f"{free} bytes are free on the disk, fewer than disk_free_min_bytes = {least}"
+        room = self.replica.room
+        if not room.may_split:
+            return (
+                f"the disk is full: {room.free_bytes} bytes are free, disk_free_min_bytes is "
+                f"{room.limit_bytes}"
+            )
         return None
 
     def loop_ages_ms(self) -> dict[str, int]:
@@ -156,14 +166,27 @@ class NodeView:
                 "step": 0 if oldest is None else oldest.record.frontier.step,
                 "append_ms": 0 if oldest is None else oldest.append_ms,
             },
+            "rebuilt_from": {
+                partition: {"offset": beginning.offset, "append_ms": beginning.append_ms}
+                for partition, beginning in enumerate(self.replica.began)
+                if beginning.offset
+            },
             "ingested": self.replica.ingested,
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
             "failing_targets": [target._asdict() for target in self.delivery.failing_targets],
+            "spared_partitions": [each._asdict() for each in self.delivery.spared_partitions],
             "frontier_strays": self.delivery.frontier_strays,
             "log_ms": self.replica.log_ms,
             "wheel": asdict(self.replica.wheel.stats()),
             "kafka_problem": self.kafka_health.problem,
+            "topic_warnings": self.kafka_health.warnings,
+            "disk": {
+                "room": self.replica.room.state.value,
+                "free_bytes": self.replica.room.free_bytes,
+                "free_min_bytes": self.replica.room.limit_bytes,
+            },
+            "snapshots": self.donor.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,
             "now_ms": self.clock.wall_ms(),
@@ -196,6 +219,7 @@ class NodeView:
                     "killed_by": source_of(
                         partition, state.killed_by if kill is None else kill.marker_offset
                     ),
+                    **_came_to(m, state.settled),
                 }
                 for m, kill in zip(state.killed, kills, strict=True)
             ],
@@ -219,3 +243,15 @@ class NodeView:
     def begin_export(self) -> Export:
         """Return the next export of this node; ExportError while another one runs."""
         return self.exporter.begin()
+
+
+def _came_to(message: KilledMessage, settled: Settlement | None) -> dict[str, Any]:
+    """Return what came of a message that a cancel marker was about, and when that was decided;
+    `asked` if it is not decided, or was decided by rules older than 4."""
+    if settled is None or message not in (*settled.killed, *settled.done):
+        return {"state": "asked", "decided_ms": None}
+    killed = "replaced" if settled.is_replace else "cancelled"
+    return {
+        "state": killed if message in settled.killed else "done",
+        "decided_ms": settled.at_ms,
+    }

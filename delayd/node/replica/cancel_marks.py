@@ -1,7 +1,8 @@
 """Cancel markers: how a cancel or replace waits in the wheel, and its receipt once it is judged.
 
     body = (is_replace, id, as_of_ms, [[due_ms, offset, lane, origin]...] killed,
-            the same of the id's last killed set before, asked due ms of a replace or nil)
+            the same of the id's last killed set before, asked due ms of a replace or nil
+            [, offset of the replace that it repeats])
 
 Source: docs/design/frontier.md, "Verdicts".
 """
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from delayd.request import Op, Verdict, receipt, source_of
 from delayd.wheel import Frame
-from replication.ids import KilledMessage
+from replication.ids import KilledMessage, Settlement
 from replication.verdict import CancelMarker, Judgement, Outcome
 
 SOURCES_NAMED_MAX = 3
@@ -25,10 +26,13 @@ class Judged(NamedTuple):
     due_ms: int | None
     """Of what a replace schedules."""
     judgement: Judgement
+    settlement: Settlement | None = None
+    """What the step writes into the log of it; None if there is nothing to write."""
 
 
 def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
     """Return what the marker's frame keeps."""
+    repeats = () if marker.repeats < 0 else (marker.repeats,)
     return (
         marker.is_replace,
         id,
@@ -36,12 +40,13 @@ def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tup
         tuple(map(tuple, marker.killed)),
         tuple(map(tuple, marker.killed_before)),
         due_ms,
+        *repeats,
     )
 
 
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """Return the marker that a frame keeps, its id, and the asked due time of a replace."""
-    is_replace, id, as_of_ms, killed, killed_before, due_ms = frame.body
+    is_replace, id, as_of_ms, killed, killed_before, due_ms, *repeats = frame.body
     marker = CancelMarker(
         is_replace,
         frame.partition,
@@ -49,13 +54,14 @@ def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
         as_of_ms,
         tuple(KilledMessage(*m) for m in killed),
         tuple(KilledMessage(*m) for m in killed_before),
+        *repeats,
     )
     return marker, id, due_ms
 
 
 def receipt_of(judged: Judged) -> tuple[Any, ...]:
     """Return the receipt with the marker's verdict."""
-    marker, id, due_ms, (outcome, killed, done) = judged
+    marker, id, due_ms, (outcome, killed, done), _ = judged
     if due_ms is None and (killed or done):
         due_ms = max(m.due_ms for m in killed or done)
     return receipt(
@@ -70,7 +76,7 @@ def receipt_of(judged: Judged) -> tuple[Any, ...]:
 
 
 def _detail(judged: Judged) -> str:
-    marker, _, _, (outcome, killed, done) = judged
+    marker, _, _, (outcome, killed, done), _ = judged
     named = f"{_named(marker.partition, done)} had been delivered or dead-lettered" if done else ""
     if outcome is Outcome.NOT_FOUND:
         if not done:
@@ -79,7 +85,10 @@ def _detail(judged: Judged) -> str:
             "nothing is scheduled under the id; the last that was, "
             f"{_named(marker.partition, done)}, has been dealt with"
         )
-    if killed and marker.killed_before and not marker.killed:
+    if marker.repeats >= 0:
+        first = source_of(marker.partition, marker.repeats)
+        return f"the same request is scheduled as {first}, and was answered so; {named}".strip("; ")
+    if killed and killed[0] not in marker.killed:
         return "an earlier request cancelled it"
     return named
 

@@ -123,8 +123,7 @@ class FastIngest:
                 continue
             target_partition = None
             if partition_at is not None:
-                text = contents[partition_at]
-                target_partition = partition_of_text(text)
+                target_partition = partition_of_text(text := contents[partition_at])
                 if target_partition is None:
                     target_partition = self._partition(text)
                 if target_partition is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from delayd.bus import Record
 from delayd.node.replica.cancel_marks import cancel_marker_body
+from delayd.node.replica.unknown_past import UnknownPast
 from delayd.request import (
     Op,
     Reject,
@@ -21,6 +22,7 @@ from delayd.request import (
     offset_of,
     pending_reply_body,
     receipt,
+    redriven_before,
     reject_body,
     reject_receipt,
     source_of,
@@ -36,9 +38,8 @@ from delayd.wheel.id_memory import (
     redrive_name,
 )
 from delayd.wheel.kills import Kill
-from replication import ingest as rules
 from replication.frontier import Frontier
-from replication.ids import NOTHING, REDRIVES_MAX, IdState
+from replication.ids import NOTHING, REDRIVES_MAX, IdState, settle
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
@@ -50,18 +51,23 @@ from replication.ingest import (
     ingest,
     ingest_plain,
 )
+from replication.ingest import Op as IngestOp
 from replication.log_time import log_time_after, trail_ms_of
-from replication.rank import Rank, lane_of
+from replication.rank import Rank, due_of, lane_of
+from replication.rules import Rules
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
+from replication.trimmed import with_maybe
 from replication.verdict import CancelMarker
 
 _Body = tuple[Any, ...]
-_REJECT = Asked(rules.Op.REJECT, 0)
+_REJECT = Asked(IngestOp.REJECT, 0)
+_SWITCH = Asked(IngestOp.SWITCH, 0)
+_SETTLE = Asked(IngestOp.SETTLE, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
 _SCHEDULE = Op.SCHEDULE
 _MESSAGE = FrameKind.MESSAGE
 _made = tuple.__new__
-_OPS = {op: rules.Op[op.name] for op in Op}
+_OPS = {op: IngestOp[op.name] for op in Op}
 
 
 class IngestBatch:
@@ -74,12 +80,16 @@ class IngestBatch:
         settings: Settings,
         states: Sequence[LogState],
         covered: Frontier | None,
+        rules: Rules,
+        past: UnknownPast | None = None,
     ) -> None:
+        """`covered`: a frontier so old that what it covers is not stored any more. `rules` knows
+        the barriers of the batch itself. `past`: what was trimmed before the replica began."""
         self._ids = ids
+        self._past = past
         self._settings = settings
-        self._trail_ms = trail_ms_of(settings)
+        self._rules = rules
         self._covered = covered
-        """A frontier so old that what it covers is not stored any more."""
         self.states = list(states)
         self.frames: list[Frame | PackedFrame] = []
         """In the order of the records."""
@@ -103,8 +113,7 @@ class IngestBatch:
         here, for a run of them in one partition at once.
         """
         states, covered, keep = self.states, self._covered, self.frames.append
-        trail_ms = self._trail_ms
-        running, next_offset, log_ms, leap_ms = -1, 0, 0, 0
+        running, next_offset, log_ms, leap_ms, trail_ms = -1, 0, 0, 0, 0
         for place, frame in enumerate(frames):
             if frame is None:
                 if running >= 0:
@@ -118,6 +127,7 @@ class IngestBatch:
                     states[running] = LogState(next_offset, log_ms, leap_ms)
                 running = partition
                 next_offset, log_ms, leap_ms = states[partition]
+                trail_ms = self._trail_ms(partition, offset)  # a barrier would end the run
             assert offset >= next_offset, (
                 f"partition {partition}: offset {offset} came after {next_offset - 1}"
             )
@@ -142,6 +152,10 @@ class IngestBatch:
             self._continue(record, request)
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
+        elif request.op is Op.SWITCH:
+            self._decide(record, _SWITCH, Known())
+        elif request.op is Op.SETTLE:
+            self._settle(record, request)
         else:
             self._cancel_or_replace(record, request)
 
@@ -168,7 +182,7 @@ class IngestBatch:
             record.offset,
             record.append_ms,
             request.due_ms,
-            self._trail_ms,
+            self._trail_ms(partition, record.offset),
         )
         assert request.topic is not None, "a schedule has a target"
         self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
@@ -177,6 +191,12 @@ class IngestBatch:
         before = self._state(record.partition, id_name(id))
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
+        due_ms = due_of(asked.due_ms, record.append_ms)
+        if self._past is not None and self._past.hides_schedule(
+            record, due_ms, decision, before, self._covered
+        ):
+            self._note_maybe(record, id, asked.lane, due_ms)
+            return
         if decision.rank is None:
             self._refuse(record, request, decision, before)
             return
@@ -190,6 +210,8 @@ class IngestBatch:
         before = self._state(record.partition, id_name(request.id))
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
+        if self._past is not None:
+            self._past.check_marker(record, asked, decision, before, self._covered)
         self._note_id(record, request, decision)
         if decision.rank is not None:
             self._store(record, request, asked.lane, decision.rank)
@@ -201,6 +223,7 @@ class IngestBatch:
             decision.state.as_of_ms(record.append_ms),
             decision.killed,
             before.killed,
+            decision.repeats,
         )
         due_ms = request.asked_due_ms if is_replace else None
         body = cancel_marker_body(marker, request.id, due_ms)
@@ -221,8 +244,20 @@ class IngestBatch:
             continued=self._continued(partition, offset),
         )
         origin = offset_of(request.origin)
-        asked = self._asked(request)._replace(continued_offset=offset, origin=origin)
+        asked = self._asked(request)._replace(
+            continued_offset=offset, origin=origin, continued_due_ms=due_ms
+        )
         decision = self._decide(record, asked, known)
+        next_ms = due_of(asked.due_ms, record.append_ms)
+        if (
+            self._past is not None
+            and request.id is not None
+            and self._past.hides_continuation(
+                record, request.continues, next_ms, decision, id, self._covered
+            )
+        ):
+            self._note_maybe(record, request.id, asked.lane, next_ms, instead_of=offset)
+            return
         if decision.is_refused:
             assert kill is not None, "refused, though nobody killed what it continues"
             self._kills[rank] = kill._replace(is_refused=True)
@@ -242,6 +277,16 @@ class IngestBatch:
         known = Known(before, self._state(partition, name))
         asked = self._asked(request)
         decision = self._decide(record, asked, known)
+        due_ms = due_of(asked.due_ms, record.append_ms)
+        if self._past is not None and self._past.hides_redrive(
+            record, due_ms, decision, (before, known.redriven), self._covered
+        ):
+            if request.id is not None:
+                self._note_maybe(record, request.id, asked.lane, due_ms)
+            as_of_ms = decision.state.as_of_ms(record.append_ms)
+            maybe = with_maybe(NOTHING, as_of_ms, record.offset, asked.lane)
+            self._changed[partition, name] = (maybe, REDRIVE_MEMORY_MS)
+            return
         if decision.rank is None:
             self._refuse(record, request, decision, before)
             return
@@ -252,11 +297,29 @@ class IngestBatch:
         self._store(record, request, asked.lane, decision.rank)
         self._confirm(record, request)
 
+    def _settle(self, record: Record, request: Request) -> None:
+        self._decide(record, _SETTLE, Known())
+        for id, settlement in request.settled:
+            key = record.partition, id_name(id)
+            self._topics.setdefault(key, self._recall(*key).topics)
+            after = settle(self._state(*key), settlement)
+            self._changed[key] = (after, self._settings.id_memory_ms)
+
     # What they have in common.
+
+    def _trail_ms(self, partition: int, offset: int) -> int:
+        return trail_ms_of(self._settings, self._rules.version_at(partition, offset))
 
     def _asked(self, request: Request) -> Asked:
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
-        return Asked(_OPS[request.op], request.due_ms, lane, request.id is not None, request.digest)
+        return Asked(
+            _OPS[request.op],
+            request.due_ms,
+            lane,
+            request.id is not None,
+            request.digest,
+            has_own_time=request.has_own_time,
+        )
 
     def _decide(self, record: Record, asked: Asked, known: Known) -> Decision:
         decision = ingest(
@@ -267,7 +330,7 @@ class IngestBatch:
             asked,
             known,
             self._settings.id_memory_ms,
-            self._trail_ms,
+            self._trail_ms(record.partition, record.offset),
         )
         self.states[record.partition] = decision.state
         return decision
@@ -280,12 +343,24 @@ class IngestBatch:
             topics = self._recall(partition, name).topics
         for killed in decision.killed:
             rank = Rank(killed.due_ms, partition, killed.offset)
-            self._kills[rank] = Kill(offset, topic=topics.get(killed.offset, ""))
+            # What was not stored was not counted as pending, and is not counted off.
+            is_stored = self._covered is None or not self._covered.covers(killed.lane, rank)
+            topic = topics.get(killed.offset, "") if is_stored else ""
+            self._kills[rank] = Kill(offset, topic=topic)
         if request.topic is not None:
             topics = {**topics, offset: request.topic}
         live = {message.offset for message in decision.id.live}
         self._topics[partition, name] = {at: topics[at] for at in topics if at in live}
         self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
+
+    def _note_maybe(
+        self, record: Record, id: str, lane: int, due_ms: int, instead_of: int = -1
+    ) -> None:
+        """Note a message that may be live, and is done if it was."""
+        key = record.partition, id_name(id)
+        self._topics.setdefault(key, self._recall(*key).topics)
+        state = with_maybe(self._state(*key), due_ms, record.offset, lane, instead_of)
+        self._changed[key] = (state, self._settings.id_memory_ms)
 
     def _continued(self, partition: int, offset: int) -> IdState | None:
         """Return what is known of a message that goes on, where another master may have continued
@@ -337,7 +412,9 @@ class IngestBatch:
             dead = conflict_body(record, detail)
         elif request.op is Op.REDRIVE:
             verdict = Verdict.DUPLICATE
-            detail = f"the dead letter {request.redrive} was redriven before: nothing is sent twice"
+            assert request.redrive is not None, "a redrive names a source"
+            first = self._state(record.partition, redrive_name(request.redrive)).live[-1]
+            detail = redriven_before(request.redrive, source_of(record.partition, first.offset))
         else:
             as_of_ms = decision.state.as_of_ms(record.append_ms)
             pending = [m for m in before.live if m.due_ms > as_of_ms]

@@ -34,18 +34,24 @@ class IngestLoop:
         checkpoint_interval_ms: int,
         on_failure: Callable[[BaseException], object],
         threads: Threads | None = None,
+        *,
+        careful: bool = False,
     ) -> None:
+        """`careful`: as of `Bus.consumer`."""
         threads = threads or SystemThreads()
         self._replica = replica
         self._clock = clock
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_failure = on_failure
-        self._consumer: Consumer = bus.consumer(replica.settings.buffer.name)
+        topic = replica.settings.buffer.name
+        self._consumer: Consumer = bus.consumer(topic, careful=careful)
         self._stopping = threads.event()
         self._rejects = RejectLog(clock)
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
         self.checkpointed_ms = clock.monotonic_ms()
+        self._tried_ms = self.checkpointed_ms
+        """When a checkpoint was last tried: without room there is none."""
         self.rejects: Counter[str] = Counter()
         """Requests that were refused, by reason."""
         self.unread: tuple[int | None, ...] = (None,) * replica.settings.partitions
@@ -71,11 +77,13 @@ class IngestLoop:
             is_splitting = False
             while not self._stopping.is_set():
                 self.progressed_ms = self._clock.monotonic_ms()
-                self._ingest(0 if is_splitting else POLL_MS)
+                timeout_ms = 0 if is_splitting else POLL_MS
+                if self._replica.takes_in():
+                    self._ingest(timeout_ms)
+                else:
+                    self._stopping.wait(timeout_ms / 1000)
                 is_splitting = self._replica.split_some(self._clock.wall_ms())
-                if self._clock.monotonic_ms() - self.checkpointed_ms >= (
-                    self._checkpoint_interval_ms
-                ):
+                if self._clock.monotonic_ms() - self._tried_ms >= self._checkpoint_interval_ms:
                     self._checkpoint()
             self._checkpoint()
         except BaseException as error:
@@ -97,13 +105,15 @@ class IngestLoop:
     def _checkpoint(self) -> None:
         partitions = range(self._replica.settings.partitions)
         reached = tuple(self._consumer.position(partition) for partition in partitions)
-        self._replica.checkpoint(reached)
+        is_made = self._replica.checkpoint(reached)
         ends = [self._consumer.end(partition) for partition in partitions]
         self.unread = tuple(
             None if end is None else max(0, end - position)
             for position, end in zip(reached, ends, strict=True)
         )
-        self.checkpointed_ms = self._clock.monotonic_ms()
+        self._tried_ms = self._clock.monotonic_ms()
+        if is_made:
+            self.checkpointed_ms = self._tried_ms
 
 
 class RejectLog:

@@ -2,8 +2,8 @@
 
 The ingest thread puts records in, the delivery thread plans steps and reads payloads, both under
 one lock: `changed`, a condition that is notified when something may have become due. Not here: what
-a master plans (`delayd.node.delivery.planner`) and what an export reads
-(`delayd.node.export.freezing`).
+a master plans (`delayd.node.delivery.planner`), what an export reads
+(`delayd.node.export.freezing`) and what may be dropped (`forgetting.py`).
 
 Invariants: records go in once, in offset order; what is ingested is what the wheel will hold after
 the next checkpoint; nothing is forgotten that a frontier younger than `export_hold` may ask for.
@@ -15,16 +15,25 @@ from typing import NamedTuple, Protocol
 
 from delayd.bus import Position, Record
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.errors import DiskError, FrontierError
+from delayd.config.cluster_key import check_key
+from delayd.errors import DiskError, DiskFullError, FrontierError
 from delayd.node.replica.fast_ingest import FastIngest
+from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.retention import Forgotten, Retention, is_passed
-from delayd.request import Reject, RequestLimits, parse
+from delayd.node.replica.retention import Forgotten, Retention
+from delayd.node.replica.room import Room, RoomState
+from delayd.node.replica.switching import (
+    limits_with,
+    refuse_passed,
+    refuse_unreadable,
+    switched,
+)
+from delayd.node.replica.unknown_past import UnknownPast
+from delayd.request import Reject, Request, RequestLimits, parse
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Entry, Progress
-from delayd.wheel.id_memory import id_name
+from delayd.wheel.id_memory import FORGET_MAX, id_name
 from delayd.wheel.kills import Kill
-from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.segments import TAILS_PER_CALL
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier
@@ -33,10 +42,15 @@ from replication.ingest import LogState
 from replication.log_time import trail_ms_of
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
+from replication.rules import Barrier, Rules
 from replication.settings import Settings
+from replication.trimmed import Beginning
 
 CLOCK_AHEAD_MAX_MS = 2 * 3_600_000
 """An idle master writes a frontier every hour."""
+QUEUE_LINES_OF_RECORD = 2
+"""Lines that a record adds at most to what is looked at to forget ids: of its id, and of the dead
+letter that it redrives or the message that it continues."""
 SPLIT_RETRY_MS = 20
 """How soon a takeover that needs a split looks again whether it may."""
 
@@ -86,20 +100,27 @@ class Replica:
         self.changed: Condition = (threads or SystemThreads()).condition()
         self.settings = settings
         self.wheel = wheel
-        self.limits = RequestLimits.of(settings, proof_key)
-        self._fast_ingest = FastIngest(self.limits, settings.lanes)
-        self.disk_free_min_bytes = disk_free_min_bytes
-        self.seen_free_bytes: int | None = None
-        """What was free on the disk at the last checkpoint; None before the first one."""
-        self.make_room: Callable[[], bool] = lambda: False
-        """Called when the disk is short: True if somebody gives room back, so that the node may
-        look again with its next checkpoint."""
+        self.room = Room(disk_free_min_bytes)
+        self.room_makers: list[Callable[[], object]] = []
+        """Called when the disk is short: exports and snapshots give their room back."""
+        self.look_after_room: Callable[[], object] = lambda: None
+        """Called before each checkpoint: a reserve is given back, or taken."""
         self._listener: ArrivalListener | None = None
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
+        self._forgot_at_count = 0
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
+        rules = Rules(settings.rules_version, progress.rules if progress else ())
+        self.limits = RequestLimits.of(settings, proof_key, rules)
+        """By the rules that it knows; they change under the lock."""
+        self._fast_ingest = FastIngest(self.limits, settings.lanes)
+        self.began: tuple[Beginning, ...] = progress.began if progress else ()
+        """Where a trimmed buffer began when this replica was rebuilt from it; see `Progress`."""
+        self._past = UnknownPast(settings, self.began) if self.began else None
+        if progress is not None:
+            refuse_unreadable(progress.frontier, progress.forgotten)
         forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms) if progress else None
         self.retention = Retention(export_hold_ms, forgotten)
         if progress is None:
@@ -149,6 +170,15 @@ class Replica:
         assert offset <= self.reached[partition], "records that were never read cannot be skipped"
         self._resume_at[partition] = offset
 
+    def begin_at(self, beginnings: Sequence[Beginning], barriers: Iterable[Barrier]) -> None:
+        """Begin an empty wheel where a trimmed buffer begins: all before is done. `barriers`: those
+        that a frontier names, which may have been trimmed too."""
+        assert self.wheel.progress is None, "a wheel that holds something goes on from there"
+        self.began = tuple(beginnings)
+        self._past = UnknownPast(self.settings, self.began)
+        self._states = [LogState(beginning.offset, 0) for beginning in beginnings]
+        self.limits = limits_with(self.limits, barriers)
+
     @property
     def ingested(self) -> tuple[int, ...]:
         """Return 1 + the last ingested offset, by partition."""
@@ -162,8 +192,20 @@ class Replica:
     @property
     def newest_append_ms(self) -> int:
         """Return the latest append time in the log, leaps included, as far as log time tells."""
-        trail_ms = trail_ms_of(self.settings)
-        return max(max(state.log_ms + trail_ms, state.leap_ms) for state in self._states)
+        return max(
+            max(state.log_ms + trail_ms_of(self.settings, version), state.leap_ms)
+            for state, version in zip(self._states, self._versions, strict=True)
+        )
+
+    @property
+    def _versions(self) -> list[int]:
+        """Return the version that rules the next record, by partition."""
+        return [self.rules.version_at(p, state.next_offset) for p, state in enumerate(self._states)]
+
+    @property
+    def rules(self) -> Rules:
+        """Return what this node knows of the versions of the rules."""
+        return self.limits.rules
 
     @property
     def newest(self) -> SeenFrontier | None:
@@ -173,14 +215,23 @@ class Replica:
     def take(self, records: Sequence[Record]) -> list[Rejected]:
         """Ingest records; return those that get a dead letter."""
         frames = self._fast_ingest.pack(records)
-        others = {
-            place: parse(records[place], self.limits)
-            for place, frame in enumerate(frames)
-            if frame is None
-        }
+        limits, others = self.limits, dict[int, Request | Reject]()
+        for place, frame in enumerate(frames):
+            if frame is None:
+                others[place] = asked = parse(records[place], limits)
+                if isinstance(asked, Request) and asked.switch is not None:
+                    limits = switched(limits, records[place], asked.switch)
         with self.changed:
             # What is counted as ingested must be in the wheel: both change together, or neither.
-            batch = IngestBatch(self.wheel.ids, self.settings, self._states, self.retention.covered)
+            self.limits = limits_with(self.limits, limits.rules.barriers)
+            batch = IngestBatch(
+                self.wheel.ids,
+                self.settings,
+                self._states,
+                self.retention.covered,
+                self.rules,
+                self._past,
+            )
             batch.add_all(records, frames, others)
             until_ms = max(state.log_ms or state.leap_ms for state in batch.states)
             entries = self.wheel.append(batch.frames, until_ms)
@@ -200,7 +251,7 @@ class Replica:
 
     def observe(self, seen: SeenFrontier) -> None:
         """Note a committed frontier that was read or written. FrontierError if it contradicts an
-        older."""
+        older one, WrongClusterKeyError if its master signs by a key that this node lacks."""
         with self.changed:
             newest = self.newest
             if newest is not None:
@@ -213,13 +264,22 @@ class Replica:
                         remedy="two clusters share the topic, or it was tampered with; "
                         "nothing more is delivered by this node",
                     )
+                settings = seen.record.settings
+                if settings.key_fingerprint != newest.record.settings.key_fingerprint:
+                    check_key(self.limits.proof_key.decode(), settings)
             elif seen.record.frontier.step < self.known_step:
                 raise FrontierError(
                     f"the frontier topic ends at step {seen.record.frontier.step}, this node "
                     f"has already acted on step {self.known_step}",
                     remedy="the topic lost records: see docs/operations.md",
                 )
-            self.retention.remember(seen)
+            refuse_passed(seen.record.barriers, self.rules, self.ingested)
+            self.limits = limits_with(self.limits, seen.record.barriers)
+            if newest is None:
+                known = self._resumed_frontier
+                self.retention.begin(seen, decode(known) if known else None)
+            else:
+                self.retention.remember(seen)
             self.wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
             self.changed.notify_all()
 
@@ -270,44 +330,66 @@ class Replica:
             ranks = [Rank(m.due_ms, partition, m.offset) for m in state.killed]
             return state, [self.wheel.ids.kill(rank) for rank in ranks]
 
-    def checkpoint(self, reached: tuple[int, ...] | None = None) -> None:
-        """Make durable what has been ingested; appends may go on meanwhile.
+    def takes_in(self) -> bool:
+        """Look at the disk; return whether more may be taken in.
 
-        `reached` is how far the consumer has read, by partition. Below the disk's watermark all
-        that the newest frontier covers is forgotten, however young; DiskError if that is not
-        enough.
+        A node that is short of room still takes in what the newest frontier took into account: it
+        must reach that before it can lead, and another node has found room for it.
         """
-        self.seen_free_bytes = self.wheel.free_bytes()
-        is_short = self.seen_free_bytes < self.disk_free_min_bytes
-        makes_room = is_short and self.make_room()
+        self._look_at_room()
+        if self.room.state is not RoomState.SHORT:
+            return self.room.state is RoomState.ENOUGH
+        newest = self.newest
+        return newest is not None and not has_passed(newest.record.frontier, self.ingested)
+
+    def _look_at_room(self) -> None:
+        free_bytes = self.wheel.free_bytes() - self.wheel.tail_bytes
+        self.room.look(max(0, free_bytes), is_refused=self.wheel.is_refused)
+
+    def checkpoint(self, reached: tuple[int, ...] | None = None) -> bool:
+        """Make durable what has been ingested, read up to `reached`; appends may go on meanwhile.
+
+        Near the disk's limit all that the newest frontier covers is forgotten, however young.
+        Return False if there is no room: what was ingested stays in memory."""
+        self.look_after_room()
+        self._look_at_room()
+        if self.room.is_low:
+            for make_room in self.room_makers:
+                make_room()
+        if not self.room.may_checkpoint:
+            return False
         self._write_out()
         with self.changed:
             if reached is not None:
                 self._reached = reached
+            hold_ms = 0 if self.room.is_low else self.retention.hold_ms
+            forget_covered(self.wheel, self.retention, hold_ms)
+        self._forget_ids()
+        with self.changed:
             newest = self.newest
-            if newest is not None:
-                # Once more: when it was read, the hour that it stands in may not have been whole.
-                self.wheel.pass_to(slot_of(newest.record.frontier.lowest_cursor.due_ms))
-            self._forget_covered(0 if is_short else self.retention.hold_ms)
             forgotten = self.retention.forgotten
             leap_ms = tuple(state.leap_ms for state in self._states)
-            pending = self.wheel.begin_checkpoint(
-                Progress(
-                    offsets=self.ingested,
-                    leader_epochs=tuple(self._epochs),
-                    log_ms=self.log_ms,
-                    frontier=encode(newest.record) if newest else self._resumed_frontier,
-                    reached=self.reached,
-                    forgotten=forgotten.value if forgotten else b"",
-                    forgotten_ms=forgotten.append_ms if forgotten else 0,
-                    leap_ms=leap_ms if any(leap_ms) else (),
-                )
+            progress = Progress(
+                offsets=self.ingested,
+                leader_epochs=tuple(self._epochs),
+                log_ms=self.log_ms,
+                frontier=encode(newest.record) if newest else self._resumed_frontier,
+                reached=self.reached,
+                forgotten=forgotten.value if forgotten else b"",
+                forgotten_ms=forgotten.append_ms if forgotten else 0,
+                leap_ms=leap_ms if any(leap_ms) else (),
+                rules=self.rules.barriers,
+                began=self.began,
             )
+            try:
+                pending = self.wheel.begin_checkpoint(progress)
+            except DiskFullError:
+                self._look_at_room()
+                return False
         pending.sync()
         with self.changed:
             self.wheel.finish_checkpoint(pending)
-        if is_short and not makes_room and not self.wheel.stats().files_to_unlink:
-            self._require_room()
+        return True
 
     def _write_out(self) -> None:
         # So that what is left for the lock of `begin_checkpoint` is what arrives meanwhile.
@@ -329,17 +411,7 @@ class Replica:
             if newest is not None:
                 now_ms = min(now_ms, newest.append_ms + CLOCK_AHEAD_MAX_MS)
             self.wheel.advance(now_ms)
-            return self.wheel.split_some()
-
-    def _require_room(self) -> None:
-        free = self.wheel.free_bytes()
-        if free < self.disk_free_min_bytes:
-            raise DiskError(
-                f"{free} bytes are free on the disk of the wheel, fewer than disk_free_min_bytes "
-                f"= {self.disk_free_min_bytes}, and nothing more may be forgotten",
-                remedy="make room or give the node a larger disk, then start it again; "
-                "nothing is lost",
-            )
+            return self.wheel.split_some(has_room=self.room.may_split)
 
     def close(self) -> None:
         """Close the wheel; what was not checkpointed is read again from the buffer."""
@@ -366,24 +438,13 @@ class Replica:
                 remedy="give the node its own data_dir, or empty this one",
             )
 
-    def _forget_covered(self, hold_ms: int) -> None:
-        """Drop slots and replies that a frontier at least `hold_ms` old covers."""
-        cut = self.retention.advance(hold_ms)
-        if cut is None:
-            return
-        passed_own_writes = all(
-            own > written for own, written in zip(self.ingested, cut.own_writes, strict=True)
-        )
-        if not cut.reached_by(self.ingested) or not passed_own_writes:
-            return
-        floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS
-        self.wheel.ids.forget(cut, self.log_ms, floor_ms)
-        slots = self.wheel.slots(0, slot_of(floor_ms) - 1)
-        self.wheel.forget_pending_replies(cut.offsets)
-        hours = [
-            hour for hour in self.wheel.hours() if (hour + 1) * HOUR_SLOTS <= slot_of(floor_ms)
-        ]
-        self.wheel.forget(
-            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],
-            [hour for hour in hours if is_passed(self.wheel.hour_info(hour), cut)],
-        )
+    def _forget_ids(self) -> None:
+        """Drop what is not needed any more of ids, as fast as records bring new ones."""
+        taken = self.ingested_count - self._forgot_at_count
+        self._forgot_at_count = self.ingested_count
+        keep_ms = self.settings.id_memory_ms
+        for _ in range(1 + QUEUE_LINES_OF_RECORD * taken // FORGET_MAX):
+            with self.changed:
+                cut, versions = self.retention.covered, self._versions
+                if not forget_some_ids(self.wheel, cut, self._states, versions, keep_ms):
+                    return

@@ -53,6 +53,17 @@ class Retention:
         """Return the frontier whose covered messages need not be stored any more."""
         return None if self.forgotten is None else self.forgotten.record.frontier
 
+    def begin(self, seen: SeenFrontier, known: FrontierRecord | None) -> None:
+        """Remember the frontier that is read at the start of a node, which had acted on `known`
+        before. If it has come further by `hold_ms`, what it covers need not be stored at all:
+        what the node has missed was delivered, and is not to fill its disk.
+
+        After a shorter stop the cuts of the last `hold_ms` can still be exported.
+        """
+        self.remember(seen)
+        if known is None or seen.record.now_ms - known.now_ms >= self.hold_ms:
+            self.forgotten = Forgotten(seen.record, seen.append_ms, encode(seen.record))
+
     def remember(self, seen: SeenFrontier) -> None:
         """Keep the newest frontier, and enough older ones to find one that is `hold_ms` old."""
         history = self._history
@@ -61,24 +72,23 @@ class Retention:
             history.pop()
         history.append(seen)
 
-    def advance(self, hold_ms: int) -> Frontier | None:
-        """Return the newest frontier at least `hold_ms` old: from now on it is `covered`, and noted
-        as `forgotten`. None if there is none, or if it is beyond the pinned cut."""
+    def advance(self, hold_ms: int) -> None:
+        """Make the newest frontier at least `hold_ms` old the `covered` one, and note it as
+        `forgotten`; not if there is none, or if it is beyond the pinned cut."""
         history = self._history
         if not history:
-            return None
+            return
         old_enough_ms = history[-1].append_ms - hold_ms
         while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
             history.popleft()
         record, _, append_ms = history[0]
         cut = record.frontier
         if append_ms > old_enough_ms:
-            return None
+            return
         if self._pinned is not None and not cut.is_within(self._pinned):
-            return None
-        if self.covered != cut:
+            return
+        if self.covered is None or self.covered.precedes(cut):
             self.forgotten = Forgotten(record, append_ms, encode(record))
-        return cut
 
     def pin(self, cut: Frontier) -> bool:
         """Keep all that is pending at the cut; False if some of it may be gone already."""

@@ -9,12 +9,14 @@ that is turned away.
 
 Invariants:
 - brokers are asked at most every RECHECK_MS for a name, however many steps want it;
-- what is remembered is bounded, whatever names the requests bring;
+- what is remembered is bounded, whatever names the requests bring, and names that do not exist
+  displace none that do;
+- a step finds at most ABSENT_MAX names that do not exist: requests may bring any number of them;
 - only brokers that do not answer at all are an error.
 Source: docs/design/frontier.md, "Targets".
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass
 
 from delayd.bus import Cluster, TopicState
@@ -38,11 +40,15 @@ BROKERS_FRESH_MS = 60_000
 """How soon a cluster of one broker is asked whether it has grown."""
 
 KNOWN_MAX = 10_000
-"""Names that are remembered, those that were wanted last."""
+"""Topics that are remembered, those that were wanted last; so many names that do not exist, too."""
 
 REFRESHED_MAX = 100
 """How many descriptions are renewed in one step: each takes about 1 ms of it. The others are
 believed for a step longer."""
+
+ABSENT_MAX = 200
+"""How many unknown names may turn out not to exist in one step, rounded up to whole questions: a
+question about SURVEY_TOPICS_MAX of them takes about 15 ms (Kafka 4.3.1, on the same machine)."""
 
 SURVEY_TOPICS_MAX = 200
 """How many topics one question is about."""
@@ -108,6 +114,13 @@ class Targets:
         self._anchor = anchor
         self._unreplicated = unreplicated
         self._known: BoundedDict[str, _Target] = BoundedDict(KNOWN_MAX, on_evict=self._evicted)
+        self._absent: BoundedDict[str, _Target] = BoundedDict(KNOWN_MAX)
+        """Names that do not exist, apart from those that do: a flood of them displaces no other."""
+        self._existed: BoundedDict[str, None] = BoundedDict(KNOWN_MAX)
+        """Names of topics that were described at any time: asked for before strange names."""
+        self._absent_left = ABSENT_MAX
+        """How many more may be found in this step."""
+        self._refreshed_left = REFRESHED_MAX
         self._brokers = 0
         """The most that were ever seen: a cluster that lost brokers is not a smaller one."""
         self._brokers_asked_ms: int | None = None
@@ -117,28 +130,41 @@ class Targets:
         self.failures = TargetFailures(clock)
         self._probed_ms = clock.monotonic_ms()
 
+    def begin_step(self) -> None:
+        """Let another step ask as much as a step may."""
+        self._absent_left = ABSENT_MAX
+        self._refreshed_left = REFRESHED_MAX
+
     def look_up(self, topics: Iterable[str]) -> None:
-        """Read unknown and old descriptions, in few requests; afterwards all of these can be asked
-        about.
+        """Read unknown and old descriptions, in few requests, as far as the step may still ask.
+        Afterwards all of these can be asked about, but for those that `is_unasked`.
 
         KafkaUnreachableError if no broker answers at all.
         """
         now_ms = self._clock.monotonic_ms()
-        wanted = set(topics)
-        unknown, old = [], []
+        wanted = dict.fromkeys(topics)
+        unknown: list[str] = []
+        old: list[tuple[int, str]] = []
         for topic in wanted:
-            known = self._known.get(topic)
-            if known is None:
+            names = self._absent if topic in self._absent else self._known
+            if (target := names.get(topic)) is None:
                 unknown.append(topic)
                 continue
-            self._known.move_to_end(topic)
-            if known.ask_ms <= now_ms:
-                old.append(topic)
-        old.sort(key=lambda topic: self._known[topic].ask_ms)
-        probed = self._to_probe(now_ms, wanted)
-        if asked := sorted(unknown) + old[:REFRESHED_MAX] + probed:
-            self._known.limit = max(KNOWN_MAX, len(wanted) + len(probed))
-            self._read(asked, now_ms)
+            names.move_to_end(topic)
+            if target.ask_ms <= now_ms:
+                old.append((target.ask_ms, topic))
+        renewed = [topic for _, topic in sorted(old)[: self._refreshed_left]]
+        self._refreshed_left -= len(renewed)
+        sure = [topic for topic in unknown if topic in self._existed]
+        sure += renewed + self._to_probe(now_ms, wanted)
+        strange = [topic for topic in unknown if topic not in self._existed]
+        if asked := sure + (strange if self._absent_left > 0 else []):
+            self._known.limit = self._absent.limit = max(KNOWN_MAX, len(wanted) + len(sure))
+            self._read(asked, now_ms, sure_count=len(sure))
+
+    def is_unasked(self, topic: str) -> bool:
+        """Return whether brokers were not asked for a topic, because the step had asked enough."""
+        return topic not in self._known and topic not in self._absent
 
     def problem_of(
         self, topic: str, partition: int | None, key: bytes | None, size_bytes: int
@@ -147,6 +173,8 @@ class Targets:
 
         `partition` is the one the message asks for, `size_bytes` what the record takes.
         """
+        if (absent := self._absent.get(topic)) is not None:
+            return absent.problem
         target = self._known[topic]
         if target.problem is not None:
             return target.problem
@@ -171,25 +199,43 @@ class Targets:
         return target.partition_problems[number]
 
     def partitions_for_all(self, topic: str, bytes_max: int) -> int | None:
-        """Return how many partitions a topic that was looked up has, if each takes any number of
+        """Return how many partitions a topic has, if it is known and each takes any number of
         records of up to so many bytes; else None."""
-        target = self._known[topic]
-        if not target.is_healthy or target.is_compacted:
+        target = self._known.get(topic)
+        if target is None or not target.is_healthy or target.is_compacted:
             return None
         if target.record_bytes_max < max(bytes_max + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX):
             return None
         return len(target.partition_problems)
 
-    def partition_for(self, topic: str, partition: int | None, key: bytes | None) -> int | None:
+    def partition_for(
+        self, topic: str, partition: int | None, key: bytes | None, spared: Container[int] = ()
+    ) -> int | None:
         """Return the partition to name when a message without problem is sent; None leaves it to
-        the producer (murmur2 of the key, any without a key)."""
+        the producer (murmur2 of the key, any without a key).
+
+        A message that may go anywhere goes to none of the `spared` ones; it waits if there is no
+        other (`spared_one`)."""
         if partition is not None or key is not None:
             return partition
         target = self._known[topic]
-        if len(target.healthy) == len(target.partition_problems):
+        if not spared and len(target.healthy) == len(target.partition_problems):
             return None
+        may = [number for number in target.healthy if number not in spared]
         target.turns += 1
-        return target.healthy[target.turns % len(target.healthy)]
+        return may[target.turns % len(may)]
+
+    def spared_one(
+        self, topic: str, partition: int | None, key: bytes | None, spared: Set[int]
+    ) -> int | None:
+        """Return the spared partition that a message has to wait for; None if it goes elsewhere."""
+        target = self._known[topic]
+        number = partition
+        if partition is None and key is not None:
+            number = partition_of(key, len(target.partition_problems))
+        if number is None:
+            return min(spared) if spared >= set(target.healthy) else None
+        return number if number in spared else None
 
     def chunk_bytes_max(self, topic: str) -> int | None:
         """Return how much may be sent to a topic at once, so that each batch fits; None for any
@@ -201,14 +247,15 @@ class Targets:
 
     def forget(self, topics: Iterable[str] | None = None) -> None:
         """Believe nothing any more of these topics, or of any: a step failed."""
-        for topic in list(self._known) if topics is None else topics:
+        for topic in [*self._known, *self._absent] if topics is None else topics:
             self._known.pop(topic, None)
+            self._absent.pop(topic, None)
             self.record_limits.pop(topic, None)
 
     def _evicted(self, topic: str, _: _Target) -> None:
         self.record_limits.pop(topic, None)
 
-    def _to_probe(self, now_ms: int, wanted: set[str]) -> list[str]:
+    def _to_probe(self, now_ms: int, wanted: Container[str]) -> list[str]:
         """Return failing topics that no message asks for, so that people see when they are well."""
         if now_ms - self._probed_ms < PROBE_MS:
             return []
@@ -218,17 +265,24 @@ class Targets:
             topic
             for topic in self.failures.topics()
             if topic not in wanted
-            and ((known := self._known.get(topic)) is None or known.ask_ms <= now_ms)
+            and ((known := self._found(topic)) is None or known.ask_ms <= now_ms)
         ]
 
     def _is_failing(self, topic: str) -> bool:
         known = self._known.get(topic)
         return known is None or not known.is_healthy
 
-    def _read(self, topics: list[str], now_ms: int) -> None:
-        """Ask for these in chunks; what is not answered in time has to wait for another step."""
+    def _found(self, topic: str) -> _Target | None:
+        return self._known.get(topic) or self._absent.get(topic)
+
+    def _read(self, topics: list[str], now_ms: int, *, sure_count: int) -> None:
+        """Ask for these in chunks; what is not answered in time has to wait for another step, and
+        so does what comes behind too many names that do not exist. The first `sure_count` do not
+        wait."""
         deadline_ms = now_ms + self._timeout_ms
         for first in range(0, len(topics), SURVEY_TOPICS_MAX):
+            if first >= sure_count and self._absent_left <= 0:
+                return
             chunk = topics[first : first + SURVEY_TOPICS_MAX]
             left_ms = deadline_ms - self._clock.monotonic_ms()
             try:
@@ -252,7 +306,7 @@ class Targets:
     def _silent(self, topics: Iterable[str], now_ms: int) -> None:
         """Keep what was known, the best guess without an answer."""
         for topic in topics:
-            known = self._known.get(topic)
+            known = self._found(topic)
             if known is None:
                 problem = f"the brokers did not describe topic {topic} in time"
                 self._known[topic] = _Target(now_ms + RECHECK_MS, problem)
@@ -261,6 +315,14 @@ class Targets:
 
     def _know(self, topic: str, state: TopicState | None, refused: str | None, now_ms: int) -> None:
         target = _Target(now_ms, _problem_of_topic(topic, state, refused))
+        if state is None and refused is None:
+            self._absent_left -= topic not in self._absent
+            self.forget([topic])
+            target.ask_ms += RECHECK_MS
+            self._absent[topic] = target
+            return
+        self._absent.pop(topic, None)
+        self._existed[topic] = None
         if target.problem is None and state is not None:
             target.partition_problems = tuple(
                 self._problem_of_partition(state, number) for number in range(len(state.partitions))

@@ -20,9 +20,8 @@ Source: docs/design/frontier.md, "At least once".
 from collections.abc import Callable
 
 from delayd.bus import Bus, Producer
-from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.frontier_log import FrontierLog, unreadable
 from delayd.coordination import Coordination, Leadership
-from delayd.errors import FrontierError
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS, SupersededError, Written
 from delayd.node.delivery.commits.frontier_topic import (
     READ_TIMEOUT_MS,
@@ -109,7 +108,4 @@ def _decoded(value: bytes) -> FrontierRecord:
     try:
         return decode(value)
     except FrontierFormatError as error:
-        raise FrontierError(
-            f"the progress in etcd: {error}",
-            remedy="run a version of delayd that knows this format; nothing was delivered",
-        ) from error
+        raise unreadable("the progress in etcd", error) from error

@@ -1,5 +1,6 @@
 """One master, move by move: when it must not take over, must not commit, must not go on."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,38 @@ def test_a_master_that_reads_a_later_term_stops(node: OneNode) -> None:
     node.clock.now_ms += TIMEOUT_MS
     node.step()
     assert node.failures == {"higher-term": 1}
+    assert node.read("orders") == []
+
+
+def test_a_master_goes_on_from_what_a_newer_release_wrote(node: OneNode) -> None:
+    """docs/design/frontier.md, Optional fields: nodes of two releases take turns.
+
+    Rules: optional-fields
+    """
+    mine = decode(node.read("delayd-frontier")[-1].value or b"")
+    begun = replace(mine, frontier=begin_term(mine.frontier), owner="newer/2")
+    value = {**json.loads(encode(begun)), "later": {"a": 1}}
+    node.kafka.append("delayd-frontier", 0, record_key(0), json.dumps(value).encode(), [])
+    node.clock.now_ms += TIMEOUT_MS
+    node.step()
+    node.step()
+    assert node.failures == {"higher-term": 1}
+    assert len(node.read("orders")) == 1
+    last = decode(node.read("delayd-frontier")[-1].value or b"")
+    assert last.frontier.term == begun.frontier.term + 1
+
+
+def test_a_master_stops_at_what_it_must_know_of_a_newer_release(node: OneNode) -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: needed-features
+    """
+    mine = decode(node.read("delayd-frontier")[-1].value or b"")
+    begun = replace(mine, frontier=begin_term(mine.frontier), owner="newer/2")
+    value = {**json.loads(encode(begun)), "format": 3, "needs": {"later": "9.1.0"}}
+    node.kafka.append("delayd-frontier", 0, record_key(0), json.dumps(value).encode(), [])
+    with pytest.raises(FrontierError, match=r"run delayd 9\.1\.0 or later"):
+        node.lead()
     assert node.read("orders") == []
 
 

@@ -13,6 +13,7 @@ from delayd.errors import ConfigError
 from delayd.node.delivery.step_writer import Fate
 from delayd.node.startup_checks import check_rates
 from replication.rank import lane_of
+from replication.record import FrontierRecord, decode
 from replication.settings import LANES
 
 NEIGHBOUR = "shared-139"
@@ -129,14 +130,18 @@ def test_without_its_rate_what_was_deferred_comes_when_it_is_due(make: Maker) ->
     assert [origin_of(record) for record in node.read("orders")] == wanted
 
 
+def first_record(node: OneNode) -> FrontierRecord:
+    return decode(node.read("delayd-frontier")[0].value or b"")
+
+
 def test_a_cluster_from_before_there_were_turns_is_not_smoothed(make: Maker) -> None:
     """docs/operations.md, "When a node refuses to start".
 
     Rules: rules-version
     """
-    settings = make().settings
-    check_rates(NodeConfig.model_construct(rate_max={"orders": 5}), settings)
-    old = replace(settings, rules_version=2)
+    record = first_record(make())
+    check_rates(NodeConfig.model_construct(rate_max={"orders": 5}), record)
+    old = replace(record, settings=replace(record.settings, rules_version=2))
     check_rates(NodeConfig.model_construct(rate_max={}), old)
     with pytest.raises(ConfigError, match="rules version 2, and smoothing needs 3"):
         check_rates(NodeConfig.model_construct(rate_max={"orders": 5}), old)
@@ -145,4 +150,6 @@ def test_a_cluster_from_before_there_were_turns_is_not_smoothed(make: Maker) -> 
 @pytest.mark.parametrize("name", ["delayd-buffer", "__consumer_offsets"])
 def test_what_is_no_target_has_no_rate(make: Maker, name: str) -> None:
     with pytest.raises(ConfigError, match=f"rate_max names {name}"):
-        check_rates(NodeConfig.model_construct(rate_max={name: 5, "orders": 5}), make().settings)
+        check_rates(
+            NodeConfig.model_construct(rate_max={name: 5, "orders": 5}), first_record(make())
+        )

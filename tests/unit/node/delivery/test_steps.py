@@ -9,11 +9,14 @@ import pytest
 from manual_clock import START_MS
 from one_node import CLUSTER_KEY, TIMEOUT_MS, Maker, OneNode
 
-from delayd.cluster.topics import create_topics, transactional_id
+from delayd.cluster.topics import create_topics, load_settings, transactional_id
 from delayd.errors import BufferPositionError
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.cancel_marks import cancel_marker_of
 from delayd.node.startup_checks import check_positions
+from delayd.node.targets.checks import ABSENT_MAX
+from delayd.node.targets.quarantine import DEFER_MS_MAX
+from delayd.node.trimmed_start import provable_beginnings, starts_beyond
 from delayd.wheel import FrameKind
 from delayd.wheel.storage import Wheel
 from replication.ids import KilledMessage
@@ -155,6 +158,41 @@ def test_a_failing_message_is_retried_with_each_delay_and_then_dead(make: Maker)
     assert "nowhere" not in node.kafka.topics
 
 
+def test_a_flood_of_names_that_do_not_exist_is_asked_for_step_by_step(make: Maker) -> None:
+    """docs/design/frontier.md, Targets: known targets go on, and nobody is given up unasked.
+
+    Rules: unknown-names-bounded
+    """
+    node = make("orders", records_max=100_000)
+    node.send("orders")
+    node.ingest()
+    node.lead()
+    node.step()
+    for number in range(5 * ABSENT_MAX):
+        node.send(f"flood-{number}", START_MS + 100)
+    node.send("orders", START_MS + 100)
+    node.ingest()
+    node.clock.now_ms += 100
+    node.targets.forget()  # as a failed step does
+    asked = node.kafka.surveys_count
+    node.step()
+    assert len(node.read("orders")) == 2
+    assert node.kafka.surveys_count <= asked + 2
+    retried, deferred = (node.counters.messages[fate] for fate in ("retried", "deferred"))
+    assert retried + deferred == 5 * ABSENT_MAX and ABSENT_MAX <= retried <= 2 * ABSENT_MAX
+    node.ingest()
+    node.kafka.create_topic(
+        f"flood-{5 * ABSENT_MAX - 1}", 1, {"message.timestamp.type": "LogAppendTime"}
+    )
+    for _ in range(5):
+        node.clock.now_ms += DEFER_MS_MAX
+        node.step()
+        node.step()
+        node.ingest()
+    [late] = node.read(f"flood-{5 * ABSENT_MAX - 1}")
+    assert "delayd-attempt" not in dict(late.headers), "a deferral is no attempt"
+
+
 def test_a_users_open_transaction_holds_up_its_own_partition_only(make: Maker) -> None:
     """docs/design/frontier.md, Ingest: only committed records, and each partition by itself.
 
@@ -221,7 +259,7 @@ def test_a_second_cluster_of_the_same_name_fences_nobody(make: Maker) -> None:
 
 
 def test_a_node_goes_on_only_where_the_log_still_has_all_that_it_needs(make: Maker) -> None:
-    """docs/design/frontier.md, Ingest: a trimmed log cannot repeat old decisions.
+    """docs/design/trimmed.md, When it starts.
 
     Rules: snapshot-and-log
     """
@@ -229,9 +267,16 @@ def test_a_node_goes_on_only_where_the_log_still_has_all_that_it_needs(make: Mak
     for _ in range(3):
         node.send("orders")
     log = node.kafka.log("delayd-buffer", 0)
+    assert starts_beyond(node.bus, node.replica, TIMEOUT_MS) == {}
     check_positions(node.bus, node.replica, TIMEOUT_MS)
-    log.delete_before(1)
-    with pytest.raises(BufferPositionError, match="disk is empty"):
+    seen, settings = load_settings(node.bus, "c", "delayd-", TIMEOUT_MS), node.replica.settings
+    for start, lack in ((1, "has come to offset 0"), (3, "holds no record")):
+        log.delete_before(start)
+        starts = starts_beyond(node.bus, node.replica, TIMEOUT_MS)
+        assert starts == {0: start}
+        with pytest.raises(BufferPositionError, match=f"begins at offset {start}.*{lack}"):
+            provable_beginnings(node.bus, settings, starts, seen, node.clock, TIMEOUT_MS)
+    with pytest.raises(BufferPositionError, match="was trimmed up to offset 3"):
         check_positions(node.bus, node.replica, TIMEOUT_MS)
 
 
@@ -255,5 +300,6 @@ def test_a_checkpoint_outside_of_the_log_stops_the_node(
         log.delete_before(first)
     else:
         log.truncate(1)
-    with pytest.raises(BufferPositionError, match="checkpoint is at offset 2"):
+    said = "trimmed up to offset 3" if end is None else "checkpoint is at offset 2"
+    with pytest.raises(BufferPositionError, match=said):
         check_positions(node.bus, node.replica, TIMEOUT_MS)

@@ -42,6 +42,7 @@ AT = cut(1, (40, 0), cursor_ms=BEGIN_MS + 1_000)
 def node(tmp_path: Path) -> Iterator[ExportingNode]:
     """Forty messages, four in each second; the first second is done."""
     made = ExportingNode(tmp_path, hold_ms=0)
+    made.begin()
     made.take(*[schedule(n, BEGIN_MS + 250 * n) for n in range(40)])
     made.see(AT)
     yield made

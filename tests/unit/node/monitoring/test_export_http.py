@@ -24,7 +24,8 @@ from delayd.cluster.frontier_log import SeenFrontier
 from delayd.dev.ports import pick_ports
 from delayd.node.export.exporter import Export
 from delayd.node.monitoring.exporting import BODY_BYTES_MAX
-from delayd.node.monitoring.http import AdminServer
+from delayd.node.monitoring.http import AdminServer, build_app
+from delayd.node.replica.forgetting import forget_covered
 from replication.rank import Rank
 from replication.record import encode
 
@@ -51,7 +52,7 @@ def serving(node: ExportingNode, token: str | None = None) -> Iterator[httpx.Cli
     """The real server of a node, with that export_token."""
     (port,) = pick_ports(1)
     view: Any = SimpleNamespace(begin_export=node.exporter.begin)  # nothing else is asked
-    server = AdminServer(view, "127.0.0.1", port, token)
+    server = AdminServer(build_app(view, token), "127.0.0.1", port)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     while not server.started and thread.is_alive():
@@ -142,7 +143,7 @@ def test_a_cut_that_is_too_old_is_409_with_the_oldest_step(
     client: httpx.Client, node: ExportingNode
 ) -> None:
     node.see(AT)
-    node.replica._forget_covered(0)
+    forget_covered(node.replica.wheel, node.replica.retention, 0)
     answer = client.post("/export", json=asked(cut(1, (40, 0))))
     assert "older than what this node still has" in problem(answer, 409)
     assert answer.json()["oldest_step"] == 4

@@ -20,6 +20,7 @@ from delayd import __version__
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.metrics import FAMILIES, PROCESS_METRICS, Exposition, Family, Kind
+from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from replication.election import State
 from replication.election_facts import ResignReason
@@ -61,8 +62,10 @@ FIGURES: dict[str, Any] = {
     "frontier.step": 70,
     "unready": lambda: None,
     "kafka_health.problem": None,
+    "kafka_health.warnings": (),
     "delivery_lag_ms": lambda: 250,
     "delivery.failing_targets": range(6),
+    "delivery.spared_partitions": range(4),
     "delivery.frontier_strays": 2,
     "delivery.smoothing_ms": {"orders": 1_500, "mails": 0},
     "ingestion.rejects": {"bad-due": 4},
@@ -72,8 +75,9 @@ FIGURES: dict[str, Any] = {
     "replica.ingested_count": 1_000,
     "replica.wheel.counts.total": 900,
     "replica.wheel.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=123_456),
-    "replica.seen_free_bytes": 10**12,
-    "replica.disk_free_min_bytes": 2**28,
+    "replica.room.free_bytes": 10**12,
+    "replica.room.limit_bytes": 2**28,
+    "replica.room.state": RoomState.SHORT,
     "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
     "checkpoint_age_ms": lambda: 700,
 }
@@ -179,9 +183,11 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "ingestion.unread": (1, 1, 1),
         "delivery.smoothing_ms": {"orders": 5},
         "delivery.failing_targets": (),
+        "delivery.spared_partitions": (),
         "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
         "unready": lambda: "why",
         "kafka_health.problem": "away",
+        "kafka_health.warnings": ("why",),
         "replica.wheel.stats": lambda: SimpleNamespace(slots=11, frames=950, bytes=7),
         "role": "follower",
         **{name: "another" for name, value in FIGURES.items() if isinstance(value, str)},
@@ -199,11 +205,13 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
     assert {name: found[name][()] for name in found if list(found[name]) == [()]}.items() >= {
         "delayd_ready": 1,
         "delayd_kafka_up": 1,
+        "delayd_topic_warnings": 0,
         "delayd_etcd_failures_total": 5,
         "delayd_frontier_strays_total": 2,
         "delayd_ingest_delay_seconds": 0.035,
         "delayd_ingested_records_total": 1_000,
         "delayd_failing_targets": 6,
+        "delayd_spared_partitions": 4,
         "delayd_leaderships_won_total": 2,
         "delayd_term": 3,
         "delayd_frontier_step": 70,
@@ -217,6 +225,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
         "delayd_checkpoint_age_seconds": 0.7,
         "delayd_disk_free_bytes": 10**12,
         "delayd_disk_free_min_bytes": 2**28,
+        "delayd_disk_short": 1,
         "delayd_step_seconds_count": 2,
         "delayd_step_seconds_sum": 0.011,
     }.items()
@@ -295,7 +304,7 @@ def follower() -> Any:
             "control.lease_margin_ms": None,
             "ingestion.delay_ms": None,
             "ingestion.unread": (None, None, None),
-            "replica.seen_free_bytes": None,
+            "replica.room.free_bytes": None,
             "delivery.counters": StepCounters(),
             "delivery.smoothing_ms": {},
         }

@@ -16,6 +16,7 @@ from manual_clock import START_MS, ManualClock
 from one_node import CLUSTER_KEY, TIMEOUT_MS, DeliveryDesk, wait_for
 
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.config.node import NodeConfig
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.mastership import Grant
@@ -24,6 +25,7 @@ from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
+from delayd.node.snapshots.donor import Donor
 from delayd.request import Reason
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.wheel.disk import SystemDisk
@@ -77,7 +79,7 @@ class Desk(DeliveryDesk):
         )
         self.failures: list[BaseException] = []
         self.ingestion = IngestLoop(self.bus, self.replica, clock, 10, self.failures.append)
-        self.watch = KafkaHealth(self.bus, self.settings)
+        self.watch = KafkaHealth(self.bus, self.settings, clock, lambda: self.replica.reached)
         self.view = NodeView(
             config,
             clock,
@@ -87,6 +89,8 @@ class Desk(DeliveryDesk):
             Standing(),  # type: ignore[arg-type]
             Exporter(self.replica, clock, folder=folder / "exports", node="n"),
             self.watch,
+            Donor(self.replica, clock, node="n", bytes_per_s=2**30),
+            MemberCheck(MemberKeys(CLUSTER_KEY.encode(), "c"), "life", clock),
         )
         # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
         self._app = build_app(weakref.proxy(self.view))
@@ -168,6 +172,15 @@ def test_loops_turn_while_kafka_is_away_so_that_nobody_restarts_the_node(turning
     assert turning.shows("delayd_kafka_up", 0)
 
 
+def test_a_node_shows_what_will_be_lost_if_nobody_mends_it(turning: Desk) -> None:
+    assert turning.view.status()["topic_warnings"] == () and turning.shows(
+        "delayd_topic_warnings", 0
+    )
+    turning.watch.warnings = ("retention.ms is too short",)
+    assert turning.view.status()["topic_warnings"] == turning.watch.warnings
+    assert turning.shows("delayd_topic_warnings", 1)
+
+
 # --- Ready
 
 
@@ -201,18 +214,27 @@ def test_a_disk_that_takes_no_checkpoints_is_not_ready_and_yet_alive(still: Desk
     assert still.probe("/livez") == (200, "")
 
 
-def test_a_disk_that_is_nearly_full_is_not_ready_and_yet_alive(still: Desk) -> None:
-    still.replica.checkpoint()
-    assert still.probe("/readyz") == (200, "")
-    still.replica.make_room = lambda: True
-    still.disk.free = FREE_MIN_BYTES - 1
-    still.replica.checkpoint()
-    status, problem = still.probe("/readyz")
-    assert status == 503 and "disk_free_min_bytes" in problem
-    assert still.probe("/livez") == (200, "")
-    still.disk.free = FREE_MIN_BYTES
-    still.replica.checkpoint()
-    assert still.probe("/readyz") == (200, "")
+def test_a_node_short_of_room_says_so_and_could_take_over_until_its_disk_is_full(
+    still: Desk,
+) -> None:
+    """docs/reference/http.md: `/readyz` asks whether the node could take over."""
+    for free, room, status in (
+        (FREE_MIN_BYTES, "enough", 200),
+        (FREE_MIN_BYTES - 1, "short", 200),
+        (FREE_MIN_BYTES // 4 - 1, "full", 503),
+        (FREE_MIN_BYTES * 5 // 4, "enough", 200),
+    ):
+        still.disk.free = free
+        still.replica.checkpoint()
+        assert still.get("/status").json()["disk"] == {
+            "room": room,
+            "free_bytes": free,
+            "free_min_bytes": FREE_MIN_BYTES,
+        }
+        found, problem = still.probe("/readyz")
+        assert found == status and (status == 200 or "disk_free_min_bytes" in problem)
+        assert still.probe("/livez") == (200, "")
+        assert still.shows("delayd_disk_short", float(room != "enough"))
 
 
 # --- Figures

@@ -96,7 +96,7 @@ def generally(
     ids: IdMemory, records: list[Record], covered: Frontier | None = None
 ) -> tuple[list[PackedFrame], list[LogState]]:
     """Frames in their order and states after them, of the general path alone."""
-    batch = IngestBatch(ids, CLUSTER, [LogState(0, 0)] * PARTITIONS, covered)
+    batch = IngestBatch(ids, CLUSTER, [LogState(0, 0)] * PARTITIONS, covered, LIMITS.rules)
     for each in records:
         batch.add(each, parse(each, LIMITS))
     return bytes_of(batch), batch.states
@@ -106,7 +106,7 @@ def with_the_hot_path(
     ids: IdMemory, records: list[Record], fast: FastIngest, covered: Frontier | None = None
 ) -> tuple[list[PackedFrame], list[LogState]]:
     """The same of a node."""
-    batch = IngestBatch(ids, CLUSTER, [LogState(0, 0)] * PARTITIONS, covered)
+    batch = IngestBatch(ids, CLUSTER, [LogState(0, 0)] * PARTITIONS, covered, LIMITS.rules)
     frames = fast.pack(records)
     others = {
         place: parse(records[place], LIMITS) for place, frame in enumerate(frames) if frame is None
@@ -151,6 +151,7 @@ def test_a_record_may_have_just_so_many_bytes(headers: Headers) -> None:
         assert [frame is None for frame in frames] == [False, True]
 
 
+@pytest.mark.long
 def test_100_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> None:
     """docs/design/frontier.md, Ingest: all replicas decide alike."""
     random, fast = Random(SEED), FastIngest(LIMITS, LANES)

@@ -1,80 +1,24 @@
-"""A replica over a real wheel: ingest, restarts, what it may forget, and what it refuses."""
+"""A replica over a real wheel: ingest, restarts, and what it refuses."""
 
-from collections.abc import Callable, Iterator
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import one_node
 import pytest
 from cluster_settings import LANES, PARTITIONS
-from exporting_node import BEGIN_MS, SETTINGS, cut, schedule
+from exporting_node import BEGIN_MS, SETTINGS, cut
+from replica_records import NOTHING_DONE, PLENTY, Opener, deliver_all, reject, request
 
-from delayd.bus import Position, Record
-from delayd.errors import DiskError, FrontierError
+from delayd.bus import Position
+from delayd.config.cluster_key import fingerprint
+from delayd.errors import DiskError, FrontierError, WrongClusterKeyError
 from delayd.node.delivery.planner import Planner
-from delayd.node.replica.replica import Replica
 from delayd.wheel.storage import Wheel
-from replication.delivery_queue import StepLimits
-from replication.frontier import Frontier, first_frontier
 from replication.log_time import trail_ms_of
 from replication.rank import Rank
-from replication.record import decode
-from replication.settings import DAY_MS, Settings, Topic
-
-HOLD_MS = 60_000
-PLENTY = StepLimits()
-
-Opener = Callable[..., Replica]
-
-
-@pytest.fixture
-def open_replica(tmp_path: Path) -> Iterator[Opener]:
-    """Opens this node's replica; what was open before ends as by a crash."""
-    opened: list[Replica] = []
-
-    def open_it(
-        hold_ms: int = HOLD_MS, free_min_bytes: int = 0, settings: Settings = SETTINGS
-    ) -> Replica:
-        for before in opened:
-            before.close()
-        opened.append(
-            one_node.open_replica(
-                tmp_path, settings, export_hold_ms=hold_ms, disk_free_min_bytes=free_min_bytes
-            )
-        )
-        return opened[-1]
-
-    yield open_it
-    for replica in opened:
-        replica.close()
-
-
-def request(offset: int, due_ms: int, *, partition: int = 0, epoch: int = 0) -> Record:
-    made = schedule(offset, due_ms, partition=partition, value=b"%d" % offset)
-    return made._replace(leader_epoch=epoch)
-
-
-def reject(offset: int, *, partition: int = 0) -> Record:
-    return Record(partition, offset, 0, BEGIN_MS, None, b"%d" % offset, [("delayd-topic", b"t")])
-
-
-def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple[int, int]]:
-    """What a new master would deliver by now, as (partition, offset)."""
-    planner = Planner.of(replica, frontier)
-    delivered = []
-    while True:
-        plan = planner.plan(now_ms, replica.ingested, PLENTY)
-        content = planner.begin(plan)
-        produced = (*(f for piece in content.pieces for f in piece.messages), *content.replies)
-        delivered += [(frame.partition, frame.offset) for frame in produced]
-        if plan.is_empty:
-            replica.detach()
-            return delivered
-
-
-NOTHING_DONE = first_frontier(0, PARTITIONS, LANES)
-
+from replication.record import decode, encode
+from replication.settings import DAY_MS, RULES_VERSION, Topic
 
 # --- Ingest
 
@@ -124,6 +68,17 @@ def test_a_master_knows_when_something_is_due(open_replica: Opener) -> None:
     assert planner.next_due_ms(BEGIN_MS + 60_000) == BEGIN_MS + 60_500
 
 
+def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Ingest: what is counted as ingested is in the wheel."""
+    replica = open_replica()
+    replica.take([request(5, BEGIN_MS)])
+    with pytest.raises(AssertionError, match="came after"):
+        replica.take(
+            [request(0, BEGIN_MS, partition=1), request(6, BEGIN_MS), request(6, BEGIN_MS)]
+        )
+    assert replica.ingested == (6, 0) and replica.wheel.stats().frames == 1
+
+
 # --- Restarts
 
 
@@ -139,7 +94,7 @@ def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Open
     before.take(lost)
     after = open_replica()
     assert after.positions == {0: Position(2, 4), 1: Position(0, -1)}
-    trail_ms = trail_ms_of(after.settings)
+    trail_ms = trail_ms_of(after.settings, RULES_VERSION)
     assert after.log_ms == (BEGIN_MS - trail_ms, 0)
     after.take(lost)
     assert after.ingested == (4, 6)
@@ -150,6 +105,24 @@ def test_after_a_crash_the_rest_is_read_again_without_doubles(open_replica: Open
         (0, 3),
         (1, 5),
     ]
+
+
+def test_a_checkpoint_whose_frontier_needs_a_newer_release_is_refused(
+    open_replica: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: needed-features
+    """
+    before = open_replica()
+    newest = cut(1)
+    before.observe(newest)
+    known = encode(newest.record)
+    needing = json.dumps({**json.loads(known), "format": 3, "needs": {"later": "9.1.0"}})
+    monkeypatch.setattr("delayd.node.replica.replica.encode", lambda _: needing.encode())
+    before.checkpoint()
+    with pytest.raises(FrontierError, match=r"checkpoint.*run delayd 9\.1\.0 or later"):
+        open_replica()
 
 
 def test_a_leap_of_the_append_times_survives_a_crash(open_replica: Opener) -> None:
@@ -165,7 +138,7 @@ def test_a_leap_of_the_append_times_survives_a_crash(open_replica: Opener) -> No
     assert after.newest_append_ms == ahead_ms and after.log_ms == before.log_ms
     later_ms = ahead_ms + 2 * after.settings.id_memory_ms
     after.take([request(2, later_ms)._replace(append_ms=later_ms)])
-    assert after.log_ms == (later_ms - trail_ms_of(after.settings), 0)
+    assert after.log_ms == (later_ms - trail_ms_of(after.settings, RULES_VERSION), 0)
 
 
 def test_what_is_stamped_far_ahead_is_filed_by_the_hour(open_replica: Opener) -> None:
@@ -200,99 +173,17 @@ def test_a_wheel_of_another_cluster_is_refused(open_replica: Opener) -> None:
         open_replica(settings=created_again)
 
 
-# --- Forgetting
-
-
-COVERING: dict[str, Any] = {"cursor_ms": BEGIN_MS + 5_000, "offsets": (5, 1), "own_writes": (4, -1)}
-
-
-@pytest.mark.parametrize(("held_ms", "left"), [(HOLD_MS, 0), (HOLD_MS - 1, 6)])
-def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(
-    open_replica: Opener, held_ms: int, left: int
-) -> None:
-    """docs/design/frontier.md, Ingest: dropped only when a frontier at least `export_hold` old
-    covers it and this node has ingested beyond that frontier's O and R.
-
-    Rules: forget-by-old-frontier
-    """
+def test_a_log_trimmed_up_to_what_was_read_is_no_loss(open_replica: Opener) -> None:
+    """The tail of a partition may be a commit marker: it is read, but never ingested."""
     replica = open_replica()
-    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
-    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
-    replica.observe(cut(1, **COVERING))
-    replica.observe(cut(2, append_ms=BEGIN_MS + held_ms, **COVERING))
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == left
-    assert len(deliver_all(replica, NOTHING_DONE, BEGIN_MS + 9_000)) == left
-    assert open_replica().wheel.stats().frames == left, "and it stays forgotten"
-
-
-def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: the old frontier covers, not the one that was read last.
-
-    Rules: forget-by-old-frontier
-    """
+    replica.take([request(28, BEGIN_MS)])
+    replica.checkpoint(reached=(30, 0))
     replica = open_replica()
-    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 3_000)])
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 1_000, offsets=(1, 0)))
-    replica.observe(
-        cut(2, cursor_ms=BEGIN_MS + 9_000, offsets=(2, 0), append_ms=BEGIN_MS + HOLD_MS)
-    )
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 1
-
-
-def test_a_slot_with_one_message_that_is_not_done_stays(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: all that a slot holds must be covered.
-
-    Rules: forget-by-old-frontier
-    """
-    replica = open_replica(hold_ms=0)
-    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 1), request(2, BEGIN_MS + 5_000)])
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_999, offsets=(1, 0)))
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 3
-    replica.observe(cut(2, cursor_ms=BEGIN_MS + 5_999, offsets=(3, 0), append_ms=BEGIN_MS + 1))
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 1, "the cursor's own slot stays"
-
-
-@pytest.mark.parametrize(
-    ("ingested", "own_writes"),
-    [
-        pytest.param(4, (-1, -1), id="beyond R, but not at O"),
-        # The shard's own writes may continue what is here.
-        pytest.param(5, (5, -1), id="at O, but not beyond R"),
-    ],
-)
-def test_a_node_that_is_behind_the_frontier_forgets_nothing(
-    open_replica: Opener, ingested: int, own_writes: tuple[int, int]
-) -> None:
-    """docs/design/frontier.md, Ingest: this node has itself ingested beyond O and R.
-
-    Rules: forget-after-own-ingest
-    """
-    replica = open_replica(hold_ms=0)
-    replica.take([request(offset, BEGIN_MS) for offset in range(ingested)])
-    replica.take([request(0, BEGIN_MS, partition=1)])
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(5, 1), own_writes=own_writes))
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == ingested + 1
-    replica.take([request(ingested, BEGIN_MS + 60_000)])
-    replica.checkpoint()
-    assert replica.wheel.stats().frames == 1
-
-
-def test_what_is_covered_already_is_not_stored_when_it_is_read(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: what an old frontier covers is stored without payload.
-
-    Rules: covered-not-stored
-    """
-    replica = open_replica(hold_ms=0)
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(3, 0)))
-    replica.checkpoint()
-    replica.take([request(0, BEGIN_MS), reject(1), request(2, BEGIN_MS + 5_000), reject(3)])
-    assert replica.wheel.stats().frames == 2
-    assert replica.ingested == (4, 0)
+    assert replica.ingested == (29, 0) and replica.reached == (30, 0)
+    replica.resume_at(0, 30)
+    assert replica.positions[0] == Position(30) and replica.ingested == (29, 0)
+    with pytest.raises(AssertionError, match="never read"):
+        replica.resume_at(0, 31)
 
 
 # --- Frontiers
@@ -334,6 +225,26 @@ def test_a_node_remembers_the_frontier_that_it_acted_on(open_replica: Opener) ->
     open_replica().observe(cut(5, cursor_ms=10, offsets=(5, 5)))
 
 
+def test_a_master_that_signs_by_an_unknown_key_stops_the_node(open_replica: Opener) -> None:
+    """docs/design/frontier.md, Cluster keys: it would reject what that master requeues.
+
+    Rules: keys-accepted
+    """
+    replica = open_replica()
+    before, after = cut(5), cut(6)
+    replica.observe(before)
+    for key, is_known in ((one_node.CLUSTER_KEY, True), ("a key that it has not", False)):
+        digits = fingerprint(key, SETTINGS.cluster)
+        settings = replace(SETTINGS, key_fingerprint=digits)
+        seen = after._replace(record=replace(after.record, settings=settings))
+        if is_known:
+            replica.observe(seen)
+            after = cut(7)
+            continue
+        with pytest.raises(WrongClusterKeyError, match=digits):
+            replica.observe(seen)
+
+
 def test_a_restart_without_news_keeps_the_old_frontier(
     open_replica: Opener, tmp_path: Path
 ) -> None:
@@ -359,73 +270,3 @@ def test_who_waits_for_a_frontier_is_told_when_it_is_reached(open_replica: Opene
     assert not replica.wait_ingested(needed, timeout_ms=0)
     replica.take([request(1, BEGIN_MS)])
     assert replica.wait_ingested(needed, timeout_ms=0)
-
-
-# --- Disk
-
-
-def test_a_disk_that_is_nearly_full_stops_the_node_before_it_is_full(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: a full disk stops ingest; never go on with it."""
-    replica = open_replica(free_min_bytes=2**62)
-    replica.take([request(0, BEGIN_MS)])
-    with pytest.raises(DiskError, match=r"disk_free_min_bytes.*make room"):
-        replica.checkpoint()
-    assert open_replica().wheel.stats().frames == 1, "what was ingested is kept"
-
-
-def test_a_disk_that_is_nearly_full_gives_up_delivered_slots_first(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: `export_hold` is shorter below the disk's watermark.
-
-    Rules: forget-early-when-short
-    """
-    replica = open_replica(free_min_bytes=2**62)
-    replica.take([request(0, BEGIN_MS), request(1, BEGIN_MS + 9_000)])
-    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
-    with pytest.raises(DiskError):
-        replica.checkpoint()
-    assert replica.wheel.stats().frames == 1, "only what is not delivered yet is still there"
-
-
-def test_a_batch_that_fails_halfway_counts_as_not_ingested(open_replica: Opener) -> None:
-    """docs/design/frontier.md, Ingest: what is counted as ingested is in the wheel."""
-    replica = open_replica()
-    replica.take([request(5, BEGIN_MS)])
-    with pytest.raises(AssertionError, match="came after"):
-        replica.take(
-            [request(0, BEGIN_MS, partition=1), request(6, BEGIN_MS), request(6, BEGIN_MS)]
-        )
-    assert replica.ingested == (6, 0) and replica.wheel.stats().frames == 1
-
-
-def test_what_was_passed_while_its_hour_was_not_indexed_is_not_pending_afterwards(
-    open_replica: Opener,
-) -> None:
-    """docs/design/storage.md, Counts: a node that starts reads the frontier first, and an idle
-    master writes the next one after an hour.
-
-    Rules: pending-counts
-    """
-    due_ms = BEGIN_MS + 4 * 3_600_000
-    replica = open_replica()
-    replica.take([request(0, due_ms)])
-    replica.observe(cut(1))
-    replica.checkpoint()
-    replica = open_replica()
-    replica.observe(cut(2, cursor_ms=due_ms + 60_000, offsets=(1, 0), append_ms=due_ms + 60_000))
-    while replica.split_some(due_ms + 60_000):
-        pass
-    replica.checkpoint()
-    assert replica.pending() == (0, {}, {})
-
-
-def test_a_log_trimmed_up_to_what_was_read_is_no_loss(open_replica: Opener) -> None:
-    """The tail of a partition may be a commit marker: it is read, but never ingested."""
-    replica = open_replica()
-    replica.take([request(28, BEGIN_MS)])
-    replica.checkpoint(reached=(30, 0))
-    replica = open_replica()
-    assert replica.ingested == (29, 0) and replica.reached == (30, 0)
-    replica.resume_at(0, 30)
-    assert replica.positions[0] == Position(30) and replica.ingested == (29, 0)
-    with pytest.raises(AssertionError, match="never read"):
-        replica.resume_at(0, 31)

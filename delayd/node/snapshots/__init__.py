@@ -1,0 +1,1 @@
+"""Snapshots of a running node: `donor.py` gives its wheel, `fetching.py` gets another node's."""

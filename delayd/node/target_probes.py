@@ -1,0 +1,62 @@
+"""Probes: asks the leaders of spared partitions whether they answer, while there are any.
+
+The question is where the topic ends, which only the leaders know. Beside the delivery thread, for a
+leader that hangs lets each question wait for its whole time-out.
+
+Not here: what a spared partition is, and when it is spared no more (`targets/sparing.py`).
+"""
+
+import asyncio
+
+import structlog
+
+from delayd.bus import Bus
+from delayd.errors import DelaydError, KafkaUnreachableError
+from delayd.node.delivery.delivery_loop import DeliveryLoop
+
+log = structlog.get_logger()
+
+INTERVAL_S = 1.0
+TIMEOUT_MS = 2_000
+"""A broker that takes longer to say where a log ends takes no records in a step's time."""
+
+
+class TargetProbes:
+    """Lives on the event loop."""
+
+    def __init__(self, bus: Bus, delivery: DeliveryLoop) -> None:
+        self._bus = bus
+        self._delivery = delivery
+        self._wanted = asyncio.Event()
+
+    def wake(self) -> None:
+        """Begin to ask: something is spared. On the event loop."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Ask whenever there is something to ask, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._delivery.spared_partitions:
+                await asyncio.sleep(INTERVAL_S)
+                topics = {spared.topic for spared in self._delivery.spared_partitions}
+                try:
+                    await asyncio.to_thread(self._ask, sorted(topics))
+                except Exception as error:  # such as a certificate that is being replaced
+                    log.warning("probe_failed", error=repr(error))
+
+    def _ask(self, topics: list[str]) -> None:
+        # New connections each time: a broker that comes back may have another address.
+        cluster = self._bus.cluster()
+        try:
+            for topic in topics:
+                try:
+                    cluster.end_offsets(topic, TIMEOUT_MS, committed=False)
+                except KafkaUnreachableError:
+                    continue
+                except DelaydError:
+                    pass  # Refused, or gone: that is an answer, and the next step looks into it.
+                self._delivery.probe_answered(topic)
+        finally:
+            cluster.close()
