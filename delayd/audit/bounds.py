@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from replication.frontier import Frontier
+from replication.rules import Barrier, Rules
 from replication.settings import Settings
 
 
@@ -31,6 +32,31 @@ class Bounds:
     """How many partitions each target topic has; one that does not exist is missing."""
     proofs_checked: bool
     """Was the cluster key given? Else a record that looks like the master's own is believed."""
+    named_barriers: tuple[Barrier, ...] = ()
+    """By the frontier at the cut: what has switched the rules."""
+    logged_barriers: tuple[Barrier, ...] = ()
+    """By the buffer: all records that may have."""
+
+    @property
+    def rules(self) -> Rules:
+        """Return which version rules which record, up to the cut."""
+        return Rules(self.settings.rules_version, self.named_barriers)
+
+    @property
+    def barriers_problem(self) -> str | None:
+        """Return how frontier and buffer contradict each other about the rules; None if not."""
+        starts = self.buffer_starts
+        trimmed = {b for b in self.named_barriers if b.offset < starts[b.partition]}
+        logged = Rules(self.settings.rules_version, (*trimmed, *self.logged_barriers))
+        wanted = set(logged.below(self.frontier.offsets))
+        if not (wrong := wanted.symmetric_difference(self.named_barriers)):
+            return None
+        barrier = min(wrong)
+        what = "does not name" if barrier in wanted else "names, and the buffer does not have,"
+        return (
+            f"the frontier {what} the switch to rules version {barrier.version} at "
+            f"{barrier.partition}/{barrier.offset}"
+        )
 
     def trimmed_before_ms(self, topic: str) -> int:
         """Return the time before which records of any partition may be missing; 0 if none is."""

@@ -20,7 +20,6 @@ from delayd.audit.reading.session import require_spark
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.lookup import members_of
 from delayd.config.cli_options import AsJson, ClusterName, Config, Prefix, endpoints
-from delayd.config.cluster_key import check_key
 from delayd.config.security import Security, load_security
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.commands import default_directory
@@ -29,7 +28,6 @@ from delayd.dev.nodes import CLUSTER_NAME
 from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
-from replication.log_time import trail_ms_of
 
 if TYPE_CHECKING:
     from delayd.audit.table_loader import Source
@@ -241,16 +239,16 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     from delayd.audit.follow import FollowOptions, follow, line_of
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
+    from delayd.cluster.key_checks import check_keys
     from delayd.cluster.topics import load_settings
 
     assert asked.work is not None, "checked before"
     interval_ms = _interval_ms(asked.interval)
-    settings = load_settings(
-        source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS
-    ).record.settings
+    record = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS).record
+    settings = record.settings
     refuse_at_least_once(settings)
     if where.cluster_key is not None:
-        check_key(where.cluster_key, settings)
+        check_keys(source.bus, where.cluster_key, settings, CONNECT_TIMEOUT_MS)
 
     def tell(alarm: Mapping[str, object]) -> None:
         # Flushed line by line: whoever reads them must not wait for a full block.
@@ -260,14 +258,10 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
             flush=True,
         )
 
-    access = Access(
-        where.bootstrap,
-        source.kafka,
-        settings.cluster,
-        where.cluster_key,
-        trail_ms_of(settings),
+    access = Access.of(record, where.bootstrap, source.kafka, where.cluster_key)
+    options = FollowOptions(
+        access, settings, asked.work, asked.metrics, interval_ms, asked.master, record.rules
     )
-    options = FollowOptions(access, settings, asked.work, asked.metrics, interval_ms, asked.master)
     told = follow(options, tell, lambda line: print(visible(line), file=sys.stderr, flush=True))
     return ExitCode.PROBLEM if told else ExitCode.FINE
 

@@ -19,14 +19,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd.audit.errors import FollowFailedError
-from delayd.audit.following.atomic_file import write_atomically
 from delayd.audit.following.stall_watch import StallWatch
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file
 from delayd.audit.reading.session import SparkStartError
 from delayd.audit.showing.words import visible
 from delayd.errors import DelaydError
+from delayd.runtime.atomic_file import write_atomically
 from delayd.runtime.clock import SystemClock
+from replication.rules import Rules
 from replication.settings import TOPIC_ROLES, Settings
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class FollowOptions:
     metrics: Path | None
     interval_ms: int
     master: str
+    rules: Rules
+    """As the last frontier had them when it was started."""
 
 
 def follow(
@@ -92,7 +95,9 @@ def follow(
             ) as spark,
         ):
             stop.listen()
-            batches = Batches(spark, options.settings, work, options.metrics, alarm_log, clock)
+            batches = Batches(
+                spark, options.settings, work, options.metrics, alarm_log, clock, options.rules
+            )
             batches.resume()
             access = options.access.write(work / "access.json")
             try:

@@ -44,8 +44,8 @@ from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState
 from delayd.audit.statistics import figures_of, heat_cells
 from delayd.audit.table_loader import Source, Tables, TableStore, read_tables
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
+from delayd.cluster.key_checks import check_keys
 from delayd.cluster.topics import load_settings
-from delayd.config.cluster_key import check_key
 
 TIMEOUT_MS: Final = 15_000
 PROBLEM_CHARS_MAX: Final = 500
@@ -53,7 +53,7 @@ PROBLEM_CHARS_MAX: Final = 500
 OVERDUE_MS: Final = 60_000
 """What is pending so long after it was due is told."""
 
-FEW_MAX: Final = 10_000
+FEW_MAX: Final = 25_000
 LITTLE_MAX: Final = 50_000
 """So many offsets of the buffer are few, or little: see session.FOR_FEW and FOR_LITTLE."""
 
@@ -91,7 +91,7 @@ def run(
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
         refuse_at_least_once(seen.record.settings)
         if source.cluster_key is not None:
-            check_key(source.cluster_key, seen.record.settings)
+            check_keys(source.bus, source.cluster_key, seen.record.settings, TIMEOUT_MS)
         with (
             Exporting(seen, nodes, folder / "exports", source.export_token) as exporting,
             open_session(

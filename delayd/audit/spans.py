@@ -136,7 +136,7 @@ def _first_append_ms(
     nothing."""
     found = {}
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
-    with closing(bus.consumer(span.topic)) as consumer:
+    with closing(bus.consumer(span.topic, careful=True)) as consumer:
         for partition in partitions:
             consumer.assign({partition: Position(span.starts[partition])})
             while consumer.position(partition) < span.ends[partition]:

@@ -1,5 +1,6 @@
 """The figures of a report: small values computed from tables."""
 
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -12,17 +13,9 @@ from delayd.audit.judging.lateness import (
     lateness_around,
     lateness_of,
     newest_hours,
-    requeued_count,
     timeline_of,
 )
-from delayd.audit.report import (
-    Failover,
-    HeatCell,
-    Lateness,
-    Moment,
-    Reign,
-    TopicHour,
-)
+from delayd.audit.report import HeatCell, Lateness, Moment, Reign, TopicHour
 
 
 def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any], int]:
@@ -31,9 +24,13 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
     counts = counts_of(messages).localCheckpoint()
     all_late = lateness_of(counts).localCheckpoint()
     late = all_late.where("hour_ms is null").collect()
-    failovers = failovers_of(frontiers).localCheckpoint()
-    around = {row.term: _lateness(row) for row in lateness_around(messages, failovers).collect()}
-    [left_out] = requeued_count(counts).collect()
+    histogram, left_out = histogram_of(counts)
+    reigns = reigns_of(frontiers).collect()
+    failovers = failovers_of(reigns)
+    around = {}
+    if failovers:  # there are none as a rule: spare the messages
+        changes = [(each.term, each.at_ms) for each in failovers]
+        around = {row.term: _lateness(row) for row in lateness_around(messages, changes).collect()}
     figures = {
         "lateness": next((_lateness(row) for row in late if row.topic is None), None),
         "by_topic": tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
@@ -41,17 +38,12 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
             TopicHour(row.topic, row.hour_ms, _lateness(row))
             for row in newest_hours(all_late).collect()
         ),
-        "histogram": histogram_of(counts),
+        "histogram": histogram,
         "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
-        "reigns": tuple(
-            Reign(**row.asDict())
-            for row in reigns_of(frontiers).drop("first_delivery_ms").collect()
-        ),
-        "failovers": tuple(
-            Failover(**row.asDict(), lateness=around.get(row.term)) for row in failovers.collect()
-        ),
+        "reigns": tuple(Reign(*row[:-1]) for row in reigns),
+        "failovers": tuple(replace(each, lateness=around.get(each.term)) for each in failovers),
     }
-    return figures, left_out["count"]
+    return figures, left_out
 
 
 def heat_cells(expected: DataFrame, pending: DataFrame, found: DataFrame) -> tuple[HeatCell, ...]:

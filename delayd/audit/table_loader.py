@@ -20,7 +20,7 @@ from delayd.audit.errors import AuditError
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.ids import logged_of
-from delayd.audit.judging.requests import requests_of
+from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.kafka import read_topics
@@ -38,7 +38,6 @@ from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
-from replication.log_time import trail_ms_of
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""
@@ -100,14 +99,9 @@ class Tables:
 def read_tables(store: TableStore, source: Source, seen: SeenFrontier) -> Tables:
     """Keep all tables of an audit at the cut `seen`, and return them."""
     store.folder.mkdir(parents=True, exist_ok=True)
-    settings = seen.record.settings
-    access = Access(
-        source.bootstrap,
-        source.kafka,
-        settings.cluster,
-        source.cluster_key,
-        trail_ms_of(settings),
-    ).write(store.folder / "access.json")
+    access = Access.of(seen.record, source.bootstrap, source.kafka, source.cluster_key).write(
+        store.folder / "access.json"
+    )
     try:
         return _Reading(store, source, access, seen).read()
     finally:
@@ -132,7 +126,8 @@ class _Reading:
                 return as_configured(span_of(kafka, clock, name), states[name].config)
 
             buffer = span_of_own(settings.buffer.name)
-            narrowed = partial(requests_of, settings=settings)
+            rules = self._seen.record.rules
+            narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
             logged = self._store.keep(
                 "logged", LOGGED, lambda: logged_of(requests, settings), "making logged"
@@ -163,6 +158,8 @@ class _Reading:
             trimmed_ms=trimmed_ms,
             target_partitions={span.topic: span.partitions for span in targets},
             proofs_checked=self._source.cluster_key is not None,
+            named_barriers=rules.barriers,
+            logged_barriers=barriers_of(requests),
         )
         deserted = self._deserted(logged, named, bounds)
         gone_ms = dict.fromkeys(deserted, (read_ms,))

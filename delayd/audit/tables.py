@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
     *("cron", "zone", "until", "late"),
-    *("continues", "continues-due", "next-due", "digest", "turn", "proof"),
+    *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
     *("reason", "detail", "truncated"),
 )
@@ -65,7 +65,7 @@ REQUESTS: Final = _table(
     offset=_LONG,
     append_ms=_LONG,
     log_ms=_LONG,
-    op=_TEXT,  # schedule cancel replace redrive continue reject
+    op=_TEXT,  # schedule cancel replace redrive continue reject; switch of a barrier
     asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
     reason=_TEXT,  # of a reject
     id=_TEXT,  # of a reject: whom a receipt tells; of a redrive without id: null
@@ -86,6 +86,9 @@ REQUESTS: Final = _table(
     continues=_LONG,  # offset of what a continuation continues
     origin=_LONG,  # offset of the user's own request, in the same partition
     attempt=_INT,
+    is_steady=_BOOL,  # is it ruled by version 4 or later?
+    has_own_time=_BOOL,  # of a replace: it names its due time, and not a delay
+    rules=_INT,  # of a barrier: the version of the rules that it switches to
 )
 """One row for each record of the buffer."""
 
@@ -101,11 +104,13 @@ LOGGED: Final = StructType(
             killed_op=_TEXT,  # cancel or replace
             killed=ArrayType(_LONG),  # of a cancel marker: its killed set, offsets of all live
             killed_before=ArrayType(_LONG),  # of a cancel marker: the set before
+            repeats=_LONG,  # of a replace that was sent before: offset of that; `killed` is that's
+            repeats_ms=_LONG,  # the time as of which that one is judged
             continued_by=_LONG,  # offset of the record that continues it, refused or not
         ).fields,
     ]
 )
-"""Requests, and what the ingest rules say of each from the log alone."""
+"""Requests without barriers, and what the ingest rules say of each from the log alone."""
 
 MESSAGES: Final = _table(
     partition=_INT,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from world import History
+from written import History
 
 from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of

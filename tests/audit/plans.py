@@ -4,7 +4,8 @@ start; the cut is at 14,000, the end at 20,000."""
 from random import Random
 from typing import Final
 
-from world import START_MS, World, Written
+from world import START_MS, World
+from written import Written
 
 from delayd.bus import Headers
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from plans import Sent, header
-from world import PARTITIONS, START_MS, STEP_MS, TARGETS, History, Written
+from world import START_MS, STEP_MS, TARGETS
+from written import PARTITIONS, History, Written
 
 from delayd.bus import Headers
 from delayd.bus.murmur2 import partition_of

@@ -9,6 +9,7 @@ from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
     INTERNAL_HEADERS,
     PLANNED_HEADERS,
+    SETTLES,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
 )
@@ -20,8 +21,9 @@ from replication.settings import Settings
 Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[Any, ...]
 
-_INTERNAL: Final = frozenset(INTERNAL_HEADERS)
+_INTERNAL: Final = frozenset((*INTERNAL_HEADERS, SETTLES))
 _OF_CONTINUATIONS: Final = _INTERNAL | {
+    "delayd-rules",
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
 }

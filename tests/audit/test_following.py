@@ -29,7 +29,7 @@ from delayd.runtime.clock import SystemClock
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, encode
-from replication.settings import Topic
+from replication.settings import SMOOTHING_RULES, Settings, Topic
 
 T = 1_700_000_000_000
 SETTINGS = replace(
@@ -56,6 +56,7 @@ class Log:
     watch: str = ""
     end: dict[str, Any] | None = None
     """Where the last batch ended."""
+    settings: Settings = SETTINGS
 
     def append(self, topic: str, at_ms: int, **parts: Any) -> int:
         offset = self.next.get(topic, 0)
@@ -142,7 +143,7 @@ class Log:
             term=1,
             step=self.next.get("d-frontier", 0),
         )
-        return encode(FrontierRecord(frontier, "n/1", cursor_ms, StepCounts(), 0, SETTINGS))
+        return encode(FrontierRecord(frontier, "n/1", cursor_ms, StepCounts(), 0, self.settings))
 
     def batch(
         self,
@@ -185,7 +186,9 @@ class Follower:
             self.work, lambda alarm: self.told.append((alarm["fault"], alarm["source"]))
         )
         metrics = self.work / "metrics"
-        self.batches = Batches(self.spark, SETTINGS, self.work, metrics, alarm_log, SystemClock())
+        self.batches = Batches(
+            self.spark, self.log.settings, self.work, metrics, alarm_log, SystemClock()
+        )
         self.batches.resume()
 
     def judge(self, number: int, rows: list[tuple[Any, ...]]) -> list[tuple[str, str | None]]:
@@ -221,6 +224,30 @@ def follower(judged_once: Follower, tmp_path: Path) -> Follower:
     own = Follower(judged_once.spark, tmp_path / "work", deepcopy(judged_once.log))
     own.first = judged_once.first
     return own
+
+
+def test_each_request_is_judged_by_the_rules_of_its_place_over_a_switch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By rules 4 a due time in seconds is refused, by rules 3 it is long past. Neither a frontier
+    nor a start tells the follower of the barrier.
+
+    Rules: rules-by-place
+    """
+    log = Log(settings=replace(SETTINGS, rules_version=SMOOTHING_RULES))
+    log.begin(0)
+    follower = Follower(spark, tmp_path, log)
+    before = log.ask(T // 1_000)
+    switch = [("delayd-rules", b"4/0.2.0"), ("delayd-proof", b"0" * 64)]
+    log.append("d-buffer", T - 9_000, headers=switch)
+    log.ask(T // 1_000)
+    assert follower.judge(0, log.batch(T + 100)) == []
+    follower.start()
+    log.ask(T // 1_000)
+    log.step(log.next["d-buffer"], T + 200, at_ms=T + 200)
+    follower.judge(1, log.batch(T + 300))
+    log.step(log.next["d-buffer"], T + 2 * GRACE_MS, at_ms=T + 2 * GRACE_MS)
+    assert follower.judge(2, log.batch(T + 3 * GRACE_MS)) == [("lost", f"0/{before}")]
 
 
 def test_each_violation_raises_one_alarm_and_nothing_else_does(

@@ -8,7 +8,8 @@ from plans import send_all
 from planting import Planter
 from pyspark.sql import SparkSession
 from test_judging_world import TRIMMED_MS, trimmed
-from world import PARTITIONS, START_MS, World, Written
+from world import START_MS, World
+from written import PARTITIONS, Written
 
 from delayd.audit.judging.delivery import LAG_MAX_MS
 

@@ -28,7 +28,7 @@ SETTINGS = replace(
     id_memory_ms=ID_MEMORY_MS,
     rules_version=RULES_VERSION,
 )
-TRAIL_MS: Final = trail_ms_of(SETTINGS)
+TRAIL_MS: Final = trail_ms_of(SETTINGS, RULES_VERSION)
 ANSWERS: Final = {PendingReply.DUPLICATE: "duplicate", PendingReply.CONFLICT: "conflict"}
 
 Row = dict[str, Any]
@@ -59,6 +59,8 @@ class Replay:
             digest=str(digest).encode(),
             continued_offset=-1 if continued is None else continued,
             origin=-1 if continued is None else row["origin"],
+            continued_due_ms=0 if continued is None else self.row_at[continued]["rank_ms"],
+            has_own_time=bool(row["has_own_time"]),
         )
         known = Known(
             NOTHING if id is None else self.states[id],
@@ -80,11 +82,17 @@ class Replay:
         row["log_ms"] = decision.state.as_of_ms(row["append_ms"])
         row["stored"] = decision.rank is not None
         row["answer"] = ANSWERS.get(decision.reply)
+        if decision.repeats >= 0:
+            first = self.row_at[decision.repeats]
+            row |= {"answer": "duplicate", "repeats": first["offset"]}
+            row["repeats_ms"] = first["log_ms"]
         row["is_refused"] = decision.is_refused
         row["killed"] = row["killed_before"] = None
         if row["op"] in ("cancel", "replace"):
             row["killed"] = [message.offset for message in decision.killed]
             row["killed_before"] = [message.offset for message in before.killed]
+        if decision.repeats >= 0:
+            row |= {"killed": first["killed"], "killed_before": []}
         for message in decision.killed:
             self.killed_by[message.offset] = offset
         if decision.id is not None:
@@ -132,6 +140,7 @@ def random_log(random: Random, partition: int) -> list[Row]:
             "asked_op": op,
             "origin": offset,
             "attempt": 0,
+            "is_steady": True,
             "sent_hash": random.randint(1, 2),
         }
         row.pop("continued_by")
@@ -161,6 +170,8 @@ def random_log(random: Random, partition: int) -> list[Row]:
             row |= {"id": id}
         if op not in ("cancel", "reject"):
             row |= {"rank_ms": now_ms + delay_ms, "due_ms": now_ms + delay_ms}
+        if op == "replace":
+            row |= {"has_own_time": offset % 3 > 0}
         replay.take(row)
     return replay.finish()
 
@@ -187,5 +198,6 @@ def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: SparkSession) -> Non
         *("schedule None False", "schedule duplicate False", "schedule conflict False"),
         *("redrive None False", "redrive duplicate False", "redrive conflict False"),
         *("continue None False", "continue None True"),
+        *("replace None False", "replace duplicate False"),
     ):
         assert met[outcome], f"seed {SEED}: {met}"

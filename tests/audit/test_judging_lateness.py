@@ -20,7 +20,6 @@ from delayd.audit.judging.lateness import (
     lateness_around,
     lateness_of,
     newest_hours,
-    requeued_count,
     timeline_of,
 )
 from delayd.audit.report import EXAMPLES_MAX
@@ -101,9 +100,6 @@ def test_percentiles_of_all_of_topics_and_of_hours(counts: DataFrame) -> None:
         key: len(values) for key, values in expected.items()
     }
     assert all(agrees(found[key], values) for key, values in expected.items())
-    assert requeued_count(counts).collect()[0]["count"] == sum(
-        row["fate"] == "delivered" for row in ROWS
-    ) - len(PLAIN)
 
 
 def test_of_hours_the_newest_are_kept(counts: DataFrame) -> None:
@@ -121,8 +117,9 @@ def test_of_hours_the_newest_are_kept(counts: DataFrame) -> None:
 
 
 def test_bars_and_moments_count_everything_once(counts: DataFrame) -> None:
-    bars = histogram_of(counts)
+    bars, left_out = histogram_of(counts)
     assert sum(bar.count for bar in bars) == len(PLAIN)
+    assert left_out == sum(row["fate"] == "delivered" for row in ROWS) - len(PLAIN) > 0
     for bar in bars:
         exact = [row for row in PLAIN if bar.from_ms <= late_of(row) < bar.to_ms]
         assert bar.count == len(exact) or bar.from_ms > 2_000
@@ -141,7 +138,7 @@ def test_bars_and_moments_count_everything_once(counts: DataFrame) -> None:
 
 def test_lateness_around_a_change_of_master(spark: SparkSession, messages: DataFrame) -> None:
     changes = [(START_MS + 3_333_333, 7), (START_MS + 3_340_001, 8), (START_MS - HOUR_MS, 1)]
-    failovers = spark.createDataFrame(changes, "at_ms long, term long")
+    failovers = sorted((term, at_ms) for at_ms, term in changes)
 
     found = {row.term: row for row in lateness_around(messages, failovers).collect()}
 
@@ -196,7 +193,8 @@ def test_without_a_delivery_there_are_no_figures(spark: SparkSession) -> None:
 
     assert lateness_of(counts).collect() == []
     assert timeline_of(counts).collect() == []
-    assert sum(bar.count for bar in histogram_of(counts)) == 0
+    bars, left_out = histogram_of(counts)
+    assert sum(bar.count for bar in bars) == left_out == 0
 
 
 @pytest.mark.parametrize("span_ms", [0, 1, 239_000, 10**6, 10**9, 10**12])

@@ -15,13 +15,16 @@ from pyspark.sql import SparkSession
 from random_requests import APPEND_MS, Mixture, record
 from record_rows import row_of
 
-from delayd.audit.judging.requests import requests_of
+from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.tables import RECORDS, REQUESTS
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import Op, Reason, Reject, Request, offset_of, parse
+from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of, parse
 from delayd.request.headers import UNREADABLE_HEADERS
+from delayd.request.internal import barrier
+from delayd.request.request import Switch
 from replication.rank import lane_of
+from replication.rules import Barrier, Rules
 from replication.settings import RULES_VERSION
 
 SEED = 5
@@ -93,6 +96,11 @@ def by_hand() -> Iterator[Record]:
         for source in (b"2/7", None):
             yield request(topic, delay, ("delayd-redrive", source), value=b"v" * size)
         yield request(topic, ("delayd-continues", b"1"), value=b"v" * size)
+    true = _barrier(2, 77, LIMITS)
+    yield true
+    yield true._replace(partition=3)
+    yield true._replace(headers=true.headers[:1])
+    yield true._replace(headers=[("delayd-rules", b"5/9"), true.headers[1]])
 
 
 def request(
@@ -183,9 +191,52 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: SparkSession) -> N
         got = {name: found[each.offset][name] for name in wanted}
         assert got == wanted, each
         met[wanted["reason"] or wanted["op"]] += 1
-    decided_later = {Reason.CONFLICT.slug, Reason.DEAD.slug}
-    reasons = {reason.slug for reason in Reason} - decided_later
-    assert reasons | {op.name.lower() for op in Op} <= met.keys(), met
+    met_elsewhere = {Reason.CONFLICT.slug, Reason.DEAD.slug, Reason.UNREADABLE_BATCH.slug}
+    reasons = {reason.slug for reason in Reason} - met_elsewhere
+    assert reasons | {op.name.lower() for op in Op if op is not Op.SETTLE} <= met.keys(), met
+
+
+def test_each_record_is_read_by_the_rules_of_its_place(spark: SparkSession) -> None:
+    """docs/design/frontier.md, Rules switch: as nodes read it.
+
+    Rules: rules-by-place
+    """
+    limits = replace(LIMITS, rules=Rules(3).with_barriers([Barrier(2, 5, 4), Barrier(1, 7, 4)]))
+    settings = replace(SETTINGS, rules_version=3)
+    topic = ("delayd-topic", b"orders")
+    seconds: Headers = [topic, ("delayd-due", b"%d" % (APPEND_MS // 1000))]
+    traced: Headers = [topic, ("delayd-delay", b"9s"), ("delayd-id", b"k"), ("traceparent", b"1")]
+    made = [
+        Record(partition, offset, -1, APPEND_MS, b"k", b"v", headers)
+        for headers in (seconds, traced)
+        for partition in range(4)
+        for offset in (4, 6, 8)
+    ]
+    for partition, offset in ((2, 5), (1, 7)):
+        made.append(_barrier(partition, offset, limits))
+    rows = [
+        row_of(
+            *("buffer", "delayd-buffer", *each[:2], each.append_ms, each.key, each.value),
+            each.headers,
+            log_ms=APPEND_MS,
+            limits=limits,
+        )
+        for each in made
+    ]
+    records = spark.createDataFrame(rows, RECORDS, verifySchema=False)
+    found = [
+        (row["op"], row["reason"]) for row in requests_of(records, settings, limits.rules).collect()
+    ]
+    wanted = [expected(each, parse(each, limits)) for each in made]
+    assert found == [(each["op"], each["reason"]) for each in wanted]
+    assert Counter(op for op, _ in found) == {"switch": 2, "reject": 3 + 9, "schedule": 9 + 3}
+    barriers = barriers_of(requests_of(records, settings, limits.rules))
+    assert set(barriers) == set(limits.rules.barriers)
+
+
+def _barrier(partition: int, offset: int, limits: RequestLimits) -> Record:
+    made = barrier(partition, Switch(4, "0.2.0"), limits)
+    return Record(partition, offset, -1, APPEND_MS, made.key, made.value, made.headers)
 
 
 @pytest.mark.parametrize(("version", "kinds"), [(3, 5), (4, 3)])

@@ -9,7 +9,8 @@ from audited import Tables, fates, findings_of, tables_of
 from manual_clock import ManualClock
 from plans import Plan
 from pyspark.sql import SparkSession
-from world import PARTITIONS, START_MS, World, Written
+from world import START_MS, World
+from written import PARTITIONS, Written
 
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.retention import deserted_of, unproven_of

@@ -6,7 +6,8 @@ import pytest
 from audited import Tables, fates, findings_of, marks, tables_of
 from plans import send_random, send_with_redrives
 from pyspark.sql import SparkSession
-from world import PARTITIONS, START_MS, TARGETS, History, World, Written
+from world import START_MS, TARGETS, World
+from written import PARTITIONS, History, Written
 
 from chaos.judge import judge
 from chaos.records import Logged
@@ -57,8 +58,8 @@ def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
 def is_of_user(request: Written) -> bool:
     """Is it a request of a user, but no valid cancel?"""
     is_cancel = request.header("delayd-op") == "cancel" and request.header("delayd-topic") is None
-    is_requeued = request.header("delayd-origin") is not None
-    return not is_cancel and not is_requeued
+    is_own = any(request.header(f"delayd-{name}") is not None for name in ("origin", "settles"))
+    return not is_cancel and not is_own
 
 
 def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.audit.reading.headers import Flat, Judged, judge_headers
+from delayd.audit.reading.batches import piece_of
+from delayd.audit.reading.headers import UNREAD, Flat, Judged, judge_headers
 from delayd.audit.tables import CONTROL_HEADERS
 from delayd.bus import UNREADABLE_HEADERS, Headers, Record
+from delayd.bus.unreadable import TOO_LARGE, unreadable_batch
 from delayd.request.bodies import dead_letter, delivered
 from delayd.request.letters import letter_of
 from delayd.request.parser import parse
@@ -181,3 +183,16 @@ def test_a_record_says_that_it_is_the_masters_own_by_any_of_its_headers() -> Non
     assert read.flaw.to_pylist()[0] is None  # what only the master's own may have
     assert read.flaw.to_pylist()[4] == read.flaw.to_pylist()[6] == "unknown-header"
     assert read.flaw.to_pylist()[7] is None
+
+
+def test_what_stands_for_an_unreadable_batch_is_a_reject_without_headers() -> None:
+    """Rules: batch-unreadable"""
+    batch = unreadable_batch(0, 5, 104, 0, 1_000, 100, "zstd", TOO_LARGE)
+    plain = Record(0, 105, 0, 1_001, None, b"v", [("delayd-topic", b"orders")])
+    piece = piece_of([batch, plain])
+    assert (piece.offsets.tolist(), piece.timestamps.tolist()) == ([104, 105], [1_000, 1_001])
+    assert piece.values.to_pylist() == [None, b"v"]
+    read, _ = judged([[(UNREAD, None)], plain.headers], "buffer")
+    assert read.flaw.to_pylist() == ["unreadable-batch", None]
+    assert read.is_appended.tolist() == [True, False]  # none of the record's own
+    assert read.is_internal.tolist() == [False, False]

@@ -107,22 +107,41 @@ def test_times_in_any_order_cost_a_bounded_number_of_questions() -> None:
 TIMES = st.lists(st.integers(1, 90), max_size=60)
 
 
-@given(TIMES, st.integers(0, 60), st.lists(st.integers(1, 9), min_size=60), st.sampled_from([0, 2]))
+@given(
+    TIMES,
+    st.integers(0, 60),
+    st.lists(st.integers(1, 9), min_size=60),
+    st.sampled_from([None, 0, 1, 5, 20]),
+)
 def test_records_are_judged_as_of_the_times_that_nodes_judge_them_by(
-    times: list[int], start: int, sizes: list[int], trail_ms: int
+    times: list[int], start: int, sizes: list[int], steady_from: int | None
 ) -> None:
-    """docs/design/frontier.md, Log time; a range begins anywhere and is read in batches."""
+    """docs/design/frontier.md, Log time; a range begins anywhere and is read in batches.
+
+    Rules: log-time-at-a-switch
+    """
     state, expected = (0, 0), []
-    for append_ms in times:
-        state = log_time_after(*state, append_ms, trail_ms)
+    for offset, append_ms in enumerate(times):
+        is_steady = steady_from is not None and offset >= steady_from
+        state = log_time_after(*state, append_ms, 2 if is_steady else 0)
         expected.append(max(append_ms, state[0]))
     start = min(start, len(times))
-    judged = LogTimes(max(times[:start], default=0), trail_ms, lambda offset: times[:offset])
+    floor_ms = None
+    if steady_from is not None and steady_from < start:
+        floor_ms = max(times[:steady_from], default=0)
+    judged = LogTimes(
+        max(times[:start], default=0),
+        2,
+        steady_from,
+        lambda offset: times[steady_from or 0 : offset],
+        floor_ms,
+    )
     found: list[int] = []
     for size in sizes:
         at = start + len(found)
         if batch := times[at : at + size]:
-            found += judged.take(np.array(batch, np.int64), at).tolist()
+            offsets = np.arange(at, at + len(batch))
+            found += judged.take(np.array(batch, np.int64), offsets).tolist()
 
     assert found == expected[start:]
 
@@ -131,9 +150,9 @@ def test_nothing_is_read_again_while_clocks_step_back_by_little() -> None:
     def never(offset: int) -> list[int]:
         raise AssertionError(f"reads what is before {offset}")
 
-    judged = LogTimes(1_000_000, 100, never)
+    judged = LogTimes(1_000_000, 100, 0, never)
     times = np.array([1_000_001, 999_950, 5_000_000, 5_000_001], np.int64)
-    assert judged.take(times, 7).tolist() == times.tolist()
+    assert judged.take(times, np.arange(7, 11)).tolist() == times.tolist()
 
 
 def test_fewer_records_are_asked_for_at_a_time_if_they_are_large() -> None:

@@ -21,17 +21,17 @@ from typing import Any, Final
 from zlib import crc32
 
 from cluster_settings import SETTINGS as CLUSTER
-from record_rows import Row, bounds_at, row_of
+from record_rows import bounds_at
+from written import LIMITS, PARTITIONS, History, Written
 
 from delayd import request as wire
-from delayd.audit.bounds import Bounds
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.node.replica.cancel_marks import Judged, receipt_of
-from delayd.request import Op, Reason, Reject, Request, RequestLimits, Turn, Verdict
+from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
-from replication.ids import NOTHING, IdState
+from replication.ids import NOTHING, IdState, Settlement
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.log_time import trail_ms_of
 from replication.rank import Rank, lane_of, passed_by
@@ -45,82 +45,15 @@ STEP_MS: Final = 100
 UNDER_WAY_MS: Final = 5
 """How long a step takes: what is appended meanwhile is none of its business."""
 
-PARTITIONS: Final = 4
 TARGETS: Final[Mapping[str, int]] = {"orders": 4, "mails": 1, "late": 2}
 """Partitions of the targets. `late` does not exist at first, others never do."""
 
-LIMITS: Final = RequestLimits(
-    max_delay_ms=86_400_000,
-    record_bytes_max=2_000,
-    partitions=PARTITIONS,
-    cluster="world",
-    proof_key=b"the key of the world",
-)
 RETRY_DELAYS_MS: Final = (300, 700)
 ID_MEMORY_MS: Final = 5_000
 REFUSED: Final = {
     PendingReply.DUPLICATE: Verdict.DUPLICATE,
     PendingReply.CONFLICT: Verdict.CONFLICT,
 }
-
-
-@dataclass
-class Written:
-    """A record of some topic; may be changed to plant a defect."""
-
-    role: str
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    log_ms: int | None = None
-
-    @property
-    def place(self) -> str:
-        """Of a record of the buffer: its source."""
-        return wire.source_of(self.partition, self.offset)
-
-    def header(self, name: str) -> str | None:
-        """The text of the last header with this name."""
-        found = [content for other, content in self.headers if other == name]
-        return (found[-1] or b"").decode() if found else None
-
-    def set(self, name: str, content: bytes | None) -> None:
-        """Change a header."""
-        self.headers = [(each, content if each == name else was) for each, was in self.headers]
-
-    def remove(self, name: str) -> None:
-        """Take a header away."""
-        self.headers = [each for each in self.headers if each[0] != name]
-
-    def row(self) -> Row:
-        """As the audit's reader has it."""
-        return row_of(
-            self.role,
-            *(self.topic, self.partition, self.offset, self.timestamp_ms),
-            *(self.key, self.value, self.headers),
-            log_ms=self.log_ms,
-            limits=LIMITS,
-        )
-
-
-@dataclass
-class History:
-    """All that a cluster's topics hold, and the cut."""
-
-    buffer: list[Written]
-    targets: list[Written]
-    receipts: list[Written]
-    dead: list[Written]
-    frontier: list[Written]
-    bounds: Bounds
-
-    def rows(self, role: str) -> list[Row]:
-        """RECORDS of a role: buffer, targets, receipts, dead, frontier."""
-        return [written.row() for written in getattr(self, role)]
 
 
 @dataclass(slots=True)
@@ -162,6 +95,8 @@ class World:
     _wheel: dict[tuple[int, int], _Stored] = field(default_factory=dict)
     _answers: list[tuple[int, int, Any]] = field(default_factory=list)
     """partition, offset, and what is to be answered"""
+    _settled: dict[tuple[int, str], Settlement] = field(default_factory=dict)
+    """By partition and id: what its last marker that came to anything came to."""
     _own_writes: list[int] = field(default_factory=lambda: [-1] * PARTITIONS)
     _turns: int = 0
     _smoothing: Smoothing = field(init=False)
@@ -263,7 +198,7 @@ class World:
                 asked,
                 Known(),
                 self.id_memory_ms,
-                trail_ms_of(self.settings),
+                trail_ms_of(self.settings, self.settings.rules_version),
             ).state
             told = wire.reject_receipt(request, source=wire.source_of(partition, offset))
             self._answers.append((partition, offset, (wire.reject_body(record, request), told)))
@@ -285,6 +220,8 @@ class World:
             request.digest,
             -1 if request.continues is None else request.continues[1],
             wire.offset_of(request.origin) if request.origin else -1,
+            0 if request.continues is None else request.continues[0],
+            request.has_own_time,
         )
         known = Known(
             NOTHING if request.id is None else self._ids[partition, request.id],
@@ -293,7 +230,12 @@ class World:
         )
         decision = ingest(
             *(self._states[partition], partition, offset, record.append_ms),
-            *(asked, known, self.id_memory_ms, trail_ms_of(self.settings)),
+            *(
+                asked,
+                known,
+                self.id_memory_ms,
+                trail_ms_of(self.settings, self.settings.rules_version),
+            ),
         )
         self._states[partition] = decision.state
         if continued is not None and decision.is_refused:
@@ -317,7 +259,7 @@ class World:
             mark = CancelMarker(
                 *(request.op is Op.REPLACE, partition, offset),
                 decision.state.as_of_ms(record.append_ms),
-                *(decision.killed, before.killed),
+                *(decision.killed, before.killed, decision.repeats),
             )
             self._answers.append((partition, offset, (mark, request)))
             return
@@ -349,7 +291,7 @@ class World:
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         # Marks are judged by what the steps before have done.
-        judged = [self._judged(answer, before) for _, _, answer in passed]
+        judged = [self._judged(answer, before, now_ms) for _, _, answer in passed]
         due = [
             stored
             for stored in self._wheel.values()
@@ -383,7 +325,7 @@ class World:
         self._write("frontier", now_ms + 3, b"shard-0", encode(record), [], partition=0)
         return after
 
-    def _judged(self, answer: Any, before: Frontier) -> tuple[Any, Any]:
+    def _judged(self, answer: Any, before: Frontier, now_ms: int) -> tuple[Any, Any]:
         mark, request = answer
         if not isinstance(mark, CancelMarker):
             return mark, request
@@ -392,7 +334,11 @@ class World:
             for killed in (*mark.killed, *mark.killed_before)
             if self._wheel[mark.partition, killed.offset].is_refused
         }
-        judgement = judge(mark, before, refused, self.id_memory_ms)
+        settled = self._settled.get((mark.partition, request.id))
+        judgement = judge(mark, before, refused, self.id_memory_ms, settled)
+        if (settlement := judgement.settlement(mark, now_ms)) is not None:
+            self._settled[mark.partition, request.id] = settlement
+            self._settle(mark.partition, request.id, settlement, now_ms)
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
 
@@ -448,6 +394,14 @@ class World:
         self._append(written)
         self._own_writes[partition] = max(self._own_writes[partition], written.offset)
         return "retried"
+
+    def _settle(self, partition: int, id: str, settlement: Settlement, now_ms: int) -> None:
+        for each in wire.settlement_records(partition, [(id, settlement)], LIMITS):
+            name, at_ms = self.settings.buffer.name, now_ms + UNDER_WAY_MS
+            fields = (each.key, each.value, each.headers)
+            written = Written("buffer", name, partition, -1, at_ms, *fields)
+            self._append(written)
+            self._own_writes[partition] = max(self._own_writes[partition], written.offset)
 
     def _tell(self, body: Any, source: str, verdict: Verdict, now_ms: int) -> None:
         if (id := wire.id_of(body)) is not None:

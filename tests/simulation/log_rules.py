@@ -9,6 +9,9 @@ from typing import Any
 from zlib import crc32
 
 LANES = 64
+LIVE_MAX = 64
+REDRIVE_MEMORY_MS = 30 * 24 * 3_600_000
+REPEAT_MEMORY_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class Request:
     partition: int
     offset: int
     op: str
-    """"schedule", "cancel", "replace", "redrive" or "continue"."""
+    """"schedule", "cancel", "replace", "redrive", "continue", "switch", or "settle": a master notes
+    what came of cancels."""
     id: str | None
     topic: str
     due_ms: int
@@ -33,6 +37,8 @@ class Request:
     value: bytes | None
     turn: str | None
     """Of a continuation: smoothing deferred it."""
+    trace: str | None = None
+    """What a tracing agent wrote."""
 
     @property
     def source(self) -> str:
@@ -110,7 +116,8 @@ class Rules:
         rules_version: int,
         ignores_repeats: bool = False,
     ) -> None:
-        """`ignores_repeats`: a record that continues a message a second time is ignored."""
+        """`ignores_repeats`: a record that continues a message a second time is ignored, within an
+        hour of the first one."""
         self._ignores_repeats = ignores_repeats
         self.id_memory_ms = id_memory_ms
         self.messages: list[Request] = []
@@ -123,8 +130,11 @@ class Rules:
         self.as_of_ms: dict[str, int] = {}
         """By source of a cancel marker: the time as of which it is judged."""
         self.continued_by: dict[str, Request] = {}
-        """By source: the continuation that was accepted."""
-        self.redriven: set[str] = set()
+        """By source: the continuation that was accepted, the latest one."""
+        self._continued_ms: dict[str, int] = {}
+        """By source: the time as of which that one was judged."""
+        self.redriven: dict[str, int] = {}
+        """By source of a dead letter: the time as of which it was redriven last."""
         self.origins: dict[str, str] = {}
         """By source of a continuation: the source of the user's own request."""
         self.by_source: dict[str, Request] = {}
@@ -132,37 +142,91 @@ class Rules:
         """By partition and id: what a cancel marker would kill."""
         self.last_killed: dict[tuple[int, str], list[Request]] = {}
         """By partition and id: what its cancel markers killed last."""
+        self.replaced: dict[tuple[int, str], Request] = {}
+        """By partition and id: the last replace, if rules 4 rule it."""
+        self.repeats: dict[str, Request] = {}
+        """By source of a replace that was sent before, word for word: the first one."""
         self.refused: set[str] = set()
         """Sources of killed messages whose continuation came after the cancel marker."""
-        trail_ms = id_memory_ms // 6
+        self._trail_ms = min(id_memory_ms // 6, 600_000)
+        is_steady = rules_version >= 4
         self.times: defaultdict[int, Times] = defaultdict(
-            (lambda: SteadyTimes(trail_ms)) if rules_version >= 4 else Times
+            (lambda: SteadyTimes(self._trail_ms)) if is_steady else Times
         )
         """By partition."""
+        self.barriers: list[tuple[int, int]] = []
+        """Partition and offset of what switched a partition to rules 4."""
+        self._sent: dict[str, tuple[object, ...]] = {}
+        """By source: what must be the same for two requests to be."""
         for request in requests:
             self.by_source[request.source] = request
-            self._take(request, self.times[request.partition].judged_ms(request.append_ms))
+            as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
+            if request.op == "switch":
+                self._switch(request)
+                continue
+            sent = (request.topic, request.value, request.asked)
+            is_steady = isinstance(self.times[request.partition], SteadyTimes)
+            self._sent[request.source] = sent if is_steady else (*sent, request.trace)
+            self._take(request, as_of_ms)
+
+    def _switch(self, barrier: Request) -> None:
+        """Rule by version 4 what comes behind the first barrier of a partition."""
+        before = self.times[barrier.partition]
+        if not isinstance(before, SteadyTimes):
+            self.barriers.append((barrier.partition, barrier.offset))
+            self.times[barrier.partition] = SteadyTimes(self._trail_ms)
+            self.times[barrier.partition].floor_ms = before.floor_ms
 
     def origin_of(self, source: str) -> str:
         """Return the source of the user's own request for a message."""
         return self.origins.get(source, source)
+
+    def counts_as_redriven(self, source: str, as_of_ms: int) -> bool:
+        """Return whether a dead letter was redriven within the 30 days before."""
+        return self.redriven.get(source, -REDRIVE_MEMORY_MS) + REDRIVE_MEMORY_MS >= as_of_ms
+
+    def _sent_as(self, message: Request) -> tuple[object, ...]:
+        """Return what a message was sent as: a continuation keeps the user's digest."""
+        return self._sent[self.origin_of(message.source)]
+
+    def _repeated(self, request: Request, live: list[Request], as_of_ms: int) -> Request | None:
+        """Return the replace that this one repeats: nothing killed since what that one stored, and
+        it is remembered."""
+        first = self.replaced.get(self._place(request))
+        if request.op != "replace" or first is None:
+            return None
+        is_same = self._sent[first.source] == self._sent[request.source]
+        latest = sorted(live, key=lambda m: (m.due_ms, m.offset))[-LIVE_MAX:]
+        of_first = [m for m in latest if self.origin_of(m.source) == first.source]
+        is_recent = int(request.asked) + self.id_memory_ms >= as_of_ms
+        is_known = any(
+            m.due_ms + self.id_memory_ms >= as_of_ms and (is_recent or m.source == first.source)
+            for m in of_first
+        )
+        return first if is_same and is_known else None
 
     def _place(self, request: Request) -> tuple[int, str]:
         assert request.id is not None, "only ids have a place"
         return request.partition, request.id
 
     def _take(self, request: Request, as_of_ms: int) -> None:
+        if request.op == "settle":
+            return
         # What has no id is live alone, and nothing finds it.
         live = [] if request.id is None else self.live.setdefault(self._place(request), [])
         if request.op == "continue":
             continued = f"{request.partition}/{request.continues}"
-            if continued in self.killed_by:
+            is_steady = isinstance(self.times[request.partition], SteadyTimes)
+            is_recent = self.by_source[continued].due_ms + self.id_memory_ms >= as_of_ms
+            if continued in self.killed_by and (is_recent or not is_steady):
                 self.refused.add(continued)
                 return
-            if self._ignores_repeats and continued in self.continued_by:
-                return
-            assert continued not in self.continued_by, f"{continued} was continued twice"
+            if continued in self.continued_by:
+                assert self._ignores_repeats, f"{continued} was continued twice"
+                if self._continued_ms[continued] + REPEAT_MEMORY_MS >= as_of_ms:
+                    return
             self.continued_by[continued] = request
+            self._continued_ms[continued] = as_of_ms
             self.origins[request.source] = self.origin_of(continued)
             live[:] = [m for m in live if m.source != continued]
         elif request.expects == "answer" and request.op in ("schedule", "redrive"):
@@ -171,13 +235,16 @@ class Rules:
         elif request.op == "redrive":
             assert request.redrive is not None
             self.answers.append(request)
-            if request.redrive in self.redriven:
+            if self.counts_as_redriven(request.redrive, as_of_ms):
                 self.refusals[request.source] = "duplicate"
                 return
-            self.redriven.add(request.redrive)
+            self.redriven[request.redrive] = as_of_ms
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
             self.as_of_ms[request.source] = as_of_ms
+            if first := self._repeated(request, live, as_of_ms):
+                self.repeats[request.source] = first
+                return
             self.targets_of[request.source] = list(live)
             self.killed_by |= {message.source: request for message in live}
             if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in live):
@@ -186,15 +253,15 @@ class Rules:
                 # Due long ago, so that others may not know of them: they displace nothing.
                 self.last_killed.setdefault(self._place(request), []).extend(live)
             live.clear()
+            self.replaced.pop(self._place(request), None)
             if request.op == "cancel":
                 return
+            if isinstance(self.times[request.partition], SteadyTimes):
+                self.replaced[self._place(request)] = request
         elif request.id is not None:
             taken = [m for m in live if m.due_ms > as_of_ms]
             if taken:
-                same = any(
-                    (m.topic, m.value, m.asked) == (request.topic, request.value, request.asked)
-                    for m in taken
-                )
+                same = any(self._sent_as(m) == self._sent[request.source] for m in taken)
                 self.refusals[request.source] = "duplicate" if same else "conflict"
                 self.answers.append(request)
                 return
@@ -219,5 +286,7 @@ def check_follows(before: Step, after: Step) -> None:
 
 def step_of_fields(fields: dict[str, Any]) -> Step:
     """Return a frontier record, read."""
-    cursors = [tuple(fields["lanes"].get(str(n), fields["cursor"])) for n in range(LANES)]
+    cursors = [tuple(fields["cursor"])] * LANES
+    for lane, cursor in fields["lanes"].items():
+        cursors[int(lane)] = tuple(cursor)
     return Step(cursors, fields["offsets"], fields)

@@ -7,7 +7,6 @@
     alarms.py             which deliveries are wrong (pure)
     journal.py            one file for each judged batch, so that each is judged once
     alarm_log.py          reports every alarm once
-    atomic_file.py        files that survive a loss of power whole
     metrics.py            the file of metrics
     batch.py              one batch, from records to its place in the journal
     stall_watch.py        whether batches still come (pure)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from delayd.audit.following.atomic_file import sync_folder
 from delayd.audit.following.journal import Entry
+from delayd.runtime.atomic_file import sync_folder
 
 
 class _Note(NamedTuple):

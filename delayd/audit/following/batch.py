@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from delayd.audit.errors import FollowFailedError
 from delayd.audit.following import alarms, rules
 from delayd.audit.following.alarm_log import AlarmLog
-from delayd.audit.following.atomic_file import write_atomically
 from delayd.audit.following.batch_context import BatchContext
 from delayd.audit.following.batch_header import check_next, check_same, header_of
 from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal
@@ -30,11 +29,13 @@ from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.watched_requests import Folders, Watched, remembered
 from delayd.audit.judging.columns import named_place
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
-from delayd.audit.judging.requests import requests_of
+from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.reading.positions import Positions
+from delayd.runtime.atomic_file import write_atomically
 from delayd.runtime.clock import Clock
 from replication.record import decode
-from replication.settings import Settings
+from replication.rules import Rules
+from replication.settings import RULES_VERSION, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,11 +59,13 @@ class Batches:
         metrics: Path | None,
         alarm_log: AlarmLog,
         clock: Clock,
+        rules: Rules | None = None,
     ) -> None:
         """`work` keeps what has to be known after a restart; in its `targets` are the names of the
         known targets, one a line."""
         self._spark = spark
         self._settings = settings
+        self._rules = Rules(settings.rules_version) if rules is None else rules
         self._targets = work / "targets"
         self._metrics = metrics
         self._alarm_log = alarm_log
@@ -75,6 +78,7 @@ class Batches:
         """Tell what an earlier run did not come to tell."""
         newest = self._journal.newest()
         if newest is not None:
+            self._rules = self._rules.with_barriers(newest.barriers)
             self._finish(newest)
 
     def judge(self, records: DataFrame, batch: int) -> None:
@@ -89,8 +93,9 @@ class Batches:
         self._tables.empty()
         read = records.persist()
         try:
-            came = _Came(read, self._settings, self._tables)
+            came = _Came(read, self._settings, self._rules, self._tables)
             check_next(before, batch, came.header.start)
+            self._rules = came.rules
             entry = self._judged(came, batch, before)
         finally:
             self._tables.empty()
@@ -177,7 +182,9 @@ class Tables:
 class _Came:
     """What a batch brought; a table is None if there is nothing of its kind."""
 
-    def __init__(self, records: DataFrame, settings: Settings, tables: Tables) -> None:
+    def __init__(
+        self, records: DataFrame, settings: Settings, known: Rules, tables: Tables
+    ) -> None:
         self.settings = settings
         counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
         self.count = sum(counts.values())
@@ -188,8 +195,13 @@ class _Came:
             for name in (settings.buffer.name, settings.dead.name, settings.receipts.name)
         )
         self.requests = self.deliveries = self.letters = self.claims = None
+        self.rules = known
+        """What is known of the rules of each place, with the barriers of this batch."""
+        if self.frontiers:
+            newest = decode(self.frontiers[-1][0].encode())
+            self.rules = known.with_barriers(newest.barriers)
         if buffer is not None:
-            self.requests = tables.kept("requests", requests_of(buffer, settings))
+            self.requests = self._requests(buffer, tables)
         if counts.keys() - own:
             targets = records.where(~F.col("topic").isin(*own))
             self.deliveries = tables.kept("deliveries", deliveries_of(targets))
@@ -198,6 +210,19 @@ class _Came:
             self.letters = tables.kept("letters", _places(over))
         if receipts is not None:
             self.claims = tables.kept("claims", rules.claims_of(receipts_of(receipts)))
+
+    def _requests(self, buffer: DataFrame, tables: Tables) -> DataFrame:
+        """Return the requests by the rules of their places. A batch may bring a barrier, and what
+        is behind it, before any frontier names it."""
+        table = requests_of(buffer, self.settings, self.rules)
+        requests = tables.kept("requests", table)
+        if self.rules.lowest(self.settings.partitions) == RULES_VERSION:
+            return requests
+        ruled = self.rules.with_barriers(barriers_of(requests))
+        if ruled == self.rules:
+            return requests
+        self.rules = ruled
+        return tables.kept("requests-ruled", requests_of(buffer, self.settings, ruled))
 
     @property
     def named(self) -> DataFrame | None:
@@ -248,6 +273,7 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
             start.buffer_starts or positions.buffer_starts,
             came.header.unread.get(came.settings.buffer.name, ()),
         ),
+        barriers=came.rules.barriers,
         alarms=(),
     )
 

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from delayd.audit.following.atomic_file import write_atomically
 from delayd.audit.following.watched_requests import Folders
+from delayd.runtime.atomic_file import write_atomically
+from replication.rules import Barrier
 
 ALARMS_MAX: Final = 1_000
 """Alarms of one batch that are told one by one; all are counted."""
@@ -45,6 +46,8 @@ class Entry:
     """Alarms since watching began, by fault."""
     alarms: tuple[Mapping[str, Any], ...] = ()
     """Of this batch, at most ALARMS_MAX."""
+    barriers: tuple[Barrier, ...] = ()
+    """What has switched the rules so far, in a frontier or in the buffer."""
     began_ms: int = 0
     took_ms: int = 0
 
@@ -58,6 +61,7 @@ class Entry:
                 "folders": Folders(**{**folders, "changes": tuple(folders["changes"])}),
                 "targets": tuple(said["targets"]),
                 "buffer_starts": tuple(said.get("buffer_starts", ())),
+                "barriers": tuple(Barrier(*each) for each in said.get("barriers", ())),
                 "alarms": tuple(said["alarms"]),
             }
         )

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
 from replication.frontier import Frontier
+from replication.rules import Rules
 
 ColumnOrName: TypeAlias = Column | str
 
@@ -67,6 +68,16 @@ def is_below(offsets: Sequence[int], offset: ColumnOrName = "offset") -> Column:
 def of_partition(values: Sequence[int], partition: ColumnOrName = "partition") -> Column:
     """Return the value of this partition; null of one that there is not."""
     return F.get(_longs(values), column(partition).cast("int"))
+
+
+def is_steady_at(offset: ColumnOrName, rules: Rules, partitions: int) -> Column:
+    """Return whether the record at this offset of `partition` is ruled by version 4 or later."""
+    starts = [rules.steady_from(partition) for partition in range(partitions)]
+    if starts == [0] * len(starts):
+        return F.lit(True)
+    never = 2**62
+    starts_at = of_partition([never if start is None else start for start in starts])
+    return is_true(column(offset) >= starts_at)
 
 
 def looked_up(values: Mapping[str, int], key: ColumnOrName) -> Column:

@@ -26,6 +26,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
+from delayd.audit.tables import FINDINGS
 
 LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
 """By then every step has passed a cancel marker: what comes out later is a ghost."""
@@ -135,6 +136,8 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
 
 
 def _of_deliveries(suspicious: DataFrame, killers: DataFrame, bounds: Bounds) -> DataFrame:
+    if suspicious.isEmpty():  # as a rule: spare the receipts
+        return suspicious.sparkSession.createDataFrame([], FINDINGS)
     told = killers.withColumnRenamed("partition", "source_partition")
     killed = F.format_string(
         "delivered although %d/%d had killed it before", "source_partition", "killed_by"

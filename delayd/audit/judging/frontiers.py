@@ -5,9 +5,11 @@ came before it. The history may begin anywhere, and have gaps where Kafka has co
 Source: docs/design/audit.md, "The frontier".
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
@@ -16,7 +18,9 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
 from delayd.audit.judging.links import MISFITS, cursor_times_of
 from delayd.audit.judging.retention import is_last_attempt
-from replication.record import FORMAT
+from delayd.audit.report import Failover
+from replication.features import FEATURES
+from replication.record import FORMAT, FORMAT_WITH_NEEDS
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
 
@@ -28,14 +32,20 @@ _FIELDS: Final = {
     "counts": f"struct<{', '.join(f'{name}: bigint' for name in COUNTS)}>",
     "settings": "struct<partitions: bigint, lanes: bigint>",
     "smoothing": "map<string, array<string>>",
+    "needs": "map<string, string>",
+    "barriers": "array<array<bigint>>",
 }
 _VALUE: Final = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 _SMOOTHING: Final = "smoothing"
 """Only there where a topic with a rate has given turns."""
 _SMOOTHING_FIELDS: Final = 5
+_NEEDS: Final = "needs"
+"""Only there where a reader must know some feature."""
+_BARRIERS: Final = "barriers"
+"""Only there where the rules were switched."""
 STRAY: Final = "its key is not that of its shard"
 """The flaw of a record that no reader of the topic takes for a frontier: a note, and no fault."""
-_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING})
+_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS})
 
 
 def frontiers_of(records: DataFrame) -> DataFrame:
@@ -75,6 +85,11 @@ def judge_frontier(
     of_shard = frontiers.where(F.col("shard") == shard)
     misfits = {fault: F.when(F.col("fault") == fault.slug, F.col("reason")) for fault in MISFITS}
     false = _false_claims(links, history, logged, bounds)
+    if problem := bounds.barriers_problem:
+        at_cut = F.col("offset") == bounds.frontier_offset
+        false = false.where(~at_cut).unionByName(
+            links.where(at_cut).select("offset", F.lit(problem).alias("reason"))
+        )
     return (
         findings(of_shard, {Fault.FRONTIER_BROKEN: broken}, "offset", **place)
         .unionByName(findings(links, misfits, "offset", **place))
@@ -142,7 +157,7 @@ def _is_whole(bounds: Bounds) -> Column:
 
 
 def reigns_of(frontiers: DataFrame) -> DataFrame:
-    """Return the terms as report.Reign has them; in order."""
+    """Return the terms as report.Reign has them, and `first_delivery_ms`; in order."""
     return (
         frontiers.where(F.col("flaw").isNull() & (F.col("term") > 0))
         .groupBy("term", "owner")
@@ -157,26 +172,18 @@ def reigns_of(frontiers: DataFrame) -> DataFrame:
     )
 
 
-def failovers_of(frontiers: DataFrame) -> DataFrame:
-    """Return changes of master as report.Failover has them, without their lateness; in order.
+def failovers_of(reigns: Sequence[Row]) -> list[Failover]:
+    """Return the changes of master among the rows of reigns_of, without their lateness; in order.
 
     A master that takes over from itself, after a failed step, is none.
     """
-    terms = Window.partitionBy(F.lit(0)).orderBy("from_ms", "term")
-    return (
-        reigns_of(frontiers)
-        .withColumn("old_owner", F.lag("owner").over(terms))
-        .withColumn("old_to_ms", F.lag("to_ms").over(terms))
-        .where(F.col("owner") != F.col("old_owner"))
-        .select(
-            F.col("from_ms").alias("at_ms"),
-            "term",
-            "old_owner",
-            F.col("owner").alias("new_owner"),
-            (F.col("first_delivery_ms") - F.col("old_to_ms")).alias("gap_ms"),
-        )
-        .orderBy("at_ms")
-    )
+    found = []
+    for old, new in pairwise(reigns):
+        if new.owner != old.owner:
+            first_ms = new.first_delivery_ms
+            gap_ms = None if first_ms is None else first_ms - old.to_ms
+            found.append(Failover(new.from_ms, new.term, old.owner, new.owner, gap_ms, None))
+    return found
 
 
 def _flaw() -> Column:
@@ -199,6 +206,12 @@ def _flaw() -> Column:
     def is_no_row(numbers: Column) -> Column:
         return (F.size(numbers) != it["settings"]["partitions"]) | _has_gap(numbers)
 
+    def is_unknown(feature: Column) -> Column:
+        return ~feature.isin(*FEATURES)
+
+    has_needs = is_true(F.size(it[_NEEDS]) > 0)
+    wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
+    has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
     queues = F.map_values(it[_SMOOTHING])
     are_queues = F.forall(queues, lambda fields: F.size(fields) == _SMOOTHING_FIELDS)
     has_queues = is_true(are_queues & (F.size(queues) > 0))
@@ -210,11 +223,13 @@ def _flaw() -> Column:
         F.when(~F.col("key").cast("string").eqNullSafe(key), STRAY)
         .when(F.col("value").isNull(), "it has no value")
         .when(F.col("keys").isNull(), "it is no JSON object")
-        .when(~it["format"].eqNullSafe(FORMAT), f"its format is not {FORMAT}")
-        .when(F.array_remove("keys", _SMOOTHING) != known, "fields are missing, or unknown")
+        .when(F.exists(F.map_keys(it[_NEEDS]), is_unknown), "it needs features that are unknown")
+        .when(~it["format"].eqNullSafe(wanted), "its format is unknown, or not of what it needs")
+        .when(F.size(F.array_except(known, "keys")) > 0, "fields are missing")
         .when(
             F.array_contains("keys", _SMOOTHING) & ~has_queues, "what it says of smoothing is none"
         )
+        .when(it[_BARRIERS].isNotNull() & (~has_needs | has_no_barrier), "its barriers are none")
         .when(is_partial, "a field is missing, or not of its type")
         .when(is_no_cursor, "a cursor is no rank, or of no lane")
         .when(

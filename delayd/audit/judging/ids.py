@@ -6,7 +6,8 @@ the rules give the same answers to nodes that forget sooner or later.
 
 A message is *live* from when it is stored until it is killed or continued. So a cancel marker kills
 all that was stored under its id since the cancel marker before it, except what was continued by
-then or has been evicted from the 64 live messages that are kept.
+then or has been evicted from the 64 live messages that are kept. A replace with a due time of its
+own that is sent again, while what the first one stored is live, is a duplicate with a verdict.
 
 It shares nothing with `replication/` but the cluster's settings.
 Source: docs/reference/requests.md, "Operations"; docs/design/frontier.md, "Ids".
@@ -29,13 +30,15 @@ REDRIVE_MEMORY_MS: Final = 30 * 24 * 60 * 60 * 1000
 CHUNK: Final = 256
 """Requests folded at a time: appending to an array copies it, so long arrays are made of chunks."""
 
-_LIVE: Final = "due_ms bigint, offset bigint, digest bigint, is_continued boolean"
+_LIVE: Final = "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint"
 _KILLED: Final = "due_ms bigint, offset bigint"
+_DOOMED: Final = "due_ms bigint, offset bigint, digest bigint"
 _UNDONE: Final = "source string, last_ms bigint"
 _KILL: Final = "offset bigint, append_ms bigint, op string, offsets array<bigint>"
+_REPLACED: Final = "offset bigint, log_ms bigint, killed array<bigint>"
 _DECISION: Final = (
     "stored boolean, answer string, is_refused boolean, killed array<bigint>,"
-    " killed_before array<bigint>, marks int"
+    " killed_before array<bigint>, repeats bigint, repeats_ms bigint, marks int"
 )
 
 Let = Callable[[Column], Column]
@@ -46,7 +49,7 @@ def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
 
     Counts the continuations first, to know how to join them.
     """
-    linked = _with_continued_by(requests)
+    linked = _with_continued_by(requests.where(F.col("op") != "switch"))
     is_redrive = F.col("op") == "redrive"
     has_id = F.col("id").isNotNull() & (F.col("op") != "reject")
     redrives = _with_again(linked.where(is_redrive))
@@ -109,7 +112,7 @@ def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
     """Return rows with an id, decided in the order of their offsets."""
     grouped = _gathered(named, "id")
     alone = F.array(_alone(F.get("rows", F.lit(0))))
-    fold = _fold(F.col("rows"), settings.id_memory_ms)
+    fold = _fold(F.col("rows"), settings)
     decisions = F.when(F.size("rows") == 1, alone).otherwise(fold)
     each = F.explode(F.arrays_zip("rows", decisions.alias("decisions")))
     decided = grouped.select(each.alias("each")).select("each.rows.*", "each.decisions.*")
@@ -138,10 +141,12 @@ def _alone(row: Column) -> Column:
         F.lit(None).cast("string").alias("killed_op"),
         nothing.alias("killed"),
         nothing.alias("killed_before"),
+        F.lit(None).cast("bigint").alias("repeats"),
+        F.lit(None).cast("bigint").alias("repeats_ms"),
     )
 
 
-def _fold(rows: Column, id_memory_ms: int) -> Column:
+def _fold(rows: Column, settings: Settings) -> Column:
     """Return the decisions about all requests under an id, in their order."""
     count = F.size(rows)
     numbers = F.sequence(F.lit(0), F.floor((count - 1) / CHUNK).cast("int"))
@@ -149,15 +154,19 @@ def _fold(rows: Column, id_memory_ms: int) -> Column:
     start = F.struct(
         _empty(f"struct<{_LIVE}>").alias("live"),
         _empty(f"struct<{_KILLED}>").alias("killed"),
-        _empty("bigint").alias("doomed"),
+        _empty(f"struct<{_DOOMED}>").alias("doomed"),
         _empty(f"struct<{_UNDONE}>").alias("undone"),
+        F.lit(None).cast(f"struct<{_REPLACED}>").alias("replaced"),
         F.lit(0).alias("marks"),
         _empty(f"struct<{_KILL}>").alias("kills"),
         _empty(f"struct<{_DECISION}>").alias("decisions"),
     )
 
     def take(state: Column, row: Column) -> Column:
-        return _let(_outcome(state, row), lambda what: _after(state, row, what, id_memory_ms))
+        return _let(
+            _outcome(state, row, settings),
+            lambda what: _after(state, row, what, settings.id_memory_ms),
+        )
 
     def take_chunk(state: Column, chunk: Column) -> Column:
         begun = state.withField("kills", _empty(f"struct<{_KILL}>")).withField(
@@ -173,8 +182,9 @@ def _fold(rows: Column, id_memory_ms: int) -> Column:
     return F.aggregate(chunks, start, take_chunk, lambda state: _killed(rows, state))
 
 
-def _outcome(state: Column, row: Column) -> Column:
-    """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`."""
+def _outcome(state: Column, row: Column, settings: Settings) -> Column:
+    """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`, or
+    `again` of a replace."""
     op, live, log_ms = row["op"], state["live"], row["log_ms"]
     pending = F.filter(live, lambda message: message["due_ms"] > log_ms)
     is_same = F.exists(pending, lambda it: it["digest"].eqNullSafe(row["sent_hash"]))
@@ -190,13 +200,36 @@ def _outcome(state: Column, row: Column) -> Column:
         .when(F.size(pending) >= REDRIVES_MAX, "conflict")
         .otherwise("stored")
     )
-    is_doomed = F.array_contains(state["doomed"], row["continues"])
+    last_ms = F.when(row["is_steady"], log_ms).otherwise(0)
+    is_doomed = F.exists(
+        state["doomed"],
+        lambda each: (
+            (each["offset"] == row["continues"])
+            & (each["due_ms"] + settings.id_memory_ms >= last_ms)
+        ),
+    )
+    is_recent = row["due_ms"] + settings.id_memory_ms >= log_ms
+    is_repeated = F.exists(
+        live,
+        lambda each: (
+            (each["origin"] == state["replaced"]["offset"])
+            & each["digest"].eqNullSafe(row["sent_hash"])
+            & (is_recent | (each["offset"] == each["origin"]))
+            & (each["due_ms"] + settings.id_memory_ms >= log_ms)
+        ),
+    )
     return (
         F.when(op == "schedule", schedule)
+        .when(_is_repeatable(row) & is_repeated, "again")
         .when(op.isin("cancel", "replace"), "mark")
         .when(op == "redrive", redrive)
         .otherwise(F.when(is_doomed, "refused").otherwise("stored"))
     )
+
+
+def _is_repeatable(row: Column) -> Column:
+    """Is it a replace that is the same request when it is sent again?"""
+    return is_true((row["op"] == "replace") & row["is_steady"] & row["has_own_time"])
 
 
 def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Column:
@@ -204,23 +237,33 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
     live, killed = state["live"], state["killed"]
     is_mark, is_stored = what == "mark", what == "stored"
     is_replace = row["op"] == "replace"
-    doomed = _offsets(F.filter(live, lambda each: each["is_continued"]))
+    doomed = F.transform(
+        F.filter(live, lambda each: each["is_continued"]),
+        lambda each: each.dropFields("is_continued", "origin"),
+    )
     kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
     marks = state["marks"] + is_mark.cast("int")
+    is_again, replaced = what == "again", state["replaced"]
     decision = F.struct(
         is_stored | (is_mark & is_replace),
-        F.when(what.isin("duplicate", "conflict"), what),
+        F.when(is_again, "duplicate").when(what.isin("duplicate", "conflict"), what),
         what == "refused",
-        F.when(is_mark, _offsets(live)),
-        F.when(is_mark, _offsets(killed)),
+        F.when(is_mark, _offsets(live)).when(is_again, replaced["killed"]),
+        F.when(is_mark, _offsets(killed)).when(is_again, _empty("bigint")),
+        F.when(is_again, replaced["offset"]),
+        F.when(is_again, replaced["log_ms"]),
         marks,
     )
-    message, others = _stored(live, row, is_stored)
+    message, others = _stored(live, state["doomed"], row, is_stored)
     after_mark = {
         "live": F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{_LIVE}>")),
         "killed": _killed_last(live, killed, row["log_ms"], id_memory_ms),
         "doomed": F.concat(state["doomed"], doomed),
         "kills": F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>")),
+        "replaced": F.when(
+            _is_repeatable(row),
+            F.struct(row["offset"], row["log_ms"], _offsets(live)),
+        ).cast(f"struct<{_REPLACED}>"),
     }
     after = {name: F.when(is_mark, it).otherwise(state[name]) for name, it in after_mark.items()}
     after["live"] = F.when(
@@ -230,22 +273,27 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
     return F.struct(
         *(after[name].alias(name) for name in ("live", "killed", "doomed")),
         _undone_after(state["undone"], row, what).alias("undone"),
+        after["replaced"].alias("replaced"),
         marks.alias("marks"),
         after["kills"].alias("kills"),
         decisions.alias("decisions"),
     )
 
 
-def _stored(live: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
+def _stored(live: Column, doomed: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
     """Return a request as a live message, and the live ones beside it: not what it continues."""
     is_continue = (row["op"] == "continue") & is_stored
-    continued = F.filter(live, lambda message: message["offset"] == row["continues"])
-    digest = F.when(is_continue, F.get(continued, F.lit(0))["digest"]).otherwise(row["sent_hash"])
+    digests = (
+        F.get(F.filter(those, lambda each: each["offset"] == row["continues"]), F.lit(0))["digest"]
+        for those in (live, doomed)
+    )
+    digest = F.when(is_continue, F.coalesce(*digests)).otherwise(row["sent_hash"])
     message = F.struct(
         row["rank_ms"].alias("due_ms"),
         row["offset"].alias("offset"),
         digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
+        F.when(is_continue, row["origin"]).otherwise(row["offset"]).alias("origin"),
     )
     others = F.filter(live, lambda message: message["offset"] != row["continues"])
     return message, F.when(is_continue, others).otherwise(live)
@@ -285,7 +333,10 @@ def _killed(rows: Column, state: Column) -> Column:
             F.when(is_killed, kill["offset"]).alias("killed_by"),
             F.when(is_killed, kill["append_ms"]).alias("killed_ms"),
             F.when(is_killed, kill["op"]).alias("killed_op"),
-            *(decision[name].alias(name) for name in ("killed", "killed_before")),
+            *(
+                decision[name].alias(name)
+                for name in ("killed", "killed_before", "repeats", "repeats_ms")
+            ),
         )
 
     return F.zip_with(state["decisions"], rows, finish)

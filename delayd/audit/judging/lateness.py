@@ -11,6 +11,7 @@ binary digits, which is less than 0.1 % off; the largest of each group is kept a
 Source: docs/design/audit.md, "Lateness".
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -35,6 +36,8 @@ _BINS_MS: Final = (
     *(120_000, 300_000, 600_000, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 240 * HOUR_MS),
 )
 """Where the bars of the histogram begin; the last one has no end."""
+_LEFT_OUT: Final = 0
+"""In place of the number of a bar."""
 
 
 def was_requeued() -> Column:
@@ -87,22 +90,19 @@ def newest_hours(late: DataFrame, most: int = TOPIC_HOURS_MAX) -> DataFrame:
     )
 
 
-def requeued_count(counts: DataFrame) -> DataFrame:
-    """Return one row, `count`: messages that were delivered after they had been requeued."""
-    return counts.where("is_again").agg(F.coalesce(F.sum("count"), F.lit(0)).alias("count"))
-
-
-def histogram_of(counts: DataFrame) -> tuple[Bin, ...]:
-    """Return all bars, from the first. What is early is in the first: it is a finding."""
+def histogram_of(counts: DataFrame) -> tuple[tuple[Bin, ...], int]:
+    """Return all bars, from the first, and how many messages they leave out, which were delivered
+    after they had been requeued. What is early is in the first bar: it is a finding."""
     starts = F.array(*map(F.lit, _BINS_MS))
     bar = F.size(F.filter(starts, lambda start: start <= F.greatest("late_ms", F.lit(0))))
-    late = counts.where("not is_again").groupBy(bar).agg(F.sum("count"))
-    found = dict(map(tuple, late.collect()))
+    of_bar = F.when(F.col("is_again"), _LEFT_OUT).otherwise(bar)
+    found = dict(map(tuple, counts.groupBy(of_bar).agg(F.sum("count")).collect()))
     ends = (*_BINS_MS[1:], 10 * _BINS_MS[-1])
-    return tuple(
+    bins = tuple(
         Bin(start, end, found.get(number, 0))
         for number, (start, end) in enumerate(zip(_BINS_MS, ends, strict=True), 1)
     )
+    return bins, found.get(_LEFT_OUT, 0)
 
 
 def timeline_of(counts: DataFrame) -> DataFrame:
@@ -123,17 +123,16 @@ def timeline_of(counts: DataFrame) -> DataFrame:
     )
 
 
-def lateness_around(messages: DataFrame, failovers: DataFrame) -> DataFrame:
-    """Return for each of failovers_of: term, count, p50, p99, p999, max of what was due from
-    BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after. None where nothing was due."""
+def lateness_around(messages: DataFrame, failovers: Sequence[tuple[int, int]]) -> DataFrame:
+    """Return for each of the failovers (term, Unix ms, in order): term, count, p50, p99, p999, max
+    of what was due from BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after. None where nothing
+    was due."""
     second = 1_000
     first = F.expr(f"(at_ms - {BEFORE_FAILOVER_MS}) div {second}")
     last = F.expr(f"(at_ms + {AFTER_FAILOVER_MS}) div {second}")
-    windows = (
-        failovers.orderBy("at_ms")
-        .limit(FAILOVERS_MAX)
-        .select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
-    )
+    windows = messages.sparkSession.createDataFrame(
+        failovers[:FAILOVERS_MAX], "term long, at_ms long"
+    ).select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
     around = (
         messages.where((F.col("fate") == "delivered") & ~was_requeued())
         .select(_time_ms().alias("time_ms"), _late_ms().alias("exact_ms"))

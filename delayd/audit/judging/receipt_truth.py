@@ -71,13 +71,22 @@ def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
     # be named.
     proves = F.filter(before, lambda member: ~member["is_out"] & (member["rank_ms"] > at_ms))
     was_right = F.forall(before, lambda member: ~(is_named(member) & was_out(member)))
+    # What a marker came to that is itself ruled by version 4 or later stands in the log, and is
+    # told again while it is remembered.
+    is_settled = F.exists(before, lambda member: member["is_settled"] & counts(member))
+    remembered = F.exists(before, counts)
+    was_out_before = remembered & F.forall(before, lambda member: member["is_out"])
+    late_again = ~is_replace & none_counts & is_empty & was_out_before & due_of(before, counts)
     again = none_counts & are_of(before) & was_right & F.forall(proves, is_named)
     nothing = none_counts & is_empty
     return (
         F.when(verdict == "replaced", is_replace & killed)
         .when(verdict == "cancelled", ~is_replace & (killed | again))
-        .when(verdict == "too-late", too_late)
+        .when(verdict == "too-late", too_late | late_again)
         .when(verdict == "scheduled", is_replace & nothing & due_of(victims, is_named))
-        .when(verdict == "not-found", ~is_replace & nothing & (F.size(proves) == 0))
+        .when(
+            verdict == "not-found",
+            ~is_replace & nothing & (F.size(proves) == 0) & ~is_settled,
+        )
         .otherwise(F.lit(False))
     )

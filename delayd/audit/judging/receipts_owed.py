@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import PLACE, is_below, source_text
+from delayd.audit.judging.columns import PLACE, is_below, is_steady_at, source_text
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms
 from replication.settings import RECEIPTS_ALL
 
@@ -39,7 +39,10 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     is_sure = ~is_uncertain(bounds)
     is_passed = is_below(bounds.frontier.offsets)
     rows = logged.where(expected.isNotNull() & told_id.isNotNull()).select(
-        *(*PLACE, "log_ms", "op", "killed", "killed_before"),
+        *(*PLACE, "op", "killed", "killed_before"),
+        # A replace that was sent before is told what came of that one.
+        F.coalesce("repeats", "offset").alias("told_as"),
+        F.coalesce("repeats_ms", "log_ms").alias("log_ms"),
         F.lit("answer").alias("kind"),
         told_id.alias("told_id"),
         F.col("asked_op").alias("told_op"),
@@ -50,37 +53,43 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
         (F.col("append_ms") < trimmed_ms).alias("is_gone"),
         is_mark.alias("is_mark"),
     )
-    with_members = _with_members(rows.where("is_mark"), messages)
+    with_members = _with_members(rows.where("is_mark"), messages, bounds)
     owed = rows.where(~F.col("is_mark")).unionByName(with_members, allowMissingColumns=True)
-    return owed.drop("op", "killed", "killed_before")
+    return owed.drop("op", "killed", "killed_before", "told_as")
 
 
-def _with_members(marks: DataFrame, messages: DataFrame) -> DataFrame:
+def _with_members(marks: DataFrame, messages: DataFrame, bounds: Bounds) -> DataFrame:
+    is_settled = is_steady_at("killed_by", bounds.rules, bounds.settings.partitions)
     came_out_ms = F.least("fired_ms", "dead_ms")
     killed = messages.where("killed_by is not null").select(
-        *("partition", F.col("killed_by").alias("offset"), "newest"),
+        *("partition", F.col("killed_by").alias("told_as"), "newest"),
         F.struct(
             source_text().alias("source"),
             "rank_ms",
             (F.col("deliveries") + F.col("letters") > 0).alias("is_out"),
             came_out_ms.alias("out_ms"),
             (F.col("fate") == "unproven").alias("is_unproven"),
+            is_settled.alias("is_settled"),
         ).alias("member"),
     )
     repeated = marks.where("op = 'cancel' and size(killed_before) > 0").select(
         *PLACE, F.explode("killed_before").alias("newest")
     )
     joined = marks
-    for name, members in (
-        ("victims", killed),
-        ("before", repeated.join(killed.drop("offset"), ["partition", "newest"])),
+    for name, place, members in (
+        ("victims", ["partition", "told_as"], killed),
+        ("before", PLACE, repeated.join(killed.drop("told_as"), ["partition", "newest"])),
     ):
-        of_mark = members.groupBy(*PLACE).agg(F.collect_list("member").alias("members"))
+        of_mark = members.groupBy(*place).agg(F.collect_list("member").alias("members"))
         known = F.coalesce("members", F.array())
-        joined = joined.join(of_mark, PLACE, "left").withColumn(name, known).drop("members")
-    is_whole = (F.size("victims") == F.size("killed")) & ~F.exists(
-        "victims", lambda member: member["is_unproven"]
-    )
+        joined = joined.join(of_mark, place, "left").withColumn(name, known).drop("members")
+    is_whole = F.lit(True)
+    for name, found in (("killed", "victims"), ("killed_before", "before")):
+        is_all_there = F.size(found) == F.size(name)
+        is_proved = ~F.exists(found, lambda member: member["is_unproven"])
+        # Of a replace nobody asks what was killed before.
+        is_asked = F.lit(name == "killed") | (F.col("op") == "cancel")
+        is_whole &= ~is_asked | (is_all_there & is_proved)
     # After the cut evidence may be cut short: what a cancel marker there found done may be unread.
     return joined.withColumn("is_judged", F.col("is_judged") & F.col("is_owed") & is_whole)
 

@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import PLACE, as_table, is_true
+from delayd.audit.judging.columns import PLACE, as_table, is_steady_at, is_true
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -37,7 +37,8 @@ from delayd.audit.judging.texts import (
     whole_number,
 )
 from delayd.audit.tables import REQUESTS
-from replication.settings import STEADY_RULES, Settings
+from replication.rules import Barrier, Rules
+from replication.settings import Settings
 
 _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
@@ -49,13 +50,19 @@ _TRACING: Final = (
     *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
     *("x-datadog-*", "elastic-apm-traceparent"),
 )
-_INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
+_INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "settles", "proof")
 _NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
 
 
-def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
-    """Return what each record of the buffer asks for, or why it is refused (tables.REQUESTS)."""
+def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
+    """Return what each record of the buffer asks for, or why it is refused (tables.REQUESTS).
+
+    `rules`: of a cluster that was switched, which version rules which record. Settlements ask for
+    nothing: what they say of cancels is judged by the receipts, which say it too.
+    """
+    of_cluster = Rules(settings.rules_version) if rules is None else rules
     control = F.col("control")
+    is_steady = is_steady_at("offset", of_cluster, settings.partitions)
     marked = records.select(
         *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control", "flaw"),
         *("key_murmur2", "is_proved", "size_bytes"),
@@ -65,7 +72,7 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
     read = marked.select(
         "*",
         _op_of(control["op"], control["redrive"]).alias("wanted_op"),
-        _asked_due_ms(settings).alias("asked_due_ms"),
+        _asked_due_ms(is_steady).alias("asked_due_ms"),
         F.coalesce(control["key"].cast("binary"), F.col("key")).alias("sent_key"),
         whole_number(control["partition"], _PARTITION_DIGITS_MAX).alias("asked_partition"),
         bytes_hash(F.col("value")).alias("value_hash"),
@@ -73,12 +80,24 @@ def requests_of(records: DataFrame, settings: Settings) -> DataFrame:
         *(_only(name).alias(f"only_{name}") for name in ("id", "op", "redrive")),
     )
     judged = read.withColumn("reason", _reason(settings))
-    op = F.when(F.col("reason").isNotNull(), "reject").when(F.col("is_internal"), "continue")
+    is_switch = F.col("is_internal") & control["rules"].isNotNull()
+    op = (
+        F.when(F.col("reason").isNotNull(), "reject")
+        .when(is_switch, "switch")
+        .when(F.col("is_internal"), "continue")
+    )
     named = judged.withColumn("op", op.otherwise(F.col("wanted_op")))
-    return as_table(named, REQUESTS, **_columns(settings))
+    asked = named.where(F.col("reason").isNotNull() | control["settles"].isNull())
+    return as_table(asked, REQUESTS, **_columns(settings, is_steady))
 
 
-def _columns(settings: Settings) -> dict[str, Column]:
+def barriers_of(requests: DataFrame) -> tuple[Barrier, ...]:
+    """Return the barriers among the requests, those that switch nothing too."""
+    rows = requests.where("op = 'switch'").select("partition", "offset", "rules").collect()
+    return tuple(Barrier(*row) for row in rows)
+
+
+def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     control, op = F.col("control"), F.col("op")
     is_reject, is_internal = op == "reject", op == "continue"
     is_message = op.isin("schedule", "replace", "redrive", "continue")
@@ -87,7 +106,7 @@ def _columns(settings: Settings) -> dict[str, Column]:
     stands_ms = F.greatest(F.coalesce(next_due_ms, "asked_due_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
-    headers = _counted_headers_hash(settings)
+    headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
     sent = (topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text)
     of_message = {
         "topic": topic,
@@ -116,14 +135,20 @@ def _columns(settings: Settings) -> dict[str, Column]:
         "continues": F.when(is_internal, whole_number(control["continues"])),
         "origin": F.coalesce(origin, F.col("offset")),
         "attempt": F.coalesce(attempt, F.lit(0)),
+        "is_steady": is_steady,
+        "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due"))),
+        "rules": F.when(op == "switch", _switch_version()),
     }
+
+
+def _switch_version() -> Column:
+    """Return the version that a barrier names; null if it names none."""
+    return F.regexp_extract(F.col("control.rules"), r"\A([0-9]{1,9})/", 1).try_cast("int")
 
 
 def _counted_headers_hash(settings: Settings) -> Column:
     """Return the hash of the headers by which two requests are compared: since rules 4 without
     those that tracing agents write."""
-    if settings.rules_version < STEADY_RULES:
-        return F.col("headers_hash")
     names = [
         re.escape(name).replace(r"\*", ".*") for name in (*_TRACING, *settings.tracing_headers)
     ]
@@ -164,14 +189,12 @@ def _only(name: str) -> Column:
     return F.when(F.col("is_internal"), text).otherwise(F.col("control")[_field(name)])
 
 
-def _asked_due_ms(settings: Settings) -> Column:
+def _asked_due_ms(is_steady: Column) -> Column:
     """Return the due time as asked; null too if it is beyond 63 bits."""
     control, append_ms = F.col("control"), F.col("append_ms")
     due, delay, level = control["due"], control["delay"], control["level"]
     return (
-        F.when(
-            due.isNotNull(), due_ms_of(due, refuses_seconds=settings.rules_version >= STEADY_RULES)
-        )
+        F.when(due.isNotNull(), due_ms_of(due, refuses_seconds=is_steady))
         .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
         .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
     )
@@ -188,7 +211,7 @@ def _reason(settings: Settings) -> Column:
     # Reasons nest, so that what comes later is not even computed for what is refused before.
     return (
         F.when((size > most) & (size > margin + most), "too-large")
-        .when(F.col("is_internal"), _internal_reason(settings))
+        .when(F.col("is_internal"), F.nullif(_internal_reason(settings), F.lit("")))
         .when(F.col("flaw").isNotNull(), F.col("flaw"))
         .otherwise(F.coalesce(_op_reason(), _id_reason(settings), _message_reason(settings)))
     )
@@ -203,8 +226,12 @@ def _internal_reason(settings: Settings) -> Column:
         is_as_written &= whole_number(control[name]).isNotNull()
     is_digest = digest.isNull() | digest.rlike(r"\A[0-9a-fA-F]{32}\z")
     is_proved = F.coalesce("is_proved", control["proof"].isNotNull())
+    is_switch = F.when(control["rules"].isNotNull(), F.col("flaw").isNull())
+    settles = control["settles"].isNotNull()
     return F.coalesce(
         F.when(~is_proved, "bad-proof"),
+        F.when(settles, ""),
+        F.when(is_switch, F.when(_switch_version().isNull(), "bad-proof").otherwise("")),
         F.col("flaw"),
         _id_reason(settings),
         _topic_reason(settings),

@@ -58,12 +58,11 @@ def _part(text: Column, number: int) -> Column:
     return F.split_part(text, F.lit("/"), F.lit(number)).try_cast("bigint")
 
 
-def due_ms_of(text: Column, *, refuses_seconds: bool) -> Column:
+def due_ms_of(text: Column, *, refuses_seconds: Column) -> Column:
     """Unix ms that a `delayd-due` names; by rules 4 none if it looks like seconds."""
     number = text.try_cast("bigint")
     is_number = (F.length(text) <= DIGITS_MAX) & (number <= DUE_MS_MAX)
-    if refuses_seconds:
-        is_number &= ~number.between(1_000_000_000, 9_999_999_999)
+    is_number &= ~(refuses_seconds & number.between(1_000_000_000, 9_999_999_999))
     return F.when(text.rlike(r"\A[0-9]+\z"), F.when(is_number, number)).when(
         text.rlike(_DATE_TIME), _date_time_ms(text)
     )

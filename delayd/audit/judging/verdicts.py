@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
+    FEW,
     PLACE,
     few,
     findings,
@@ -29,6 +30,7 @@ from delayd.audit.judging.receipt_truth import counts_as_killed, is_true_receipt
 from delayd.audit.judging.receipts_owed import answers_owed, outcomes_owed
 from delayd.audit.judging.retention import is_uncertain, was_not_read
 from delayd.audit.judging.too_late import not_due_yet
+from delayd.audit.tables import FINDINGS
 
 MARK_VERDICTS: Final = ("cancelled", "replaced", "too-late", "not-found", "scheduled")
 
@@ -172,7 +174,11 @@ def _of_strays(
     strays: DataFrame, logged: DataFrame, messages: DataFrame, bounds: Bounds
 ) -> DataFrame:
     """Return findings about receipts that are owed to no request."""
-    keys = few(strays.select(*PLACE).distinct())
+    keys = strays.select(*PLACE).distinct()
+    count = keys.limit(FEW + 1).count()
+    if count == 0:  # as a rule: spare the log
+        return strays.sparkSession.createDataFrame([], FINDINGS)
+    keys = few(keys, count)
     there = logged.join(keys, PLACE, "left_semi").select(
         *PLACE, is_uncertain(bounds).alias("is_uncertain")
     )

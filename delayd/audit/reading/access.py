@@ -6,11 +6,14 @@ keys must not be in them.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from delayd.bus.overrides import refuse_promised
+from replication.log_time import trail_ms_of
+from replication.record import FrontierRecord
+from replication.settings import STEADY_RULES
 
 _OWNER_ONLY = 0o600
 
@@ -28,7 +31,24 @@ class Access:
     cluster_key: str | None = field(default=None, repr=False)
     """Without one proofs are not checked."""
     trail_ms: int = 0
-    """How far log time is behind the append times; 0 by the rules before version 4."""
+    """How far log time is behind the append times, by the rules since version 4."""
+    steady_from: Sequence[int | None] = field(default_factory=list)
+    """By partition of the buffer: the first offset that these rules hold for; None if none."""
+
+    @classmethod
+    def of(
+        cls, record: FrontierRecord, bootstrap: str, kafka: Mapping[str, str], key: str | None
+    ) -> "Access":
+        """Return the access to the cluster that wrote a frontier record."""
+        settings, rules = record.settings, record.rules
+        return cls(
+            bootstrap,
+            kafka,
+            settings.cluster,
+            key,
+            trail_ms_of(settings, STEADY_RULES),
+            [rules.steady_from(partition) for partition in range(settings.partitions)],
+        )
 
     def __post_init__(self) -> None:
         refuse_promised(self.kafka)

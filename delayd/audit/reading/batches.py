@@ -17,10 +17,20 @@ from confluent_kafka import Message
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from delayd.audit.reading.headers import UNREADABLE, Bools, Flat, Ints, Judged, judge_headers
+from delayd.audit.reading.headers import (
+    UNREAD,
+    UNREADABLE,
+    Bools,
+    Flat,
+    Ints,
+    Judged,
+    judge_headers,
+)
 from delayd.audit.reading.log_time import LogTimes
 from delayd.audit.reading.murmur2 import murmur2_of
 from delayd.audit.tables import RECORDS
+from delayd.bus import Record
+from delayd.bus.unreadable import UnreadableBatch
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Prover: TypeAlias = Callable[[int, bytes | None, bytes | None, Headers], bool]
@@ -59,8 +69,34 @@ class Piece:
         return sum(int(column.nbytes) for column in columns)
 
 
-def piece_of(messages: Sequence[Message]) -> Piece:
-    """Return the parts of messages, none of which carries an error."""
+def piece_of(messages: Sequence[Message] | Sequence[Record]) -> Piece:
+    """Return the parts of messages, none of which carries an error, or of records of the buffer."""
+    if isinstance(messages[0], Record):
+        return _piece_of_records(messages)  # type: ignore[arg-type]  # all of them are
+    return _piece_of_messages(messages)  # type: ignore[arg-type]
+
+
+def _piece_of_records(records: Sequence[Record]) -> Piece:
+    count = len(records)
+    headers: list[Headers] = [
+        [(UNREAD, None)] if isinstance(record, UnreadableBatch) else record.headers
+        for record in records
+    ]
+    every = list(chain.from_iterable(headers))
+    values = [None if isinstance(each, UnreadableBatch) else each.value for each in records]
+    return Piece(
+        np.fromiter((record.offset for record in records), np.int64, count),
+        np.fromiter((record.append_ms for record in records), np.int64, count),
+        np.ones(count, np.bool_),
+        pa.array([record.key for record in records], pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array([name for name, _ in every], pa.utf8()),
+        pa.array([content for _, content in every], pa.binary()),
+        np.fromiter(map(len, headers), np.int64, count),
+    )
+
+
+def _piece_of_messages(messages: Sequence[Message]) -> Piece:
     count = len(messages)
     times = list(map(Message.timestamp, messages))
     headers = _headers(messages)
@@ -117,7 +153,7 @@ class Batches:
     def _log_times(self, whole: Piece) -> Any:
         if self._role != "buffer":
             return pa.nulls(len(whole.offsets), pa.int64())
-        return pa.array(self._times.take(whole.timestamps, int(whole.offsets[0])))
+        return pa.array(self._times.take(whole.timestamps, whole.offsets))
 
     def _record_headers(self, flat: Flat, judged: Judged) -> Any:
         if self._role not in _WITH_RECORD_HEADERS:

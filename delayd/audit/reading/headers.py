@@ -34,7 +34,11 @@ PREFIX: Final = "delayd-"
 UNREADABLE: Final = f"{PREFIX}unreadable-headers"
 """In place of all headers of a record with a name that is not UTF-8."""
 
-INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "proof")
+UNREAD: Final = f"{PREFIX}\0unread"
+"""The only header of what stands for an unreadable batch. No record has it: the name would end at
+its NUL."""
+
+INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "settles", "proof")
 """One of them makes a record the master's own."""
 
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
@@ -48,11 +52,13 @@ _CODE: Final = {name: code for code, name in enumerate(CONTROL_HEADERS)}
 _UNKNOWN: Final = len(CONTROL_HEADERS)
 _NO_NAME: Final = _UNKNOWN + 1
 _USER: Final = _NO_NAME + 1
-_CODES: Final = _USER + 1
+_UNREAD: Final = _USER + 1
+_CODES: Final = _UNREAD + 1
 
 SLUGS: Final = (
     *("", "unknown-header", "not-supported", "not-utf8"),
     *("repeated-header", "null-header", "empty-header", "misplaced-header", "no-letter"),
+    "unreadable-batch",
 )
 _SLUG: Final = {slug: number for number, slug in enumerate(SLUGS)}
 _SLUG_TEXTS: Final = pa.array([None, *SLUGS[1:]], pa.utf8())
@@ -65,11 +71,12 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
     wrong[[_CODE[name] for name in allowed]] = 0
     wrong[_NO_NAME] = _SLUG["not-utf8"]
     wrong[_USER] = 0
+    wrong[_UNREAD] = _SLUG["unreadable-batch"]
     return wrong
 
 
 _OF_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
-_OF_INTERNAL: Final = _by_name((*INTERNAL, *_CONTINUED), _PLANNED)
+_OF_INTERNAL: Final = _by_name((*INTERNAL, *_CONTINUED, "rules"), _PLANNED)
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)
 
@@ -118,7 +125,7 @@ def judge_headers(flat: Flat, role: str) -> Judged:
     ends = np.cumsum(flat.counts)
     code = _codes(flat.names)[flat.name_of]
     is_user = code == _USER
-    is_appended = _appended(code, ends, flat.counts) if role == "dead" else np.zeros_like(is_user)
+    is_appended = _appended(code, ends, flat.counts) if role == "dead" else code == _UNREAD
     is_judged = is_appended if role == "dead" else ~is_user
 
     is_internal = np.zeros(rows, np.bool_)
@@ -159,6 +166,8 @@ def _codes(names: Any) -> Ints:
     for name in names.to_pylist():
         if not name.startswith(PREFIX):
             codes.append(_USER)
+        elif name == UNREAD:
+            codes.append(_UNREAD)
         elif name == UNREADABLE:
             codes.append(_NO_NAME)
         else:

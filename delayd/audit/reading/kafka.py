@@ -5,11 +5,9 @@ Options: `access` (file, access.py), `role` (what the topics are, headers.py), `
 """
 
 import gc
-import hmac
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +17,14 @@ from pyspark.sql.types import StructType
 
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
-from delayd.audit.reading.log_time import LogTimes, TimesBefore, newest_before
-from delayd.audit.reading.partition import Partition, Wanted, open_client
+from delayd.audit.reading.log_time import LogTimes, newest_before
+from delayd.audit.reading.partition import Partition, Wanted, guarded_reader, open_client
 from delayd.audit.reading.ranges import OFFSETS_MAX, Range, tasks_of
 from delayd.audit.spans import Span
 from delayd.audit.tables import RECORDS
+from delayd.bus.guarded import GuardedConsumer
 from delayd.config.cluster_key import proof_key
-from delayd.request.proof import proof_of
+from delayd.request.proof import is_proof
 from delayd.request.request import RequestLimits
 
 ROLES: Final = ("buffer", "target", "receipts", "dead", "frontier")
@@ -123,23 +122,43 @@ def read_ranges(access: Access, role: str, ranges: Iterable[Range], stall_ms: in
     gc.disable()  # it looks through the headers of thousands of records, which are no garbage
     try:
         for wanted in ranges:
-            log = Partition(client, wanted.topic, wanted.partition, stall_ms)
-            times = partial(_times_before, access, wanted, stall_ms)
-            yield from _read_range(log, role, wanted, prove, access.trail_ms, times)
+            guarded = _guarded(access, wanted) if role == "buffer" else None
+            log = Partition(client, wanted.topic, wanted.partition, stall_ms, guarded)
+            times = _log_times(access, log, role, wanted, stall_ms)
+            yield from _read_range(log, role, wanted, prove, times)
     finally:
         client.close()
         if collects:
             gc.enable()
 
 
-def _times_before(access: Access, wanted: Range, stall_ms: int, offset: int) -> Iterator[int]:
-    """Yield the append times of a range's partition up to an offset, beside what reads it now."""
-    client = open_client(access)
-    try:
-        log = Partition(client, wanted.topic, wanted.partition, stall_ms)
-        yield from log.times(wanted.first, offset)
-    finally:
-        client.close()
+def _log_times(access: Access, log: Partition, role: str, wanted: Range, stall_ms: int) -> LogTimes:
+    """Return what says of a range's records as of which time they are judged."""
+    is_ruled = role == "buffer" and len(access.steady_from) > wanted.partition
+    steady_from = access.steady_from[wanted.partition] if is_ruled else None
+    newest_ms = newest_before(log, wanted.first, wanted.start) if role == "buffer" else 0
+    floor_ms = None
+    if steady_from is not None and steady_from < wanted.start:
+        floor_ms = newest_before(log, wanted.first, max(wanted.first, steady_from))
+
+    def times_before(offset: int) -> Iterator[int]:
+        # Beside what reads the partition now.
+        client = open_client(access)
+        try:
+            guarded = _guarded(access, wanted)
+            beside = Partition(client, wanted.topic, wanted.partition, stall_ms, guarded)
+            yield from beside.times(max(wanted.first, steady_from or 0), offset)
+        finally:
+            client.close()
+
+    return LogTimes(newest_ms, access.trail_ms, steady_from, times_before, floor_ms)
+
+
+def _guarded(access: Access, wanted: Range) -> Callable[[int], GuardedConsumer]:
+    def reader(start: int) -> GuardedConsumer:
+        return guarded_reader(access, wanted.topic, begins_in_batch=start > wanted.first)
+
+    return reader
 
 
 def _read_range(
@@ -147,11 +166,8 @@ def _read_range(
     role: str,
     wanted: Range,
     prove: Prover | None,
-    trail_ms: int,
-    times: TimesBefore,
+    log_times: LogTimes,
 ) -> Iterator[Any]:
-    newest_ms = newest_before(log, wanted.first, wanted.start) if role == "buffer" else 0
-    log_times = LogTimes(newest_ms, trail_ms, times)
     batches = Batches(wanted.topic, wanted.partition, role, log_times, prove)
     sizes = Wanted()
     pieces: list[Piece] = []
@@ -182,8 +198,6 @@ def _prover(access: Access) -> Prover | None:
 
     def prove(partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
         [*others, (_, proof)] = headers
-        return proof is not None and hmac.compare_digest(
-            proof, proof_of(limits, partition, key, value, others)
-        )
+        return proof is not None and is_proof(proof, limits, partition, key, value, others)
 
     return prove

@@ -15,6 +15,9 @@ read side by side, and none waits for those before it. Kafka's index by time ans
 
 With the broker's own timestamps, which hardly ever step back, it ends at 2.
 
+Where a partition was switched to rules 4, log time goes on from what it was by the rules before:
+the largest append time up to the barrier.
+
 By rules 4 that is enough as long as no append time is further behind the largest than log time
 trails. Where one is, all times before are read, because nothing shorter says which leaps were
 followed. It shares nothing with `replication/` but the cluster's settings.
@@ -30,7 +33,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 TimesBefore = Callable[[int], Iterable[int]]
-"""Returns the append times of the committed records before an offset."""
+"""Returns the append times of the committed records before an offset, from where rules 4 begin."""
 
 PROOF_TRAILS: Final = 12
 
@@ -76,22 +79,36 @@ class LogTimes:
 
     _newest_ms: int
     _trail_ms: int
-    """0 by rules 2 and 3."""
+    _steady_from: int | None
+    """The first offset by rules 4; None if there is none."""
     _times_before: TimesBefore
+    _floor_ms: int | None = None
+    """Log time where rules 4 begin; None in a range that begins there or before."""
     _replay: "Replay | None" = None
     """From the first append time on that is far behind the largest."""
 
-    def take(self, times: Ints, offset: int) -> Ints:
-        """Return the time as of which each record of the next batch is judged; it begins at this
-        offset."""
-        newest = np.maximum(np.maximum.accumulate(times), self._newest_ms)
+    def take(self, times: Ints, offsets: Ints) -> Ints:
+        """Return the time as of which each record of the next batch is judged."""
+        before_ms = self._newest_ms
+        newest = np.maximum(np.maximum.accumulate(times), before_ms)
         self._newest_ms = int(newest[-1])
-        if self._trail_ms == 0:
+        if self._steady_from is None:
             return newest
+        old = int(np.searchsorted(offsets, self._steady_from))
+        if old == len(times):
+            return newest
+        if self._floor_ms is None:
+            at_barrier_ms = int(newest[old - 1]) if old else before_ms
+            self._floor_ms = at_barrier_ms if self._steady_from else 0
+        steady = self._steady(times[old:], newest[old:], int(offsets[old]), self._floor_ms)
+        return np.concatenate((newest[:old], steady))
+
+    def _steady(self, times: Ints, newest: Ints, offset: int, floor_ms: int) -> Ints:
+        """Return the times by rules 4 of the records from this offset on."""
         if self._replay is None:
             if bool(np.all(times >= newest - self._trail_ms)):
-                return times
-            self._replay = Replay(self._trail_ms)
+                return np.maximum(times, floor_ms)
+            self._replay = Replay(self._trail_ms, floor_ms)
             for time_ms in self._times_before(offset):
                 self._replay.take(time_ms)
         return np.fromiter(map(self._replay.take, map(int, times)), np.int64, len(times))

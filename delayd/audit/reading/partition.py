@@ -8,21 +8,26 @@ Invariants:
   records), or with an error.
 """
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from delayd.audit.reading.access import Access
+from delayd.bus import Position, Record
+from delayd.bus.confluent import careful_bus
+from delayd.bus.confluent.consumer import ConfluentConsumer
+from delayd.bus.guarded import GuardedConsumer
 from delayd.bus.overrides import of_role
-from delayd.errors import DelaydError
+from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 from delayd.runtime.clock import SystemClock
 
 QUEUE_KBYTES_MAX: Final = 8 * 1024
 """What is fetched ahead: it hides the way to the broker, and is lost at the end of a range."""
 
 POLL_S: Final = 0.1
+POLL_MS: Final = 100
 
 REQUEST_TIMEOUT_S: Final = 15.0
 
@@ -50,7 +55,24 @@ class ReadError(DelaydError):
 
 def open_client(access: Access) -> Consumer:
     """Open a client that reads partitions one after the other; the caller closes it."""
-    properties: dict[str, Any] = {
+    return Consumer(_properties(access))
+
+
+def guarded_reader(access: Access, topic: str, *, begins_in_batch: bool) -> GuardedConsumer:
+    """Return a reader of one partition of the buffer that reads unreadable batches as nodes do.
+
+    `begins_in_batch`: it may be assigned in the middle of one.
+    """
+    return GuardedConsumer(
+        topic,
+        ConfluentConsumer(topic, _properties(access)),
+        lambda: careful_bus(access.bootstrap, "delayd-audit", access.kafka).consumer(topic),
+        begins_carefully=begins_in_batch,
+    )
+
+
+def _properties(access: Access) -> dict[str, Any]:
+    return {
         "bootstrap.servers": access.bootstrap,
         "client.id": "delayd-audit",
         "group.id": "delayd-audit",  # librdkafka wants one; none is joined
@@ -71,23 +93,36 @@ def open_client(access: Access) -> Consumer:
         "socket.nagle.disable": True,
         **of_role(access.kafka, "consumer"),
     }
-    return Consumer(properties)
 
 
 class Partition:
     """One partition of a topic, through a client that reads nothing else meanwhile."""
 
-    def __init__(self, client: Consumer, topic: str, partition: int, stall_ms: int) -> None:
+    def __init__(
+        self,
+        client: Consumer,
+        topic: str,
+        partition: int,
+        stall_ms: int,
+        guarded: Callable[[int], GuardedConsumer] | None = None,
+    ) -> None:
+        """`guarded`: of the buffer, a reader from an offset on."""
+        self._guarded = guarded
         self._client = client
         self._topic = topic
         self._partition = partition
         self._stall_ms = stall_ms
         self._clock = SystemClock()
 
-    def messages(self, start: int, end: int, wanted: "Wanted") -> Iterator[list[Message]]:
+    def messages(
+        self, start: int, end: int, wanted: "Wanted"
+    ) -> Iterator[list[Message] | list[Record]]:
         """Yield the committed messages in [start, end), in order, some at a time; raise
-        ReadError."""
+        ReadError. Of the buffer they are records, as nodes read them."""
         if start >= end:
+            return
+        if self._guarded is not None:
+            yield from self._records(self._guarded(start), start, end, wanted)
             return
         self._client.assign([self._at(start)])
         position, moved_ms = start, self._clock.monotonic_ms()
@@ -108,11 +143,29 @@ class Partition:
             if reached > position:
                 position, moved_ms = reached, now_ms
             elif now_ms - moved_ms > self._stall_ms:
-                raise ReadError(
-                    f"{self._topic}/{self._partition}: nothing came for {self._stall_ms / 1000:g} s"
-                    f" at offset {position}, and it was to be read up to {end}",
-                    remedy="are all of its brokers up? is a transaction open there?",
-                )
+                raise self._stalled(position, end)
+
+    def _records(
+        self, reader: GuardedConsumer, start: int, end: int, wanted: "Wanted"
+    ) -> Iterator[list[Record]]:
+        with closing(reader):
+            reader.assign({self._partition: Position(start)})
+            position, moved_ms = start, self._clock.monotonic_ms()
+            while position < end:
+                try:
+                    got = reader.poll(wanted.records, POLL_MS)
+                except BufferPositionError as error:
+                    raise self._deleted(str(error)) from error
+                except ConsumerError as error:
+                    where = f"{self._topic}/{self._partition}"
+                    raise ReadError(f"reading {where} failed: {error}") from error
+                if records := [record for record in got if record.offset < end]:
+                    yield records
+                reached, now_ms = reader.position(self._partition), self._clock.monotonic_ms()
+                if reached > position:
+                    position, moved_ms = reached, now_ms
+                elif now_ms - moved_ms > self._stall_ms:
+                    raise self._stalled(position, end)
 
     def largest_ms(self, start: int, end: int) -> int | None:
         """Return the largest timestamp in [start, end); None if nothing is committed there."""
@@ -120,13 +173,13 @@ class Partition:
 
     def times(self, start: int, end: int) -> Iterator[int]:
         """Yield the timestamps of the committed records in [start, end)."""
-        for message in chain.from_iterable(self.messages(start, end, Wanted())):
-            yield int(message.timestamp()[1])
+        for messages in self.messages(start, end, Wanted()):
+            yield from map(_time_of, messages)
 
     def first_ms(self, start: int, end: int) -> int | None:
         """Return the timestamp of the first record in [start, end); None if none is committed."""
         for messages in self.messages(start, end, Wanted()):
-            return int(messages[0].timestamp()[1])
+            return _time_of(messages[0])
         return None
 
     def first_since(self, timestamp_ms: int) -> int | None:
@@ -151,14 +204,29 @@ class Partition:
     def _error(self, error: KafkaError) -> ReadError:
         where = f"{self._topic}/{self._partition}"
         if error.code() in _DELETED:
-            return ReadError(
-                f"{where}: Kafka deleted its beginning while it was being read: {error.str()}",
-                remedy="audit again; its retention is shorter than what the audit reads",
-            )
+            return self._deleted(error.str())
         return ReadError(f"reading {where} failed: {error.name()}, {error.str()}")
+
+    def _deleted(self, why: str) -> ReadError:
+        return ReadError(
+            f"{self._topic}/{self._partition}: Kafka deleted its beginning while it was being "
+            f"read: {why}",
+            remedy="audit again; its retention is shorter than what the audit reads",
+        )
+
+    def _stalled(self, position: int, end: int) -> ReadError:
+        return ReadError(
+            f"{self._topic}/{self._partition}: nothing came for {self._stall_ms / 1000:g} s"
+            f" at offset {position}, and it was to be read up to {end}",
+            remedy="are all of its brokers up? is a transaction open there?",
+        )
 
     def _at(self, offset: int) -> TopicPartition:
         return TopicPartition(self._topic, self._partition, offset)
+
+
+def _time_of(message: Message | Record) -> int:
+    return message.append_ms if isinstance(message, Record) else int(message.timestamp()[1])
 
 
 class Wanted:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 SHUFFLE_PARTITIONS: Final = 32
 """Adaptive execution puts small ones together; large ones must fit into memory."""
 
+_FOR_SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a Java that ends before it has compiled anything well."""
+
 FOR_LITTLE: Final[Mapping[str, str]] = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.defaultJavaOptions": _FOR_SHORT,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.shuffle.partitions": "4",
@@ -113,6 +116,7 @@ def open_session(
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+        "SPARK_LAUNCHER_OPTS": _FOR_SHORT,  # of the Java that only says how Spark is started
     }
     with _environ(environment):
         context = _start(conf, folder / "spark.log")
@@ -139,6 +143,10 @@ def _settings(folder: Path, driver_memory: str, is_local: bool) -> dict[str, str
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # It would tell Java the line of each column that is made, in several calls: for no reader.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Nor are plans, which nobody sees, checked after each rule and written down.
+        "spark.sql.lightweightPlanChangeValidation": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.debug.maxToStringFields": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
