@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from delayd.client import AsyncClient as AsyncClient
     from delayd.client import Client as Client
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["AsyncClient", "Client", "__version__"]
 

@@ -67,6 +67,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Show the cluster: frontier, cursor, master, failing targets and nodes.",
     ),
     "topics": Command("delayd.commands.cluster", "topics_app", "delayd's own topics."),
+    "upgrade": Command(
+        "delayd.commands.upgrade", "app", "Switch a running cluster to what newer nodes know."
+    ),
     "dead": Command(
         "delayd.commands.dead.commands",
         "app",

@@ -6,7 +6,7 @@ letter, never an exception that travels).
 Invariant: every error says what happened, carries a stable code, and says what to do about it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
 
@@ -95,6 +95,12 @@ class WrongClusterKeyError(DelaydError):
     code = "wrong-cluster-key"
 
 
+class UpgradeError(DelaydError):
+    """The cluster cannot be switched to something newer yet."""
+
+    code = "upgrade"
+
+
 class FrontierError(DelaydError):
     """The frontier topic contradicts the protocol; delivering would risk loss or doubles."""
 
@@ -107,17 +113,29 @@ class BufferPositionError(DelaydError):
     code = "buffer-position"
 
 
+class BufferTrimmedError(BufferPositionError):
+    """The buffer was trimmed beyond what this node has ingested."""
+
+
 class ProducerError(DelaydError):
     """The transactional producer failed; it must be discarded and takeover begun again."""
 
     code = "producer"
 
     def __init__(
-        self, message: str, *, remedy: str = "", refusals: Mapping[str, str] | None = None
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        refusals: Mapping[str, str] | None = None,
+        silent: Iterable[tuple[str, int]] = (),
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.refusals: Mapping[str, str] = dict(refusals or {})
         """Topics that did not take their records, each with Kafka's name of the error."""
+        self.silent: frozenset[tuple[str, int]] = frozenset(silent)
+        """Topics and partitions that had acknowledged not all of their records when the time was
+        over; empty if the failure is another one, or that is not known."""
 
     @property
     def topics(self) -> frozenset[str]:
@@ -149,10 +167,20 @@ class DiskError(DelaydError):
     code = "disk"
 
 
+class DiskFullError(DiskError):
+    """A write found no room on the disk, and was taken back."""
+
+
 class CorruptionError(DiskError):
     """Stored bytes are not what was written: slot, byte range and count are in the message."""
 
     code = "corruption"
+
+
+class SnapshotError(DelaydError):
+    """No other node gave its wheel, or what it gave cannot be used; nothing was replaced."""
+
+    code = "snapshot"
 
 
 class ConfigError(DelaydError):

@@ -31,7 +31,7 @@ STOP_PERIOD_S: Final = 5
 
 FIRST_S: Final = 2
 TAIL_S: Final = 4
-MASTER_S_MAX: Final = 30
+MASTER_S_MAX: Final = 120
 AGAINST: Final = "bare takeover"
 
 

@@ -104,8 +104,9 @@ class Client:
 
         `cancelled` means that it will never be delivered, `too-late` that it was (or is dead), and
         `not-found` that delayd knows nothing of the id. `timeout_ms` counts from the call;
-        VerdictUnknownError after it: cancel the same id again, which gets a true answer. With
-        `wait=False` returns when Kafka has the request. Other errors as of `schedule`.
+        VerdictUnknownError after it: cancel the same id again, which gets the same answer for as
+        long as the id is remembered (24 hours after the due time). With `wait=False` returns when
+        Kafka has the request. Other errors as of `schedule`.
         """
         asked = ask_cancel(id)
         if not wait:
@@ -149,8 +150,9 @@ class Client:
         """Schedule a message in place of whatever is pending under the id.
 
         Verdicts: `replaced`, `scheduled` (nothing was pending), `too-late` (the old one was
-        delivered before; the new one will be too). `options` as of `schedule`, waiting and errors
-        as of `cancel`.
+        delivered before; the new one will be too). With `at`, the same call again gets the verdict
+        of the first one and schedules nothing; with `in_` it postpones the message. `options` as of
+        `schedule`, waiting and errors as of `cancel`.
         """
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
         if not wait:

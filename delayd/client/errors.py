@@ -26,8 +26,8 @@ _MAY_BE_DONE: Final[Mapping[Op, str]] = {
 _REPEAT: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "repeat it only if a second delivery does no harm",
     Op.CANCEL: "cancel the same id again: a repeated cancel gets a true answer",
-    Op.REPLACE: "`delayd show ID` tells what is pending; until that is due, repeating the replace "
-    "does no harm",
+    Op.REPLACE: "with a due time (at), repeat it unchanged: it is done once, and each repetition "
+    "gets a true answer; with a delay, `delayd show ID` tells what is pending",
     Op.REDRIVE: "redrive it again: it is sent once, and a second redrive is told so",
 }
 
@@ -53,7 +53,8 @@ class OutcomeUnknownError(DelaydError):
 class VerdictUnknownError(DelaydError):
     """No receipt within the bound: whether the cancel or replace came in time is not known.
 
-    It can be asked again: a repeated cancel of the same id gets a true answer.
+    It can be asked again: a repeated cancel of the same id gets a true answer. So does a
+    replace that is repeated unchanged and has a due time (`at`).
     """
 
     code = "verdict-unknown"

@@ -32,6 +32,19 @@ class SeenFrontier(NamedTuple):
     append_ms: int
 
 
+def unreadable(where: str, error: FrontierFormatError) -> FrontierError:
+    """Return the error for a frontier record that cannot be read."""
+    if error.since:
+        remedy = f"run delayd {error.since} or later here; nothing was delivered"
+    else:
+        remedy = (
+            "run the newest version of delayd that any node has run; if it was not delayd that "
+            "wrote this record, see docs/operations.md, 'A forged frontier record'; nothing was "
+            "delivered"
+        )
+    return FrontierError(f"{where}: {error}", remedy=remedy)
+
+
 class FrontierLog:
     """Reads one shard's partition of the frontier topic. Used by one thread."""
 
@@ -89,12 +102,8 @@ class FrontierLog:
             try:
                 decoded = decode(record.value or b"")
             except FrontierFormatError as error:
-                raise FrontierError(
-                    f"{self._topic}/{self._shard} offset {record.offset}: {error}",
-                    remedy="run the newest version of delayd that any node has run; if it was "
-                    "not delayd that wrote this record, see docs/operations.md, 'A forged frontier "
-                    "record'; nothing was delivered",
-                ) from error
+                where = f"{self._topic}/{self._shard} offset {record.offset}"
+                raise unreadable(where, error) from error
             if self._is_late(decoded):
                 continue
             self.newest = SeenFrontier(decoded, record.offset, record.append_ms)

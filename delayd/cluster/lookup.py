@@ -5,6 +5,7 @@ has just started may not know it yet. What a message contains comes from its rec
 """
 
 import urllib.parse
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,14 +13,18 @@ from typing import Any, Final
 from delayd.bus import Bus, Position, Record
 from delayd.cluster.admin_client import admin_of, get
 from delayd.coordination import Coordination
-from delayd.errors import BufferPositionError, ConfigError, NodeUnreachableError
+from delayd.errors import BufferPositionError, ConfigError, DelaydError, NodeUnreachableError
 from delayd.request import size_of
 from delayd.runtime.clock import Clock
+
+SEARCH_BEFORE_MS: Final = 60_000
+"""How much earlier than the due time a delivery is searched for: by so much clocks may differ."""
 
 LIVE_SHOWN_MAX: Final = 20
 """Live messages of one id whose records are read; normally there is one."""
 
 POLL_MS: Final = 100
+SEARCH_BATCH: Final = 1_000
 
 
 def known_of_id(
@@ -29,25 +34,33 @@ def known_of_id(
     clock: Clock,
     *,
     buffer: str,
+    dead: str,
     timeout_ms: int,
 ) -> dict[str, Any] | None:
     """Return a JSON-able object with `live` and `killed` messages; None if no node knows any.
+
+    A message that is done was delivered or is dead: its record is searched for, for at most
+    `timeout_ms` each.
 
     Raises NodeUnreachableError if no node answers, ConsumerError if the buffer cannot be read.
     """
     found = _ask(nodes, id)
     if found is None:
         return None
-    live: list[dict[str, Any]] = []
-    for each in found["live"]:
-        state = "done" if each["done"] else "pending"
-        entry = {"source": each["source"], "due_ms": each["due_ms"], "state": state}
-        if len(live) < LIVE_SHOWN_MAX:
-            entry |= _content(bus, buffer, str(each["source"]), clock, timeout_ms)
-        else:
-            entry |= {"topic": None, "bytes": None, "problem": "not read: there are too many"}
-        live.append(entry)
-    return {**found, "live": live}
+    shown: dict[str, list[dict[str, Any]]] = {"live": [], "killed": []}
+    for name, entries in shown.items():
+        for each in found[name]:
+            entry = dict(each)
+            if name == "live":
+                entry["state"] = "done" if entry.pop("done") else "pending"
+            if len(entries) < LIVE_SHOWN_MAX:
+                entry |= _content(bus, buffer, str(each["source"]), clock, timeout_ms)
+            else:
+                entry |= {"topic": None, "bytes": None, "problem": "not read: there are too many"}
+            if entry.get("state") == "done" and entry["topic"] is not None:
+                entry |= _outcome(bus, (str(entry["topic"]), dead), each, clock, timeout_ms)
+            entries.append(entry)
+    return {**found, **shown}
 
 
 def admin_ports(coordination: Coordination | None, admin: str | None) -> tuple[str, ...]:
@@ -122,12 +135,50 @@ def _content(
     }
 
 
+def _outcome(
+    bus: Bus, topics: tuple[str, str], message: dict[str, Any], clock: Clock, timeout_ms: int
+) -> dict[str, str | int]:
+    """Return where the record of a message is that is done, in its target or among the dead
+    letters, and since when; nothing if it is not found."""
+    source, since_ms = str(message["source"]).encode(), int(message["due_ms"]) - SEARCH_BEFORE_MS
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    for topic, state in zip(topics, ("delivered", "dead"), strict=True):
+        with suppress(DelaydError):
+            for record in _records_since(bus, topic, since_ms, clock, deadline_ms):
+                headers = dict(record.headers)
+                if headers.get("delayd-source") == source:
+                    is_expired = headers.get("delayd-reason") == b"expired"
+                    return {
+                        "state": "expired" if is_expired else state,
+                        "at": f"{topic}/{record.partition}/{record.offset}",
+                        "at_ms": record.append_ms,
+                    }
+    return {}
+
+
+def _records_since(
+    bus: Bus, topic: str, since_ms: int, clock: Clock, deadline_ms: int
+) -> Iterator[Record]:
+    """Yield the records of a topic from a time on, until its end as of now, or the deadline."""
+    left_ms = max(1, deadline_ms - clock.monotonic_ms())
+    with closing(bus.cluster()) as kafka:
+        starts = kafka.offsets_since(topic, since_ms, left_ms)
+        ends = kafka.end_offsets(topic, left_ms, committed=True)
+    with closing(bus.consumer(topic)) as consumer:
+        consumer.assign({each: Position(start) for each, start in starts.items()})
+        while clock.monotonic_ms() < deadline_ms and any(
+            consumer.position(each) < end for each, end in ends.items()
+        ):
+            yield from consumer.poll(SEARCH_BATCH, POLL_MS)
+
+
 def _record(
     bus: Bus, buffer: str, partition: int, offset: int, clock: Clock, timeout_ms: int
 ) -> Record | None:
     """Return the record at exactly that place; None if the log no longer holds it."""
     deadline_ms = clock.monotonic_ms() + timeout_ms
-    with closing(bus.consumer(buffer)) as consumer, suppress(BufferPositionError):
+    reader = bus.consumer(buffer, careful=True)
+    with closing(reader) as consumer, suppress(BufferPositionError):
         consumer.assign({partition: Position(offset)})
         while clock.monotonic_ms() < deadline_ms and consumer.position(partition) <= offset:
             for record in consumer.poll(1, POLL_MS):

@@ -100,6 +100,19 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
         yield f"node {node['node']} does not answer"
     elif problem := node["kafka_problem"]:
         yield f"node {node['node']} does not get into Kafka: {problem}"
+    for spared in node.get("spared_partitions") or ():
+        yield (
+            f"messages for {spared['topic']}/{spared['partition']} wait: its leader does not "
+            f"answer node {node['node']}"
+        )
+    for warning in node.get("topic_warnings") or ():
+        yield f"node {node['node']}: {warning}"
+    disk = node.get("disk") or {}
+    if disk.get("room", "enough") != "enough":
+        yield (
+            f"node {node['node']} takes in no new messages, and delivers what it has: "
+            f"{disk['free_bytes']} bytes are free on its disk"
+        )
 
 
 def _ask(admin: str) -> dict[str, Any]:
@@ -110,6 +123,7 @@ def _ask(admin: str) -> dict[str, Any]:
         return {"admin": admin}
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
-        *("failing_targets", "kafka_problem"),
+        *("failing_targets", "spared_partitions", "kafka_problem", "topic_warnings", "disk"),
+        *("rebuilt_from", "snapshots"),
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

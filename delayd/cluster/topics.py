@@ -1,17 +1,26 @@
-"""delayd's own topics: how they are made, and what the contract needs of them.
+"""delayd's own topics: how they are made, and how a cluster's settings are read from them.
 
-`create` also writes the first frontier record, which fixes the cluster's settings for ever.
+`create` also writes the first frontier record, which fixes the cluster's settings for ever. Not
+here: what the contract needs of the topics later (`topic_checks.py`).
 Source: docs/reference/topics.md.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
 
 from delayd.bus import Ack, Bus, Cluster, Producer, TopicState
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.topic_checks import (
+    CREATE_COMMAND,
+    RECORD_MARGIN_BYTES,
+    SHARDS,
+    UNCOMPRESSED,
+    check_topics,
+    topic_findings,
+)
 from delayd.config.cluster_key import fingerprint, refuse_weak_key
 from delayd.errors import (
     ConfigError,
@@ -39,18 +48,14 @@ from replication.settings import (
 )
 
 MAX_DELAY_MS_DEFAULT = 40 * DAY_MS
-ID_MEMORY_MS = 60 * 60 * 1000
-RECORD_MARGIN_BYTES = 64 * 1024
-"""What a request may not use of the smallest `max.message.bytes`: room for delayd's headers."""
+ID_MEMORY_MS = DAY_MS
 RECEIPTS_RETENTION_MS = 7 * DAY_MS
 DEAD_RETENTION_MS = 30 * DAY_MS
 COMPACTION_LAG_MS = DAY_MS
 SETTLE_MS = 5_000
 """How long brokers may take to agree on topics that were just made."""
 SETTLE_POLL_MS = 50
-SHARDS = 1
 TIMEOUT_MS = 30_000
-CREATE_COMMAND = "delayd topics create"
 
 
 class TopicNames(NamedTuple):
@@ -105,7 +110,7 @@ def create_topics(
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
     if problem := settings_problem(
-        max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers
+        max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers, id_memory_ms
     ):
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     proposed = partial(
@@ -131,10 +136,8 @@ def create_topics(
         if seen is None:
             fresh = _with_topics(proposed, names, _all_visible(kafka, names, timeout_ms))
             return _write_first_frontier(bus, kafka, fresh, adopt_buffer, timeout_ms)
-        settings = seen.record.settings
-        _refuse_other_cluster(settings, cluster)
-        _refuse_problems(topic_problems(_visible(kafka, names, timeout_ms), settings))
-        return settings
+        _refuse_other_cluster(seen.record.settings, cluster)
+        return _checked(seen.record.settings, _visible(kafka, names, timeout_ms))
 
 
 def _create_missing(
@@ -169,7 +172,12 @@ def _with_topics(
         record_bytes_max=largest - RECORD_MARGIN_BYTES,
         **{kind: Topic(name, states[name].topic_id) for kind, name in names._asdict().items()},
     )
-    _refuse_problems(topic_problems(states, settings))
+    return _checked(settings, states)
+
+
+def _checked(settings: Settings, states: Mapping[str, TopicState]) -> Settings:
+    """Return the settings. Raises TopicMismatchError if a topic breaks the contract."""
+    _refuse_problems(topic_findings(states, settings).all)
     return settings
 
 
@@ -195,7 +203,7 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
     """Return the cluster's settings, checked against the topics as they are now.
 
     Raises NotInitialisedError where there is no frontier record, TopicMismatchError where a topic
-    or a broker setting would break the contract.
+    or a broker setting breaks the contract. Warnings (`Findings`) are nobody's reason to stop.
     """
     names = topic_names(prefix)
     seen = last_frontier(bus, names.frontier, timeout_ms)
@@ -215,87 +223,8 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
             remedy="run the version of delayd that the other nodes run",
         )
     with closing(bus.cluster()) as kafka:
-        _refuse_problems(check_topics(kafka, settings, timeout_ms))
+        _refuse_problems(check_topics(kafka, settings, timeout_ms).broken)
     return seen
-
-
-def check_topics(kafka: Cluster, settings: Settings, timeout_ms: int) -> list[str]:
-    """Return what is wrong with the topics now; see `topic_problems`."""
-    states = kafka.describe([topic.name for topic in settings.topics], timeout_ms)
-    return topic_problems(states, settings)
-
-
-def topic_problems(states: Mapping[str, TopicState], settings: Settings) -> list[str]:
-    """Return what is wrong with the topics, each problem with the command that corrects it."""
-    problems = []
-    for topic in settings.topics:
-        state = states.get(topic.name)
-        if state is None:
-            problems.append(
-                f"topic {topic.name} does not exist any more: restore it, or start a new cluster "
-                f"under another --cluster and --prefix with `{CREATE_COMMAND}`"
-            )
-            continue
-        if state.topic_id != topic.topic_id:
-            problems.append(
-                f"topic {topic.name} was deleted and created again (id {state.topic_id}, was "
-                f"{topic.topic_id}): what it held is lost; start a new cluster under another "
-                f"--cluster and --prefix with `{CREATE_COMMAND}`"
-            )
-        wanted = SHARDS if topic is settings.frontier else settings.partitions
-        if len(state.partitions) != wanted:
-            problems.append(
-                f"topic {topic.name} has {len(state.partitions)} partitions, the cluster was made "
-                f"with {wanted} and that is fixed: start a new cluster under another --cluster "
-                f"and --prefix with `{CREATE_COMMAND} --partitions {len(state.partitions)}`"
-            )
-        problems += _config_problems(state, settings, topic)
-    return problems
-
-
-def _config_problems(state: TopicState, settings: Settings, topic: Topic) -> list[str]:
-    """Return the settings of one topic that break the contract."""
-    needed = {"unclean.leader.election.enable": "false"}
-    problems = []
-    if topic in (settings.buffer, settings.frontier):
-        needed["message.timestamp.type"] = "LogAppendTime"
-    needed["cleanup.policy"] = "compact" if topic is settings.frontier else "delete"
-    for key, value in needed.items():
-        if (is_now := state.config.get(key)) != value:
-            problems.append(_alter(topic.name, key, value, f"is {is_now}"))
-    if topic is settings.buffer:
-        least_ms = settings.max_delay_ms + DAY_MS
-        retention_ms = int(state.config.get("retention.ms", "-1"))
-        if 0 <= retention_ms < least_ms:
-            problems.append(
-                _alter(topic.name, "retention.ms", str(least_ms), f"is {retention_ms}: too short")
-            )
-        if int(state.config.get("retention.bytes", "-1")) >= 0:
-            problems.append(
-                _alter(topic.name, "retention.bytes", "-1", "limits what is kept by size")
-            )
-    largest = int(state.config.get("max.message.bytes", "0"))
-    if largest < settings.record_bytes_max + RECORD_MARGIN_BYTES:
-        problems.append(
-            _alter(
-                topic.name,
-                "max.message.bytes",
-                str(settings.record_bytes_max + RECORD_MARGIN_BYTES),
-                f"is {largest}: too small",
-            )
-        )
-    replicas = max((partition.replicas for partition in state.partitions), default=0)
-    in_sync_min = int(state.config.get("min.insync.replicas", "1"))
-    if replicas >= 3 and in_sync_min < 2:
-        problems.append(_alter(topic.name, "min.insync.replicas", "2", f"is {in_sync_min}"))
-    return problems
-
-
-def _alter(topic: str, key: str, value: str, what: str) -> str:
-    return (
-        f"topic {topic}: {key} {what}; run `kafka-configs.sh --bootstrap-server BROKERS --alter "
-        f"--entity-type topics --entity-name {topic} --add-config {key}={value}`"
-    )
 
 
 def _wanted_config(
@@ -311,6 +240,7 @@ def _wanted_config(
         names.buffer: {
             **shared,
             "message.timestamp.type": "LogAppendTime",
+            "compression.type": UNCOMPRESSED,
             "retention.ms": str(max_delay_ms + DAY_MS),
             "retention.bytes": "-1",
         },
@@ -431,7 +361,7 @@ def _visible(kafka: Cluster, names: TopicNames, timeout_ms: int) -> dict[str, To
         pause.wait(SETTLE_POLL_MS / 1000)
 
 
-def _refuse_problems(problems: list[str]) -> None:
+def _refuse_problems(problems: Sequence[str]) -> None:
     if problems:
         raise TopicMismatchError("; ".join(problems))
 

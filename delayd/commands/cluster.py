@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -11,12 +12,8 @@ from rich.table import Table
 
 from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.status import status_report
-from delayd.cluster.topics import (
-    MAX_DELAY_MS_DEFAULT,
-    check_topics,
-    create_topics,
-    load_settings,
-)
+from delayd.cluster.topic_checks import check_topics
+from delayd.cluster.topics import MAX_DELAY_MS_DEFAULT, create_topics, load_settings
 from delayd.config.cli_options import (
     AsJson,
     Bootstrap,
@@ -35,6 +32,7 @@ from delayd.runtime.clock import SystemClock
 from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, Settings
 
 CONNECT_TIMEOUT_MS = 15_000
+ID_MEMORY_DEFAULT = "24h"
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
 Partitions = Annotated[
@@ -50,6 +48,13 @@ RetryDelays = Annotated[str, typer.Option(help="Pauses before each retry of a ta
 Receipts = Annotated[str, typer.Option(help="verdicts, or all (also scheduled and delivered).")]
 Guarantee = Annotated[
     str, typer.Option(help="exactly-once, or at-least-once for brokers without transactions.")
+]
+IdMemory = Annotated[
+    str,
+    typer.Option(
+        help="How long an id is remembered after its message was due: at most 1d. Until then a "
+        "repeated cancel gets the same verdict."
+    ),
 ]
 TracingHeaders = Annotated[
     str,
@@ -117,6 +122,7 @@ def topics_create(
     retry_delays: RetryDelays = RETRY_DELAYS_DEFAULT,
     receipts: Receipts = RECEIPTS_VERDICTS,
     guarantee: Guarantee = EXACTLY_ONCE,
+    id_memory: IdMemory = ID_MEMORY_DEFAULT,
     tracing_headers: TracingHeaders = "",
     cluster_key: ClusterKey = None,
     adopt_buffer: AdoptBuffer = False,
@@ -140,6 +146,7 @@ def topics_create(
             retry_delays_ms=_retry_delays_ms(retry_delays),
             receipts_written=receipts,
             guarantee=guarantee,
+            id_memory_ms=_id_memory_ms(id_memory),
             tracing_headers=tuple(
                 name for text in tracing_headers.split(",") if (name := text.strip().lower())
             ),
@@ -169,19 +176,23 @@ def topics_check(
     Example: delayd topics check --bootstrap 127.0.0.1:9092
     """
     bus = open_bus(bootstrap, load_security(config).properties())
-    problems: list[str] = []
+    problems: Sequence[str] = ()
+    advice: Sequence[str] = ()
     try:
         seen = load_settings(bus, cluster, prefix, CONNECT_TIMEOUT_MS)
         with contextlib.closing(bus.cluster()) as kafka:
-            problems = check_topics(kafka, seen.record.settings, CONNECT_TIMEOUT_MS)
+            found = check_topics(kafka, seen.record.settings, CONNECT_TIMEOUT_MS)
+        problems, advice = found.all, found.advice
     except DelaydError as error:
         if error.exit_code is not ExitCode.PROBLEM:
             raise
         problems = [str(error)]
     if as_json:
-        typer.echo(json.dumps({"ok": not problems, "problems": problems}))
+        typer.echo(json.dumps({"ok": not problems, "problems": problems, "advice": advice}))
     else:
         typer.echo("\n".join(problems) or "all topics are as they should be")
+        for line in advice:
+            typer.echo(f"advice: {line}")
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.FINE)
 
 
@@ -203,6 +214,22 @@ def _retry_delays_ms(text: str) -> tuple[int, ...]:
         raise ConfigError(f"--retry-delays {text!r} is not a list such as 10s,30s,1m") from error
 
 
+def _id_memory_ms(text: str) -> int:
+    try:
+        return delay_ms_of(text)
+    except RefusedError as error:
+        raise ConfigError(f"--id-memory {text!r} is not a time such as 12h") from error
+
+
+def _copying(node: str, copied: dict[str, Any]) -> str:
+    """Return who copies a node's wheel, how far that is, and how long it still takes."""
+    left = "?" if copied["left_s"] is None else copied["left_s"]
+    return (
+        f"{copied['fetcher']} copies {node}: {copied['position']} of {copied['bytes']} bytes, "
+        f"{copied['bytes_per_s'] / 1e6:.1f} MB/s, {left} s left"
+    )
+
+
 def _show_status(report: dict[str, Any]) -> None:
     console = Console()
     table = Table("", "", show_header=False)
@@ -220,6 +247,9 @@ def _show_status(report: dict[str, Any]) -> None:
             entry["admin"],
         )
     console.print(nodes)
+    for entry in report["nodes"]:
+        for copied in entry.get("snapshots") or ():
+            console.print(_copying(entry["node"], copied))
     if report["failing_targets"]:
         targets = Table("failing target", "since", "messages", "problem")
         for failing in report["failing_targets"]:

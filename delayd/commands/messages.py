@@ -118,6 +118,8 @@ def replace(
 ) -> None:
     """Schedule a message in place of what is pending under an id.
 
+    Sent again unchanged with --at, it does nothing more and gets the same verdict.
+
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
     content = value.encode()
@@ -152,6 +154,7 @@ def show(
         _admin_ports(admin, etcd, cluster, security),
         SystemClock(),
         buffer=topic_names(prefix).buffer,
+        dead=topic_names(prefix).dead,
         timeout_ms=CONNECT_TIMEOUT_MS,
     )
     if as_json:
@@ -229,7 +232,18 @@ def _show_verdict(verdict: Verdict, as_json: bool) -> None:
 def _show_known(known: dict[str, Any]) -> None:
     for live in known["live"]:
         where = f"to {live['topic']}, {live['bytes']} bytes" if live["topic"] else live["problem"]
-        typer.echo(f"{live['state']:9} {live['source']}, due at {live['due_ms']}, {where}")
+        place = _record_place(live)
+        typer.echo(f"{live['state']:9} {live['source']}, due at {live['due_ms']}, {where}{place}")
     for killed in known["killed"]:
-        source, by = killed["source"], killed["killed_by"]
-        typer.echo(f"{'killed':9} {source}, due at {killed['due_ms']}, by {by}")
+        state, by = killed.get("state", "asked"), killed["killed_by"]
+        text = {
+            "asked": f"asked for by {by}",
+            "cancelled": f"by {by} at {killed.get('decided_ms')}",
+            "replaced": f"by {by} at {killed.get('decided_ms')}",
+        }.get(state, f"before {by}")
+        place = _record_place(killed)
+        typer.echo(f"{state:9} {killed['source']}, due at {killed['due_ms']}, {text}{place}")
+
+
+def _record_place(message: dict[str, Any]) -> str:
+    return f": {message['at']} at {message['at_ms']}" if "at" in message else ""

@@ -101,7 +101,12 @@ class NodeConfig(FileSettings):
     """Records a second at most, by target: smoothing. Only the master's counts, so give all nodes
     the same."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
-    """Less free space than this and the node stops before the disk is full."""
+    """With less free space than this the node takes in no new messages, and goes on delivering."""
+    snapshot_bytes_per_s: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+    """How fast other nodes may copy this node's wheel, all together."""
+    on_damage: Literal["fetch", "stop"] = "fetch"
+    """What a node does that cannot start on its wheel because it is damaged, or because the buffer
+    was trimmed beyond it: fetch another node's wheel, or end."""
     guarantee: Literal["exactly-once", "at-least-once", "either"] = "either"
     """What the cluster must have been made for, or the node does not start."""
     driver: Literal["confluent", "kafka-python"] = "confluent"

@@ -179,7 +179,7 @@ def with_secrets(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
             problems.append(f"{name} and {key} are both given: remove one of them")
             continue
         try:
-            found[name] = read_secret(Path(file))
+            found[name] = read_secret(Path(file), has_lines=name == "cluster_key")
         except (TypeError, ValueError) as error:
             problems.append(f"{key}: {error}")
     if problems:
@@ -187,8 +187,9 @@ def with_secrets(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
     return found
 
 
-def read_secret(file: Path) -> str:
-    """Return the one line of a file, without its end. ValueError if there is none."""
+def read_secret(file: Path, *, has_lines: bool = False) -> str:
+    """Return the one line of a file, without its end, or all of them if it may have several.
+    ValueError if there is none."""
     try:
         with file.open("rb") as opened:
             content = opened.read(SECRET_BYTES_MAX + 1)
@@ -200,7 +201,8 @@ def read_secret(file: Path) -> str:
     secret = text.removesuffix("\n").removesuffix("\r")
     if not secret:
         raise ValueError(f"{file} is empty")
-    if len(content) > SECRET_BYTES_MAX or "\n" in secret or "\0" in secret:
+    is_long = len(content) > SECRET_BYTES_MAX or ("\n" in secret and not has_lines)
+    if is_long or "\0" in secret:
         raise ValueError(f"{file} holds more than one line: is it the right file?")
     return secret
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
+from delayd.dev.jars import class_archive
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 from delayd.errors import DelaydError
@@ -105,7 +106,7 @@ def plan_kafka(
             **settings,
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in document.items()))
-        jvm = _jvm(directory, name, java, f"{jars}/*", HEAP_MB[len(ports)], log4j)
+        jvm = _jvm(directory, name, java, jars, HEAP_MB[len(ports)], log4j)
         brokers.append(
             Part(
                 kind=Kind.BROKER,
@@ -123,14 +124,16 @@ def plan_kafka(
 
 
 def _jvm(
-    directory: Path, broker: str, java: Java, classes: str, heap_mb: int, log4j: Path
+    directory: Path, broker: str, java: Java, jars: Path, heap_mb: int, log4j: Path
 ) -> tuple[str, ...]:
     """Return the command of a small Java, up to the class that it runs."""
     scratch = directory / "data" / f"{broker}-tmp"
     scratch.mkdir()
+    archive = class_archive(jars)
     return (
         str(java.path),
-        *("-cp", classes),
+        *("-cp", f"{jars}/*"),
+        *([f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []),
         f"-Xmx{heap_mb}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",

@@ -147,6 +147,12 @@ class ExportingNode:
         self.exporter.stop(10)
         self.replica.close()
 
+    def begin(self) -> None:
+        """Observe a first frontier, unless it was opened again: it was there from the beginning, so
+        the frontier that it began with covers nothing."""
+        if self.replica.known_step == 0:
+            self.replica.observe(cut(0, append_ms=0))
+
     def see(self, *frontiers: SeenFrontier) -> None:
         """Observe committed frontiers."""
         for seen in frontiers:

@@ -27,11 +27,12 @@ from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
 from delayd.node.targets.quarantine import Quarantine
+from delayd.node.targets.sparing import Sparing
 from delayd.runtime.clock import Clock
 from delayd.wheel.disk import Disk
 from delayd.wheel.storage import Wheel
 from replication.election_facts import Ended
-from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, Settings
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, RULES_VERSION, Settings
 
 CLUSTER_KEY = "a key that is long enough"
 TIMEOUT_MS = 1_000
@@ -157,6 +158,7 @@ class OneNode:
         records_max: int = 10_000,
         guarantee: str = EXACTLY_ONCE,
         rates: Mapping[str, int] | None = None,
+        rules_version: int = RULES_VERSION,
     ) -> None:
         self.rates = rates or {}
         self.clock = ManualClock()
@@ -169,11 +171,13 @@ class OneNode:
             partitions=partitions,
             retry_delays_ms=retry_delays_ms,
             guarantee=guarantee,
+            rules_version=rules_version,
         )
         self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
         self.quarantine = Quarantine()
+        self.sparing = Sparing()
         self.counters = StepCounters()
         self.failures: Counter[str] = Counter()
         self.targets = Targets(
@@ -226,6 +230,7 @@ class OneNode:
             step_sizing=self.step_sizing,
             note_progress=self._turn,
             quarantine=self.quarantine,
+            sparing=self.sparing,
             counters=self.counters,
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from wheel_reading import entries_in
 
-from delayd.errors import DiskError
+from delayd.errors import DiskError, DiskFullError
 from delayd.wheel import Frame
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.disk import OpenFile, SystemDisk
@@ -76,7 +76,42 @@ class FailingDisk(CountingDisk):
         self.calls.append(call)
         if call in self.failing:
             number = self.failing[call]
-            raise DiskError(f"{call} {path}: {os.strerror(number)}") from OSError(number, call)
+            kind = DiskFullError if number == NO_SPACE else DiskError
+            raise kind(f"{call} {path}: {os.strerror(number)}") from OSError(number, call)
+
+
+class FullOnceDisk(CountingDisk):
+    """Full for one call: for the `n`-th of a kind from when `fails_at` was set. Half of what should
+    be appended is on the disk then."""
+
+    def __init__(self) -> None:
+        self.fails_at: tuple[str, int] | None = None
+        super().__init__(lambda call, path: None)
+
+    def make_folder(self, path: str) -> bool:
+        self._meet("make_folder", path)
+        return super().make_folder(path)
+
+    def open(self, path: str, *, create: bool) -> OpenFile:
+        if create:
+            self._meet("create", path)
+        return super().open(path, create=create)
+
+    def append(self, file: OpenFile, data: bytes | bytearray) -> None:
+        try:
+            self._meet("append", file.path)
+        except DiskFullError:
+            super().append(file, data[: len(data) // 2])
+            raise
+        super().append(file, data)
+
+    def _meet(self, call: str, path: str) -> None:
+        if self.fails_at is None or self.fails_at[0] != call:
+            return
+        left = self.fails_at[1]
+        self.fails_at = (call, left - 1) if left else None
+        if not left:
+            raise DiskFullError(f"{call} {path}: no room")
 
 
 class FullDisk(SystemDisk):

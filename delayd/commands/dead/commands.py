@@ -11,13 +11,8 @@ import typer
 from delayd.bus import Bus
 from delayd.client.redriving import Redriver
 from delayd.cluster.connect import open_bus
-from delayd.cluster.topics import (
-    CREATE_COMMAND,
-    RECORD_MARGIN_BYTES,
-    TopicNames,
-    last_frontier,
-    topic_names,
-)
+from delayd.cluster.topic_checks import CREATE_COMMAND, RECORD_MARGIN_BYTES
+from delayd.cluster.topics import TopicNames, last_frontier, topic_names
 from delayd.commands.dead.reading import Wanted, letters, wanted
 from delayd.commands.dead.redriving import Outcome, Plan, Word, redrive, try_out
 from delayd.commands.dead.showing import (
@@ -244,7 +239,7 @@ def _limits(bus: Bus, names: TopicNames) -> RequestLimits:
         raise NotInitialisedError(
             f"{names.frontier} holds no frontier record", remedy=f"run `{CREATE_COMMAND}`"
         )
-    return RequestLimits.of(seen.record.settings, b"")
+    return RequestLimits.of(seen.record.settings, b"", seen.record.rules)
 
 
 def _correction(to: str | None, in_: str | None, at: str | None, without_id: bool) -> Correction:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 from delayd.client import NotScheduledError, RequestRefusedError, Verdict
 from delayd.errors import DelaydError, KafkaUnreachableError
 from delayd.request.letters import Letter
-from delayd.request.redrives import NoRedrive, Redrive
+from delayd.request.redrives import NoRedrive, Redrive, counting_redrive
 
 NOTHING_SENT: Final = (NotScheduledError, RequestRefusedError)
 """Errors of one request only: the others go on."""
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     word: Word
     detail: str
     request: str | None = None
-    """Source of the request that sent it again."""
+    """Source of the request that sent it again; if it is already redriven, of the one that did."""
 
 
 Plan: TypeAlias = Callable[[Letter], Redrive | NoRedrive]
@@ -103,8 +103,9 @@ def _outcome(source: str, lost_id: str | None, answer: Verdict | DelaydError) ->
         return Outcome(source, Word.UNKNOWN, str(answer))
     if answer.verdict == "scheduled":
         return Outcome(source, Word.REDRIVEN, _without(lost_id), answer.source)
-    word = Word.ALREADY if answer.verdict == "duplicate" else Word.REJECTED
-    return Outcome(source, word, answer.detail, answer.source)
+    if answer.verdict == "duplicate":
+        return Outcome(source, Word.ALREADY, answer.detail, counting_redrive(answer.detail))
+    return Outcome(source, Word.REJECTED, answer.detail, answer.source)
 
 
 def _without(lost_id: str | None) -> str:

@@ -1,10 +1,12 @@
-"""The wheel of a stopped node: `delayd wheel inspect`, `verify`, `repair`, `diff`, `export`.
+"""The wheel of a stopped node: `delayd wheel inspect`, `verify`, `repair`, `fetch`, `diff`,
+`export`.
 
 | file | what it holds |
 |---|---|
 | `inspecting.py` | the overview of a wheel, from its catalogue alone |
 | `verifying.py` | every byte of a wheel compared with its checkpoint |
 | `repairing.py`, `patching.py` | damaged files, written again from the buffer |
+| `fetching.py` | another node's wheel, in place of this one |
 | `diffing.py` | the differences of two wheels |
 | `common_cut.py` | the content that both must hold, whenever they were stopped. Pure |
 | `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |
@@ -16,6 +18,6 @@
 
 Not here: opening a wheel without changing it, and checking the file of one slot (`delayd.wheel`).
 
-Invariants: only a repair changes the data directory; memory does not grow with the number of
-pending messages, except by some hundred bytes per hour of due times.
+Invariants: only a repair and a fetch change the data directory; memory does not grow with the
+number of pending messages, except by some hundred bytes per hour of due times.
 """

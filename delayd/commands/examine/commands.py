@@ -19,6 +19,8 @@ from delayd.commands.examine.showing import (
     comparison_lines,
     exported_json,
     exported_lines,
+    fetched_json,
+    fetched_lines,
     findings_json,
     findings_lines,
     overview_json,
@@ -89,23 +91,57 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     """
     # Only a repair needs a node's configuration, the ingest rules and a driver.
     from delayd.cluster.connect import open_bus
+    from delayd.cluster.key_checks import check_keys
     from delayd.cluster.topics import load_settings
     from delayd.commands.examine.repairing import Log, repair
-    from delayd.config.cluster_key import check_key, proof_key
+    from delayd.config.cluster_key import proof_key
     from delayd.config.node import load
     from delayd.runtime.clock import SystemClock
+    from delayd.wheel.draft import forget_damage
 
     node = load(config)
     timeout_ms = int(node.connect_timeout_s * 1000)
     bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
     settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
     key = node.cluster_key.get_secret_value()
-    check_key(key, settings)
+    check_keys(bus, key, settings, timeout_ms)
     log = Log(bus, settings, proof_key(key), SystemClock(), timeout_ms)
     with _stages() as tell:
         outcome = repair(node.data_dir, log, tell)
+    if outcome.is_whole:
+        forget_damage(node.data_dir)
     _show(as_json, repair_json(outcome), repair_lines(outcome))
     raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
+
+
+@app.command("fetch")
+def fetch_wheel(
+    config: NodeFile = None,
+    donor: Annotated[
+        str | None, typer.Option("--from", metavar="NODE", help="The only node to fetch from.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy another node's wheel, while that runs, in place of a stopped node's.
+
+    Takes the node's own configuration. The copy is verified before it takes its place; the wheel
+    that was there is kept in DATA_DIR/replaced while there is room. If it is interrupted, the next
+    run goes on. Without --yes it only says what it would do.
+
+    Example: delayd wheel fetch --config /etc/delayd/node.toml --yes
+    """
+    # Only a fetch needs a node's configuration, a driver and etcd.
+    from delayd.commands.examine.fetching import fetch, plan
+    from delayd.config.node import load
+
+    node = load(config)
+    if not yes:
+        typer.echo(plan(node.data_dir, donor))
+        raise typer.Exit(ExitCode.FINE)
+    with _stages() as tell:
+        fetched = fetch(node, donor, tell)
+    _show(as_json, fetched_json(fetched), fetched_lines(fetched))
 
 
 @app.command("export")

@@ -90,9 +90,9 @@ class CommonCut:
 
     def cancel_marker_crc(self, due_ms: int, body: tuple[Any, ...]) -> int:
         """Return a number in place of the CRC of a cancel marker's frame, alike on every node."""
-        is_replace, id, log_ms, killed, killed_before, asked_ms = body
+        is_replace, id, log_ms, killed, killed_before, *asked = body
         kept = [self._remembered(each, log_ms) for each in (killed, killed_before)]
-        return crc32(repr((due_ms, is_replace, id, log_ms, kept, asked_ms)).encode())
+        return crc32(repr((due_ms, is_replace, id, log_ms, kept, *asked)).encode())
 
     def _remembered(self, killed: tuple[tuple[int, ...], ...], log_ms: int) -> list[Any]:
         memory_ms = self.id_memory_ms

@@ -39,6 +39,7 @@ from delayd.wheel.storage import Wheel
 from replication.ingest import LogState
 from replication.rank import slot_of
 from replication.record import decode as decode_frontier
+from replication.rules import Barrier, Rules
 from replication.settings import Settings
 
 RECORDS_MAX: Final = 2_000
@@ -111,6 +112,7 @@ def repair(directory: Path, log: Log, tell: Tell) -> Repair:
                 frames = replay(
                     log,
                     progress.offsets,
+                    progress.rules,
                     Path(layout.scratch),
                     lambda done, total: tell("reading", done, total),
                 )
@@ -281,22 +283,28 @@ class _Work:
 
 
 def replay(
-    log: Log, below: tuple[int, ...], scratch: Path, tell: Callable[[int, int], None]
+    log: Log,
+    below: tuple[int, ...],
+    barriers: tuple[Barrier, ...],
+    scratch: Path,
+    tell: Callable[[int, int], None],
 ) -> Iterator[Frame]:
     """Yield the frames of all records below these offsets that are still in the log, in log order.
 
-    The decisions of ingest depend on the log alone, so they are the same again. A scratch wheel
+    The decisions of ingest depend on the log alone, so they are the same again; `barriers` are
+    those that the wheel knows. A scratch wheel
     remembers ids meanwhile; its folder `scratch` is created, and stays. `tell` gets the records
     read, and the approximate total. Raises KafkaUnreachableError if there is no progress,
     ConsumerError if the log is trimmed meanwhile, DiskError.
     """
     settings = log.settings
+    rules = Rules(settings.rules_version, barriers)
     with closing(log.bus.cluster()) as kafka:
         starts = kafka.start_offsets(settings.buffer.name, log.timeout_ms)
     starts = {partition: starts.get(partition, 0) for partition in range(settings.partitions)}
     ends = dict(enumerate(below))
     total = sum(max(0, ends[p] - start) for p, start in starts.items())
-    limits = RequestLimits.of(settings, log.proof_key)
+    limits = RequestLimits.of(settings, log.proof_key, rules)
     states = [LogState(starts[p], 0) for p in range(settings.partitions)]
     read = 0
     with closing(Wheel.open(scratch, partitions=settings.partitions)) as memory:
@@ -309,7 +317,7 @@ def replay(
             records_max=RECORDS_MAX,
             timeout_ms=log.timeout_ms,
         ):
-            batch = IngestBatch(memory.ids, settings, states, covered=None)
+            batch = IngestBatch(memory.ids, settings, states, None, rules)
             for record in records:
                 batch.add(record, parse(record, limits))
             batch.apply()

@@ -11,7 +11,8 @@ from delayd.commands.examine.verifying import Damage, Findings
 from delayd.wheel import Progress
 from delayd.wheel.layout import HOUR_SLOTS, SegmentName
 
-if TYPE_CHECKING:  # these load the Parquet library and the ingest rules
+if TYPE_CHECKING:  # these load the Parquet library, the ingest rules and a driver
+    from delayd.cluster.fetching import Fetched
     from delayd.commands.examine.exporting import Exported
     from delayd.commands.examine.repairing import Repair
 
@@ -240,6 +241,23 @@ def repair_lines(outcome: "Repair") -> Iterator[str]:
         f"{len(outcome.failed):,} cannot be repaired: leave the node stopped and empty this "
         "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer"
     )
+
+
+def fetched_json(fetched: "Fetched") -> Json:
+    """Return a fetch as JSON."""
+    return {
+        "donor": fetched.donor,
+        "bytes": fetched.bytes,
+        "took_ms": fetched.took_ms,
+        "ingested": fetched.progress.offsets,
+    }
+
+
+def fetched_lines(fetched: "Fetched") -> Iterator[str]:
+    """Yield a fetch as lines of text."""
+    took_s = max(1, fetched.took_ms) / 1000
+    yield f"fetched from {fetched.donor}: {fetched.bytes} bytes in {took_s:.1f} s, verified"
+    yield f"ingested up to {', '.join(map(str, fetched.progress.offsets))}"
 
 
 def exported_json(exported: "Exported") -> Json:

@@ -77,6 +77,7 @@ def wheel(tmp_path: Path, load: Load) -> Iterator[DrivenWheel]:
     wheel.close()
 
 
+@pytest.mark.long
 def test_a_run_tells_each_figure_and_leaves_nothing_behind(tmp_path: Path) -> None:
     before = set(tree_of(os.getpid()))
     told: list[str] = []

@@ -126,6 +126,23 @@ def replaced_too_late(world: World) -> None:
     world.tell(new, "too-late")
 
 
+def replaced_again(world: World) -> None:
+    """By the rules under which masters write down what it came to."""
+    old, new = world.message(), world.message(op="replace")
+    world.ask(2_500, settles="id", proof="x")
+    again = world.message(op="replace")
+    for request in (new, again):
+        world.tell(request, "replaced", old)
+    world.deliver(new)
+
+
+def replaced_again_by_older_rules(world: World) -> None:
+    old, new, again = world.message(), world.message(op="replace"), world.message(op="replace")
+    world.tell(new, "replaced", old)
+    world.tell(again, "replaced", new)
+    world.deliver(again)
+
+
 def sent_again(world: World) -> None:
     world.deliver(world.message())
     world.tell(world.message(), "duplicate")

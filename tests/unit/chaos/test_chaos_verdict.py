@@ -74,6 +74,13 @@ def test_a_run_of_which_all_say_the_same_is_well() -> None:
     assert (result().recovery_max_ms, result().messages, result().failovers) == (4_000, 10, 1)
 
 
+def test_a_replace_that_is_sent_again_is_a_duplicate_to_the_audit() -> None:
+    told = replace(PLAYED, outcomes={**OUTCOMES, "message: repeated": 1, "message: duplicate": 1})
+    audit = {**AUDIT, "accepted": 12, "refused_as_duplicate": 2}
+    counts = {**COUNTS, "accepted": 12, "refused_as_duplicate": 2}
+    assert disagreements(audit, counts, told.outcomes) == []
+
+
 RED = {
     "an acknowledged request is not there": result(replace(PLAYED, acknowledgements=["x"])),
     "a consumer was early": result(replace(PLAYED, receptions=["x"])),

@@ -1,5 +1,7 @@
 """The frontier topic as a log: what counts in it, and what does not."""
 
+import json
+
 import pytest
 from manual_clock import ManualClock
 from structlog.testing import capture_logs
@@ -85,3 +87,31 @@ def test_garbage_under_the_key_of_the_shard_is_refused(kafka: MemoryKafka) -> No
     with pytest.raises(FrontierError) as refused:
         last_frontier(bus, FRONTIER, TIMEOUT_MS)
     assert "A forged frontier record" in refused.value.remedy
+
+
+def newer(value: bytes, **fields: object) -> bytes:
+    return json.dumps({**json.loads(value), **fields}).encode()
+
+
+def test_optional_fields_of_a_newer_release_are_passed_over(kafka: MemoryKafka) -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: optional-fields
+    """
+    bus = MemoryBus(kafka)
+    first = load_settings(bus, "c", "delayd-", TIMEOUT_MS)
+    kafka.append(FRONTIER, 0, record_key(0), newer(encode(first.record), later=1))
+    assert load_settings(bus, "c", "delayd-", TIMEOUT_MS).record == first.record
+
+
+def test_the_release_that_knows_a_needed_feature_is_named(kafka: MemoryKafka) -> None:
+    """docs/design/frontier.md, Optional fields.
+
+    Rules: needed-features
+    """
+    bus = MemoryBus(kafka)
+    first = load_settings(bus, "c", "delayd-", TIMEOUT_MS)
+    needing = newer(encode(first.record), format=3, needs={"later": "9.1.0"})
+    kafka.append(FRONTIER, 0, record_key(0), needing)
+    with pytest.raises(FrontierError, match=r"needs later.*run delayd 9\.1\.0 or later"):
+        load_settings(bus, "c", "delayd-", TIMEOUT_MS)

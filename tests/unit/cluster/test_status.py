@@ -82,6 +82,16 @@ def test_a_node_that_does_not_get_into_kafka_needs_a_person() -> None:
     assert report["nodes"][0]["kafka_problem"] == "the password is wrong"
 
 
+def test_a_node_that_takes_in_nothing_new_needs_a_person() -> None:
+    disk = {"room": "short", "free_bytes": 7, "free_min_bytes": 8}
+    with a_node({**WELL, "disk": disk}) as admin:
+        report = report_of(admin)
+    [problem] = problems_of_nodes(report)
+    assert problem.startswith("node a takes in no new messages") and "7 bytes" in problem
+    with a_node({**WELL, "disk": {**disk, "room": "enough"}}) as admin:
+        assert problems_of_nodes(report_of(admin)) == []
+
+
 @pytest.mark.parametrize("status", [{}, {"role": "follower"}])
 def test_a_node_of_another_version_says_less(status: dict[str, Any]) -> None:
     with a_node(status) as admin:

@@ -10,7 +10,8 @@ from manual_clock import ManualClock
 from delayd.bus import Position
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.log import Entry
-from delayd.cluster.topics import check_topics, create_topics, last_frontier, load_settings
+from delayd.cluster.topic_checks import check_topics
+from delayd.cluster.topics import create_topics, last_frontier, load_settings
 from delayd.config.cluster_key import fingerprint
 from delayd.errors import (
     ConfigError,
@@ -304,8 +305,6 @@ def test_choices_that_make_no_sense_make_nothing(
         ("delayd-frontier", "cleanup.policy", "delete", "compact"),
         ("delayd-buffer", "cleanup.policy", "compact", "delete"),
         ("delayd-receipts", "cleanup.policy", "compact,delete", "delete"),
-        ("delayd-buffer", "retention.ms", str(2 * DAY_MS - 1), str(2 * DAY_MS)),
-        ("delayd-buffer", "retention.bytes", "1000000", "-1"),
         ("delayd-dead", "unclean.leader.election.enable", "true", "false"),
         ("delayd-dead", "max.message.bytes", "1000", "1048588"),
         ("delayd-frontier", "min.insync.replicas", "1", "2"),
@@ -324,6 +323,29 @@ def test_a_setting_that_breaks_the_contract_is_named_with_its_command(
     assert command in str(raised.value)
     assert str(raised.value).count("; run `") == 1, "one problem, one command"
     with pytest.raises(TopicMismatchError):
+        create(bus)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needed"),
+    [
+        ("retention.ms", str(2 * DAY_MS - 1), str(2 * DAY_MS)),
+        ("retention.bytes", "1000000", "-1"),
+    ],
+)
+def test_a_retention_that_is_too_short_is_a_warning_and_stops_no_node(
+    kafka: MemoryKafka, bus: MemoryBus, key: str, value: str, needed: str
+) -> None:
+    """docs/reference/topics.md, "What is checked"."""
+    settings = create(bus)
+    kafka.topics["delayd-buffer"].config[key] = value
+    assert load(bus) == settings
+    found = check_topics(bus.cluster(), settings, TIMEOUT_MS)
+    [warning] = found.warnings
+    assert found.broken == () and f"--entity-name delayd-buffer --add-config {key}={needed}`" in (
+        warning
+    )
+    with pytest.raises(TopicMismatchError, match=key):
         create(bus)
 
 
@@ -386,7 +408,7 @@ def test_a_topic_that_is_not_the_old_one_is_told_with_the_way_out(
         load(bus)
     assert problem in str(raised.value)
     assert command in str(raised.value)
-    assert check_topics(bus.cluster(), settings, TIMEOUT_MS) == [str(raised.value)]
+    assert check_topics(bus.cluster(), settings, TIMEOUT_MS).all == (str(raised.value),)
 
 
 def test_a_buffer_that_someone_else_made_otherwise_is_refused(
@@ -398,3 +420,20 @@ def test_a_buffer_that_someone_else_made_otherwise_is_refused(
         create(bus)
     with pytest.raises(NotInitialisedError):
         load(bus)
+
+
+def test_the_buffer_stores_batches_uncompressed_and_what_else_it_may_be_is_advice(
+    kafka: MemoryKafka, bus: MemoryBus
+) -> None:
+    """docs/operations.md, "Compressed batches": brokers then refuse what no node can hold."""
+    settings = create(bus)
+    config = kafka.topics["delayd-buffer"].config
+    assert config["compression.type"] == "uncompressed"
+    assert check_topics(bus.cluster(), settings, TIMEOUT_MS).advice == ()
+    for other in ("producer", "lz4"):
+        config["compression.type"] = other
+        found = check_topics(bus.cluster(), settings, TIMEOUT_MS)
+        assert found.all == () and len(found.advice) == 1
+        assert f"compression.type is {other}" in found.advice[0]
+        assert "--add-config compression.type=uncompressed" in found.advice[0]
+    assert load(bus) == settings

@@ -192,6 +192,7 @@ def test_what_one_has_forgotten_is_no_difference_but_late_arrivals_are(tmp_path:
         node(tmp_path / "c", *records, *late[1:], hold_ms=0),
     )
     a.observe(passed)
+    b.observe(cut(2, append_ms=0))
     b.observe(passed)
     c.observe(later)
     directories = [stop(each) for each in (a, b, c)]

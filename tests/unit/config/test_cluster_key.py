@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from manual_clock import ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.cluster.key_checks import check_keys, check_keys_before
 from delayd.cluster.topics import create_topics
 from delayd.config.cluster_key import (
     check_key,
@@ -63,3 +65,65 @@ def test_a_key_of_fewer_than_16_characters_is_refused_and_not_shown() -> None:
 
 def test_the_proof_key_is_the_key_in_utf_8() -> None:
     assert proof_key(KEY) == KEY.encode()
+
+
+# --- Several
+
+
+def test_several_keys_are_lines_and_the_first_is_the_clusters(settings: Settings) -> None:
+    """docs/operations.md, "A new cluster key"."""
+    new = "the key that replaces it"
+    assert fingerprint(f"{new}\r\n{KEY}\n", "c") == fingerprint(new, "c")
+    for keys in (f"{new}\n{KEY}", f"{KEY}\n{new}", f"{KEY}\n"):
+        check_key(keys, settings)
+    with pytest.raises(WrongClusterKeyError):
+        check_key(f"{new}\nand yet another one", settings)
+    refuse_weak_key("\n".join([KEY] * 4))
+    with pytest.raises(ConfigError, match="5 lines, more than 4"):
+        refuse_weak_key("\n".join([KEY] * 5))
+    with pytest.raises(ConfigError, match="0 characters"):
+        refuse_weak_key(f"{KEY}\n\n")
+
+
+def test_settings_remember_which_keys_signed_and_until_when(settings: Settings) -> None:
+    old = settings.key_fingerprint
+    assert settings.signed_by(old, 5) is settings
+    once = settings.signed_by("1" * 16, 1_000)
+    assert (once.key_fingerprint, once.keys_before_ms()) == ("1" * 16, {old: 1_000})
+    back = once.signed_by(old, 2_000)
+    assert (back.key_fingerprint, back.keys_before_ms()) == (old, {"1" * 16: 2_000})
+    last = back.signed_by("1" * 16, 3_000)
+    for number in range(2, 6):
+        last = last.signed_by(str(number) * 16, number * 10_000)
+    assert last.keys_before_ms() == {str(n) * 16: (n + 1) * 10_000 for n in (2, 3, 4)}
+    assert Settings.from_json(last.to_json()) == last
+    assert "keys_before" not in settings.to_json()
+    with pytest.raises(ValueError, match="fingerprint"):
+        Settings.from_json({**last.to_json(), "keys_before": ["no fingerprint/1"]})
+    with pytest.raises(ValueError, match="int"):
+        Settings.from_json({**last.to_json(), "keys_before": [f"{old}/soon"]})
+
+
+def test_a_key_that_signed_what_is_still_to_be_read_must_be_given() -> None:
+    """docs/operations.md, "A new cluster key": without it a node would disagree with the others."""
+    kafka = MemoryKafka(clock := ManualClock())
+    bus = MemoryBus(kafka, clock=clock)
+    made = create_topics(bus, cluster="c", cluster_key=KEY, partitions=2)
+    for _ in range(3):
+        kafka.append("delayd-buffer", 1, None, b"v")
+    new = "the key that replaces it"
+    clock.now_ms += 1_000
+    settings = made.signed_by(fingerprint(new, "c"), clock.now_ms)
+    kafka.append("delayd-buffer", 1, None, b"v")
+    cluster = bus.cluster()
+    check_keys_before(f"{new}\n{KEY}", settings, cluster, {0: 0, 1: 0}, 1_000)
+    check_keys_before(new, settings, cluster, {0: 0, 1: 3}, 1_000)
+    for position in (0, 2):
+        with pytest.raises(
+            WrongClusterKeyError, match=f"delayd-buffer/1 from offset {position} on"
+        ):
+            check_keys_before(new, settings, cluster, {0: 0, 1: position}, 1_000)
+    with pytest.raises(WrongClusterKeyError):
+        check_keys(bus, new, settings, 1_000)
+    kafka.log("delayd-buffer", 1).delete_before(3)
+    check_keys(bus, new, settings, 1_000)

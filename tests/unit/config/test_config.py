@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from delayd.config.cluster_key import proof_key
 from delayd.config.node import NodeConfig, load
 from delayd.errors import ConfigError, ExitCode
 
@@ -179,6 +180,18 @@ def test_the_cluster_key_may_stand_in_a_file_of_its_own(file: Path, tmp_path: Pa
     message = problem_of(with_line(file, f'cluster_key_file = "{secret}"')).message
     assert "cluster_key and cluster_key_file are both given" in message
     assert "sixteen" not in message
+
+
+def test_a_file_may_hold_the_keys_before_too(file: Path, tmp_path: Path) -> None:
+    """docs/operations.md, "A new cluster key"."""
+    secret = tmp_path / "cluster-key"
+    secret.write_text("the new key, sixteen\nsixteen letters.\n")
+    text = ENOUGH.replace('cluster_key = "sixteen letters."', f'cluster_key_file = "{secret}"')
+    file.write_text(text)
+    key = load(file).cluster_key.get_secret_value()
+    assert proof_key(key) == b"the new key, sixteen\nsixteen letters."
+    secret.write_text("the new key, sixteen\nshort\n")
+    assert "has 5 characters, fewer than 16" in problem_of(file).message
 
 
 def test_an_export_token_may_stand_in_a_file_and_is_never_shown(file: Path, tmp_path: Path) -> None:
