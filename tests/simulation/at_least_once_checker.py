@@ -41,6 +41,7 @@ class AtLeastOnceChecker:
 
     def check(self) -> None:
         """Raise AssertionError, with the source or step that breaks a rule."""
+        self._read.check_barriers()
         self.check_progress()
         self.check_topic()
         self.check_arrivals()

@@ -23,8 +23,10 @@ Places = list[tuple[int, int]]
 class IdChecker:
     """The ids of one finished run; `judge` has read the log."""
 
-    def __init__(self, judge: Checker) -> None:
+    def __init__(self, judge: Checker, known_from_ms: int = 0) -> None:
+        """`known_from_ms`: what counts no more by then the node need not know."""
         self._judge = judge
+        self._known_from_ms = known_from_ms
         self._rules = judge.rules
 
     def check(self, name: str, wheel: Wheel) -> None:
@@ -43,8 +45,10 @@ class IdChecker:
         for source, marker in self._rules.killed_by.items():
             self._check_kill(name, wheel, self._rules.by_source[source], marker)
         for source in self._rules.redriven:
-            state = wheel.ids.state(int(source.partition("/")[0]), redrive_name(source))
-            assert state.live, f"{name} does not know that {source} was redriven"
+            partition = int(source.partition("/")[0])
+            if self._rules.counts_as_redriven(source, self._floor_ms(partition)):
+                state = wheel.ids.state(partition, redrive_name(source))
+                assert state.live, f"{name} does not know that {source} was redriven"
 
     def _check_kill(self, name: str, wheel: Wheel, message: Request, marker: Request) -> None:
         kill = wheel.ids.kill(Rank(*message.rank))
@@ -62,7 +66,10 @@ class IdChecker:
     def _counts(self, partition: int, due_ms: int, offset: int) -> bool:
         message = self._rules.by_source[f"{partition}/{offset}"]
         within_ms = due_ms + self._rules.id_memory_ms
-        return within_ms >= self._rules.times[partition].floor_ms or not self._is_done(message)
+        return within_ms >= self._floor_ms(partition) or not self._is_done(message)
+
+    def _floor_ms(self, partition: int) -> int:
+        return max(self._known_from_ms, self._rules.times[partition].floor_ms)
 
     def that_count(self, messages: list[Request]) -> Places:
         """Return those of the messages that a node must still know of."""

@@ -5,7 +5,12 @@
     run_seeds.py --seed 17             one seed, with everything that happened
     run_seeds.py --guarantee at-least-once      ... of clusters without transactions
     run_seeds.py --zombies             ... where partition leaders become zombies too
+    run_seeds.py --hangs               ... where leaders of target partitions hang
+    run_seeds.py --full-disks          ... where disks are short of room
+    run_seeds.py --replaced-disks      ... where disks are lost, and replaced by empty ones
     run_seeds.py --rules 3             clusters that were made with older rules
+    run_seeds.py --days 200            months in virtual time, of which most is leapt over
+    run_seeds.py --switch              ... and are switched to the newest meanwhile
 
 Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
 """
@@ -47,16 +52,26 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--seed", type=int, help="this one only, with its trace")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--guarantee", choices=GUARANTEES, default=EXACTLY_ONCE)
+    asked.add_argument("--hangs", action="store_true", help="leaders of targets hang")
     asked.add_argument(
         "--zombies", action="store_true", help="leaders are cut off, still read from"
     )
+    asked.add_argument("--full-disks", action="store_true", help="disks are short of room")
+    asked.add_argument("--replaced-disks", action="store_true", help="disks are lost")
+    asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
+    asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
     one = partial(
         simulate,
         guarantee=chosen.guarantee,
         zombies=chosen.zombies,
+        hangs=chosen.hangs,
+        full_disks=chosen.full_disks,
+        replaced_disks=chosen.replaced_disks,
         rules_version=chosen.rules,
+        days=chosen.days,
+        switches=chosen.switch,
     )
     if chosen.seed is not None:
         run = one(chosen.seed)

@@ -1,5 +1,6 @@
 """What the tests of seeds share: the seeds that they run, and worlds that were played."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from secrets import token_hex
@@ -13,17 +14,20 @@ from replication.settings import EXACTLY_ONCE
 
 
 def parametrize_seeds(
-    metafunc: pytest.Metafunc, purpose: str, fresh: int, fixed: range = range(0)
+    metafunc: pytest.Metafunc, purpose: str, fresh: int, fixed: Sequence[int] = ()
 ) -> None:
-    """Run a test with these seeds and some fresh ones; their names carry them. `--seed N`: only
-    with that one."""
+    """Run a test with these seeds, of which `make check-fast` plays none, and some fresh ones;
+    their names carry them. `--seed N`: only with that one."""
     if "seed" not in metafunc.fixturenames:
         return
     seed = metafunc.config.getoption("--seed")
     # The processes of one run must agree on them.
     worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
     chance = Random(f"{purpose}{worker['testrunuid']}")
-    seeds = [*fixed, *(chance.randrange(10**9) for _ in range(fresh))]
+    seeds = [
+        *(pytest.param(each, marks=pytest.mark.long) for each in fixed),
+        *(chance.randrange(10**9) for _ in range(fresh)),
+    ]
     metafunc.parametrize("seed", seeds if seed is None else [seed])
 
 

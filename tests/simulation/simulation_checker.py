@@ -6,16 +6,18 @@ obey.
 """
 
 import json
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from log_rules import Request, Rules, check_follows, step_of_fields
 
 from delayd.bus import Record
 from delayd.bus.memory import MemoryKafka
+from delayd.bus.unreadable import UnreadableBatch
 from replication.settings import RULES_VERSION
 
 BUFFER, FRONTIER, DEAD, RECEIPTS = (
@@ -29,12 +31,19 @@ BORROWED_MS = 1_250
 CLOCKS_APART_MS = 4_000
 """Steps back of clocks that a successor makes nothing of."""
 
+Gone: TypeAlias = Mapping[tuple[str, int], Sequence[Record]]
+"""By topic and partition: committed records that the brokers have deleted."""
+NOTHING_GONE: Gone = {}
 
-def committed(kafka: MemoryKafka, topic: str) -> list[Record]:
+
+def committed(kafka: MemoryKafka, topic: str, gone: Gone = NOTHING_GONE) -> list[Record]:
     """Return the committed records of a topic, partition by partition; of the frontier topic those
-    that are frontiers by their key."""
-    logs = kafka.topics[topic].partitions
-    records = [record for log in logs for record in log.read(0, 10**9)[0]]
+    that are frontiers by their key. `gone`: those that the brokers have deleted."""
+    records = []
+    for log in kafka.topics[topic].partitions:
+        there = log.read(log.start_offset, 10**9)[0]
+        deleted = gone.get((topic, log.number))
+        records += sorted([*deleted, *there], key=lambda r: r.offset) if deleted else there
     if topic == FRONTIER:
         return [record for record in records if record.key == b"shard-0"]
     return records
@@ -55,24 +64,30 @@ class Checker:
         rules_version: int = RULES_VERSION,
         ignores_repeats: bool = False,
         rates: Mapping[str, int] | None = None,
+        gone: Gone = NOTHING_GONE,
+        barriers: Mapping[tuple[int, int], bool] | None = None,
     ) -> None:
         """`may_die`: targets that refused records for a while, perhaps for all retries. `rates`:
         records a second at most, by target.
 
         `..._stepped_back_ms`: by how much clocks were set back, all in all. A record may be stamped
         so much earlier than the master believed. `due_by_ms`: a message that was due by then and
-        was not delivered is lost.
+        was not delivered is lost. `barriers`: by partition and offset, the records that switch the
+        rules, and those that only look like it.
         """
+        self._barriers = barriers or {}
         self.kafka = kafka
         self.may_die = may_die
         self._brokers_stepped_back_ms = brokers_stepped_back_ms
         self._nodes_stepped_back_ms = nodes_stepped_back_ms
         self._id_memory_ms = id_memory_ms
+        self._rules_version = rules_version
         self.due_by_ms = due_by_ms
         self.rates = rates or {}
+        self._gone = gone
         self.smoothed = 0
         """Messages that smoothing deferred, and whose order was judged."""
-        requests = [self._request(record) for record in committed(kafka, BUFFER)]
+        requests = [self._request(record) for record in self.committed(BUFFER)]
         self.rules = Rules(
             requests, id_memory_ms, rules_version=rules_version, ignores_repeats=ignores_repeats
         )
@@ -91,6 +106,8 @@ class Checker:
         self.step_of: dict[str, int] = {}
         """By source: the index of the step that made a message Done."""
         self.late: set[str] = set()
+        self.repeated: Counter[str] = Counter()
+        """By verdict: cancels and replaces that were told what an earlier one had been told."""
         self.produced = self._produced()
         self.verdicts = self._verdicts()
         self.killed = {
@@ -102,6 +119,7 @@ class Checker:
     def check(self) -> None:
         """Raise AssertionError, with the source or step that breaks a rule."""
         self.check_frontiers()
+        self.check_barriers()
         self.check_now()
         self.check_steps()
         self.check_produced()
@@ -116,6 +134,19 @@ class Checker:
         for before, after in zip(self.steps, self.steps[1:], strict=False):
             check_follows(before, after)
 
+    def check_barriers(self) -> None:
+        """Check that each frontier names the barriers below its O, and needs who knows them."""
+        for step in self.steps:
+            named = sorted(
+                [partition, offset, 4]
+                for partition, offset in self.rules.barriers
+                if offset < step.offsets[partition]
+            )
+            found = (step.fields["format"], step.fields.get("barriers", []))
+            assert found == (3 if named else 2, named), f"step {step.fields['step']}: {found}"
+            needs = step.fields.get("needs", {})
+            assert sorted(needs) == (["barriers", "rules-4"] if named else []), needs
+
     def check_now(self) -> None:
         """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
         for record, step in zip(self.committed(FRONTIER), self.steps, strict=True):
@@ -126,9 +157,16 @@ class Checker:
 
     def check_steps(self) -> None:
         """Check that each step delivers Done(K', O') - Done(K, O), answers [O, O'), and says so."""
+        # By rank, so that what no lane has come to is not looked at.
+        ahead = sorted(
+            (m for m in self.messages if not self.steps[0].is_done(m)), key=lambda m: m.rank
+        )
         for index, (before, after) in enumerate(zip(self.steps, self.steps[1:], strict=False), 1):
             counts, where = after.fields["counts"], f"step {after.fields['step']}"
-            done = [m for m in self.messages if after.is_done(m) and not before.is_done(m)]
+            reached = bisect_left(ahead, max(after.cursors), key=lambda m: m.rank)
+            done = [m for m in ahead[:reached] if after.is_done(m)]
+            if done:
+                ahead = [m for m in ahead[:reached] if not after.is_done(m)] + ahead[reached:]
             answered = [
                 a
                 for a in self.answers
@@ -213,6 +251,7 @@ class Checker:
     def check_verdicts(self) -> None:
         """Check verdicts: true, exactly one for each cancel marker, and no killed message
         arrives."""
+        last: dict[tuple[int, str], tuple[Request, set[str], list[Request]]] = {}
         for source, given in self.verdicts.items():
             assert len(given) == 1 or source in {m.source for m in self.messages}, given
         for marker in self.answers:
@@ -230,6 +269,9 @@ class Checker:
                 continue
             marked = [v for v in self.verdicts[marker.source] if v["verdict"] != "dead"]
             assert len(marked) == 1, f"{marker.source}: {marked}"
+            if repeated := self.rules.repeats.get(marker.source):
+                self._check_repeated(marker, repeated)
+                continue
             verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
             targets = {m.source for m in self.rules.targets_of[marker.source]}
             truly = {self.rules.origin_of(source) for source in targets & self.killed}
@@ -240,24 +282,50 @@ class Checker:
             ), f"{killed} arrived"
             # Of what is Done, a node may have dropped what was due long before.
             floor_ms = self.rules.as_of_ms[marker.source] - self._id_memory_ms
-            recent = {
-                m.source
+            counting = [
+                m
                 for m in self.rules.targets_of[marker.source]
-                if m.source not in self.killed and m.due_ms >= floor_ms
-            }
+                if m.source in self.killed or m.due_ms >= floor_ms
+            ]
+            assert marker.id is not None, "a marker is about an id"
+            place = (marker.partition, marker.id)
+            before = last.get(place)
+            if counting and self._is_steady(marker):
+                last[place] = (marker, truly, counting)
             if truly:
                 expected = "cancelled" if marker.op == "cancel" else "replaced"
-            elif recent:
+            elif counting:
                 expected = "too-late"
             elif marker.op == "replace":
                 expected = "scheduled"
+            elif before is not None and max(m.due_ms for m in before[2]) >= floor_ms:
+                # The same is asked again, while what it is about is remembered: the same answer.
+                truly, counting = before[1:]
+                expected = "cancelled" if truly else "too-late"
+                self.repeated[expected] += 1
             else:
                 expected = "cancelled" if killed else "not-found"
             assert verdict == expected, f"{marker.source}: {marked}, kills {targets}"
             where = f"{marker.source}: {killed}"
-            assert killed == truly or not (truly or recent), f"{where} not {truly}"
+            assert killed == truly or not (truly or counting), f"{where} not {truly}"
             known = {self.rules.origin_of(source) for source in self.killed}
             assert killed <= known, f"{where} are not killed"
+
+    def _check_repeated(self, marker: Request, first: Request) -> None:
+        """Check that a replace that is sent again is told what the first one was."""
+        told, before = (
+            [(v["verdict"], v["killed"]) for v in self.verdicts[source] if v["verdict"] != "dead"]
+            for source in (marker.source, first.source)
+        )
+        assert told == before, f"{marker.source} repeats {first.source}: {told}, not {before}"
+        self.repeated[f"replace: {told[0][0]}"] += 1
+
+    def _is_steady(self, marker: Request) -> bool:
+        """Return whether the rules of version 4 rule a marker."""
+        place = (marker.partition, marker.offset)
+        return self._rules_version >= 4 or any(
+            partition == place[0] and offset < place[1] for partition, offset in self.rules.barriers
+        )
 
     def _latest_ms(self, topic: str, record: Record) -> int:
         """Return the latest time that the clock which stamped a record may have shown before it
@@ -333,7 +401,8 @@ class Checker:
                 for record in log.read(0, 10**9)[0]:
                     source = (dict(record.headers)["delayd-source"] or b"").decode()
                     origin, *others = families[self.rules.origin_of(source)]
-                    is_smoothed = all(m.turn is not None for m in others)
+                    # What was written after its turn had come ranks by when it was written.
+                    is_smoothed = all(m.turn is not None and m.due_ms > m.append_ms for m in others)
                     if is_smoothed and not {m.source for m in (origin, *others)} & self.late:
                         ranks.append(origin.rank)
                         self.smoothed += bool(others)
@@ -341,10 +410,15 @@ class Checker:
                     assert one <= other, f"{topic}: {other} came after {one}"
 
     def committed(self, topic: str) -> list[Record]:
-        return committed(self.kafka, topic)
+        return committed(self.kafka, topic, self._gone)
 
     def _request(self, record: Record) -> Request:
         headers = {name: (content or b"").decode() for name, content in record.headers}
+        if is_unread := isinstance(record, UnreadableBatch):  # all of it is one, and refused
+            headers = {"expects": "answer"}
+        is_barrier = self._barriers.get((record.partition, record.offset))
+        if is_barrier is not None:
+            headers |= {"delayd-op": "switch" if is_barrier else "schedule", "expects": "answer"}
         continues = headers.get("delayd-continues")
         redrive = headers.get("delayd-redrive")
         due = headers.get("delayd-next-due", headers.get("delayd-due", "0"))
@@ -355,6 +429,8 @@ class Checker:
             if continues
             else "redrive"
             if redrive
+            else "settle"
+            if "delayd-settles" in headers
             else headers.get("delayd-op", "schedule"),
             id=headers.get("delayd-id"),
             topic=headers.get("delayd-topic", ""),
@@ -363,7 +439,8 @@ class Checker:
             append_ms=record.append_ms,
             continues=None if continues is None else int(continues),
             redrive=redrive,
-            expects=headers["expects"],
-            value=record.value,
+            expects=headers.get("expects", ""),
+            value=None if is_unread else record.value,
             turn=headers.get("delayd-turn"),
+            trace=headers.get("traceparent"),
         )

@@ -23,6 +23,7 @@ def test_a_cluster_without_transactions_loses_nothing(seed: int) -> None:
     well(simulate(seed, guarantee=AT_LEAST_ONCE))
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_only_what_was_in_doubt_is_doubled() -> None:
     """docs/design/frontier.md, At least once: what had been delivered after the last progress.
 

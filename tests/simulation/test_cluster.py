@@ -22,10 +22,12 @@ from replication.ids import NOTHING
 from replication.rank import Rank
 from replication.settings import SMOOTHING_RULES
 
-FIXED_SEEDS = 50
+FIXED_SEEDS, FIXED_SEEDS_FULL = 30, 50
+"""`make test` runs the first of them, `make coverage` (`--full`) all."""
 FRESH_SEEDS = 6
-SEEDS_WITH_ALL = 24
-"""So many of the fixed seeds do everything that they are for; one test runs all of these."""
+SEEDS_WITH_ALL = (1, 5, 13, 15, 17, 18, 20, 22, 25, 26, 36)
+"""With those below they do everything that seeds are for, each thing in two of them; one test runs
+them all. A master's own disk fails in few seeds: most nodes follow, and a full disk is borne."""
 
 RIVALRY_SEEDS = range(25, 33)
 
@@ -56,7 +58,10 @@ WHAT_NODES_MEET = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize_seeds(metafunc, "clusters of ", FRESH_SEEDS, range(SEEDS_WITH_ALL, FIXED_SEEDS))
+    end = FIXED_SEEDS_FULL if metafunc.config.getoption("--full") else FIXED_SEEDS
+    parametrize_seeds(
+        metafunc, "clusters of ", FRESH_SEEDS, [n for n in range(end) if n not in SEEDS_WITH_ALL]
+    )
 
 
 def test_a_cluster_keeps_every_promise(seed: int) -> None:
@@ -94,7 +99,7 @@ def test_what_a_killed_simulation_left_in_memory_is_removed_by_the_next(
 
 def test_the_seeds_do_what_they_are_for() -> None:
     """A simulation in which nothing fails proves nothing."""
-    runs = [well(simulate(seed)) for seed in range(SEEDS_WITH_ALL)]
+    runs = [well(simulate(seed)) for seed in SEEDS_WITH_ALL]
     runs += [well(simulate(seed, RIVALRY)) for seed in RIVALRY_SEEDS]
     faults: Counter[str] = sum((run.faults for run in runs), Counter())
     assert [k for k in KINDS if not any(name.startswith(k) for name in faults)] == []

@@ -1,11 +1,13 @@
 """What must hold of the nodes' own disks once a run is over, and every node has ended.
 
-all nodes have ingested the same, up to the same log time
+all nodes have ingested the same, up to the same log time (but for those that were rebuilt from a
+log without its beginning: they learn the log time from what was kept)
 what each holds that is not Done is exactly what the log says, byte for byte the same everywhere
 what a frontier older than `export_hold` covers is gone
 each knows of ids what the log says (`id_checker.py`)
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,13 @@ class WheelChecker:
     """The wheels of one finished run; `judge` has read the log."""
 
     def __init__(
-        self, judge: Checker | AtLeastOnceChecker, directories: list[Path], partitions: int
+        self,
+        judge: Checker | AtLeastOnceChecker,
+        directories: Mapping[Path, int],
+        partitions: int,
     ) -> None:
+        """`directories`: each with the time from which on its node knows what was due; 0 if it
+        knows all."""
         self._judge = judge
         self._directories = directories
         self._partitions = partitions
@@ -39,6 +46,12 @@ class WheelChecker:
         """Raise AssertionError, with the node that breaks a rule. `grace_ms`: time to forget in."""
         found = [self._read(directory) for directory in self._directories]
         first, progress, _ = found[0]
+        log_times = {
+            reached[1]
+            for (_, reached, _), from_ms in zip(found, self._directories.values(), strict=True)
+            if not from_ms
+        }
+        assert len(log_times) <= 1, f"nodes differ in log time: {log_times}"
         expected = {
             message.source: message.value
             for message in self._judge.messages
@@ -46,7 +59,7 @@ class WheelChecker:
         }
         assert {source: frame.body[VALUE] for source, frame in first.items()} == expected
         for directory, (pending, reached, _) in zip(self._directories, found, strict=True):
-            assert reached == progress, f"{directory.name} has ingested something else"
+            assert reached[0] == progress[0], f"{directory.name} has ingested something else"
             assert pending == first, f"{directory.name} holds something else"
         cut = self._cut(export_hold_ms + grace_ms)
         for directory, (_, _, wheel) in zip(self._directories, found, strict=True):
@@ -79,7 +92,8 @@ class WheelChecker:
                     if frame.kind == FrameKind.MESSAGE and not self._is_done(frame):
                         pending[source] = frame
             if isinstance(self._judge, Checker):
-                IdChecker(self._judge).check(directory.name, wheel)
+                known_from_ms = self._directories[directory]
+                IdChecker(self._judge, known_from_ms).check(directory.name, wheel)
             assert wheel.progress is not None, "a node that ended has made a checkpoint"
             return pending, (wheel.progress.offsets, wheel.progress.log_ms), files
         finally:

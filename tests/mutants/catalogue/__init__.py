@@ -2,10 +2,14 @@
 
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
+from mutants.catalogue.months import MONTHS
 from mutants.catalogue.progress import PROGRESS
+from mutants.catalogue.repeated import REPEATED_REQUESTS
+from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
 from mutants.catalogue.storage import STORAGE
 from mutants.catalogue.takeover import TAKEOVER
+from mutants.catalogue.upgrades import UPGRADES
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,6 +18,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *STEPS,
     *IDS,
     *STORAGE,
+    *SNAPSHOTS,
+    *MONTHS,
     *ELECTION,
+    *UPGRADES,
+    *REPEATED_REQUESTS,
 )
 """In the order of docs/design/mutants.md."""

@@ -2,7 +2,7 @@
 
 from mutants.mutant import one_edit
 
-REPLICA = "delayd/node/replica/replica.py"
+FORGETTING = "delayd/node/replica/forgetting.py"
 PLANNING = "delayd/node/delivery/planner.py"
 BATCH = "delayd/node/replica/ingest_batch.py"
 INGEST = "replication/ingest.py"
@@ -10,8 +10,12 @@ VERDICT = "replication/verdict.py"
 LOG_TIME = "replication/log_time.py"
 LOG_TIMES = "tests/unit/replication/test_log_time.py"
 RULES = "tests/unit/replication/test_ingest_rules.py"
+REPEATED = "tests/unit/node/delivery/test_repeated_verdicts.py"
 VERDICTS = "tests/unit/replication/test_verdict.py"
-REPLICAS = "tests/unit/node/replica/test_replica.py"
+GUARD = "delayd/bus/guarded.py"
+GUARDED = "tests/unit/bus/test_guarded.py"
+EXPANSIONS = "tests/unit/bus/test_expansion.py"
+REPLICAS = "tests/unit/node/replica/test_forgetting.py"
 
 IDS = (
     one_edit(
@@ -35,14 +39,51 @@ IDS = (
         "a verdict depends on what the frontier says was delivered, not on the time",
         "frontier.md#verdicts",
         PLANNING,
-        "                judged.append(self._judge(frame, plan.before))\n",
+        "                judged.append(self._judge(frame, plan))\n",
         "                by_clock = Rank(plan.now_ms, 0, 0)\n"
         '                done = __import__("dataclasses").replace(\n'
         "                    plan.before,\n"
         "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
         "                    offsets=plan.frontier.offsets,\n"
         "                )\n"
-        "                judged.append(self._judge(frame, done))\n",
+        '                so = __import__("dataclasses").replace(plan, before=done)\n'
+        "                judged.append(self._judge(frame, so))\n",
+    ),
+    one_edit(
+        "settlement-not-written",
+        "what a cancel marker came to is written into the log",
+        "frontier.md#settlements",
+        "delayd/node/delivery/step_writer.py",
+        "if settlement is not None:",
+        "if False:",
+    ),
+    one_edit(
+        "own-settlement-not-known",
+        "a marker finds the settlement of a marker that was passed in the same step",
+        "frontier.md#settlements",
+        PLANNING,
+        "return own or self._wheel",
+        "return self._wheel",
+        f"{REPEATED}::test_a_repetition_in_the_same_step_gets_the_same_verdict",
+    ),
+    one_edit(
+        "settlement-counts-for-ever",
+        "a settlement counts as long as ids are remembered, for nodes that forgot it too",
+        "frontier.md#settlements",
+        VERDICT,
+        "if settled is not None and settled.last_due_ms + id_memory_ms >= marker.as_of_ms:",
+        "if settled is not None:",
+        f"{REPEATED}::test_a_cancel_gets_the_same_verdict_as_often_as_it_is_asked",
+    ),
+    one_edit(
+        "repetition-does-not-hold-the-id",
+        "an id is remembered until the last marker that asks about it was passed",
+        "frontier.md#settlements",
+        "replication/ids.py",
+        "    if state == NOTHING:\n        return state\n",
+        "    if not killed:\n        return state\n",
+        "tests/unit/replication/test_verdict.py::"
+        "test_a_marker_that_finds_nothing_live_holds_what_is_remembered",
     ),
     one_edit(
         "verdict-without-r",
@@ -70,8 +111,18 @@ IDS = (
         "the continuation of a killed message is refused",
         "frontier.md#ids",
         INGEST,
-        "if known.killed_by is not None:",
+        "if known.killed_by is not None and is_recent:",
         "if False:",
+    ),
+    one_edit(
+        "continuation-refused-long-after",
+        "a continuation is not refused for a kill that other nodes may have forgotten",
+        "frontier.md#ids",
+        INGEST,
+        "if known.killed_by is not None and is_recent:",
+        "if known.killed_by is not None:",
+        "tests/unit/replication/test_ingest_model.py::"
+        "test_a_node_that_rebuilds_decides_as_one_that_was_there",
     ),
     one_edit(
         "refusal-not-noted",
@@ -164,7 +215,7 @@ IDS = (
         "two requests that differ in a tracing header only are the same",
         "frontier.md#ids",
         "delayd/request/parser.py",
-        "without_tracing(user, limits) if limits.is_steady else user",
+        "without_tracing(user, limits) if is_steady(version) else user",
         "user",
         "tests/unit/request/test_request_ids.py::test_tracing_headers_do_not_tell_requests_apart",
         is_simulated=True,
@@ -199,9 +250,9 @@ IDS = (
         "continuation-without-proof",
         "a continuation is accepted only with a proof under the cluster key",
         "frontier.md#ids",
-        "delayd/request/internal.py",
-        "if hmac.compare_digest(proof, wanted):",
-        "if wanted:",
+        "delayd/request/proof.py",
+        "any(hmac.compare_digest(proof, each) for each in wanted)",
+        "any(wanted)",
         "tests/unit/request/test_request_internal.py::test_any_change_of_key_or_value_breaks_the_proof",
     ),
     one_edit(
@@ -214,29 +265,71 @@ IDS = (
     ),
     one_edit(
         "id-memory-dropped-by-the-frontier-alone",
-        "an id is remembered for an hour of log time after it was due",
+        "an id is remembered for some time of its log after it was due",
         "frontier.md#forgetting",
-        REPLICA,
-        "self.wheel.ids.forget(cut, self.log_ms, floor_ms)",
-        "self.wheel.ids.forget(cut, (2**62,) * len(self.log_ms), floor_ms)",
+        FORGETTING,
+        "wheel.ids.forget(cut, log_ms, floor_ms)",
+        "wheel.ids.forget(cut, (2**62,) * len(log_ms), floor_ms)",
     ),
     one_edit(
         "forgotten-before-own-ingest-reached-o",
-        "a node drops what a frontier covers only when it has ingested up to its O",
+        "a node drops a kill of the last hour only when it has ingested up to the frontier's O",
         "frontier.md#forgetting",
-        REPLICA,
-        "if not cut.reached_by(self.ingested) or not passed_own_writes:",
-        "if not passed_own_writes:",
-        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",
+        FORGETTING,
+        "if has_passed(cut, ingested):",
+        "if all(own > written for own, written in zip(ingested, cut.own_writes)):",
+        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_frames_and_keeps_who_was_killed",
     ),
     one_edit(
         "forgotten-before-own-ingest-reached-r",
-        "a node drops what a frontier covers only when it has ingested beyond its R",
+        "a node drops a kill of the last hour only when it has ingested beyond the frontier's R",
         "frontier.md#forgetting",
-        REPLICA,
-        "if not cut.reached_by(self.ingested) or not passed_own_writes:",
-        "if not cut.reached_by(self.ingested):",
-        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_nothing",
+        FORGETTING,
+        "if has_passed(cut, ingested):",
+        "if cut.reached_by(ingested):",
+        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_frames_and_keeps_who_was_killed",
+    ),
+    one_edit(
+        "kills-forgotten-while-behind",
+        "a node that is behind keeps a kill for as long as a continuation may be refused for it",
+        "frontier.md#forgetting",
+        FORGETTING,
+        ", keep_kills_ms=id_memory_ms)",
+        ", keep_kills_ms=None)",
+        f"{REPLICAS}::test_a_node_that_is_behind_the_frontier_forgets_frames_and_keeps_who_was_killed",
+    ),
+    one_edit(
+        "delivered-history-stored",
+        "a node that rebuilds does not store what was done when it began",
+        "storage.md#rebuilding",
+        "delayd/node/replica/retention.py",
+        "if known is None or seen",
+        "if known is not None and seen",
+        "tests/simulation/test_replaced_disks.py::"
+        "test_a_node_on_a_new_disk_stores_nothing_that_was_done_before",
+    ),
+    one_edit(
+        "pending-history-skipped",
+        "a node that rebuilds stores what was not done when it began",
+        "storage.md#rebuilding",
+        BATCH,
+        "if covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):",
+        "if covered is None or due_ms >= covered.cursors[lane].due_ms:",
+        f"{REPLICAS}::test_a_node_that_begins_stores_nothing_that_was_done_by_then",
+    ),
+    one_edit(
+        "ids-of-the-skipped-forgotten",
+        "the id of a message that is not stored is remembered",
+        "storage.md#rebuilding",
+        BATCH,
+        "        self._note_id(record, request, decision)\n"
+        "        self._store(record, request, asked.lane, decision.rank)\n"
+        "        if self._settings.receipts_written",
+        "        if self._covered is None or not self._covered.covers(asked.lane, decision.rank):\n"
+        "            self._note_id(record, request, decision)\n"
+        "        self._store(record, request, asked.lane, decision.rank)\n"
+        "        if self._settings.receipts_written",
+        f"{REPLICAS}::test_ids_of_what_is_not_stored_are_remembered_for_as_long_as_others",
     ),
     one_edit(
         "forgotten-at-once",
@@ -251,10 +344,106 @@ IDS = (
         "slot-dropped-that-o-has-not-passed",
         "a slot is dropped when O has passed every message in it",
         "frontier.md#forgetting",
-        REPLICA,
-        "            [slot for slot in slots if is_passed(self.wheel.info(slot), cut)],\n",
-        "            slots,\n",
+        FORGETTING,
+        "        [slot for slot in slots if is_passed(wheel.info(slot), cut)],\n",
+        "        slots,\n",
         f"{REPLICAS}::test_a_slot_with_one_message_that_is_not_done_stays",
         is_simulated=True,
+    ),
+    one_edit(
+        "busy-partition-forgets-its-share-only",
+        "what one partition leaves of its share of forgetting the others get",
+        "frontier.md#forgetting",
+        "delayd/wheel/id_memory.py",
+        "waiting = [partition for partition, count in counts.items() if count == share]",
+        "waiting = []",
+        "tests/unit/wheel/test_id_memory.py"
+        "::test_one_busy_partition_may_forget_all_that_a_checkpoint_looks_at",
+    ),
+    one_edit(
+        "heavy-batch-handed-out",
+        "records that librdkafka hands out may be of a batch that is not read",
+        "frontier.md#unreadable-batches",
+        GUARD,
+        "if self._held_weight > self._batch_bytes_max and self._suspects(self._held):",
+        "if self._held_weight > self._batch_bytes_max < 0:",
+        f"{GUARDED}::test_a_guarded_reader_reads_what_a_careful_one_reads",
+    ),
+    one_edit(
+        "cut-batch-handed-out",
+        "the end of a full poll is held until its batch has ended",
+        "frontier.md#unreadable-batches",
+        GUARD,
+        "is_cut=0 < len(found) == records_max)",
+        "is_cut=False)",
+        f"{GUARDED}::test_a_guarded_reader_reads_what_a_careful_one_reads",
+    ),
+    one_edit(
+        "deaf-reader-kept",
+        "a reader that librdkafka has left without an answer is assigned anew",
+        "frontier.md#unreadable-batches",
+        "delayd/bus/progress.py",
+        "if now_ms - since_ms >= STALL_MS]",
+        "if now_ms < since_ms]",
+        "tests/unit/bus/test_bus_progress.py::"
+        "test_a_reader_that_stands_before_an_end_is_stalled_after_a_while",
+    ),
+    one_edit(
+        "passed-markers-asked-for-again",
+        "a reader that takes over begins behind what was told to be passed: it may be deleted",
+        "frontier.md#unreadable-batches",
+        GUARD,
+        "if reached > self._places[partition].offset:",
+        "if False:",
+        f"{GUARDED}::test_nothing_is_asked_for_that_was_told_to_be_passed",
+    ),
+    one_edit(
+        "batch-expanded-whole",
+        "a batch is expanded no further than its limit",
+        "frontier.md#unreadable-batches",
+        "delayd/bus/kafka_python/expansion.py",
+        "        if self._left < 0:\n            raise UnreadableError(TOO_LARGE)\n",
+        "",
+        f"{EXPANSIONS}::test_what_is_too_large_takes_no_more_memory_than_its_limit",
+    ),
+    one_edit(
+        "only-the-signing-key-accepted",
+        "a proof under any of the cluster's keys is valid",
+        "frontier.md#cluster-keys",
+        "delayd/request/proof.py",
+        "for each in wanted)",
+        "for each in [next(wanted)])",
+        "tests/simulation/test_key_rotation.py::test_a_cluster_key_is_replaced_without_an_outage",
+        "tests/unit/request/test_request_internal.py"
+        "::test_of_several_keys_the_first_signs_and_all_are_accepted",
+    ),
+    one_edit(
+        "new-key-not-written-down",
+        "a master writes down by which key it signs",
+        "frontier.md#cluster-keys",
+        "delayd/node/delivery/mastership.py",
+        "self._written_settings = self._settings_after(found.settings)",
+        "self._written_settings = found.settings",
+        "tests/simulation/test_key_rotation.py::test_a_cluster_key_is_replaced_without_an_outage",
+    ),
+    one_edit(
+        "old-key-not-missed",
+        "a node that has yet to read what an old key signed does not start without that key",
+        "frontier.md#cluster-keys",
+        "delayd/cluster/key_checks.py",
+        "        if unread:\n",
+        "        if False:\n",
+        "tests/unit/config/test_cluster_key.py"
+        "::test_a_key_that_signed_what_is_still_to_be_read_must_be_given",
+    ),
+    one_edit(
+        "unknown-key-followed",
+        "a node that lacks the key by which a master signs stops",
+        "frontier.md#cluster-keys",
+        "delayd/node/replica/replica.py",
+        "                    check_key(self.limits.proof_key.decode(), settings)\n",
+        "                    pass\n",
+        "tests/unit/node/replica/test_replica.py"
+        "::test_a_master_that_signs_by_an_unknown_key_stops_the_node",
     ),
 )

@@ -7,6 +7,8 @@ LANE = "replication/lane.py"
 STEP = "delayd/node/delivery/step_writer.py"
 FAST = "delayd/node/delivery/fast_step.py"
 SMOOTHING = "replication/smoothing.py"
+MASTERSHIP = "delayd/node/delivery/mastership.py"
+SILENT = "tests/unit/node/delivery/test_silent_leaders.py"
 
 STEPS = (
     one_edit(
@@ -148,8 +150,8 @@ STEPS = (
         "requeued records are acknowledged before the frontier record that names them",
         "frontier.md#verdicts",
         STEP,
-        "if self.requeued_count:",
-        "if False:",
+        "if self._settle(content.judged) or self.requeued_count:",
+        "if self._settle(content.judged) and False:",
     ),
     one_edit(
         "failing-target-sent-to",
@@ -158,6 +160,33 @@ STEPS = (
         STEP,
         "problem = self._targets.problem_of(topic, partition, key, size_bytes)",
         "problem = None",
+    ),
+    one_edit(
+        "silent-partition-sent-to-again",
+        "a partition that acknowledged nothing in a step's time is sent nothing until it answers",
+        "frontier.md#a-leader-that-hangs",
+        MASTERSHIP,
+        "self._sparing.note_silent(writer.now_ms, error.silent)",
+        "self._sparing.note_silent(writer.now_ms, ())",
+        f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
+    ),
+    one_edit(
+        "own-silence-held-against-targets",
+        "silence of delayd's own topics is held against no target",
+        "frontier.md#a-leader-that-hangs",
+        MASTERSHIP,
+        "all(topic in writer.sent for topic, _ in error.silent)",
+        "True",
+        f"{SILENT}::test_silence_of_the_own_topics_spares_nobody",
+    ),
+    one_edit(
+        "spared-messages-each-at-their-time",
+        "messages for a spared partition come back in their order",
+        "frontier.md#a-leader-that-hangs",
+        "delayd/node/targets/sparing.py",
+        "return self.since_ms + -(-gone_ms // WAKE_EVERY_MS) * WAKE_EVERY_MS",
+        "return now_ms + WAKE_EVERY_MS",
+        f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
     ),
     one_edit(
         "smoothing-overtakes",
@@ -210,5 +239,25 @@ STEPS = (
         "due_ms = self.tail_ms",
         "tests/unit/replication/test_smoothing.py::"
         "test_beyond_a_thousand_a_second_the_turns_of_one_ms_are_in_the_order_of_partitions",
+    ),
+    one_edit(
+        "unknown-names-asked-without-bound",
+        "a step stops to ask for unknown names when enough of them did not exist",
+        "frontier.md#targets",
+        "delayd/node/targets/checks.py",
+        "            self._absent_left -= topic not in self._absent\n",
+        "",
+        "tests/unit/node/delivery/test_steps.py"
+        "::test_a_flood_of_names_that_do_not_exist_is_asked_for_step_by_step",
+    ),
+    one_edit(
+        "unknown-names-displace-known-ones",
+        "names that do not exist displace none that do",
+        "frontier.md#targets",
+        "delayd/node/targets/checks.py",
+        "            self._absent[topic] = target\n",
+        "            self._known[topic] = target\n",
+        "tests/unit/node/targets/test_target_descriptions.py"
+        "::test_names_that_do_not_exist_displace_none_that_do",
     ),
 )

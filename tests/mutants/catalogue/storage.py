@@ -10,7 +10,13 @@ HOURS = "delayd/wheel/hours.py"
 SPARSE_TESTS = "tests/unit/wheel/test_sparse_hours.py"
 REPLICA = "delayd/node/replica/replica.py"
 FAILURES = "tests/unit/wheel/test_wheel_failures.py"
+ROOM = "tests/unit/node/replica/test_room.py"
+REPLICA_TESTS = "tests/unit/node/replica/test_forgetting.py"
+FULL_DISKS = "tests/simulation/test_full_disks.py"
 RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
+TOPIC_CHECKS = "delayd/cluster/topic_checks.py"
+KAFKA_HEALTH = "delayd/node/kafka_health.py"
+LOST_TOPICS = "tests/simulation/test_topic_lost.py"
 
 STORAGE = (
     one_edit(
@@ -51,6 +57,100 @@ STORAGE = (
         "            self.on_failure(error)\n",
         "            pass\n",
         f"{FAILURES}::test_a_failed_sync_stops_the_wheel_and_the_checkpoint_never_was",
+    ),
+    one_edit(
+        "short-node-takes-in-all",
+        "a node that is short of room takes in no new messages",
+        "storage.md#short-of-room",
+        REPLICA,
+        "return newest is not None and not has_passed(newest.record.frontier, self.ingested)",
+        "return True",
+        f"{ROOM}::test_a_short_node_takes_in_what_the_newest_frontier_took_into_account",
+    ),
+    one_edit(
+        "short-node-never-reaches-the-frontier",
+        "a node that is short of room takes in what the newest frontier took into account",
+        "storage.md#short-of-room",
+        REPLICA,
+        "return newest is not None and not has_passed(newest.record.frontier, self.ingested)",
+        "return False",
+        f"{FULL_DISKS}::test_a_node_without_room_takes_in_what_another_has_taken_into_account",
+    ),
+    one_edit(
+        "node-that-is-behind-frees-no-room",
+        "a slot is forgotten by a frontier that the node has not reached",
+        "storage.md#short-of-room",
+        REPLICA,
+        "            forget_covered(self.wheel, self.retention, hold_ms)\n",
+        "            if self.newest and has_passed(self.newest.record.frontier, self.ingested):\n"
+        "                forget_covered(self.wheel, self.retention, hold_ms)\n",
+        f"{REPLICA_TESTS}::"
+        "test_a_node_that_is_behind_the_frontier_forgets_frames_and_keeps_who_was_killed",
+    ),
+    one_edit(
+        "compressed-buffer-read-fast",
+        "a buffer whose brokers take compressed batches is read by what measures them",
+        "frontier.md#unreadable-batches",
+        "delayd/node/node.py",
+        "careful=reads_carefully,",
+        "careful=False,",
+        "tests/simulation/test_heavy_buffer.py"
+        "::test_nodes_hold_no_such_batch_where_brokers_take_them",
+    ),
+    one_edit(
+        "reserve-kept-at-the-start",
+        "a node gives its reserve back before it opens its wheel on a volume without room",
+        "storage.md#short-of-room",
+        "delayd/node/node.py",
+        "        reserve.release_if_low()\n",
+        "",
+        f"{FULL_DISKS}::test_nodes_start_and_deliver_on_disks_that_others_have_filled",
+    ),
+    one_edit(
+        "reserve-never-made",
+        "a node keeps room while there is plenty",
+        "storage.md#short-of-room",
+        "delayd/node/node.py",
+        "            replica.look_after_room = reserve.tend\n",
+        "",
+        f"{FULL_DISKS}::test_nodes_start_and_deliver_on_disks_that_others_have_filled",
+    ),
+    one_edit(
+        "short-master-stays",
+        "a master that is short of room hands over to a node that has some",
+        "storage.md#short-of-room",
+        "delayd/node/election/control_loop.py",
+        "elif now_ms >= self._seeks_room_ms:",
+        "elif False:",
+        f"{FULL_DISKS}::test_a_master_without_room_hands_over_to_a_node_that_has_some",
+    ),
+    one_edit(
+        "room-elsewhere-not-looked-for",
+        "a master that is short of room stays where all are",
+        "storage.md#short-of-room",
+        "delayd/node/election/announcements.py",
+        "and self._replica.room.state is RoomState.ENOUGH",
+        "",
+        f"{FULL_DISKS}::test_a_master_without_room_stays_where_nobody_has_any",
+    ),
+    one_edit(
+        "short-for-ever",
+        "a node takes in all again when a quarter more than the limit is free",
+        "storage.md#short-of-room",
+        "delayd/node/replica/room.py",
+        "            short_bytes += short_bytes // 4\n",
+        "            short_bytes = 1 << 62\n",
+        f"{FULL_DISKS}::test_nodes_whose_disks_are_all_full_deliver_what_they_have",
+    ),
+    one_edit(
+        "refused-write-not-taken-back",
+        "a write that a full disk refuses leaves the file as it was",
+        "storage.md#short-of-room",
+        FILES,
+        "            self._take_back(name, written, error)\n",
+        "            del error\n",
+        f"{FAILURES}::"
+        "test_a_full_disk_leaves_the_wheel_as_it_was_and_the_next_checkpoint_tries_again",
     ),
     one_edit(
         "unlinked-before-the-checkpoint",
@@ -106,8 +206,8 @@ STORAGE = (
         "while an export freezes its cut no frame moves from an hour's file to its slot",
         "storage.md#exports",
         HOURS,
-        "return None if self.holds_splits and not self.is_sparse(first) else first",
-        "return first",
+        "waits = self.holds_splits or self.lacks_room",
+        "waits = self.lacks_room",
         "tests/unit/wheel/test_wheel_storage.py::"
         "test_while_splits_are_held_no_frame_moves_and_no_file_goes",
     ),
@@ -236,5 +336,23 @@ STORAGE = (
         "for names in ((topic, OTHER), held):",
         "for names in ((topic,),):",
         "tests/unit/wheel/test_wheel_counts.py::test_the_hours_are_right_whatever_has_no_name",
+    ),
+    one_edit(
+        "one-answer-ends-a-node",
+        "a node believes that its topics are broken only if several brokers say so in a row",
+        "election.md#what-ends-a-node",
+        KAFKA_HEALTH,
+        "if times >= ANSWERS_NEEDED",
+        "if times",
+        f"{LOST_TOPICS}::test_no_node_ends_because_brokers_seem_not_to_know_a_topic",
+    ),
+    one_edit(
+        "lowered-retention-ends-all-nodes",
+        "a retention that is too short is a warning while nothing is lost",
+        "election.md#what-ends-a-node",
+        TOPIC_CHECKS,
+        "return Findings(tuple(broken), tuple(warnings), tuple(advice))",
+        "return Findings((*broken, *warnings), (), tuple(advice))",
+        f"{LOST_TOPICS}::test_a_retention_that_was_lowered_by_mistake_stops_nobody",
     ),
 )

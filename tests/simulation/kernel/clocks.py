@@ -9,11 +9,14 @@ START_MS = 1_785_002_394_000
 
 def true_ms(kernel: Kernel) -> int:
     """Return the time of a perfect wall clock."""
-    return START_MS + kernel.now_us // 1_000
+    return START_MS + (kernel.suspended_us + kernel.now_us) // 1_000
 
 
 class MachineClock:
-    """Both clocks of one machine, which run at the same wrong rate; the wall clock may be set."""
+    """Both clocks of one machine, which run at the same wrong rate; the wall clock may be set.
+
+    As on Linux, only the wall clock goes on while the machines are suspended.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,8 @@ class MachineClock:
 
     def wall_ms(self) -> int:
         """Return Unix time in ms, as this machine believes it."""
-        return START_MS + self.skew_ms + (self._phase_us + self._elapsed_us()) // 1_000
+        us = self._kernel.suspended_us + self._phase_us + self._elapsed_us()
+        return START_MS + self.skew_ms + us // 1_000
 
     def monotonic_ms(self) -> int:
         """Return the ms since the machine was started."""

@@ -36,6 +36,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._cancel_rest()
                 self.close()
 
+    def run_forever(self) -> None:
+        """Run until it is stopped, as what runs in the current thread."""
+        task = self._kernel.current
+        assert task is not None, "only tasks run loops"
+        task.loop = self
+        try:
+            super().run_forever()
+        finally:
+            task.loop = None
+
     def time(self) -> float:
         """Return the seconds of virtual time."""
         return self._kernel.now_us / 1_000_000

@@ -32,7 +32,7 @@ class Task:
         self.turn = 0
         """Which block it is in; what would end an earlier one is void."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        """The event loop that runs in it, if one does."""
+        """The event loop that runs in it, if one does: see `SimulatedLoop.run_forever`."""
         self.at_end: list[Callable[[], None]] = []
         self._run = run
         self.greenlet = greenlet.greenlet(self._main, parent=process.kernel.hub)
@@ -106,6 +106,8 @@ class Kernel:
 
     def __init__(self, random: Random) -> None:
         self.now_us = 0
+        self.suspended_us = 0
+        """For how long all machines were suspended."""
         self.hub = greenlet.getcurrent()
         self.current: Task | None = None
         self.switches = 0
@@ -132,6 +134,11 @@ class Kernel:
             self._switch(task, woken)
             self._bury()
         self.now_us = max(self.now_us, until_us)
+
+    def suspend(self, us: int) -> None:
+        """Suspend all machines together, and resume them: nothing happens, wall clocks go on."""
+        assert self.current is None, "a task cannot suspend the others"
+        self.suspended_us += us
 
     # For tasks.
 
@@ -190,13 +197,14 @@ class Kernel:
             self._leave(task)
 
     def _enter(self, task: Task) -> None:
-        # One OS thread runs many event loops: each finds itself running.
         self.current = task
-        asyncio.events._set_running_loop(task.loop)
+        if task.loop is not None:
+            # One OS thread runs many event loops: each finds itself running.
+            asyncio.events._set_running_loop(task.loop)
 
     def _leave(self, task: Task) -> None:
-        task.loop = asyncio.events._get_running_loop()
-        asyncio.events._set_running_loop(None)
+        if task.loop is not None:
+            asyncio.events._set_running_loop(None)
         self.current = None
         if task.is_done and task in task.process.tasks:
             task.process.tasks.remove(task)

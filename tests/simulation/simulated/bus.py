@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Condition
 from typing import Any, TypeVar
 
 from hooked_producer import Call, HookedProducer
 from kernel import Kernel, Waiting
 
-from delayd.bus import Ack, Record, Survey
+from delayd.bus import Ack, Consumer, Record, Survey
+from delayd.bus.guarded import GuardedConsumer
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
@@ -26,6 +28,10 @@ SLOW_FENCE = 10
 """Until it is fenced the last master goes on, which its successor must not overlook."""
 MEND_US = (2_000_000, 15_000_000)
 """How long a lost marker of the frontier stops all takeovers."""
+
+RECORDS_MAX = 10**9
+BATCH_BYTES_MAX = 32 * 1024
+"""What a batch may weigh. A run of requests in one ms may weigh more, and is read all the same."""
 
 T = TypeVar("T")
 
@@ -54,16 +60,27 @@ class SimulatedBus(MemoryBus):
         weather: Weather,
         history: History,
         record_bytes_max: int | None,
+        *,
+        is_coarse: bool = False,
     ) -> None:
+        """`is_coarse`: it reads with librdkafka, which the guard of `delayd.bus.guarded` needs."""
         super().__init__(kafka, clock=clock, record_bytes_max=record_bytes_max)
+        self._is_coarse = is_coarse
         self._history = history
         self.link = link
         self._wire = wire
         self._weather = weather
 
-    def consumer(self, topic: str) -> "SimulatedConsumer":
+    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
         """See the port."""
-        return SimulatedConsumer(self._wire, self._weather, self._kafka, self.link, topic)
+        parts = (self._wire, self._weather, self._kafka, self.link, topic)
+        if careful or not self._is_coarse:
+            return SimulatedConsumer(*parts)
+        fast = SimulatedConsumer(*parts, is_coarse=True)
+        return CappedConsumer(
+            GuardedConsumer(topic, fast, partial(SimulatedConsumer, *parts), BATCH_BYTES_MAX),
+            self._weather.habits.poll_records_max,
+        )
 
     def transactional_producer(self, transactional_id: str) -> "SimulatedProducer":
         """See the port."""
@@ -97,10 +114,18 @@ class SimulatedBus(MemoryBus):
 class SimulatedConsumer(MemoryConsumer):
     """Waits for records in virtual time."""
 
-    def __init__(self, wire: Wire, weather: Weather, kafka: MemoryKafka, *parts: Any) -> None:
-        super().__init__(kafka, *parts)
+    def __init__(
+        self,
+        wire: Wire,
+        weather: Weather,
+        kafka: MemoryKafka,
+        *parts: Any,
+        is_coarse: bool = False,
+    ) -> None:
+        super().__init__(kafka, *parts, is_coarse=is_coarse)
         self._wire = wire
-        self._batch_max = weather.habits.poll_records_max
+        # Its guard must know by what it asked for whether a batch was cut.
+        self._batch_max = RECORDS_MAX if is_coarse else weather.habits.poll_records_max
 
     def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
         """See the port."""
@@ -114,6 +139,21 @@ class SimulatedConsumer(MemoryConsumer):
         assert isinstance(bell, Bell), "simulated brokers ring a simulated bell"
         bell.waiting.wait(timeout_ms * 1_000)
         return super().poll(records_max, 0)
+
+
+class CappedConsumer:
+    """Hands out few records at a time."""
+
+    def __init__(self, consumer: Consumer, records_max: int) -> None:
+        self._consumer = consumer
+        self._records_max = records_max
+
+    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+        """See the port."""
+        return self._consumer.poll(min(records_max, self._records_max), timeout_ms)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
 
 
 class SimulatedProducer(HookedProducer):
@@ -261,6 +301,12 @@ class SimulatedCluster(MemoryCluster):
             lambda: super(SimulatedCluster, self).end_offsets(
                 topic, timeout_ms, committed=committed
             )
+        )
+
+    def offsets_since(self, topic: str, at_ms: int, timeout_ms: int) -> dict[int, int]:
+        """See the port."""
+        return self._ask(
+            lambda: super(SimulatedCluster, self).offsets_since(topic, at_ms, timeout_ms)
         )
 
     def _ask(self, question: Callable[[], T]) -> T:

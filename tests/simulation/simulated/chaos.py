@@ -10,9 +10,11 @@ from random import Random
 
 from kernel import Kernel, MachineClock
 
+from delayd.bus import Headers
 from delayd.bus.memory import MemoryKafka
 from delayd.coordination.memory import MemoryEtcd, Outcome
-from simulated.bus import FRONTIER
+from simulated.bus import BATCH_BYTES_MAX, FRONTIER
+from simulated.disk import FREE_BYTES
 from simulated.machine import Machine
 from simulated.users import TARGETS, USER
 from simulated.weather import WITHIN_CALLS, Weather
@@ -28,6 +30,13 @@ TRANSACTION_CHECK_US = 1_000_000
 ZOMBIES_EVERY_US = 2_000_000
 ZOMBIES_US_MAX = 8_000_000
 """How long a broker may be cut off from the controller before it hears of it."""
+
+FREE_MIN_BYTES = 8 << 20
+"""The nodes' `disk_free_min_bytes`."""
+FREE_LEVELS = tuple(FREE_MIN_BYTES * part // 16 for part in (18, 15, 6, 3, 1, 0))
+"""Of a disk that is short: one for each thing that a node does not do any more."""
+FULL_EVERY_US = 2_000_000
+FULL_US_MAX = 8_000_000
 
 
 class Chaos:
@@ -76,7 +85,7 @@ class Chaos:
         while not self.is_done:
             mean_us = weather.habits.fault_every_ms * 1_000
             self._kernel.sleep(self._chance.randrange(2 * mean_us))
-            if kinds and not self.is_done:
+            if kinds and not self._weather.is_quiet:
                 FAULTS[self._chance.choice(kinds)](self)
 
     def watch_transactions(self) -> None:
@@ -95,6 +104,8 @@ class Chaos:
             self._kernel.sleep(chance.randrange(2 * ZOMBIES_EVERY_US))
             if self.is_done:
                 return
+            if self._weather.is_quiet:
+                continue
             led = [
                 (topic, log.number)
                 for topic in (*TARGETS, *OWN_TOPICS)
@@ -114,10 +125,40 @@ class Chaos:
             machine.link.meets_zombies = False
         self._kafka.end_zombies()
 
+    def fill_disks(self, chance: Random) -> None:
+        """Let the disks of all machines, or of one, be short of room for a while; as a task.
+
+        By a stream of its own, as zombies are.
+        """
+        while not self.is_done:
+            self._kernel.sleep(chance.randrange(2 * FULL_EVERY_US))
+            if self.is_done:
+                return
+            if self._weather.is_quiet:
+                continue
+            machines = self._machines if chance.random() < 0.6 else [chance.choice(self._machines)]
+            free_bytes = chance.choice(FREE_LEVELS)
+            for machine in machines:
+                machine.platter.free_bytes = free_bytes
+            names = " ".join(machine.name for machine in machines)
+            self._weather.inject("disk short of room", f"{names}: {free_bytes} bytes are free")
+            self._kernel.sleep(chance.randrange(FULL_US_MAX))
+            self._empty_disks()
+
+    def _empty_disks(self) -> None:
+        for machine in self._machines:
+            machine.platter.free_bytes = FREE_BYTES
+
     def heal_all(self) -> None:
-        """End every fault that lasts."""
+        """End every fault that lasts, and begin no other one."""
         self.is_done = True
+        self.heal()
+
+    def heal(self) -> None:
+        """End every fault that lasts."""
+        self._empty_disks()
         self._end_zombies()
+        self._kafka.end_hangs()
         for number in list(self._broken):
             self._heal(number)
         self._kafka.coordinator.flush_faults.clear()
@@ -196,8 +237,8 @@ class Chaos:
     def fill_disk(self) -> None:
         platter = self._machine().platter
         self._weather.inject("ENOSPC", "")
-        platter.is_full = True
-        self._last(lambda: setattr(platter, "is_full", False), 3_000_000)
+        platter.free_bytes = 0
+        self._last(lambda: setattr(platter, "free_bytes", FREE_BYTES), 3_000_000)
 
     def fail_sync(self) -> None:
         self._weather.inject("EIO", "")
@@ -208,6 +249,12 @@ class Chaos:
     def jump(self) -> None:
         machine = self._machine()
         self._jump(machine.clock, machine.name, "clock jump")
+
+    def lose_time(self, machine: Machine, by_ms: int) -> None:
+        """Let the wall clock of a machine be off by days, for a while."""
+        self._set(machine.clock, by_ms)
+        self._weather.inject("clock days off", f"{machine.name}: {by_ms} ms")
+        self._last(lambda: self._set(machine.clock, 0), 3_000_000)
 
     def jump_brokers(self) -> None:
         if self._leaps and self._chance.random() < 0.5:
@@ -342,8 +389,30 @@ class Chaos:
             offset = self._kafka.append(FRONTIER, 0, key, self._chance.choice([b"", forged]))[1]
             self._weather.inject(STRAY, f"{FRONTIER}/0 {offset}")
 
+    def write_heavy_batch(self) -> None:
+        """Write requests to the buffer in a batch that no node may read: librdkafka refuses some
+        of them, and hands out what is in the others."""
+        log = self._chance.choice(self._kafka.topics["delayd-buffer"].partitions)
+        if log.leader is None:
+            return
+        # Somebody alters the topic. Nodes that run read on as before, later lives read carefully.
+        self._kafka.topics["delayd-buffer"].config.pop("compression.type", None)
+        count = self._chance.choice([1, 2, 5, 40])
+        value = bytes(HEAVY_BYTES // count)
+        headers: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"100ms")]
+        batch = self._kafka.append_heavy(
+            "delayd-buffer",
+            log.number,
+            [(value, headers)] * count,
+            is_refused=self._chance.random() < 0.5,
+        )
+        self._weather.inject(HEAVY_BATCH, (batch.value or b"").decode())
+
 
 STRAY = "stray frontier record"
+HEAVY_BATCH = "unreadable batch"
+HEAVY_BYTES = 2 * BATCH_BYTES_MAX
+NOT_IN_EVERY_SEED = (STRAY, HEAVY_BATCH)
 FAULTS: dict[str, Callable[[Chaos], None]] = {
     "kill": Chaos.kill,
     "power loss": Chaos.power,
@@ -366,8 +435,9 @@ FAULTS: dict[str, Callable[[Chaos], None]] = {
     "slow markers": Chaos.hold_markers,
     "lost marker": Chaos.lose_marker,
     STRAY: Chaos.write_stray,
+    HEAVY_BATCH: Chaos.write_heavy_batch,
 }
-KINDS = (*(kind for kind in FAULTS if kind != STRAY), *WITHIN_CALLS)
+KINDS = (*(kind for kind in FAULTS if kind not in NOT_IN_EVERY_SEED), *WITHIN_CALLS)
 """The faults of every seed."""
 OF_TRANSACTIONS = ("etcd split", "stuck call", "lost frontier marker")
 KINDS_WITHOUT_FENCE = tuple(kind for kind in KINDS if kind not in OF_TRANSACTIONS)

@@ -18,12 +18,14 @@ from delayd.errors import (
     BufferPositionError,
     DelaydError,
     DiskError,
+    DiskFullError,
     ExitCode,
     FrontierError,
     KafkaUnreachableError,
 )
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.node import Surroundings, run_node_in
+from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from simulated.bus import SimulatedBus
 from simulated.disk import Platter, SimulatedDisk
@@ -67,7 +69,11 @@ class Machine:
         etcd: MemoryEtcd,
         clock: MachineClock,
         history: History,
+        *,
+        is_coarse: bool = False,
     ) -> None:
+        """`is_coarse`: its driver takes batches as librdkafka does."""
+        self._is_coarse = is_coarse
         self.name = config.node
         self.clock = clock
         self.link = Link()
@@ -76,6 +82,13 @@ class Machine:
         self.loop: SimulatedLoop | None = None
         self.coordination: SimulatedCoordination | None = None
         self.lives = 0
+        self.is_held = False
+        """True while its node must not be started: it is away, or a person works at its disk."""
+        self.has_refused = False
+        """Did the last process find that its disk and the log do not fit together?"""
+        self.known_from_ms = 0
+        """What was due before, and its ids, its node need not know: it was rebuilt from a log whose
+        beginning had been trimmed. 0 if it knows all."""
         self.is_cut_from_etcd = False
         self._own_etcd: MemoryEtcd | None = None
         self.exits: list[ExitCode | str] = []
@@ -98,6 +111,16 @@ class Machine:
     def is_up(self) -> bool:
         """Return whether a process of the node runs."""
         return self.process is not None and not self.process.is_dead
+
+    @property
+    def view(self) -> NodeView | None:
+        """Return what runs there; None while it is started or down."""
+        return self._view if self.is_up else None
+
+    @property
+    def data_dir(self) -> Path:
+        """Return where its wheel lies."""
+        return self._config.data_dir
 
     @property
     def nonce(self) -> str:
@@ -124,6 +147,7 @@ class Machine:
         """Start a new process. The event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
+        self.has_refused = False
         self._view = None
         process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
         self._weather.note(f"{process.name} starts")
@@ -162,19 +186,24 @@ class Machine:
             assert not disk.has_failed, f"{process.name} went on over a disk that failed"
         except DelaydError as error:
             self.exits.append(error.code)
+            self.has_refused = isinstance(error, BufferPositionError)
             self._weather.note(f"{process.name} exits: {error.code}: {error}")
-            if not self._may_end_with(error):
+            if not self._may_end_with(error, disk):
                 self.bug = error
         except Exception as error:
             self.bug = error
         self._kernel.kill(process)
 
-    def _may_end_with(self, error: DelaydError) -> bool:
+    def _may_end_with(self, error: DelaydError, disk: SimulatedDisk) -> bool:
         """Return whether an injected fault, rather than a defect, explains this end."""
         if isinstance(error, FrontierError):
             # A transaction that somebody else left open is taken for a lost commit marker.
             return "stays behind" in str(error)
-        return isinstance(error, DiskError | KafkaUnreachableError | BufferPositionError)
+        if isinstance(error, DiskError):
+            # Only a new node needs room to start.
+            is_new = not (self._config.data_dir / "format.json").exists()
+            return disk.has_failed or (is_new and isinstance(error, DiskFullError))
+        return isinstance(error, KafkaUnreachableError | BufferPositionError)
 
     def _surroundings(
         self, process: Process, wire: Wire, loop: SimulatedLoop, disk: SimulatedDisk
@@ -182,6 +211,7 @@ class Machine:
         threads = SimulatedThreads(process, wire.stumble)
 
         def open_wheel(folder: Path, partitions: int) -> Wheel:
+            disk.write_of_leveldb(folder)
             habits = self._weather.habits
             wheel = Wheel.open(
                 folder,
@@ -196,6 +226,10 @@ class Machine:
 
         def open_admin(view: NodeView) -> Doorless:
             self._view = view
+            if view.replica.began and view.replica.wheel.progress is None:
+                assert view.frontier is not None, "a node has read a frontier when it starts"
+                self.known_from_ms = view.frontier.lowest_cursor.due_ms
+                self._weather.inject("rebuilt after a trim", process.name)
             return Doorless(threads, loop)
 
         self.coordination = SimulatedCoordination(
@@ -211,10 +245,18 @@ class Machine:
             clock=self.clock,
             coordination=self.coordination,
             open_bus=lambda largest: SimulatedBus(
-                self._kafka, self.link, self.clock, wire, self._weather, self._history, largest
+                self._kafka,
+                self.link,
+                self.clock,
+                wire,
+                self._weather,
+                self._history,
+                largest,
+                is_coarse=self._is_coarse,
             ),
             open_admin=open_admin,
             open_wheel=open_wheel,
+            open_reserve=lambda folder, limit_bytes: Reserve(disk, str(folder), limit_bytes),
             threads=threads,
             new_nonce=lambda: self.nonce,
         )

@@ -10,22 +10,27 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pytest
 import structlog
 from at_least_once_checker import AtLeastOnceChecker
 from simulation_checker import Checker
 from wheel_checker import WheelChecker
 
-from delayd.node.delivery import planner
+from delayd.node.delivery import delivery_loop, planner
+from delayd.node.replica import ingest_loop
 from delayd.runtime.temp_dirs import temporary_folder
-from replication.settings import EXACTLY_ONCE, RULES_VERSION
+from replication.settings import EXACTLY_ONCE, RULES_VERSION, SMOOTHING_RULES
 from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
-from simulated.world import NODES, World
+from simulated.world import World
 
 MEMORY_DISK = Path("/dev/shm")
 """Where files cost nothing, if the machine has it: crashes are simulated, not suffered."""
-planner.PIECE_FRAMES = 3  # so that most steps are read in several pieces
+SLOW_POLL_MS = 500
+PIECE_FRAMES = 3
+"""So that most steps are read in several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +66,42 @@ def simulate(
     guarantee: str = EXACTLY_ONCE,
     *,
     zombies: bool = False,
+    hangs: bool = False,
+    full_disks: bool = False,
+    replaced_disks: bool = False,
     rules_version: int = RULES_VERSION,
+    days: int = 0,
+    switches: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
         kinds = KINDS if guarantee == EXACTLY_ONCE else KINDS_WITHOUT_FENCE
+        if days:
+            # Each is a run of its own where seconds are played.
+            chance = Random(f"{seed}: beside")
+            zombies = zombies or chance.random() < 0.25
+            full_disks = full_disks or chance.random() < 0.25
     started = time.perf_counter()
     where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
     with temporary_folder("delayd-simulated-", where) as folder:
         world = World(
-            seed, Path(folder), kinds, guarantee, zombies=zombies, rules_version=rules_version
+            seed,
+            Path(folder),
+            kinds,
+            guarantee,
+            zombies=zombies,
+            hangs=hangs,
+            full_disks=full_disks,
+            replaced_disks=replaced_disks,
+            days=days,
+            rules_version=SMOOTHING_RULES if switches else rules_version,
+            switches=switches,
         )
         problem, judge = None, None
-        with _logs_in_trace(world):
+        with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):
             try:
                 world.run()
-                judge = _judge(world)
+                judge = judged(world)
             except Exception:
                 problem = traceback.format_exc()
             finally:
@@ -100,7 +125,7 @@ def simulate(
         )
         if judge
         else 0,
-        simulated_s=world.kernel.now_us / 1_000_000,
+        simulated_s=(world.kernel.now_us + world.kernel.suspended_us) / 1_000_000,
         wall_s=time.perf_counter() - started,
     )
 
@@ -115,12 +140,16 @@ def commit() -> str:
         return "unknown"
 
 
-def _judge(world: World) -> Checker | AtLeastOnceChecker:
+def judged(world: World) -> Checker | AtLeastOnceChecker:
+    """Return the judge of a world that has ended, and its wheels; AssertionError if a promise was
+    broken."""
     judge = world.judge()
     judge.check()
-    wheels = [world.directory / str(number) for number in range(NODES)]
+    wheels = {machine.data_dir: machine.known_from_ms for machine in world.machines}
     checker = WheelChecker(judge, wheels, world.habits.partitions)
-    checker.check(world.habits.export_hold_ms, world.forget_ms)
+    hold_ms = world.habits.export_hold_ms
+    # A node remembers one frontier for each 16th of it.
+    checker.check(hold_ms, world.forget_ms + hold_ms // 16)
     return judge
 
 
@@ -129,9 +158,21 @@ def _digest(world: World) -> str:
     for name, topic in sorted(world.kafka.topics.items()):
         for log in topic.partitions:
             seen.update(f"{name}/{log.number}".encode())
-            for record, transaction in log.entries:
+            for record, transaction, _ in log.entries:
                 seen.update(repr((record, transaction and transaction.aborted)).encode())
     return seen.hexdigest()[:16]
+
+
+@contextmanager
+def _small_pieces_and(*, slow_polls: bool) -> Iterator[None]:
+    """Have steps read in several pieces. `slow_polls` lets idle loops of the nodes look less often,
+    since what arrives wakes them: months have many idle seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "PIECE_FRAMES", PIECE_FRAMES)
+        if slow_polls:
+            patch.setattr(ingest_loop, "POLL_MS", SLOW_POLL_MS)
+            patch.setattr(delivery_loop, "FOLLOW_POLL_MS", SLOW_POLL_MS)
+        yield
 
 
 @contextmanager

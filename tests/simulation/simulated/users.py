@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from random import Random
 from zlib import crc32
 
@@ -20,6 +21,9 @@ TIMEOUT_MS = 1_000
 USER = "a-user"
 PAUSES_US = ((1_000, 50_000, 200_000, 900_000), (1_000, 50_000, 3_500_000))
 """Between two bursts: some users are never silent for long."""
+ASKED_AFTER_MS = ((-400, 60), (100, 900), (1_000, 3_500), (3_000, 7_000))
+"""When cancels of one id are sent, from its due time on: the first may come too late, and what it
+was told must be told again."""
 OPEN_MS_MAX = 2_500
 """How long a user's transaction stays open, hiding what is behind it."""
 
@@ -65,12 +69,22 @@ class Users:
         self._is_inside = False
         self._pauses_us = chance.choice(PAUSES_US)
         self._hot_ms = 0
+        self.ids: tuple[str, ...] = IDS
+        self.far_share = 0.03
+        """How much of it is due much later."""
+        self.far_ms: Callable[[], int] = lambda: FAR_MS
+        """Draws how much later."""
         self.sent = 0
         self.is_done = False
+        self.is_away = False
+        """True while they send nothing, for a while."""
 
     def run(self) -> None:
         """Send bursts and single requests until told to stop; as a task."""
         while not self.is_done:
+            if self.is_away:
+                self._kernel.sleep(PAUSES_US[0][-1])
+                continue
             if self._chance.random() < 0.15:
                 self.race()
             else:
@@ -87,8 +101,8 @@ class Users:
             [now_ms - 2_000, now_ms, now_ms + 50, now_ms + 700, now_ms + 4_000, self._hot_ms]
         )
         spread_ms = chance.choice([0, 0, 5, 1_000, 6_000])
-        if chance.random() < 0.03:
-            around_ms += FAR_MS
+        if chance.random() < self.far_share:
+            around_ms += self.far_ms()
         partition = chance.choice([None, chance.randrange(self._partitions)])
         count = chance.choice([1, 1, 2, 3, 12])
         inside = chance.random() < 0.2
@@ -109,20 +123,51 @@ class Users:
         """Send a message that must be retried, and cancels of it and others just when it is due."""
         chance = self._chance
         due_ms = self._kafka.clock.wall_ms() + chance.randint(50, 400)
-        self._try(lambda: self._about(chance.choice(IDS), "replace", due_ms))
+        self._try(lambda: self._about(chance.choice(self.ids), "replace", due_ms))
         wait_ms = due_ms - self._kafka.clock.wall_ms() + chance.randint(-20, 20)
         self._kernel.sleep(max(0, wait_ms) * 1_000)
         for _ in range(chance.choice([3, 8])):
-            self._try(lambda: self._about(chance.choice(IDS), "cancel", due_ms))
+            self._try(lambda: self._about(chance.choice(self.ids), "cancel", due_ms))
 
-    def _about(self, id: str, op: str, due_ms: int) -> None:
+    def doubt(self, chance: Random) -> None:
+        """Schedule messages under ids of their own, and ask for each to be cancelled or replaced
+        several times in the same words, before and after it is due; as a task."""
+        asks: list[tuple[int, Callable[[], None]]] = []
+        count = 0
+        while not self.is_done:
+            if self.is_away:
+                self._kernel.sleep(PAUSES_US[0][-1])
+                continue
+            now_ms = self._kafka.clock.wall_ms()
+            if chance.random() < 0.3:
+                count += 1
+                id, due_ms = f"doubted-{count}", now_ms + chance.randint(200, 2_000)
+                topic = chance.choice(["orders", "mails", "nowhere"])
+                op = chance.choice(["schedule", "replace"])
+                self._try(partial(self._about, id, op, due_ms, topic))
+                again = partial(self._about, id, "cancel", 0)
+                if chance.random() < 0.5:
+                    new_due_ms = due_ms + chance.randint(-100, 3_000)
+                    self.sent += 1
+                    again = partial(self._about, id, "replace", new_due_ms, value=b"%d" % self.sent)
+                asks += [(due_ms + chance.randint(*after_ms), again) for after_ms in ASKED_AFTER_MS]
+            for ask in sorted((ask for ask in asks if ask[0] <= now_ms), key=lambda ask: ask[0]):
+                asks.remove(ask)
+                self._try(ask[1])
+            self._kernel.sleep(chance.choice([20_000, 300_000]))
+
+    def _about(
+        self, id: str, op: str, due_ms: int, topic: str = "nowhere", value: bytes | None = None
+    ) -> None:
         self.sent += 1
         headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]
-        if op == "replace":
-            headers += [("delayd-topic", b"nowhere"), ("delayd-due", b"%d" % due_ms)]
-        headers.append(("expects", b"dead" if op == "replace" else b"answer"))
+        expects = b"answer"
+        if op != "cancel":
+            headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % due_ms)]
+            expects = b"dead" if topic == "nowhere" else b"delivered"
+        headers.append(("expects", expects))
         partition = partition_of(id.encode(), self._partitions)
-        self._append(partition, id.encode(), b"%d" % self.sent, headers, False)
+        self._append(partition, id.encode(), value or b"%d" % self.sent, headers, False)
 
     def _try(self, send: Callable[[], None]) -> None:
         with suppress(Refused):  # A partition without leader; this user gives up.
@@ -178,7 +223,7 @@ class Users:
     def _send_with_id(self, due_ms: int, value: bytes, inside: bool) -> None:
         """Send a request about one of a few ids, so that they meet."""
         chance = self._chance
-        id = chance.choice(IDS)
+        id = chance.choice(self.ids)
         op = chance.choice(["schedule", "schedule", "cancel", "replace"])
         topic = chance.choice(["orders", "mails", "nowhere"])
         headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]

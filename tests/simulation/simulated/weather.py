@@ -45,6 +45,8 @@ class Habits:
     lost_answer: float
     lost_marker: float
     """Chance that the marker of a step's commit on the frontier is lost, and the master too."""
+    max_delay_ms: int = 40 * 24 * 3_600_000
+    """Of the cluster; the buffer is kept for a day more."""
 
     @classmethod
     def of(cls, chance: Random, kinds: tuple[str, ...]) -> "Habits":

@@ -14,6 +14,7 @@ from typing import Any
 
 from at_least_once_checker import AtLeastOnceChecker
 from kernel import SECOND_US, Kernel, MachineClock, Process
+from log_rules import Step, step_of_fields
 from pydantic import SecretStr
 from simulation_checker import Checker, committed
 
@@ -29,13 +30,19 @@ from replication.settings import (
     RULES_VERSION,
     STEADY_RULES,
 )
+from simulated.backlog import Backlog
 from simulated.bus import Bell
-from simulated.chaos import KINDS, Chaos
+from simulated.chaos import FREE_MIN_BYTES, HEAVY_BATCH, KINDS, Chaos
+from simulated.hangs import hang_leaders
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
+from simulated.replaced_disks import ReplacedDisks
+from simulated.switching import Switchers
+from simulated.upkeep import Upkeep
 from simulated.users import FAR_MS, TARGETS, Users, topic_in_lane_of
 from simulated.weather import Habits, Weather
 from simulated.witness import Witness
+from simulated.years import Years, slow_down
 
 CLUSTER = "simulated"
 CLUSTER_KEY = "the key of the simulated cluster"
@@ -46,6 +53,7 @@ SETTLE_US_MAX = 90 * SECOND_US
 """Faults are over: within this all that is due is delivered (liveness)."""
 REST_US = 3 * SECOND_US
 END_US_MAX = 60 * SECOND_US
+ALONE_US_MAX = 300 * SECOND_US
 DRIFT_PPM_MAX = 95
 RATES: tuple[dict[str, int], ...] = (
     {},
@@ -57,7 +65,11 @@ RATES: tuple[dict[str, int], ...] = (
 
 
 class World:
-    """One run. `kinds`: the faults that it may draw from; `zombies`: zombie leaders beside them."""
+    """One run. `kinds`: the faults that it may draw from. Beside them zombie leaders (`zombies`),
+    leaders that hang (`hangs`) and disks that are short of room (`full_disks`).
+
+    `days`: instead of some seconds, play so many days; nothing happens in most of them.
+    """
 
     def __init__(
         self,
@@ -67,9 +79,18 @@ class World:
         guarantee: str = EXACTLY_ONCE,
         *,
         zombies: bool = False,
+        hangs: bool = False,
+        full_disks: bool = False,
+        replaced_disks: bool = False,
         rules_version: int = RULES_VERSION,
+        days: int = 0,
+        switches: bool = False,
     ) -> None:
+        """`switches`: the rules are switched from that version to the newest meanwhile."""
         self._zombies = zombies
+        self._hangs = hangs
+        self._full_disks = full_disks
+        self._replaces_disks = replaced_disks
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -77,6 +98,9 @@ class World:
         self.rules_version = rules_version
         self.history = History()
         self.habits = Habits.of(chance, kinds)
+        self.days = days
+        if days:
+            self.habits = slow_down(self.habits, chance)
         if zombies:
             # A marker gets lost where there is one replica, and then no other broker can lead.
             self.habits = replace(self.habits, lost_marker=0)
@@ -85,6 +109,8 @@ class World:
         self.weather = Weather(self.kernel, Random(f"{seed}: weather"), self.habits, str(directory))
         self.broker_clock = self._clock(chance, 0)
         self.kafka = MemoryKafka(self.broker_clock, changed=Bell(self.kernel))
+        self.upkeep = Upkeep(self.kafka)
+        self.backlog = Backlog(self.kafka)
         self._create_topics()
         self.etcd = RecordedEtcd(
             self._clock(chance, 0), self.history, expiry_lag_ms=chance.choice([0, 300])
@@ -98,6 +124,7 @@ class World:
                 self.etcd,
                 self._clock(chance, 400),
                 self.history,
+                is_coarse=HEAVY_BATCH in kinds and number > 0,
             )
             for number in range(NODES)
         ]
@@ -105,7 +132,8 @@ class World:
         for machine in self.machines:
             self.witness.watch(machine)
         random = Random(f"{seed}: users")
-        traces = Random(f"{seed}: traces") if rules_version >= STEADY_RULES else None
+        is_steady = switches or rules_version >= STEADY_RULES
+        traces = Random(f"{seed}: traces") if is_steady else None
         self.users = Users(self.kernel, self.kafka, random, self.habits.partitions, traces)
         self.chaos = Chaos(
             self.kernel,
@@ -117,8 +145,19 @@ class World:
             self.broker_clock,
             self.witness,
             self.users.burst,
-            leaps=rules_version >= STEADY_RULES,
+            leaps=is_steady,
         )
+        self.soon_ms = FAR_MS // 2
+        """What is due later is far away: no run waits for it."""
+        self.switchers = Switchers(
+            self.kernel,
+            self.weather,
+            Random(f"{seed}: switch"),
+            self.kafka,
+            CLUSTER_KEY,
+            RULES_VERSION,
+        )
+        self._switches = switches
         self._outside = self.weather.brokers = self.kernel.process("outside")
         self._is_ending = False
 
@@ -131,6 +170,7 @@ class World:
             retry_delays_ms=RETRY_DELAYS_MS,
             id_memory_ms=self.habits.id_memory_ms,
             guarantee=self.guarantee,
+            max_delay_ms=self.habits.max_delay_ms,
             naming=NAMED_BY_CLUSTER,  # as the digests of earlier seeds have it
             rules_version=self.rules_version,
         )
@@ -155,11 +195,13 @@ class World:
             rules_version=self.rules_version,
             ignores_repeats=self.guarantee == AT_LEAST_ONCE,
             rates=self.rates,
+            gone=self.upkeep.gone,
+            barriers=self.switchers.written,
         )
 
     def records(self, topic: str) -> list[Record]:
         """Return the committed records of a topic."""
-        return committed(self.kafka, topic)
+        return committed(self.kafka, topic, self.upkeep.gone)
 
     @property
     def trace(self) -> list[str]:
@@ -171,20 +213,45 @@ class World:
         self._start()
         self._outside.spawn("transactions", self.chaos.watch_transactions)
         self._outside.spawn("users", self.users.run)
+        if self.rules_version >= STEADY_RULES:
+            chance = Random(f"{self.seed}: doubts")
+            self._outside.spawn("doubts", lambda: self.users.doubt(chance))
         self._outside.spawn("chaos", self.chaos.run)
         if self._zombies:
-            chance = Random(f"{self.seed}: zombies")
-            self._outside.spawn("zombies", lambda: self.chaos.make_zombies(chance))
-        self._pass(FAULTS_US)
-        self._settle()
+            luck = Random(f"{self.seed}: zombies")
+            self._outside.spawn("zombies", lambda: self.chaos.make_zombies(luck))
+        if self._hangs:
+            parts = self.kernel, self.weather, self.kafka, self.chaos
+            moods = Random(f"{self.seed}: hangs")
+            self._outside.spawn("hangs", lambda: hang_leaders(*parts, moods))
+        if self._full_disks:
+            filling = Random(f"{self.seed}: full disks")
+            self._outside.spawn("full disks", lambda: self.chaos.fill_disks(filling))
+        if self._replaces_disks:
+            disks = ReplacedDisks(self.kernel, self.weather, self.machines, self.newest_step)
+            of_disks = Random(f"{self.seed}: disks")
+            self._outside.spawn("disks", lambda: disks.run(of_disks))
+        if self._switches:
+            self._outside.spawn("switchers", self.switchers.run)
+        if self.days:
+            Years(self).pass_days(self.days)
+        else:
+            self.let_pass(FAULTS_US)
+        self.settle()
+        if self._switches:
+            self._check_switched()
         self._end()
 
     def pass_until(self, condition: Callable[[], bool]) -> None:
-        """Run the nodes alone, without users or faults, for at most a minute; instead of `run`."""
+        """Run the nodes alone, without users or faults, for five minutes at most; not `run`."""
         self._start()
         while not condition():
-            assert self.kernel.now_us < END_US_MAX, "it does not come true"
-            self._pass(SECOND_US // 10)
+            assert self.kernel.now_us < ALONE_US_MAX, "it does not come true"
+            self.let_pass(SECOND_US // 10)
+
+    def newest_step(self) -> Step:
+        """Return the last committed frontier."""
+        return step_of_fields(json.loads(self.records("delayd-frontier")[-1].value or b""))
 
     def close(self) -> None:
         """End every process."""
@@ -196,65 +263,70 @@ class World:
         for machine in self.machines:
             self._outside.spawn(machine.name, self._supervisor(machine))
 
-    def _pass(self, us: int) -> None:
+    def let_pass(self, us: int) -> None:
+        """Let everything happen for a while; raise what is a bug of a node."""
         self.kernel.run(self.kernel.now_us + us)
         for machine in self.machines:
             if machine.bug is not None:
                 raise machine.bug
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """End the faults, and let time pass until nothing is left to do."""
         self.weather.note("quiet")
         self.weather.is_quiet = True
         self.users.is_done = True
         self.chaos.heal_all()
-        self._pass(3 * SECOND_US)  # A user may still end a transaction.
+        self.let_pass(3 * SECOND_US)  # A user may still end a transaction.
         self.chaos.heal_all()
+        self.switchers.is_done = True
+        if self._switches:
+            self._outside.spawn("last switch", self.switchers.finish)
         until_us = self.kernel.now_us + SETTLE_US_MAX
         lives: list[int] = []
         # A node that was frozen when it was told to end does so later, and comes back.
         while lives != [machine.lives for machine in self.machines]:
-            while not self._is_settled():
+            while not self.is_settled():
                 assert self.kernel.now_us < until_us, "what is due is not delivered"
-                self._pass(SECOND_US // 2)
+                self.let_pass(SECOND_US // 2)
             lives = [machine.lives for machine in self.machines]
             # All read what was written last, and what may be forgotten is forgotten: a node that
             # has just begun remembers no frontier from before, and an idle master seldom writes
             # one.
             hold_ms = min(3_000, self.habits.export_hold_ms)
-            self._pass((hold_ms + self.forget_ms) * 1_000)
+            self.let_pass((hold_ms + self.forget_ms) * 1_000)
             if not all(machine.is_up for machine in self.machines):
                 lives = []
+
+    def _check_switched(self) -> None:
+        """Check that people who repeat a switch complete it, whoever was killed before."""
+        switched = {
+            partition for (partition, _), is_true in self.switchers.written.items() if is_true
+        }
+        assert switched == set(range(self.habits.partitions)), f"only {switched} are switched"
 
     @property
     def forget_ms(self) -> int:
         """Return how long after `export_hold` a covered slot may still be there."""
         return 2 * self.habits.idle_step_ms + self.habits.checkpoint_ms + 3_000
 
-    def _is_settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether the committed frontier has passed all that is due in the buffer."""
         # A node whose call was stuck may be about to end.
         is_at_rest = self.kernel.now_us > self.weather.stuck_until_us + REST_US
-        if not is_at_rest or not all(machine.is_up for machine in self.machines):
+        if not is_at_rest or not all(machine.is_up or machine.is_held for machine in self.machines):
             return False
-        frontier = json.loads(self.records("delayd-frontier")[-1].value or b"")
-        for record in self.records("delayd-buffer"):
-            if record.offset >= frontier["offsets"][record.partition]:
-                return False
+        frontier = json.loads(committed(self.kafka, "delayd-frontier")[-1].value or b"")
+        last = self.backlog.last_offsets()
+        if any(offset >= frontier["offsets"][number] for number, offset in last.items()):
+            return False
+        if self._switches and self.switchers.left:
+            return False
         cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
         return bool(min(cursors) > self.last_due_ms())
 
     def last_due_ms(self) -> int:
         """Return the latest due time except those that are far away."""
-        far_ms = self.kafka.clock.wall_ms() + FAR_MS // 2
-        last_ms = 0
-        for record in self.records("delayd-buffer"):
-            headers = dict(record.headers)
-            due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
-            rank_ms = max(record.append_ms, due)  # far too, if a broker's clock had leapt
-            if rank_ms < far_ms:
-                last_ms = max(last_ms, rank_ms)
-        return last_ms
+        return self.backlog.last_due_ms(self.kafka.clock.wall_ms() + self.soon_ms)
 
     def _end(self) -> None:
         """Send SIGTERM to all; each exits with FINE."""
@@ -267,7 +339,7 @@ class World:
         until_us = self.kernel.now_us + END_US_MAX
         while any(machine.is_up for machine in self.machines):
             assert self.kernel.now_us < until_us, "a node does not end"
-            self._pass(SECOND_US)
+            self.let_pass(SECOND_US)
         exits = [machine.exits for machine in self.machines]
         assert exits == [[ExitCode.FINE]] * NODES, exits
 
@@ -277,7 +349,12 @@ class World:
         def supervise() -> None:
             self.kernel.sleep(chance.randrange(500_000))
             while not self._is_ending:
+                if machine.is_held:
+                    self.kernel.sleep(SECOND_US)
+                    continue
                 machine.start().wait()
+                if self.days and machine.has_refused:
+                    machine.is_held = True
                 self.kernel.sleep(int(100_000 * 50 ** chance.random()))
 
         return supervise
@@ -305,6 +382,6 @@ class World:
             idle_step_interval_ms=habits.idle_step_ms,
             step_records_max=habits.step_records_max,
             rate_max=self.rates,
-            disk_free_min_bytes=1,
+            disk_free_min_bytes=FREE_MIN_BYTES,
             connect_timeout_s=5,
         )

@@ -1,0 +1,198 @@
+"""What a node keeps, and where it goes on, after months."""
+
+from mutants.mutant import one_edit
+
+ID_MEMORY = "delayd/wheel/id_memory.py"
+TRIMMED = "replication/trimmed.py"
+UNKNOWN = "delayd/node/replica/unknown_past.py"
+_PAST = "tests/unit/node/replica/test_unknown_past.py::"
+PAST = f"{_PAST}test_a_rebuilt_replica_holds_and_answers_what_one_does_that_read_everything"
+LACKS = f"{_PAST}test_a_log_is_not_enough_while_a_part_of_the_proof_is_missing"
+STOPS = f"{_PAST}test_what_a_trimmed_record_decides_and_no_step_has_passed_stops_the_node"
+BEGUN = f"{_PAST}test_a_replica_begins_where_a_trimmed_log_does_and_remembers_it"
+RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
+CUT_SHORT = f"{RECOVERY}::test_the_removal_of_a_wheel_that_was_cut_short_goes_on"
+YEARS = "tests/simulation/test_years.py::test_the_seeds_do_what_they_are_for"
+
+MONTHS = (
+    one_edit(
+        "files-kept-for-ever",
+        "a file that was forgotten is unlinked",
+        "storage.md#forgetting",
+        "delayd/wheel/files.py",
+        "for _ in range(min(UNLINKS_MAX, len(self._unlinkable))):",
+        "for _ in range(0):",
+        YEARS,
+    ),
+    one_edit(
+        "hours-kept-for-ever",
+        "the file of an hour that the frontier has passed is forgotten, indexed or not",
+        "storage.md#forgetting",
+        "delayd/node/replica/forgetting.py",
+        "[hour for hour in hours if is_passed(wheel.hour_info(hour), cut)]",
+        "[]",
+        YEARS,
+    ),
+    one_edit(
+        "ids-kept-for-ever",
+        "an id is forgotten when log time has passed its messages by `id_memory`",
+        "frontier.md#forgetting",
+        ID_MEMORY,
+        "if state.last_due_ms + keep_ms < now_ms:",
+        "if state.last_due_ms + keep_ms < 0:",
+        YEARS,
+    ),
+    one_edit(
+        "kills-kept-for-ever",
+        "a killed message is forgotten when the frontier has covered it and its cancel marker",
+        "frontier.md#forgetting",
+        ID_MEMORY,
+        "if is_over and max(offset, kill_of(value).marker_offset) < cut.offsets[partition]:",
+        "if offset < 0:",
+        YEARS,
+    ),
+    one_edit(
+        "trimmed-markers-missed",
+        "a node goes on where a trimmed buffer begins if it has read up to there",
+        "storage.md#checkpoint",
+        "delayd/node/startup_checks.py",
+        "if position.offset < starts[partition] <= replica.reached[partition]:",
+        "if False:",
+        YEARS,
+    ),
+    one_edit(
+        "trimmed-before-it-is-due",
+        "a node rebuilds from a trimmed log only when no trimmed record may count any more",
+        "trimmed.md#when-it-starts",
+        TRIMMED,
+        "if frontier.lowest_cursor.due_ms <= until_ms:",
+        "if False:",
+        LACKS,
+    ),
+    one_edit(
+        "trimmed-beyond-o",
+        "a node rebuilds from a trimmed log only when a step took all of it into account",
+        "trimmed.md#when-it-starts",
+        TRIMMED,
+        "if frontier.offsets[partition] < start:",
+        "if False:",
+        LACKS,
+    ),
+    one_edit(
+        "trimmed-by-old-rules",
+        "a node rebuilds from a trimmed log only by rules that forget who was killed",
+        "trimmed.md#when-it-starts",
+        TRIMMED,
+        "if not is_steady(rules.version_at(partition, start)):",
+        "if False:",
+        LACKS,
+    ),
+    one_edit(
+        "trimmed-at-least-once",
+        "a node rebuilds from a trimmed log only where the frontier proves what was done",
+        "trimmed.md#when-it-starts",
+        TRIMMED,
+        "if settings.guarantee == AT_LEAST_ONCE:",
+        "if False:",
+        LACKS,
+    ),
+    one_edit(
+        "trimmed-ids-forgotten-at-their-due-time",
+        "what was trimmed counts for an id until `id_memory` after it was due",
+        "trimmed.md#what-is-known",
+        TRIMMED,
+        "return Horizon(due_ms, due_ms + settings.id_memory_ms, redrives_ms)",
+        "return Horizon(due_ms, due_ms, redrives_ms)",
+        STOPS,
+    ),
+    one_edit(
+        "trimmed-redrives-forgotten",
+        "what was trimmed counts as redriven for 30 days",
+        "trimmed.md#what-is-known",
+        TRIMMED,
+        "redrives_ms = last_ms + REDRIVE_MEMORY_MS if beginning.has_letters else -1",
+        "redrives_ms = -1",
+        PAST,
+    ),
+    one_edit(
+        "trimmed-schedules-believed",
+        "a kept schedule that a trimmed one may refuse is not taken for stored",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "if as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:",
+        "if True:",
+        PAST,
+    ),
+    one_edit(
+        "maybe-live-forgotten",
+        "what may be live makes the schedule after it unknown too",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "if as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:",
+        "if as_of_ms > horizon_ms:",
+        PAST,
+    ),
+    one_edit(
+        "unknown-continuations-believed",
+        "a continuation whose cancel may have been trimmed is not taken for stored",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "if decision.is_refused or offset >= self._beginnings[record.partition].sure_offset:",
+        "if True:",
+        STOPS,
+    ),
+    one_edit(
+        "unknown-redrives-believed",
+        "a kept redrive that a trimmed one may refuse is not taken for the first",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "is_hidden = bool(counting) or as_of_ms <= horizon.redrives_ms",
+        "is_hidden = False",
+        PAST,
+    ),
+    one_edit(
+        "unknown-markers-believed",
+        "a node does not judge a cancel that a trimmed record may decide",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "if as_of_ms <= until_ms:",
+        "if False:",
+        STOPS,
+    ),
+    one_edit(
+        "unknown-is-settled-at-once",
+        "a node goes on over an unknown decision only where it makes no difference any more",
+        "trimmed.md#what-decides-later",
+        UNKNOWN,
+        "if covered is None or not is_settled(covered, partition, offset, counts_until_ms):",
+        "if False:",
+        PAST,
+    ),
+    one_edit(
+        "trimmed-barriers-forgotten",
+        "a node that rebuilds from a trimmed log takes the barriers from the frontier",
+        "trimmed.md#why-nothing-else-is-needed",
+        "delayd/node/replica/replica.py",
+        "self.limits = limits_with(self.limits, barriers)\n\n    @property\n    def ingested",
+        "_ = barriers\n\n    @property\n    def ingested",
+        BEGUN,
+    ),
+    one_edit(
+        "beginning-not-in-the-checkpoint",
+        "where a trimmed log began is remembered with the checkpoint",
+        "trimmed.md#afterwards",
+        "delayd/node/replica/replica.py",
+        "began=self.began,",
+        "began=(),",
+        BEGUN,
+    ),
+    one_edit(
+        "half-removed-wheel-refused",
+        "a start goes on with the removal of a wheel that a crash has cut short",
+        "trimmed.md#a-checkpoint-that-the-log-does-not-reach",
+        "delayd/wheel/recovery.py",
+        "        discard(layout, disk)\n    found_version",
+        "        pass\n    found_version",
+        CUT_SHORT,
+    ),
+)
