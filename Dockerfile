@@ -29,7 +29,7 @@ from pathlib import Path; from delayd.node.export.rows import PendingFile; \
 PendingFile(Path('/tmp/export')).finish(node='build', step=0)"
 
 FROM ${BASE} AS node
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="delayd" \
       org.opencontainers.image.description="A node of delayd: delayed messages for Kafka" \
@@ -69,7 +69,7 @@ RUN python3 -m venv /opt/delayd \
  && /opt/delayd/bin/python -c "import delayd.audit.run, pyspark.sql.pandas.types"
 
 FROM ${BASE} AS audit
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="delayd-audit" \
       org.opencontainers.image.description="The audit of delayd: delayed messages for Kafka" \

@@ -105,8 +105,9 @@ def cross_checks(
 
 def replay(buffer: Iterable[Logged], settings: Mapping[str, Any]) -> Model:
     """Return the reference model of a buffer."""
-    model = Model()
-    for record in sorted(buffer, key=lambda record: (record.partition, record.offset)):
+    buffer = sorted(buffer, key=lambda record: (record.partition, record.offset))
+    model = Model(settles=any(record.is_settlement for record in buffer))
+    for record in buffer:
         model.take(_asked(record, settings, model))
     return model
 
@@ -168,7 +169,8 @@ def is_altered(message: Message, record: Logged, partitions: int) -> bool:
 def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
     """Return what became of a message, by the log, its deliveries and its dead letters."""
     if message.refused is not None:
-        return message.refused.replace("duplicate", "refused_as_duplicate")
+        names = {"repeated": "refused_as_duplicate", "duplicate": "refused_as_duplicate"}
+        return names.get(message.refused, message.refused)
     if message.deliveries:
         return "delivered"
     reasons = [letter.fields.get("reason") for letter in message.letters]

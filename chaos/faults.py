@@ -209,13 +209,10 @@ class Striker:
         for node in victims:
             self._backend.fill_disk(node)
         try:
-            for node in victims:
-                self._await_end(node, "had no room on its disk")
             pause(fault.for_ms)
         finally:
             for node in victims:
                 self._backend.free_disk(node)
-        self._start(victims)
 
     def _clock(self, fault: Fault, victims: tuple[str, ...]) -> None:
         def set_wrong(node: str) -> None:

@@ -63,8 +63,9 @@ def judge(
     """Return the findings over all committed records of the buffer, targets and delayd's other
     topics. The requests are the workload's: they name absolute due times, and those that must be
     refused say why (workload.py). What is due after `until_ms`, if given, may be pending."""
-    model = Model()
-    for record in sorted(requests, key=lambda record: (record.partition, record.offset)):
+    requests = sorted(requests, key=lambda record: (record.partition, record.offset))
+    model = Model(settles=any(record.is_settlement for record in requests))
+    for record in requests:
         model.take(_read(record))
     return judge_outcomes(model, delivered, dead, receipts, until_ms=until_ms)
 
@@ -89,7 +90,8 @@ def _read(record: Logged) -> Asked:
         return read_asked(record, None, reason)
     if "continues" in fields:
         return read_continuation(record)
-    return read_asked(record, 0 if fields.get("op") == "cancel" else int(fields.get("due", "")))
+    has_no_due = fields.get("op") == "cancel" or "settles" in fields
+    return read_asked(record, 0 if has_no_due else int(fields.get("due", "")))
 
 
 class _Judge:
@@ -102,6 +104,8 @@ class _Judge:
         self.letters: dict[str, list[Logged]] = defaultdict(list)
         """Of what was refused, by source."""
         self.receipts: dict[str, list[Receipt]] = defaultdict(list)
+        self.told: dict[str, Receipt] = {}
+        """By source of a marker: the first verdict on it."""
         self.killers: dict[str, set[str]] = defaultdict(set)
         """By source: those of the markers whose receipts name the message as killed."""
 
@@ -184,32 +188,39 @@ class _Judge:
         if len(answers) > 1:
             self._fault(source, f"{len(answers)} verdicts: {answers}")
         receipt = answers[0]
+        self.told[source] = receipt
         verdict, killed = receipt["verdict"], set(receipt["killed"])
         self.outcomes[f"{op}: {verdict}"] += 1
         if receipt["op"] != op or receipt["id"] != id:
             self._fault(source, f"the receipt is of something else: {receipt}")
         live = {message.source for message in marker.live}
-        if live:
+        if marker.repeats is not None:
+            told = self.told.get(marker.repeats.asked.source, receipt)
+            if (verdict, killed) != (told["verdict"], set(told["killed"])):
+                self._fault(source, f"the same request was told {told}: {receipt}")
+        elif live:
             is_true = bool(killed) and killed <= live if verdict == marker.word else not killed
             if verdict not in (marker.word, "too-late") or not is_true:
                 self._fault(source, f"of {sorted(live)}: {receipt}")
             is_done = any(_was_done(each, receipt["at_ms"]) for each in marker.live)
             if verdict == "too-late" and not is_done:
                 self._fault(source, f"nothing was delivered or dead by then: {receipt}")
-        elif verdict == "cancelled" and marker.asked.op is Op.CANCEL:
-            # Again: each that it names was killed by an earlier marker of the id, which says so.
-            if not killed:
-                self._fault(source, f"cancelled nothing: {receipt}")
-            for each in killed & self.model.messages.keys():
-                if not self._was_killed(self.model.messages[each], id):
-                    self._fault(source, f"nobody else cancelled it: {receipt}")
-        elif verdict != ("not-found" if marker.asked.op is Op.CANCEL else "scheduled") or killed:
+        elif marker.asked.op is Op.CANCEL and not self.model.settles and verdict == "cancelled":
+            # Again, by older rules: each that it names was killed by an earlier marker of the id.
+            earlier = {m.source for m in self.model.messages.values() if _is_killed_under(m, id)}
+            if not killed or not killed & self.model.messages.keys() <= earlier:
+                self._fault(source, f"nobody else cancelled it: {receipt}")
+        elif self.model.settles and marker.asked.op is Op.CANCEL and marker.earlier is not None:
+            # Asked again: what the earlier marker was told, in the word of a cancel.
+            if earlier_told := self.told.get(marker.earlier.asked.source):
+                was = earlier_told["verdict"]
+                word = was if was == "too-late" else "cancelled"
+                if (verdict, killed) != (word, set(earlier_told["killed"])):
+                    self._fault(source, f"an earlier request was told {earlier_told}: {receipt}")
+        elif killed <= self.model.messages.keys() and (
+            verdict != ("not-found" if marker.asked.op is Op.CANCEL else "scheduled") or killed
+        ):
             self._fault(source, f"nothing was pending: {receipt}")
-
-    def _was_killed(self, message: Message, id: str | None) -> bool:
-        killer = message.killed_by
-        is_it = killer is not None and killer.asked.id == id
-        return is_it and killer is not None and killer.asked.source in self.killers[message.source]
 
     def _judge_message(self, message: Message) -> None:
         source, asked = message.source, message.asked
@@ -223,7 +234,9 @@ class _Judge:
             verdicts.add("scheduled")
             expected += ["scheduled"] * (message.refused is None)
         answers = self._answers(source, verdicts)
-        if message.refused is not None:
+        if message.refused == "repeated":  # its verdict is the marker's
+            outcomes.append(message.refused)
+        elif message.refused is not None:
             if not answers and not outcomes and not letters:
                 self.waiting.append(f"{source}: a {message.refused} without receipt")
                 return
@@ -277,6 +290,10 @@ class _Judge:
         if others := [receipt for receipt in found if receipt["verdict"] not in verdicts]:
             self.receipts[source] = others
         return [receipt for receipt in found if receipt["verdict"] in verdicts]
+
+
+def _is_killed_under(message: Message, id: str | None) -> bool:
+    return message.killed_by is not None and message.killed_by.asked.id == id
 
 
 def _was_done(message: Message, at_ms: int) -> bool:

@@ -37,6 +37,11 @@ class Logged(NamedTuple):
             if name.startswith(PREFIX)
         }
 
+    @property
+    def is_settlement(self) -> bool:
+        """True of a master's note of what cancels came to, and of a request that looks like one."""
+        return self.fields.keys() == {"settles", "proof"}
+
     def header(self, name: str) -> str | None:
         """Return the last header of that name as text; None if there is none."""
         found = [content for header, content in self.headers if header == name]

@@ -8,9 +8,11 @@ it: judge.py, cross_check.py and the random requests of tests/integration.
                if both ask for the same, else as a `conflict`
     redrive    is stored once for each dead letter; the next one is a `duplicate`
     cancel     kills the live messages under its id
-    replace    kills them too, and is stored
+    replace    kills them too, and is stored; unless it is the last one again, word for word and
+               with a due time, and what that stored is live: then it changes nothing (`repeated`)
     continue   takes the place of the record that it continues, unless its message is killed
     rejected   is refused, and changes nothing
+    settle     is the master's note of what cancels came to, and changes nothing
 
 A message is *live* from its record until a cancel or replace under its id; the log alone does not
 say when it is delivered. It is *pending* while, besides, the time as of which a record is judged
@@ -49,6 +51,7 @@ class Op(Enum):
     CANCEL = "cancel"
     REPLACE = "replace"
     CONTINUE = "continue"
+    SETTLE = "settle"
     REJECTED = "rejected"
 
 
@@ -113,6 +116,12 @@ class Marker:
 
     asked: Asked
     live: list["Message"]
+    earlier: "Marker | None" = None
+    """The last marker under the id before it that found messages live: if it finds none itself, it
+    is told again what that one came to."""
+
+    repeats: "Marker | None" = None
+    """The same replace, sent before: it is told the same."""
 
     @property
     def word(self) -> str:
@@ -126,7 +135,7 @@ class Message:
 
     asked: Asked
     refused: str | None = None
-    """`duplicate` or `conflict`, if its id was taken; or `rejected`."""
+    """`duplicate` or `conflict`, if its id was taken; or `repeated`, or `rejected`."""
     killed_by: Marker | None = None
     """Its log's verdict; it may have been delivered by then."""
     newest: Asked = field(init=False)
@@ -211,19 +220,29 @@ class Model:
     _leap_ms: dict[int, int] = field(default_factory=dict)
     """By partition: the first of such times."""
     _live: dict[tuple[int, str], list[Message]] = field(default_factory=lambda: defaultdict(list))
+    _last_marker: dict[tuple[int, str | None], Marker] = field(default_factory=dict)
+    """Of those that found anything live."""
     _redriven: set[str] = field(default_factory=set)
+    settles: bool = True
+    """Do masters write down what cancels came to, as by rules version 4? Then a cancel or replace
+    that is repeated is told the same."""
 
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
         partition = asked.record.partition
         self._pass(partition, asked.record.append_ms)
         match asked.op:
+            case Op.SETTLE:
+                assert self.settles, "masters do"
             case Op.REJECTED:
                 self._store(asked, "rejected")
             case Op.CONTINUE:
                 self._continue(asked)
             case Op.CANCEL:
                 self._kill(asked)
+            case Op.REPLACE if first := self._repeated(asked):
+                self.markers[asked.source] = Marker(asked, [], repeats=first)
+                self._store(asked, "repeated")
             case Op.REPLACE:
                 self._kill(asked)
                 self._store(asked)
@@ -253,6 +272,15 @@ class Model:
             return None
         return "duplicate" if any(asked.is_as(each.asked) for each in pending) else "conflict"
 
+    def _repeated(self, asked: Asked) -> Marker | None:
+        """Return the replace that this one repeats. What one with a delay asks for is new."""
+        may_repeat = self.settles and [name for name, _ in asked.times] == ["due"]
+        for message in self._under(asked) if may_repeat else ():
+            first = self.markers.get(message.source)
+            if first is not None and asked.is_as(message.asked):
+                return first
+        return None
+
     def _store(self, asked: Asked, refused: str | None = None) -> None:
         message = self.messages[asked.source] = Message(asked, refused)
         self.family_of[asked.source] = message
@@ -261,7 +289,11 @@ class Model:
 
     def _kill(self, asked: Asked) -> None:
         live = self._under(asked)
-        marker = self.markers[asked.source] = Marker(asked, list(live))
+        place = (asked.record.partition, asked.id)
+        marker = Marker(asked, list(live), self._last_marker.get(place))
+        self.markers[asked.source] = marker
+        if live:
+            self._last_marker[place] = marker
         for message in live:
             message.killed_by = marker
         live.clear()
@@ -292,6 +324,8 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
     """Return what a user's record asks for by its headers. `due_ms` None: it is rejected."""
     fields = record.fields
     id = fields.get("id")
+    if record.is_settlement:
+        return Asked(record, Op.SETTLE)
     if due_ms is None:
         return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)
     op = Op.REDRIVE if "redrive" in fields else Op(fields.get("op", "schedule"))

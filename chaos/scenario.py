@@ -17,8 +17,9 @@ DOCKER: Final = "docker"
 JITTER: Final = 0.04
 """Of the spread: how far from its share a strike may be."""
 
-SMALL_REQUESTS: Final = 3_000
-"""Six times as many are little for an audit (LITTLE_MAX in delayd/audit/run.py): half the time."""
+SMALL_REQUESTS: Final = 1_300
+"""Each strike meets messages of every kind, about 170 requests a second. Six times as many are
+little for an audit (LITTLE_MAX in delayd/audit/run.py): half the time."""
 
 
 @dataclass(frozen=True, slots=True)

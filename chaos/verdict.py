@@ -22,7 +22,7 @@ SHOWN_MAX: Final = 10
 OUTCOMES_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "delivered": ("message: delivered", "message: delivered after retries"),
     "dead": ("message: dead", "message: dead after retries"),
-    "refused_as_duplicate": ("message: duplicate",),
+    "refused_as_duplicate": ("message: duplicate", "message: repeated"),
     "conflict": ("message: conflict",),
     "rejected": ("bad: rejected",),
     "pending": ("message: pending",),

@@ -183,9 +183,12 @@ class _Writer:
         id, due_ms = self.named()
         at_ms = self.around_ms(due_ms)
         new_ms = at_ms + self.chance.randrange(0, 1_000)
-        self.put(at_ms, id, op="replace", topic=self.target(), due=new_ms)
-        if self.chance.random() < 0.5:
-            self.put(self.around_ms(new_ms), id, op="cancel")
+        first = self.put(at_ms, id, op="replace", topic=self.target(), due=new_ms)
+        match self.chance.randrange(4):
+            case 0 | 1:
+                self.put(self.around_ms(new_ms), id, op="cancel")
+            case 2:
+                self.plan.append(first._replace(at_ms=self.around_ms(new_ms)))
 
     def sent_again(self) -> None:
         """As it was: long before it is due, or about when it is."""

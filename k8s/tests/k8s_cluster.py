@@ -1,7 +1,7 @@
 """overlays/dev on the cluster that kubectl points at, what can be done to it, traffic meanwhile.
 
     KUBECTL        how kubectl is called; may have options (`kubectl --context kind-x`)
-    K8S_IMAGES     other images: `apache/kafka=delayd-servers:0.1.0 delayd=delayd:test`
+    K8S_IMAGES     other images: `apache/kafka=delayd-servers:0.2.0 delayd=delayd:test`
     K8S_CUT, K8S_MEND       shell commands that take a pod off the network and put it back: {ip}
     K8S_FREEZE, K8S_THAW    shell commands that stop and continue the kubelet
     K8S_KILL                a shell command that sends SIGKILL to a pod's node: {pod}
